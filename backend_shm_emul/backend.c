@@ -43,11 +43,6 @@ symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) 
     return host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "out of host memory");
 }
 
-static bool fallback_allowed(void) {
-    const char *text = getenv("SYMMEM_SHM_FALLBACK");
-    return !text || strcmp(text, "0") != 0;
-}
-
 /* An environment variable's number. Leaves *value_p alone if it is not set. */
 static symmem_status read_number(const symmem_host *host, const char *name, long low, long high,
                                  int32_t *value_p) {
@@ -66,6 +61,23 @@ static symmem_status read_number(const symmem_host *host, const char *name, long
     return SYMMEM_OK;
 }
 
+/* The instruction set of the loops, by its name. */
+static symmem_status read_isa(const symmem_host *host, symmem_cpu_isa *isa_p) {
+    const char *text = getenv("SYMMEM_SHM_ISA");
+    if (!text)
+        return SYMMEM_OK;
+    for (symmem_cpu_isa isa = SYMMEM_CPU_PORTABLE; isa < SYMMEM_CPU_ISA_COUNT; isa++)
+        if (strcmp(text, symmem_cpu_isa_name(isa)) == 0 &&
+            symmem_cpu_reduce_find(isa, SYMMEM_UINT8, SYMMEM_SUM)) {
+            *isa_p = isa;
+            return SYMMEM_OK;
+        }
+    return host->fail(host, SYMMEM_INVALID_ARGUMENT, 0, "set_backend",
+                      "SYMMEM_SHM_ISA=%.40s: need an instruction set that the machine has: "
+                      "portable, avx2 or avx512",
+                      text);
+}
+
 static int32_t count_cores(void) {
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) == 0)
@@ -75,12 +87,10 @@ static int32_t count_cores(void) {
 }
 
 static symmem_status shm_probe(char *reason, size_t capacity) {
-    return shm_backing_usable(fallback_allowed(), reason, capacity) ? SYMMEM_OK
-                                                                    : SYMMEM_UNSUPPORTED;
+    return shm_backing_usable(reason, capacity) ? SYMMEM_OK : SYMMEM_UNSUPPORTED;
 }
 
 static symmem_status read_settings(shm_instance *self, const symmem_backend_config *config) {
-    self->fallback = fallback_allowed();
     self->core_count = count_cores();
     self->device_count =
         config->world_size > DEFAULT_DEVICES ? config->world_size : DEFAULT_DEVICES;
@@ -89,8 +99,9 @@ static symmem_status read_settings(shm_instance *self, const symmem_backend_conf
         read_number(self->host, "SYMMEM_SHM_DEVICES", 1, SHM_MAX_DEVICES, &self->device_count);
     if (status != SYMMEM_OK)
         return status;
-    return read_number(self->host, "SYMMEM_SHM_MULTICAST_SLOTS", 0, INT32_MAX,
-                       &self->multicast_slots);
+    status =
+        read_number(self->host, "SYMMEM_SHM_MULTICAST_SLOTS", 0, INT32_MAX, &self->multicast_slots);
+    return status == SYMMEM_OK ? read_isa(self->host, &self->isa) : status;
 }
 
 static symmem_status shm_open_instance(const symmem_host *host, const symmem_backend_config *config,

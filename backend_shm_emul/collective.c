@@ -60,6 +60,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
                                    .world_size = peers->world_size,
                                    .buffers = peers->buffers,
                                    .buffer_bytes = peers->buffer_bytes,
+                                   .isa = op->instance->isa,
                                    .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
                                    .meet = meet,
                                    .board = board,

@@ -138,7 +138,7 @@ static symmem_status run_reduce_local(const shm_op *op, symmem_error_record *rec
                                          .src_count = reduce->src_count,
                                          .count = reduce->count};
     uint64_t mode = symmem_cpu_float_begin();
-    symmem_cpu_reduce_find(reduce->dtype, reduce->op)(&args);
+    symmem_cpu_reduce_find(op->instance->isa, reduce->dtype, reduce->op)(&args);
     symmem_cpu_float_end(mode);
     return SYMMEM_OK;
 }

@@ -24,7 +24,7 @@ symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p) {
                                    .src_count = peers->world_size,
                                    .count = op->u.reduce.count};
     uint64_t mode = symmem_cpu_float_begin();
-    symmem_cpu_reduce_find(op->u.reduce.dtype, op->u.reduce.op)(&args);
+    symmem_cpu_reduce_find(op->instance->isa, op->u.reduce.dtype, op->u.reduce.op)(&args);
     symmem_cpu_float_end(mode);
     return SYMMEM_OK;
 }

@@ -14,6 +14,7 @@
 #include <symmem/backend.h>
 
 #include "cpu/matmul.h"
+#include "cpu/reduce.h"
 
 #define SHM_MAX_DEVICES 1024
 #define SHM_MAX_REFS 6
@@ -39,7 +40,7 @@ struct shm_instance {
     int32_t device_count;
     int32_t core_count;      /* that this process may run on */
     int32_t multicast_slots; /* per device, 0: none has multicast */
-    bool fallback;           /* memfd may stand in for /dev/shm */
+    symmem_cpu_isa isa;      /* of the loops; SYMMEM_CPU_BEST: this machine's */
     pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
     pthread_cond_t stream_gone;
     shm_stream *streams;
@@ -109,7 +110,7 @@ bool shm_round_to_pages(size_t bytes, size_t *rounded_p);
 /* backing.c: a descriptor of `bytes` allocated bytes that has no name any more. */
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p);
-bool shm_backing_usable(bool fallback, char *reason, size_t capacity);
+bool shm_backing_usable(char *reason, size_t capacity);
 
 /* --- connectivity.c ----------------------------------------------------------------- */
 

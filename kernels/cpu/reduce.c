@@ -48,8 +48,10 @@ const char *symmem_cpu_isa_name(symmem_cpu_isa isa) {
     }
 }
 
-symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype dtype,
-                                                symmem_reduce_op op) {
+symmem_cpu_reduce_fn symmem_cpu_reduce_find(symmem_cpu_isa isa, symmem_dtype dtype,
+                                            symmem_reduce_op op) {
+    if (isa == SYMMEM_CPU_BEST)
+        isa = symmem_cpu_isa_best();
     bool known = (unsigned)dtype < SYMMEM_DTYPE_COUNT && (unsigned)op < SYMMEM_REDUCE_OP_COUNT;
     if (!known || !has_isa(isa))
         return NULL;
@@ -65,13 +67,9 @@ symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype
 
 symmem_cpu_isa symmem_cpu_isa_best(void) {
     symmem_cpu_isa isa = SYMMEM_CPU_ISA_COUNT - 1;
-    while (isa > SYMMEM_CPU_PORTABLE && !symmem_cpu_reduce_find_isa(isa, SYMMEM_UINT8, SYMMEM_SUM))
+    while (isa > SYMMEM_CPU_PORTABLE && !symmem_cpu_reduce_find(isa, SYMMEM_UINT8, SYMMEM_SUM))
         isa--;
     return isa;
-}
-
-symmem_cpu_reduce_fn symmem_cpu_reduce_find(symmem_dtype dtype, symmem_reduce_op op) {
-    return symmem_cpu_reduce_find_isa(symmem_cpu_isa_best(), dtype, op);
 }
 
 void symmem_cpu_reduce_copy(const symmem_cpu_reduce_args *args, size_t element_bytes) {

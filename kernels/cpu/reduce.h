@@ -49,15 +49,12 @@ typedef void (*symmem_cpu_reduce_fn)(const symmem_cpu_reduce_args *args);
 #define SYMMEM_CPU_STREAMING_BYTES ((size_t)1 << 20)
 #define SYMMEM_CPU_STREAMING_REUSED_BYTES ((size_t)12 << 20)
 
-/* The loop for this machine, NULL if op cannot be done with dtype. To be looked up once and called
- * for block after block: a call costs some nanoseconds more than its elements. */
-symmem_cpu_reduce_fn symmem_cpu_reduce_find(symmem_dtype dtype, symmem_reduce_op op);
-
 /* The same loops, compiled for more and less capable machines. */
 typedef enum symmem_cpu_isa {
-    SYMMEM_CPU_PORTABLE = 0, /* whatever the compiler may use everywhere */
-    SYMMEM_CPU_AVX2,         /* with F16C */
-    SYMMEM_CPU_AVX512,       /* F, BW, DQ and VL */
+    SYMMEM_CPU_BEST = 0, /* that machine and build have */
+    SYMMEM_CPU_PORTABLE, /* whatever the compiler may use everywhere */
+    SYMMEM_CPU_AVX2,     /* with F16C */
+    SYMMEM_CPU_AVX512,   /* F, BW, DQ and VL */
     SYMMEM_CPU_ISA_COUNT
 } symmem_cpu_isa;
 
@@ -65,9 +62,11 @@ typedef enum symmem_cpu_isa {
 const char *symmem_cpu_isa_name(symmem_cpu_isa isa);
 /* The best that both machine and build have. */
 symmem_cpu_isa symmem_cpu_isa_best(void);
-/* As symmem_cpu_reduce_find, of one kind; NULL also if machine or build lacks it. */
-symmem_cpu_reduce_fn symmem_cpu_reduce_find_isa(symmem_cpu_isa isa, symmem_dtype dtype,
-                                                symmem_reduce_op op);
+/* The loop, NULL if op cannot be done with dtype or machine or build lacks the instruction set. To
+ * be looked up once and called for block after block: a call costs some nanoseconds more than its
+ * elements. */
+symmem_cpu_reduce_fn symmem_cpu_reduce_find(symmem_cpu_isa isa, symmem_dtype dtype,
+                                            symmem_reduce_op op);
 
 /*
  * Copies between two places that do not overlap, at any address. streaming as above, of more than

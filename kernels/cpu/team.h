@@ -8,6 +8,8 @@
 
 #include <symmem/backend.h>
 
+#include "cpu/reduce.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -18,6 +20,7 @@ struct symmem_cpu_team {
     int32_t world_size;
     void *const *buffers;
     size_t buffer_bytes; /* of each: what a peer says of its own is believed within them only */
+    symmem_cpu_isa isa;  /* of the loops */
     bool checking;       /* the first meeting compares the ranks' calls */
     /* Release, then acquire: what any rank wrote before it meets is visible to all after it. Not
      * OK: the operation has failed, and no rank will meet again. */

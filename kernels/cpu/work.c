@@ -7,7 +7,7 @@ symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_tea
     size_t element = symmem_reference_element_bytes(call->dtype, call->op);
     return (symmem_cpu_work){.call = call,
                              .team = team,
-                             .reduce = symmem_cpu_reduce_find(call->dtype, call->op),
+                             .reduce = symmem_cpu_reduce_find(team->isa, call->dtype, call->op),
                              .element = element,
                              .streaming = call->count * element > SYMMEM_CPU_LARGE_BYTES};
 }

@@ -74,10 +74,4 @@ static inline symmem_status sum_run(const struct sum *s, int32_t channel, uint32
     return sum_count(s, SYMMEM_FLOAT32, COUNT, SYMMEM_SUM, channel, limit_ms, stream);
 }
 
-#define COLL_CASE(name_, requirements_, needs_, min_, flags_, body_)                               \
-    {                                                                                              \
-        .name = "coll." name_, .requirements = requirements_, .needs = COLLECTIVES | (needs_),     \
-        .min_ranks = min_, .flags = flags_, .body = body_                                          \
-    }
-
 #endif

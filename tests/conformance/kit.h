@@ -2,25 +2,18 @@
 /*
  * What a conformance test is written with.
  *
- * tests/conformance/test_<area>.c holds the cases of one area and ends with TK_SUITE(<area>, ...);
- * adding such a file is all that it takes to add tests. A body runs on every rank of its case.
- * Ranks are processes, or threads of one process: keep no static state, take everything from `t`.
+ * tests/conformance/test_<area>.c holds the cases of one area; adding such a file is all that it
+ * takes to add tests. A body runs on every rank of its case. Ranks are processes, or threads of one
+ * process: keep no static state, take everything from `t`, the struct tk that each body gets.
  *
- *     static void put_then_get(struct tk *t)
- *     {
+ *     TK_TEST(onesided, put_then_get, "SM-ONESIDED-01", .min_ranks = 2) {
  *         symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
  *         int32_t next = (t->rank + 1) % t->world_size;
- *         TK_REQ(t, "SM-ONESIDED-01");
  *         tk_fill(t, handle, next, 0, 4096, (uint8_t)(t->rank + 1));
  *         tk_group_barrier(t, tk_world_group(t));
  *         ...
  *         TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
  *     }
- *     static const struct tk_case cases[] = {
- *         {.name = "onesided.put_then_get", .requirements = "SM-ONESIDED-01",
- *          .min_ranks = 2, .body = put_then_get},
- *     };
- *     TK_SUITE(onesided, cases);
  *
  * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
  * time and nothing leaked. What fails by time alone on a machine that was late is run again, see
@@ -67,20 +60,35 @@ struct tk_case {
     tk_body_fn body;
 };
 
-/* A row of a suite's table: the name, the body, the requirements, and what else is not 0. */
+/*
+ * Above a body in braces, that is a case: TK_TEST(area, what_it_shows, "SM-A-01", .min_ranks = 2) {
+ * is "area.what_it_shows". What stands behind the requirements are fields that are not 0.
+ */
+#define TK_TEST(area_, name_, requirements_, ...)                                                  \
+    TK_NAMED(#area_ "." #name_, name_, requirements_, __VA_ARGS__)
+/* The same for a test of PyTorch's, which keeps its name. */
+#define TK_PORTED(name_, requirements_, ...) TK_NAMED(#name_, name_, requirements_, __VA_ARGS__)
+
+#define TK_NAMED(text_, name_, requirements_, ...)                                                 \
+    static void tk_body_##name_(struct tk *t);                                                     \
+    static const struct tk_case tk_case_##name_ = {                                                \
+        .name = text_, .requirements = requirements_, .body = tk_body_##name_, __VA_ARGS__};       \
+    __attribute__((constructor)) static void tk_add_##name_(void) {                                \
+        tk_add_case(&tk_case_##name_, __FILE__, __LINE__);                                         \
+    }                                                                                              \
+    static void tk_body_##name_(struct tk *t)
+
+/* Several cases of one body, and names that are no word of C: a table of rows, and TK_SUITE. */
 #define TK_CASE(name_, body_, requirements_, ...)                                                  \
     { .name = name_, .requirements = requirements_, .body = body_, __VA_ARGS__ }
+#define TK_SUITE(area_, cases_)                                                                    \
+    __attribute__((constructor)) static void tk_add_all_##area_(void) {                            \
+        tk_add_cases(cases_, (int)(sizeof(cases_) / sizeof((cases_)[0])), __FILE__, __LINE__);     \
+    }                                                                                              \
+    struct tk_case
 
-struct tk_suite {
-    const char *name;
-    const struct tk_case *cases;
-    int count;
-};
-
-#define TK_SUITE(area, case_array)                                                                 \
-    extern const struct tk_suite tk_suite_##area;                                                  \
-    const struct tk_suite tk_suite_##area = {#area, case_array,                                    \
-                                             (int)(sizeof(case_array) / sizeof((case_array)[0]))}
+void tk_add_case(const struct tk_case *test, const char *file, int line);
+void tk_add_cases(const struct tk_case *tests, int count, const char *file, int line);
 
 /* --- what a body gets --------------------------------------------------------------- */
 
@@ -158,7 +166,8 @@ struct tk {
     } while (0)
 
 /* The requirement in focus from here on: a failure quotes its sentence. NULL: none. The string must
- * be constant. Without a focus a failure names all requirements of the case. */
+ * be constant. A case of one requirement begins with that one; without a focus a failure names all
+ * requirements of the case. */
 #define TK_REQ(t, id) tk_requirement((t), (id))
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...)
@@ -220,8 +229,12 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* How much longer than on a quiet machine that may take which began at since_ms. */
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms);
+/* Before a thread ends that a check by time is about, if it is not a rank's: how long it was kept
+ * from running is known to nobody later. */
+void tk_note_delay(struct tk *t);
 /* A limit that is to pass, or within which ranks that begin together have to meet: `ms` where the
- * machine is quiet, more where it was late just before the case. The same on all ranks. */
+ * machine is quiet, more where it was late just before the case or in a try of it. The same on all
+ * ranks. */
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms);
 /* Times `ms` by SYMMEM_TIMEOUT_SCALE: for upper bounds on how long something may take. */
 uint32_t tk_scaled_ms(uint32_t ms);
@@ -231,6 +244,10 @@ bool tk_suite_is_long(void);
  * keeps is not theirs, and what the C library has asked for on their behalf is not seen. 0 under a
  * sanitizer, which looks for leaks itself; UINT64_MAX: there were too many to follow. */
 uint64_t tk_heap_bytes(void);
+/* The nth time from here on that the library or a backend asks for heap memory, a lock or condition
+ * or a thread it gets none, once; 0: never. True if that has come since the last call. Nothing
+ * fails under a sanitizer. */
+bool tk_fail_allocation(int nth);
 /* A socket that other code than the runner's, the library's and backends' has made: a library's
  * beneath a backend. False where that is not known, as under a sanitizer. */
 bool tk_is_foreign_socket(int fd);

@@ -96,10 +96,39 @@ static void forget(void *at) {
     pthread_mutex_unlock(&heap.lock);
 }
 
+/* --- shortages ----------------------------------------------------------------------------------
+ */
+
+static struct {
+    atomic_int left;
+    atomic_bool hit;
+} shortage;
+
+bool tk_fail_allocation(int nth) {
+    bool hit = atomic_exchange(&shortage.hit, false);
+    atomic_store(&shortage.left, nth);
+    return hit;
+}
+
+static bool is_short(const void *caller) {
+    if (atomic_load_explicit(&shortage.left, memory_order_relaxed) <= 0 ||
+        kit_heap_is_others(caller) || !kit_is_judged(caller) ||
+        atomic_fetch_sub(&shortage.left, 1) != 1)
+        return false;
+    atomic_store(&shortage.hit, true);
+    errno = ENOMEM;
+    return true;
+}
+
+#define SHORT(failure)                                                                             \
+    if (is_short(__builtin_return_address(0)))                                                     \
+    return failure
+
 /* --- in place of the C library's ---------------------------------------------------------------
  */
 
 EXPORTED void *malloc(size_t bytes) {
+    SHORT(NULL);
     void *at = __libc_malloc(bytes);
 
     remember(at, bytes, __builtin_return_address(0));
@@ -107,6 +136,7 @@ EXPORTED void *malloc(size_t bytes) {
 }
 
 EXPORTED void *calloc(size_t count, size_t bytes) {
+    SHORT(NULL);
     void *at = __libc_calloc(count, bytes);
 
     remember(at, count * bytes, __builtin_return_address(0));
@@ -116,6 +146,7 @@ EXPORTED void *calloc(size_t count, size_t bytes) {
 EXPORTED void *realloc(void *block, size_t bytes) {
     void *at;
 
+    SHORT(NULL);
     forget(block);
     at = __libc_realloc(block, bytes);
     if (at != NULL || bytes == 0)
@@ -124,6 +155,7 @@ EXPORTED void *realloc(void *block, size_t bytes) {
 }
 
 EXPORTED void *memalign(size_t alignment, size_t bytes) {
+    SHORT(NULL);
     void *at = __libc_memalign(alignment, bytes);
 
     remember(at, bytes, __builtin_return_address(0));
@@ -131,6 +163,7 @@ EXPORTED void *memalign(size_t alignment, size_t bytes) {
 }
 
 EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
+    SHORT(NULL);
     void *at = __libc_memalign(alignment, bytes);
 
     remember(at, bytes, __builtin_return_address(0));
@@ -141,6 +174,7 @@ EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
     int saved = errno;
     void *at;
 
+    SHORT(ENOMEM);
     if (alignment % sizeof(void *) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
         return EINVAL;
     at = __libc_memalign(alignment, bytes);
@@ -156,6 +190,31 @@ EXPORTED void free(void *block) {
     forget(block);
     __libc_free(block);
 }
+
+/* What takes memory of the system's. */
+static void *next_of(const char *name, void *_Atomic *kept) {
+    void *next = atomic_load_explicit(kept, memory_order_relaxed);
+    if (next == NULL)
+        atomic_store_explicit(kept, next = dlsym(RTLD_NEXT, name), memory_order_relaxed);
+    return next;
+}
+
+#define INSTEAD_OF(name, failure, parameters, ...)                                                 \
+    EXPORTED int name parameters {                                                                 \
+        static void *_Atomic kept;                                                                 \
+        int(*real) parameters;                                                                     \
+        SHORT(failure);                                                                            \
+        void *next = next_of(#name, &kept);                                                        \
+        memcpy(&real, &next, sizeof(real));                                                        \
+        return real(__VA_ARGS__);                                                                  \
+    }
+INSTEAD_OF(pthread_mutex_init, ENOMEM,
+           (pthread_mutex_t * lock, const pthread_mutexattr_t *attributes), lock, attributes)
+INSTEAD_OF(pthread_cond_init, ENOMEM, (pthread_cond_t * cond, const pthread_condattr_t *attributes),
+           cond, attributes)
+INSTEAD_OF(pthread_create, EAGAIN,
+           (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
+           thread, attributes, run, arg)
 
 /* --- the ledger ---------------------------------------------------------------------------------
  */
@@ -289,6 +348,11 @@ void kit_heap_end(struct kit_text *text) {
 
 uint64_t tk_heap_bytes(void) {
     return 0;
+}
+
+bool tk_fail_allocation(int nth) {
+    (void)nth;
+    return false;
 }
 
 void kit_heap_begin(void) {}

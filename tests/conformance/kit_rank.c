@@ -127,8 +127,12 @@ static void epilogue(struct tk *t) {
 
 /* Apart from its caller, whose locals a longjmp would make uncertain. */
 static void run_body(struct tk *t) {
+    const struct tk_case *test = t->own->setup->test;
+
+    if (strchr(test->requirements, ',') == NULL)
+        tk_requirement(t, test->requirements);
     if (setjmp(t->own->leave) == 0)
-        t->own->setup->test->body(t);
+        test->body(t);
 }
 
 /* With ranks as threads the first one speaks for the process. */
@@ -151,6 +155,7 @@ static void run_phases(struct tk *t) {
         kit_note_held(setup);
     if (ready)
         run_body(t);
+    tk_note_delay(t);
     arena_enter(arena, t->rank, ARENA_BODY_DONE);
     arena_meet(arena, ARENA_BODY_DONE, tk_scaled_ms(BODY_MEET_MS));
     if (notes_names(t))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ranks do with each other outside symmem; time and random numbers. */
 #include "kit_internal.h"
+#include "runner/delay.h"
 
 #include <errno.h>
 #include <time.h>
@@ -89,7 +90,13 @@ uint32_t tk_scaled_ms(uint32_t ms) {
 }
 
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms) {
-    return lateness_allowance_ms(t->own->setup->lateness, since_ms * 1000000u);
+    const struct kit_setup *setup = t->own->setup;
+
+    return lateness_allowance_ms(setup->lateness, &setup->arena->delays, since_ms * 1000000u);
+}
+
+void tk_note_delay(struct tk *t) {
+    delay_note_own(t->own->setup->arena);
 }
 
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {

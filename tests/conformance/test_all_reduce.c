@@ -36,19 +36,18 @@ static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct t
     TK_OK(t, symmem_set_all_reduce_table(t->context, NULL, 0));
 }
 
-static void chosen_on_every_shape(struct tk *t) {
-    TK_REQ(t, "SM-REDUCE-11");
+TK_TEST(all_reduce, every_shape, "SM-REDUCE-11", .needs = COLLECTIVES) {
     tk_for_each_group_shape(t, whatever_is_chosen, NULL);
 }
 
 /* From private to private memory by way of a block that is smaller than the data, down to three
  * elements, and not more of it is written than is there. */
-static void small_way(struct tk *t) {
+TK_TEST(all_reduce, small_way, "SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY) {
     enum { COUNT = 500 };
     static const size_t rooms[] = {3, 4, 5, 16, 62, 499};
     char *input = tk_alloc(t, COUNT * 2 + 2 * REDUCE_MARGIN);
     char *out = tk_alloc(t, COUNT * 2 + 2 * REDUCE_MARGIN);
-    TK_REQ(t, "SM-REDUCE-11");
     for (int i = 0; i < 6; i++) {
         struct reduce_data data;
         struct ops_tensor from, to;
@@ -77,13 +76,12 @@ static void small_way(struct tk *t) {
     }
 }
 
-static void too_small_way(struct tk *t) {
+TK_TEST(all_reduce, too_small_way, "SM-REDUCE-13", .needs = COLLECTIVES, .max_ranks = 2) {
     struct ops_tensor from, to;
     char *input = tk_alloc(t, 400), *out = tk_alloc(t, 400);
     char *memory = tk_alloc(t, 64 + 11);
     symmem_handle *handle = tk_rendezvous(t, memory + 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
-    TK_REQ(t, "SM-REDUCE-13");
     reduce_lay(t, out + REDUCE_MARGIN, NULL, 200);
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
               symmem_all_reduce(handle, ops_flat(&from, input, SYMMEM_FLOAT32, 50), SYMMEM_SUM,
@@ -96,11 +94,10 @@ static void too_small_way(struct tk *t) {
                                ops_flat(&to, out, SYMMEM_FLOAT32, 2), 0, limit_ms, NULL));
 }
 
-static void tables_are_checked(struct tk *t) {
+TK_TEST(all_reduce, tables_are_checked, "SM-REDUCE-12", .needs = COLLECTIVES, .max_ranks = 1) {
     symmem_all_reduce_entry entry = {.symmetric = -1, .max_bytes = 8};
     symmem_all_reduce_entry many[SYMMEM_ALL_REDUCE_MAX_ENTRIES + 1];
     symmem_context *context = t->context;
-    TK_REQ(t, "SM-REDUCE-12");
     TK_OK(t, symmem_set_all_reduce_table(context, &entry, 1));
     TK_OK(t, symmem_set_all_reduce_table(context, &entry, 0));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_set_all_reduce_table(context, NULL, 1));
@@ -154,7 +151,8 @@ static void refuse_environment(struct tk *t, const char *text, symmem_status exp
 
 /* All ranks begin with the environment's table; one of them then sets it by the call, and it is the
  * same; and then one that differs in the last entry. */
-static void table_of_the_environment(struct tk *t) {
+TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3, .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     enum { MANY = SYMMEM_ALL_REDUCE_MAX_ENTRIES };
     static const char *const wrong[] = {
         "x",
@@ -176,7 +174,6 @@ static void table_of_the_environment(struct tk *t) {
     symmem_all_reduce_entry entries[MANY + 1];
     char text[(MANY + 1) * 32];
     struct ops_tensor input, out;
-    TK_REQ(t, "SM-REDUCE-16");
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         refuse_environment(t, wrong[i], SYMMEM_INVALID_ARGUMENT);
     write_entries(entries, text, sizeof text, MANY + 1);
@@ -208,13 +205,13 @@ enum difference {
 
 /* One rank's table or kind of memory is another's: refused on every rank, even where the choice is
  * the same. Between private tensors it makes no difference what is in place. */
-static void ranks_choose_alike(struct tk *t) {
+TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3) {
     enum { COUNT = 40 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
     struct ops_tensor input, out;
     char *out_at = desk.out + REDUCE_MARGIN;
     bool odd = t->rank == t->world_size - 1;
-    TK_REQ(t, "SM-REDUCE-12");
     for (int i = 0; i < DIFFERENCES; i++) {
         const symmem_all_reduce_entry entry = {.symmetric = -1,
                                                .max_bytes =
@@ -237,7 +234,8 @@ static void ranks_choose_alike(struct tk *t) {
 
 /* --- tensors that an operation makes ---------------------------------------------------------- */
 
-static void made_tensors(struct tk *t) {
+TK_TEST(all_reduce, made_tensors, "SM-REDUCE-05,SM-ALLOC-07", .needs = COLLECTIVES,
+        .max_ranks = 2) {
     enum { COUNT = 6 };
     const int64_t shape[3] = {2, 1, 3}, none[2] = {0, 5};
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
@@ -273,12 +271,12 @@ static void made_tensors(struct tk *t) {
 }
 
 /* The deleter may run before the work has. */
-static void made_on_a_stream(struct tk *t) {
+TK_TEST(all_reduce, made_on_a_stream, "SM-REDUCE-05", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = 2) {
     enum { COUNT = 1000 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * COUNT);
     struct ops_tensor input;
     DLManagedTensor *made = NULL;
-    TK_REQ(t, "SM-REDUCE-05");
     desk.stream = tk_stream(t);
     for (int i = 0; i < 3; i++) {
         TK_OK(t, symmem_one_shot_all_reduce(desk.handle,
@@ -291,12 +289,12 @@ static void made_on_a_stream(struct tk *t) {
     tk_synchronize(t, desk.stream);
 }
 
-static void made_in_a_capture(struct tk *t) {
+TK_TEST(all_reduce, made_in_a_capture, "SM-REDUCE-05",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
     struct ops_tensor input;
     DLManagedTensor *made = NULL;
     symmem_graph *graph = NULL;
-    TK_REQ(t, "SM-REDUCE-05");
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t count = 0; count < 2; count++)
@@ -311,7 +309,8 @@ static void made_in_a_capture(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void copy_arguments(struct tk *t) {
+TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTIVES,
+        .max_ranks = 2) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     struct ops_tensor b, i, o;
@@ -360,11 +359,11 @@ static void copy_arguments(struct tk *t) {
 }
 
 /* Empty tensors, with data on some ranks and without on others, are one and the same call. */
-static void empty_with_and_without_data(struct tk *t) {
+TK_TEST(all_reduce, empty_with_and_without_data, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 64);
     struct ops_tensor b, i, o;
     uint32_t ms = desk.limit_ms;
-    TK_REQ(t, "SM-COLL-07");
     for (int32_t without = 0; without < 4; without++) {
         bool bare = t->rank == 0;
         const DLTensor *buffer = ops_flat(&b, desk.own, SYMMEM_FLOAT32, 0);
@@ -382,7 +381,7 @@ static void empty_with_and_without_data(struct tk *t) {
 }
 
 /* Overlaps of which only whole in-place ones are allowed, in each kind of memory. */
-static void overlaps(struct tk *t) {
+TK_TEST(all_reduce, overlaps, "SM-COLL-04", .needs = COLLECTIVES, .max_ranks = 2) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     struct ops_tensor i, o;
@@ -390,7 +389,6 @@ static void overlaps(struct tk *t) {
     uint32_t ms = desk.limit_ms;
     char *const places[3][2] = {
         {desk.own, desk.own + 4}, {desk.input, desk.input + 4}, {desk.own + 4, desk.own}};
-    TK_REQ(t, "SM-COLL-04");
     for (int k = 0; k < 3; k++) {
         const DLTensor *input = ops_flat(&i, places[k][0], SYMMEM_FLOAT32, COUNT);
         const DLTensor *out = ops_flat(&o, places[k][1], SYMMEM_FLOAT32, COUNT);
@@ -410,30 +408,3 @@ static void overlaps(struct tk *t) {
     TK_STATUS(t, SYMMEM_UNSUPPORTED,
               symmem_two_shot_all_reduce(handle, input, SYMMEM_AVG, 0, ms, NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("all_reduce.every_shape", chosen_on_every_shape, "SM-REDUCE-11", .needs = COLLECTIVES),
-    TK_CASE("all_reduce.small_way", small_way, "SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks = 4,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("all_reduce.too_small_way", too_small_way, "SM-REDUCE-13", .needs = COLLECTIVES,
-            .max_ranks = 2),
-    TK_CASE("all_reduce.tables_are_checked", tables_are_checked, "SM-REDUCE-12",
-            .needs = COLLECTIVES, .max_ranks = 1),
-    TK_CASE("all_reduce.table_of_the_environment", table_of_the_environment, "SM-REDUCE-16",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3,
-            .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("all_reduce.ranks_choose_alike", ranks_choose_alike, "SM-REDUCE-12",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("all_reduce.made_tensors", made_tensors, "SM-REDUCE-05,SM-ALLOC-07",
-            .needs = COLLECTIVES, .max_ranks = 2),
-    TK_CASE("all_reduce.made_on_a_stream", made_on_a_stream, "SM-REDUCE-05",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 2),
-    TK_CASE("all_reduce.made_in_a_capture", made_in_a_capture, "SM-REDUCE-05",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2),
-    TK_CASE("all_reduce.copy_arguments", copy_arguments, "SM-REDUCE-04,SM-COLL-04",
-            .needs = COLLECTIVES, .max_ranks = 2),
-    TK_CASE("all_reduce.empty_with_and_without_data", empty_with_and_without_data, "SM-COLL-07",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("all_reduce.overlaps", overlaps, "SM-COLL-04", .needs = COLLECTIVES, .max_ranks = 2),
-};
-TK_SUITE(all_reduce, cases);

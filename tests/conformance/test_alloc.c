@@ -38,8 +38,7 @@ static void *allocate(struct tk *t, size_t bytes) {
 
 /* --- requirements ----------------------------------------------------------------------------- */
 
-static void is_local(struct tk *t) {
-    TK_REQ(t, "SM-ALLOC-01");
+TK_TEST(alloc, is_local, "SM-ALLOC-01", .min_ranks = 2, .max_ranks = 4) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         if (rank == t->rank) /* the others make no call until it is through */
             TK_OK(t, symmem_free(t->context, allocate(t, 1000)));
@@ -47,9 +46,8 @@ static void is_local(struct tk *t) {
     }
 }
 
-static void memory_is_zero(struct tk *t) {
+TK_TEST(alloc, memory_is_zero, "SM-ALLOC-02", .max_ranks = 2) {
     static const size_t sizes[] = {1, 255, 4096, 4097, 65536, 1 << 20};
-    TK_REQ(t, "SM-ALLOC-02");
     for (int round = 0; round < 3; round++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             void *a = allocate(t, sizes[i]), *b = allocate(t, sizes[i]);
@@ -63,9 +61,8 @@ static void memory_is_zero(struct tk *t) {
         }
 }
 
-static void every_size_is_aligned(struct tk *t) {
+TK_TEST(alloc, every_size_is_aligned, "SM-ALLOC-03", .max_ranks = 1) {
     static const size_t sizes[] = {511, 513, 4095, 4097, 65537, 1000003};
-    TK_REQ(t, "SM-ALLOC-03");
     for (size_t i = 1; i <= 257 + sizeof(sizes) / sizeof(sizes[0]); i++) {
         size_t bytes = i <= 257 ? i : sizes[i - 258];
         void *ptr = allocate(t, bytes);
@@ -75,7 +72,7 @@ static void every_size_is_aligned(struct tk *t) {
     }
 }
 
-static void impossible_sizes(struct tk *t) {
+TK_TEST(alloc, impossible_sizes, "SM-ALLOC-04,SM-ERROR-04", .max_ranks = 2) {
     static const size_t wrapping[] = {SIZE_MAX, SIZE_MAX - 1, SIZE_MAX - 100};
     const size_t too_much = (size_t)1 << 46;
     void *const untouched = t;
@@ -94,9 +91,8 @@ static void impossible_sizes(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-static void sizes_and_bases(struct tk *t) {
+TK_TEST(alloc, sizes_and_bases, "SM-ALLOC-05", .max_ranks = 2) {
     static const size_t sizes[] = {1, 3, 1000, 4096, 70001};
-    TK_REQ(t, "SM-ALLOC-05");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const size_t size = sizes[i], places[] = {0, size / 3, size / 2, size - 1};
         char *base = allocate(t, size);
@@ -122,10 +118,9 @@ static bool is_symmetric(struct tk *t, const void *ptr) {
 }
 
 /* Many allocations that come and go in any order: each is found as long as it is there. */
-static void found_among_many(struct tk *t) {
+TK_TEST(alloc, found_among_many, "SM-ALLOC-06", .max_ranks = 2) {
     enum { MANY = 60, BYTES = 100 };
     char *there[MANY] = {NULL};
-    TK_REQ(t, "SM-ALLOC-06");
     for (int step = 0; step < 4 * MANY && !tk_failed(t); step++) {
         size_t i = (size_t)tk_random_below(t, MANY);
         if (there[i] != NULL) {
@@ -143,7 +138,7 @@ static void found_among_many(struct tk *t) {
     }
 }
 
-static void what_is_symmetric(struct tk *t) {
+TK_TEST(alloc, what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04", .max_ranks = 2) {
     static const size_t sizes[] = {1, 1000, 4096, 4096 * 3 + 1};
     char on_stack[64] = "", *on_heap = malloc(4096);
     TK_REQ(t, "SM-ALLOC-06");
@@ -169,18 +164,16 @@ static void what_is_symmetric(struct tk *t) {
     free(on_heap);
 }
 
-static void is_symm_mem_tensor(struct tk *t) {
+TK_PORTED(test_is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4) {
     float *ordinary = malloc(1024 * sizeof(float));
-    TK_REQ(t, "SM-ALLOC-06");
     TK_REQUIRE(t, ordinary != NULL);
     TK_CHECK(t, !is_symmetric(t, ordinary));
     TK_CHECK(t, is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
     free(ordinary);
 }
 
-static void free_takes_the_base(struct tk *t) {
+TK_TEST(alloc, free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2) {
     char *ptr = allocate(t, 1000), *other = allocate(t, 1000), on_stack[64] = "";
-    TK_REQ(t, "SM-ALLOC-07");
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 1));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 999));
     TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
@@ -235,17 +228,15 @@ static void large(struct tk *t, size_t bytes, const size_t *places, size_t count
     }
 }
 
-static void large_alloc(struct tk *t) {
+TK_PORTED(test_large_alloc, "SM-ALLOC-08", .max_ranks = 2, .flags = TK_LARGE, .timeout_s = 60) {
     const size_t bytes = (size_t)1 << 31, places[] = {0, 1, bytes / 2, bytes - 1};
-    TK_REQ(t, "SM-ALLOC-08");
     large(t, bytes, places, 4);
 }
 
-static void past_four_gib(struct tk *t) {
+TK_TEST(alloc, past_four_gib, "SM-ALLOC-08", .max_ranks = 1, .flags = TK_LARGE, .timeout_s = 60) {
     const size_t half = (size_t)1 << 31, four = (size_t)1 << 32, bytes = four + 4096 + 1;
     const size_t places[] = {0,        1,        4096, half - 1, half,
                              half + 1, four - 1, four, four + 1, bytes - 1};
-    TK_REQ(t, "SM-ALLOC-08");
     large(t, bytes, places, sizeof(places) / sizeof(places[0]));
 }
 
@@ -263,17 +254,15 @@ static size_t pad_size_of(struct tk *t, const void *ptr) {
     return info.signal_pad_size;
 }
 
-static void get_signal_pad_size(struct tk *t) {
-    TK_REQ(t, "SM-ALLOC-10");
+TK_PORTED(test_get_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4) {
     TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
     TK_EQ_SIZE(t, pad_size(t), pad_size_of(t, tk_alloc(t, 64)));
 }
 
-static void set_signal_pad_size(struct tk *t) {
+TK_PORTED(test_set_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4) {
     static const size_t accepted[] = {1 << 20, 4, 8, 9220, (size_t)1 << 30};
     static const size_t misaligned[] = {1, 2, 3, 5, 9217, (1 << 20) + 2};
     static const size_t too_large[] = {((size_t)1 << 30) + 4, (size_t)1 << 40, SIZE_MAX - 3};
-    TK_REQ(t, "SM-ALLOC-10");
     for (size_t i = 0; i < sizeof(accepted) / sizeof(accepted[0]); i++) {
         TK_OK(t, symmem_set_signal_pad_size(t->context, accepted[i]));
         TK_EQ_SIZE(t, accepted[i], pad_size(t));
@@ -288,14 +277,14 @@ static void set_signal_pad_size(struct tk *t) {
     TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
 }
 
-static void set_signal_pad_size_with_allocation(struct tk *t) {
+TK_PORTED(test_set_signal_pad_size_with_allocation, "SM-ALLOC-10", .max_ranks = 8,
+          .flags = TK_WRITES_PADS) {
     const size_t before = pad_size(t), custom = 2 * before;
     void *old_memory = tk_alloc(t, 256), *memory;
     symmem_handle *old_handle = tk_rendezvous(t, old_memory, tk_world_group(t)), *handle;
     symmem_handle_info info = {0};
     DLManagedTensor *pad = NULL;
     uint32_t words[2] = {1, 1};
-    TK_REQ(t, "SM-ALLOC-10");
     TK_OK(t, symmem_set_signal_pad_size(t->context, custom));
     memory = tk_alloc(t, 256);
     TK_EQ_SIZE(t, custom, pad_size_of(t, memory));
@@ -324,9 +313,8 @@ static uint64_t ordinal_of(struct tk *t, const void *ptr) {
     return info.ordinal;
 }
 
-static void ordinals_count_allocations(struct tk *t) {
+TK_TEST(alloc, ordinals_count_allocations, "SM-ALLOC-11", .max_ranks = 2) {
     void *first = allocate(t, 64), *second, *third, *failed = NULL;
-    TK_REQ(t, "SM-ALLOC-11");
     TK_EQ_SIZE(t, 1, ordinal_of(t, first));
     second = allocate(t, 4096);
     TK_EQ_SIZE(t, 2, ordinal_of(t, second));
@@ -336,27 +324,3 @@ static void ordinals_count_allocations(struct tk *t) {
     TK_EQ_SIZE(t, 3, ordinal_of(t, third));
     TK_EQ_SIZE(t, 1, ordinal_of(t, first));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("alloc.is_local", is_local, "SM-ALLOC-01", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("alloc.memory_is_zero", memory_is_zero, "SM-ALLOC-02", .max_ranks = 2),
-    TK_CASE("alloc.every_size_is_aligned", every_size_is_aligned, "SM-ALLOC-03", .max_ranks = 1),
-    TK_CASE("alloc.impossible_sizes", impossible_sizes, "SM-ALLOC-04,SM-ERROR-04", .max_ranks = 2),
-    TK_CASE("alloc.sizes_and_bases", sizes_and_bases, "SM-ALLOC-05", .max_ranks = 2),
-    TK_CASE("alloc.what_is_symmetric", what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04",
-            .max_ranks = 2),
-    TK_CASE("test_is_symm_mem_tensor", is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4),
-    TK_CASE("alloc.free_takes_the_base", free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2),
-    TK_CASE("test_large_alloc", large_alloc, "SM-ALLOC-08", .max_ranks = 2, .flags = TK_LARGE,
-            .timeout_s = 60),
-    TK_CASE("alloc.past_four_gib", past_four_gib, "SM-ALLOC-08", .max_ranks = 1, .flags = TK_LARGE,
-            .timeout_s = 60),
-    TK_CASE("alloc.found_among_many", found_among_many, "SM-ALLOC-06", .max_ranks = 2),
-    TK_CASE("test_get_signal_pad_size", get_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4),
-    TK_CASE("test_set_signal_pad_size", set_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4),
-    TK_CASE("test_set_signal_pad_size_with_allocation", set_signal_pad_size_with_allocation,
-            "SM-ALLOC-10", .max_ranks = 8, .flags = TK_WRITES_PADS),
-    TK_CASE("alloc.ordinals_count_allocations", ordinals_count_allocations, "SM-ALLOC-11",
-            .max_ranks = 2),
-};
-TK_SUITE(alloc, cases);

@@ -78,8 +78,7 @@ static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
 }
 
-static void has_a_limit(struct tk *t) {
-    TK_REQ(t, "SM-ALLOC-16");
+TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     check_limit(t, 20, LEAST_MS);
     check_limit(t, LEAST_MS, LEAST_MS);
     check_limit(t, 3000, 3000);
@@ -117,7 +116,8 @@ static uint64_t ordinal_of(struct tk *t, const void *memory) {
     return info.ordinal;
 }
 
-static void late_leaves_nothing(struct tk *t) {
+TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     symmem_alloc_options persistent;
     char bytes[64], zeroes[64] = {0};
     TK_REQ(t, "SM-ALLOC-16");
@@ -143,11 +143,10 @@ static void late_leaves_nothing(struct tk *t) {
 }
 
 /* A block of a segment that is there waits for nothing. */
-static void segment_has_a_limit(struct tk *t) {
+TK_TEST(alloc, segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     void *const untouched = t;
     void *first = NULL, *second = untouched;
     symmem_pool *pool = NULL;
-    TK_REQ(t, "SM-ALLOC-16");
     begin(t, LEAST_MS);
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 4096, &pool));
     needs_ms = LEAST_MS + BEYOND_MS;
@@ -165,13 +164,3 @@ static void segment_has_a_limit(struct tk *t) {
     TK_EQ_INT(t, 0, held);
     tk_end_context(t);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("alloc.segment_has_a_limit", segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-    TK_CASE("alloc.has_a_limit", has_a_limit, "SM-ALLOC-16", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-    TK_CASE("alloc.late_leaves_nothing", late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04",
-            .max_ranks = 1, .flags = TK_NO_BACKEND),
-};
-TK_SUITE(alloc_limit, cases);

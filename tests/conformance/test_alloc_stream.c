@@ -16,12 +16,12 @@ static void work_slowly(void *arg) {
     atomic_store(&work->done, 1);
 }
 
-static void free_waits_for_work(struct tk *t) {
+TK_TEST(alloc_stream, free_waits_for_work, "SM-ALLOC-12",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_stream *busy = tk_stream(t), *idle = tk_stream(t);
     struct slow_work work = {0};
     void *memory = NULL;
-    TK_REQ(t, "SM-ALLOC-12");
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
     tk_fill(t, handle, t->rank, 0, 4096, 0x66);
     TK_OK(t, symmem_stream_host_fn(busy, work_slowly, &work));
@@ -34,7 +34,8 @@ static void free_waits_for_work(struct tk *t) {
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);
 }
 
-static void capture_forbids_allocating(struct tk *t) {
+TK_TEST(alloc_stream, capture_forbids_allocating, "SM-ALLOC-09,SM-ERROR-04",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
@@ -57,12 +58,3 @@ static void capture_forbids_allocating(struct tk *t) {
     TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &memory)); /* and it is over */
     TK_OK(t, symmem_free(t->context, memory));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("alloc_stream.free_waits_for_work", free_waits_for_work, "SM-ALLOC-12",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
-    TK_CASE("alloc_stream.capture_forbids_allocating", capture_forbids_allocating,
-            "SM-ALLOC-09,SM-ERROR-04", .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
-            .max_ranks = 2),
-};
-TK_SUITE(alloc_stream, cases);

@@ -179,9 +179,9 @@ static void refused(scene *s, symmem_call_kind kind) {
         TK_EQ_INT(t, 0xEE, ((unsigned char *)s->data)[i]);
 }
 
-static void without_a_way(struct tk *t) {
+TK_TEST(apart, without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
+        .flags = TK_NO_BACKEND) {
     scene s;
-    TK_REQ(t, "SM-COLL-16");
     begin(t, &s, fake_of_two(t, false));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++)
         refused(&s, (symmem_call_kind)kind);
@@ -190,9 +190,9 @@ static void without_a_way(struct tk *t) {
     end(&s);
 }
 
-static void by_the_backends_way(struct tk *t) {
+TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
+        .flags = TK_NO_BACKEND) {
     scene s;
-    TK_REQ(t, "SM-COLL-16");
     begin(t, &s, fake_of_two(t, true));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++) {
         int before = seen[t->rank].calls;
@@ -210,9 +210,9 @@ static void by_the_backends_way(struct tk *t) {
 
 /* One rank's call fails; a reset fails before it resets that rank's state; another one goes well,
  * and then one of a handle that nothing is wrong with. */
-static void reset_tells_all_ranks(struct tk *t) {
+TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2, .max_ranks = 2,
+        .flags = TK_NO_BACKEND) {
     scene s;
-    TK_REQ(t, "SM-COLL-17");
     begin(t, &s, fake_of_two(t, true));
     TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
     TK_EQ_INT(t, 0, seen[t->rank].lost);
@@ -230,13 +230,3 @@ static void reset_tells_all_ranks(struct tk *t) {
     TK_OK(t, call(&s, SYMMEM_CALL_BROADCAST));
     end(&s);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("apart.without_a_way", without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
-            .flags = TK_NO_BACKEND),
-    TK_CASE("apart.by_the_backends_way", by_the_backends_way, "SM-COLL-16", .min_ranks = 2,
-            .max_ranks = 2, .flags = TK_NO_BACKEND),
-    TK_CASE("apart.reset_tells_all_ranks", reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2,
-            .max_ranks = 2, .flags = TK_NO_BACKEND),
-};
-TK_SUITE(apart, cases);

@@ -51,7 +51,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     tk_free(t, ptr);
 }
 
-static void failure_in_backend(struct tk *t) {
+TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4) {
     static const char *const steps[] = {"alloc.create", "alloc.backing", "alloc.map", "export",
                                         "import.map"};
     for (int i = 0; i < (int)(sizeof(steps) / sizeof(steps[0])); i++)
@@ -88,7 +88,8 @@ static void say_nothing(void *arg, const char *text) {
     (void)text;
 }
 
-static void multicast_failure_on_one_rank(struct tk *t) {
+TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, .max_ranks = 4) {
     static const char *const steps[] = {"multicast.create", "multicast.attach", "multicast.bind"};
     symmem_context_options options = tk_options(t);
     bool supported = false;
@@ -105,12 +106,3 @@ static void multicast_failure_on_one_rank(struct tk *t) {
         fail_in_multicast(t, steps[i], t->world_size - 1);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("rendezvous.failure_in_backend", failure_in_backend, "SM-RDV-10,SM-CONTEXT-09",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("multicast.failure_on_one_rank", multicast_failure_on_one_rank,
-            "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-            .max_ranks = 4),
-};
-TK_SUITE(backend_points, cases);

@@ -33,9 +33,9 @@ static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
 
 /* --- tables ----------------------------------------------------------------------------------- */
 
-static void well_formed_tables(struct tk *t) {
+TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     symmem_backend full, larger = fake_table_b;
-    TK_REQ(t, "SM-BACKEND-06");
     TK_OK(t, symmem_register_backend(t->context, &fake_table_a));
     TK_OK(t, symmem_register_backend(t->context, &fake_table_longest));
     larger.size = sizeof(larger) + 80; /* of a later ABI-compatible author */
@@ -53,14 +53,13 @@ static void well_formed_tables(struct tk *t) {
     tk_end_context(t); /* before the tables on this stack go */
 }
 
-static void malformed_heads(struct tk *t) {
+TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     static const char *const names[] = {
         "",     "Upper",  "da-sh",    "sp ace",
         "do.t", "sl/ash", "\xc3\xa4", "suite_fake_of_thirty_two_chars__"};
     static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX};
     symmem_backend table;
     bool available = true;
-    TK_REQ(t, "SM-BACKEND-06");
     table = fake_table_a;
     table.abi = SYMMEM_BACKEND_ABI + 1;
     refuse(t, &table, "a later ABI");
@@ -87,9 +86,8 @@ static void malformed_heads(struct tk *t) {
     TK_CHECK(t, !available);
 }
 
-static void missing_entries(struct tk *t) {
+TK_TEST(backend_table, missing_entries, "SM-BACKEND-06", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     symmem_backend table;
-    TK_REQ(t, "SM-BACKEND-06");
     for (size_t i = 0; i < COUNT(mandatory); i++) {
         table = fake_table_a;
         TK_REQUIRE(t, entry_at(&table, mandatory[i].at) != NULL);
@@ -104,8 +102,8 @@ static void missing_entries(struct tk *t) {
     refuse(t, &table, "group_close without group_open");
 }
 
-static void capabilities_without_entries(struct tk *t) {
-    TK_REQ(t, "SM-BACKEND-07");
+TK_TEST(backend_table, capabilities_without_entries, "SM-BACKEND-07", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     for (size_t i = 0; i < DECLARED_COUNT; i++) {
         symmem_backend table;
         fake_table_full(&table);
@@ -114,12 +112,12 @@ static void capabilities_without_entries(struct tk *t) {
     }
 }
 
-static void capabilities_without_their_like(struct tk *t) {
+TK_TEST(backend_table, capabilities_without_their_like, "SM-BACKEND-12", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     static const uint64_t lone[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN, SYMMEM_CAP_WRAP_STREAM,
                                     SYMMEM_CAP_COLLECTIVES_APART};
     static const uint64_t needed = SYMMEM_CAP_STREAMS | SYMMEM_CAP_COLLECTIVES;
     symmem_backend table;
-    TK_REQ(t, "SM-BACKEND-12");
     for (size_t i = 0; i < COUNT(lone); i++) {
         /* Only the entries of that one are there: it is the capability that is refused. */
         fake_table_full(&table);
@@ -134,8 +132,8 @@ static void capabilities_without_their_like(struct tk *t) {
     refuse(t, &table, "no rank mode");
 }
 
-static void entries_without_capabilities(struct tk *t) {
-    TK_REQ(t, "SM-BACKEND-07");
+TK_TEST(backend_table, entries_without_capabilities, "SM-BACKEND-07", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     for (size_t i = 0; i < DECLARED_COUNT; i++) {
         symmem_backend table;
         fake_table_full(&table);
@@ -147,9 +145,9 @@ static void entries_without_capabilities(struct tk *t) {
     }
 }
 
-static void halves_and_leftovers(struct tk *t) {
+TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     symmem_backend full, table;
-    TK_REQ(t, "SM-BACKEND-13");
     table = fake_table_a;
     table.reserved = 1;
     refuse(t, &table, "reserved is 1");
@@ -200,11 +198,11 @@ static void refuse_file(struct tk *t, symmem_status expected, const char *path) 
     TK_EQ_PTR(t, NULL, name);
 }
 
-static void files_that_cannot_be_loaded(struct tk *t) {
+TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     char path[4096];
     Dl_info libc;
     FILE *file;
-    TK_REQ(t, "SM-BACKEND-08");
     refuse_file(t, SYMMEM_LOAD, "/nonexistent/symmem/backend.so");
     refuse_file(t, SYMMEM_LOAD, t->scratch_dir); /* a directory */
     snprintf(path, sizeof(path), "%s/text.so", t->scratch_dir);
@@ -224,16 +222,17 @@ static void files_that_cannot_be_loaded(struct tk *t) {
     refuse_file(t, SYMMEM_LOAD, path);
 }
 
-static void files_with_another_abi(struct tk *t) {
+TK_TEST(backend_table, files_with_another_abi, "SM-BACKEND-08", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     char path[4096];
-    TK_REQ(t, "SM-BACKEND-08");
     plugin_path(t, path, sizeof(path), "null_entry");
     refuse_file(t, SYMMEM_ABI, path);
     plugin_path(t, path, sizeof(path), "wrong_abi");
     refuse_file(t, SYMMEM_ABI, path);
 }
 
-static void file_that_works(struct tk *t) {
+TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     char path[4096];
     const char *name = NULL;
     bool available = false;
@@ -249,23 +248,3 @@ static void file_that_works(struct tk *t) {
     TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, 1000, NULL));
     tk_end_context(t);
 }
-
-#define CASE(name_, requirements_, body_)                                                          \
-    {                                                                                              \
-        .name = "backend_table." name_, .requirements = requirements_, .max_ranks = 1,             \
-        .flags = TK_NO_BACKEND, .body = body_,                                                     \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("well_formed_tables", "SM-BACKEND-06", well_formed_tables),
-    CASE("malformed_heads", "SM-BACKEND-06", malformed_heads),
-    CASE("missing_entries", "SM-BACKEND-06", missing_entries),
-    CASE("capabilities_without_entries", "SM-BACKEND-07", capabilities_without_entries),
-    CASE("capabilities_without_their_like", "SM-BACKEND-12", capabilities_without_their_like),
-    CASE("halves_and_leftovers", "SM-BACKEND-13", halves_and_leftovers),
-    CASE("entries_without_capabilities", "SM-BACKEND-07", entries_without_capabilities),
-    CASE("files_that_cannot_be_loaded", "SM-BACKEND-08", files_that_cannot_be_loaded),
-    CASE("files_with_another_abi", "SM-BACKEND-08", files_with_another_abi),
-    CASE("file_that_works", "SM-BACKEND-08,SM-BACKEND-04", file_that_works),
-};
-TK_SUITE(backend_table, cases);

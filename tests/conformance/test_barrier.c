@@ -5,7 +5,7 @@
 /* --- nobody passes early ---------------------------------------------------------------------- */
 
 /* Rounds 1, 2, 3 and a later one with the rank held back, the others of round 4 to 16 free. */
-static void holds_for_each_rank(struct tk *t) {
+TK_TEST(barrier, holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2) {
     uint64_t round = 0;
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t held = held_rank(t->world_size, i);
@@ -35,13 +35,13 @@ static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
     tk_group_barrier(t, group);
 }
 
-static void holds_on_every_group_shape(struct tk *t) {
+TK_TEST(barrier, holds_on_every_group_shape, "SM-BARRIER-01", .min_ranks = 2) {
     tk_for_each_group_shape(t, hold_on_shape, NULL);
 }
 
 /* --- rounds ----------------------------------------------------------------------------------- */
 
-static void never_more_than_one_round_ahead(struct tk *t) {
+TK_TEST(barrier, never_more_than_one_round_ahead, "SM-BARRIER-03", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int rounds = t->world_size <= 4 ? 600 : t->world_size <= 8 ? 200 : 12;
     uint64_t out_of_step = 0;
@@ -63,7 +63,7 @@ static void never_more_than_one_round_ahead(struct tk *t) {
 }
 
 /* The two halves of the group take turns in coming late. */
-static void halves_alternate(struct tk *t) {
+TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .min_ranks = 2, .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint64_t out_of_step = 0;
     for (uint64_t g = 1; g <= 40; g++) {
@@ -119,12 +119,13 @@ static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *
         tk_synchronize(t, stream);
 }
 
-static void writes_are_visible(struct tk *t) {
+TK_TEST(barrier, writes_are_visible, "SM-BARRIER-02") {
     size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
     visible_on(t, tk_handle(t, bytes, tk_world_group(t)), NULL, t->world_size <= 8 ? 30 : 2);
 }
 
-static void plain_writes_are_visible(struct tk *t) {
+TK_TEST(barrier, plain_writes_are_visible, "SM-BARRIER-02", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .min_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     size_t bytes = (size_t)t->world_size * SLOT_WORDS * 4;
     struct plain plain = plain_begin(t, SLOT_WORDS, true);
     int rounds = t->world_size > 8 ? 3 : plain_by_cpu(&plain) ? 100 : 25;
@@ -137,7 +138,7 @@ static void visible_on_shape(struct tk *t, symmem_group *group, const struct tk_
     visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), NULL, 3);
 }
 
-static void writes_are_visible_on_every_group_shape(struct tk *t) {
+TK_TEST(barrier, writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8) {
     tk_for_each_group_shape(t, visible_on_shape, NULL);
 }
 
@@ -162,21 +163,22 @@ static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first
     check_nothing_pending(t, handle, 0, channel);
 }
 
-static void pending_signal_is_no_arrival(struct tk *t) {
+TK_TEST(barrier, pending_signal_is_no_arrival, "SM-BARRIER-04,SM-BARRIER-01", .min_ranks = 2,
+        .max_ranks = 4) {
     barrier_beside_signals(t, 0, 1);
     tk_out_of_band_barrier(t);
     barrier_beside_signals(t, -1, (uint64_t)t->world_size + 1);
 }
 
 /* The other way round: arrivals at a barrier are no signals. */
-static void arrival_is_no_signal(struct tk *t) {
+TK_TEST(barrier, arrival_is_no_signal, "SM-BARRIER-04", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 3; i++)
         TK_OK(t, symmem_barrier(handle, 2, LONG_MS, NULL));
     check_nothing_pending(t, handle, -1, 2);
 }
 
-static void barriers_and_rings_mixed(struct tk *t) {
+TK_TEST(barrier, barriers_and_rings_mixed, "SM-BARRIER-04,SM-BARRIER-03") {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < (t->world_size > 8 ? 5 : 60) && !tk_failed(t); i++) {
         ring_signal(t, handle, 0);
@@ -185,32 +187,9 @@ static void barriers_and_rings_mixed(struct tk *t) {
     }
 }
 
-static void barrier_of_one(struct tk *t) {
+TK_TEST(barrier, group_of_one, "SM-BARRIER-01,SM-GROUP-08,SM-TIMEOUT-03", .max_ranks = 2) {
     int32_t own = t->rank;
     symmem_handle *handle = tk_handle(t, 64, tk_group(t, "alone", &own, 1));
     for (int i = 0; i < 10; i++)
         TK_OK(t, symmem_barrier(handle, i % 3, 1, NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("barrier.holds_for_each_rank", holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2),
-    TK_CASE("barrier.holds_on_every_group_shape", holds_on_every_group_shape, "SM-BARRIER-01",
-            .min_ranks = 2),
-    TK_CASE("barrier.never_more_than_one_round_ahead", never_more_than_one_round_ahead,
-            "SM-BARRIER-03", .min_ranks = 2),
-    TK_CASE("barrier.halves_alternate", halves_alternate, "SM-BARRIER-03", .min_ranks = 2,
-            .max_ranks = 8),
-    TK_CASE("barrier.writes_are_visible", writes_are_visible, "SM-BARRIER-02"),
-    TK_CASE("barrier.plain_writes_are_visible", plain_writes_are_visible, "SM-BARRIER-02",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("barrier.writes_are_visible_on_every_group_shape",
-            writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8),
-    TK_CASE("barrier.pending_signal_is_no_arrival", pending_signal_is_no_arrival,
-            "SM-BARRIER-04,SM-BARRIER-01", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("barrier.arrival_is_no_signal", arrival_is_no_signal, "SM-BARRIER-04", .max_ranks = 8),
-    TK_CASE("barrier.barriers_and_rings_mixed", barriers_and_rings_mixed,
-            "SM-BARRIER-04,SM-BARRIER-03"),
-    TK_CASE("barrier.group_of_one", barrier_of_one, "SM-BARRIER-01,SM-GROUP-08,SM-TIMEOUT-03",
-            .max_ranks = 2),
-};
-TK_SUITE(barrier, cases);

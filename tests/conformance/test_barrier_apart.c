@@ -43,7 +43,7 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
     TK_EQ_INT(t, SYMMEM_OK, side.status);
 }
 
-static void channels_are_independent(struct tk *t) {
+TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     independent(t, handle, 0, handle, 1);
@@ -51,7 +51,7 @@ static void channels_are_independent(struct tk *t) {
     independent(t, handle, 0, handle, last);
 }
 
-static void handles_are_independent(struct tk *t) {
+TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *first = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *second = tk_handle(t, 64, tk_world_group(t));
     independent(t, first, 0, second, 0);
@@ -59,7 +59,7 @@ static void handles_are_independent(struct tk *t) {
 }
 
 /* Two groups of the same ranks over one block. */
-static void groups_are_independent(struct tk *t) {
+TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
     int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
     TK_REQUIRE(t, ranks != NULL);
     for (int32_t i = 0; i < t->world_size; i++)
@@ -74,7 +74,8 @@ static void groups_are_independent(struct tk *t) {
 
 /* --- ranges ----------------------------------------------------------------------------------- */
 
-static void barrier_channel_out_of_bounds(struct tk *t) {
+TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
     symmem_handle_info info = info_of(t, handle);
     int32_t count = info.channel_count;
@@ -96,7 +97,8 @@ static void barrier_channel_out_of_bounds(struct tk *t) {
 
 /* --- the user's pad --------------------------------------------------------------------------- */
 
-static void ops_leave_pad_alone(struct tk *t) {
+TK_PORTED(test_builtin_ops_leave_signal_pad_alone, "SM-BARRIER-07,SM-HANDLE-09", .max_ranks = 8,
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     tk_fill(t, handle, t->rank, 0, 4096, 0x77);
@@ -114,7 +116,9 @@ static void ops_leave_pad_alone(struct tk *t) {
 
 /* PyTorch shares one internal pad between allocations; here each block has its own, and the user's
  * pads of two allocations differ and stay as filled under 100 barriers on two streams. */
-static void pads_of_two_allocations(struct tk *t) {
+TK_PORTED(test_internal_signal_pad_shared_across_allocations,
+          "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
+          .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_handle *handles[2];
     symmem_stream *streams[2];
     void *const *pads[2] = {NULL, NULL};
@@ -132,20 +136,3 @@ static void pads_of_two_allocations(struct tk *t) {
     pad_expect(t, handles[0], 1);
     pad_expect(t, handles[1], 2);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("barrier.channels_are_independent", channels_are_independent, "SM-BARRIER-05",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("barrier.handles_are_independent", handles_are_independent, "SM-BARRIER-05",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("barrier.groups_are_independent", groups_are_independent, "SM-BARRIER-05",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("test_barrier_channel_out_of_bounds", barrier_channel_out_of_bounds, "SM-BARRIER-06",
-            .max_ranks = 8, .flags = TK_WRITES_PADS),
-    TK_CASE("test_builtin_ops_leave_signal_pad_alone", ops_leave_pad_alone,
-            "SM-BARRIER-07,SM-HANDLE-09", .max_ranks = 8, .flags = TK_WRITES_PADS),
-    TK_CASE("test_internal_signal_pad_shared_across_allocations", pads_of_two_allocations,
-            "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 4, .flags = TK_WRITES_PADS),
-};
-TK_SUITE(barrier_apart, cases);

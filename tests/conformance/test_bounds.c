@@ -41,15 +41,10 @@ static void transfers(struct tk *t, symmem_handle *handle) {
         TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, 0, data, FOUR_GIB + 16, NULL));
 }
 
-static void past_4_gib(struct tk *t) {
+TK_TEST(bounds, past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     views(t, handle);
     transfers(t, handle);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("bounds.past_4_gib", past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2),
-};
-TK_SUITE(bounds, cases);

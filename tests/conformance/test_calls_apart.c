@@ -68,7 +68,9 @@ static struct target target_begin(struct tk *t) {
     return to;
 }
 
-static void arguments_are_taken_at_the_call(struct tk *t) {
+TK_TEST(stream, arguments_are_taken_at_the_call, "SM-STREAM-18",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY) {
     struct target to = target_begin(t);
     struct gate gate = {0};
     TK_OK(t, symmem_stream_host_fn(to.stream, gate_fn, &gate));
@@ -80,7 +82,8 @@ static void arguments_are_taken_at_the_call(struct tk *t) {
     check_words(t, &to, 100);
 }
 
-static void arguments_are_taken_at_the_capture(struct tk *t) {
+TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CAPTURE,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct target to = target_begin(t);
     symmem_graph *graph = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(to.stream));
@@ -133,7 +136,8 @@ static void *calls_beside(void *arg) {
     return NULL;
 }
 
-static void calls_leave_a_capture_valid(struct tk *t) {
+TK_TEST(capture, calls_beside_leave_it_valid, "SM-STREAM-19,SM-ALLOC-09", .needs = CAPTURE,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct beside beside = {.t = t, .handle = tk_handle(t, 256, tk_world_group(t))};
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
@@ -204,7 +208,8 @@ static void *replay(void *arg) {
 }
 
 /* Ranks begin with different ones of the two graphs. */
-static void graphs_of_two_channels_at_once(struct tk *t) {
+TK_TEST(capture, graphs_of_two_channels_at_once, "SM-STREAM-07,SM-STREAM-09", .needs = CAPTURE,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct replayer replayers[2];
     pthread_t threads[2];
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
@@ -229,7 +234,9 @@ static void graphs_of_two_channels_at_once(struct tk *t) {
 /* --- two devices ------------------------------------------------------------------------------ */
 
 /* Memory and streams of two devices of one rank in turn, each word handed from one to the other. */
-static void devices_alternate(struct tk *t) {
+TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_OVERLAP, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY) {
     enum { ROUNDS = 30 };
     symmem_handle *handles[2];
     symmem_stream *streams[2] = {NULL, NULL};
@@ -275,23 +282,3 @@ static void devices_alternate(struct tk *t) {
         TK_OK(t, symmem_free(t->context, memory[i]));
     }
 }
-
-#define APART(name_, requirements_, needs_, body_)                                                 \
-    {                                                                                              \
-        .name = name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,             \
-        .flags = TK_PLAIN_MEMORY, .body = body_                                                    \
-    }
-
-static const struct tk_case cases[] = {
-    APART("stream.arguments_are_taken_at_the_call", "SM-STREAM-18",
-          SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, arguments_are_taken_at_the_call),
-    APART("capture.arguments_are_taken_at_the_capture", "SM-STREAM-18", CAPTURE,
-          arguments_are_taken_at_the_capture),
-    APART("capture.calls_beside_leave_it_valid", "SM-STREAM-19,SM-ALLOC-09", CAPTURE,
-          calls_leave_a_capture_valid),
-    APART("capture.graphs_of_two_channels_at_once", "SM-STREAM-07,SM-STREAM-09", CAPTURE,
-          graphs_of_two_channels_at_once),
-    APART("stream.devices_alternate", "SM-STREAM-04,SM-BACKEND-11",
-          SYMMEM_CAP_STREAMS | SYMMEM_CAP_OVERLAP, devices_alternate),
-};
-TK_SUITE(calls_apart, cases);

@@ -29,7 +29,8 @@ static void graph_end(struct tk *t, struct captured *c) {
 
 /* --- PyTorch's counterparts ------------------------------------------------------------------- */
 
-static void cuda_graph_capture(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-09",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 200;
     uint32_t expected = (uint32_t)c.next + 200;
@@ -44,7 +45,8 @@ static void cuda_graph_capture(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void capture_without_replay(struct tk *t) {
+TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .needs = CAPTURE,
+          .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 7;
     uint32_t expected = (uint32_t)c.next + 7;
@@ -64,7 +66,8 @@ static void capture_without_replay(struct tk *t) {
 }
 
 /* Two barriers on forked streams, a value written last, four replays with other values. */
-static void cuda_graph_forked_streams(struct tk *t) {
+TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
+          "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     symmem_event *fork = NULL;
@@ -102,7 +105,8 @@ static void cuda_graph_forked_streams(struct tk *t) {
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
-static void alloc_and_first_rendezvous(struct tk *t) {
+TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-RDV-16",
+          .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     void *fresh = tk_alloc(t, 256);
     for (int32_t capturing = 0; capturing < t->world_size; capturing++) {
@@ -148,7 +152,8 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
     show_passed(t, round);
 }
 
-static void barrier_synchronises_in_every_replay(struct tk *t) {
+TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
+        .min_ranks = 2, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
@@ -180,7 +185,7 @@ static void barrier_synchronises_in_every_replay(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(twin));
 }
 
-static void signals_replay(struct tk *t) {
+TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 4096);
     uint32_t source[256];
     uint32_t seen[256];
@@ -201,7 +206,8 @@ static void signals_replay(struct tk *t) {
 }
 
 /* Three copies in a chain: each launch runs all of them, once, in order; none runs at capture. */
-static void launches_run_everything_once(struct tk *t) {
+TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     const uint32_t chain[4] = {11, 22, 33, 44};
     uint32_t seen[4] = {0};
@@ -226,7 +232,8 @@ static void launches_run_everything_once(struct tk *t) {
 }
 
 /* Launches on several streams without synchronising in between: one at a time, none lost. */
-static void launches_on_several_streams(struct tk *t) {
+TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     struct step_log log = {0};
@@ -246,7 +253,8 @@ static void launches_on_several_streams(struct tk *t) {
 
 /* --- memory, forks, failures ------------------------------------------------------------------ */
 
-static void graph_keeps_memory(struct tk *t) {
+TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTURE,
+        .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
     symmem_graph *graph = NULL;
@@ -279,7 +287,7 @@ static void graph_keeps_memory(struct tk *t) {
 }
 
 /* A fork that is not joined back spoils the capture and nothing else. */
-static void unjoined_fork_is_refused(struct tk *t) {
+TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     symmem_event *fork = NULL;
@@ -302,7 +310,7 @@ static void unjoined_fork_is_refused(struct tk *t) {
     symmem_event_destroy(fork);
 }
 
-static void misuse_is_refused(struct tk *t) {
+TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     bool capturing = true;
     uint32_t value = 0x77;
@@ -321,7 +329,8 @@ static void misuse_is_refused(struct tk *t) {
     graph_end(t, &c);
 }
 
-static void failure_in_a_launch_is_reported(struct tk *t) {
+TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .min_ranks = 2, .max_ranks = 2) {
     for (int op = 0; op < OP_COUNT; op++) {
         struct captured c = captured_begin(t, 64);
         if (t->rank == 0) {
@@ -349,7 +358,8 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
+TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
+        .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
     struct gate gate = {0};
     struct step_log log = {0};
@@ -369,35 +379,3 @@ static void graph_destroyed_with_a_launch_under_way(struct tk *t) {
     tk_synchronize(t, c.stream);
     TK_OK(t, symmem_graph_destroy(NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_stream_serialization_cuda_graph_capture", cuda_graph_capture,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_capture_without_replay", capture_without_replay,
-            "SM-STREAM-14", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_cuda_graph_forked_streams", cuda_graph_forked_streams,
-            "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("test_alloc_and_first_rendezvous_during_capture_raise", alloc_and_first_rendezvous,
-            "SM-ALLOC-09,SM-RDV-16", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.barrier_synchronises_in_every_replay", barrier_synchronises_in_every_replay,
-            "SM-STREAM-09", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("capture.signals_replay", signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE,
-            .max_ranks = 4),
-    TK_CASE("capture.launches_run_everything_once", launches_run_everything_once,
-            "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 2),
-    TK_CASE("capture.launches_on_several_streams", launches_on_several_streams,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
-    TK_CASE("capture.graph_keeps_memory", graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.unjoined_fork_is_refused", unjoined_fork_is_refused, "SM-STREAM-12",
-            .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("capture.misuse_is_refused", misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE,
-            .max_ranks = 2),
-    TK_CASE("capture.failure_in_a_launch_is_reported", failure_in_a_launch_is_reported,
-            "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("capture.graph_destroyed_with_a_launch_under_way",
-            graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
-            .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 2),
-};
-TK_SUITE(capture, cases);

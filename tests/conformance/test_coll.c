@@ -74,10 +74,9 @@ static const struct flaw flaws[] = {
 #define FLAW_COUNT ((int)(sizeof(flaws) / sizeof(flaws[0])))
 
 /* Every flaw of either tensor on one rank is refused there at once, with nothing written. */
-static void malformed_tensors(struct tk *t) {
+TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
     struct sum s = sum_begin(t, tk_world_group(t));
     struct ops_tensor input, out;
-    TK_REQ(t, "SM-COLL-02");
     out_mark(t, &s);
     for (int i = 0; i < 2 * FLAW_COUNT; i++) {
         const struct flaw *flaw = &flaws[i / 2];
@@ -108,10 +107,9 @@ static void malformed_tensors(struct tk *t) {
                                             NULL));
 }
 
-static void channels(struct tk *t) {
+TK_TEST(coll, channels, "SM-COLL-02", .needs = COLLECTIVES) {
     struct sum s = sum_begin(t, tk_world_group(t));
     int32_t count = info_of(t, s.handle).channel_count;
-    TK_REQ(t, "SM-COLL-02");
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, sum_run(&s, -1, 50, NULL));
     TK_STATUS(t, SYMMEM_OUT_OF_RANGE, sum_run(&s, count, 50, NULL));
     TK_EQ_SIZE(t, (uint64_t)count, last_record().expected);
@@ -120,7 +118,7 @@ static void channels(struct tk *t) {
     sum_expect(t, &s, 1, "the last channel");
 }
 
-static void places(struct tk *t) {
+TK_TEST(coll, places, "SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = COUNT * 4 };
     struct ops_tensor input, out;
     symmem_handle *handle = tk_handle(t, 2 * BYTES, tk_world_group(t));
@@ -169,9 +167,8 @@ static void places(struct tk *t) {
                   NULL));
 }
 
-static void supported_pairs(struct tk *t) {
+TK_TEST(coll, supported_pairs, "SM-COLL-05", .needs = COLLECTIVES) {
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-05");
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++)
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
             bool is_float = dtype >= SYMMEM_FLOAT16 && dtype <= SYMMEM_FLOAT64;
@@ -195,11 +192,3 @@ static void supported_pairs(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
               sum_count(&s, SYMMEM_FLOAT32, 8, (symmem_reduce_op)-1, 0, 50, NULL));
 }
-
-static const struct tk_case cases[] = {
-    COLL_CASE("malformed_tensors", "SM-COLL-02", 0, 1, 0, malformed_tensors),
-    COLL_CASE("channels", "SM-COLL-02", 0, 1, 0, channels),
-    COLL_CASE("places", "SM-COLL-03,SM-COLL-04", 0, 1, TK_PLAIN_MEMORY, places),
-    COLL_CASE("supported_pairs", "SM-COLL-05", 0, 1, 0, supported_pairs),
-};
-TK_SUITE(coll, cases);

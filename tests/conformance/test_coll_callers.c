@@ -5,14 +5,14 @@
 
 /* Everybody sends to rank 0 alone; what the others receive, nothing, lies inside of their input, or
  * of a peer's. */
-static void empty_tensors(struct tk *t) {
+TK_TEST(coll, empty_tensors_overlap_nothing, "SM-COLL-13", .needs = COLLECTIVES, .min_ranks = 2,
+        .flags = TK_PLAIN_MEMORY) {
     enum { COUNT = 64 };
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
     char *own = ops_own(t, handle);
     struct ops_tensor in, out;
     size_t to[SYMMEM_MAX_WORLD_SIZE] = {COUNT}, from[SYMMEM_MAX_WORLD_SIZE] = {0};
     void *const *buffers = NULL;
-    TK_REQ(t, "SM-COLL-13");
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     size_t offset = info_of(t, handle).offset;
     char *all = tk_alloc(t, COUNT * sizeof(float) * (size_t)t->world_size);
@@ -27,11 +27,10 @@ static void empty_tensors(struct tk *t) {
     }
 }
 
-static void some_ranks_check(struct tk *t) {
+TK_TEST(coll, some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES, .min_ranks = 2) {
     symmem_context_options options = tk_options(t);
     int32_t odd = 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
     symmem_handle *handle = NULL;
-    TK_REQ(t, "SM-COLL-14");
     options.check_collectives = t->rank == odd;
     tk_reinit(t, &options);
     void *memory = tk_alloc(t, 64);
@@ -44,12 +43,11 @@ static void some_ranks_check(struct tk *t) {
 /* --- the caller's floating-point environment ------------------------------------------------ */
 
 /* One rank's thread, or its stream's, has such an environment. */
-static void float_environment(struct tk *t) {
+TK_TEST(coll, float_environment, "SM-COLL-11", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { MANY = 300 };
     symmem_handle *handle = tk_handle(t, MANY * sizeof(double), tk_world_group(t));
     char *own = ops_own(t, handle), *out = tk_alloc(t, MANY * sizeof(double));
     int32_t odd = (int32_t)(t->seed % (uint64_t)t->world_size);
-    TK_REQ(t, "SM-COLL-11");
     for (int i = 0; i < 8; i++) {
         struct reduce_data data;
         struct ops_tensor from, to;
@@ -74,13 +72,3 @@ static void float_environment(struct tk *t) {
         reduce_data_end(&data);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("coll.empty_tensors_overlap_nothing", empty_tensors, "SM-COLL-13", .needs = COLLECTIVES,
-            .min_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("coll.some_ranks_check", some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("coll.float_environment", float_environment, "SM-COLL-11", .needs = COLLECTIVES,
-            .min_ranks = 2),
-};
-TK_SUITE(coll_callers, cases);

@@ -4,6 +4,8 @@
 #include "coll_help.h"
 #include "work_after.h"
 
+#define STREAMS SYMMEM_CAP_STREAMS
+
 /* --- agreement ------------------------------------------------------------------------------ */
 
 /* What the odd rank does instead. */
@@ -64,25 +66,24 @@ static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
     }
 }
 
-static void ranks_disagree(struct tk *t) {
+TK_TEST(coll, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-06");
     disagree(t, &s, NULL);
 }
 
-static void ranks_disagree_on_a_stream(struct tk *t) {
+TK_TEST(coll, ranks_disagree_on_a_stream, "SM-COLL-06", .needs = COLLECTIVES | STREAMS,
+        .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-06");
     disagree(t, &s, tk_stream(t));
 }
 
 /* Without checking nothing is compared: each rank reduces as it likes. */
-static void unchecked_calls_are_not_compared(struct tk *t) {
+TK_TEST(coll, unchecked_calls_are_not_compared, "SM-COLL-06", .needs = COLLECTIVES,
+        .min_ranks = 2) {
     symmem_context_options options = tk_options(t);
     options.check_collectives = 0;
     tk_reinit(t, &options);
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-06");
     for (int round = 0; round < 2; round++) {
         symmem_reduce_op op = (s.rank + round) % 2 == 0 ? SYMMEM_SUM : SYMMEM_MAX;
         TK_OK(t, sum_count(&s, SYMMEM_FLOAT32, COUNT, op, 0, s.limit_ms, NULL));
@@ -90,9 +91,9 @@ static void unchecked_calls_are_not_compared(struct tk *t) {
     TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
 }
 
-static void options_of_checking(struct tk *t) {
+TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     static const int32_t wrong[] = {-2, 2, INT32_MAX};
-    TK_REQ(t, "SM-COLL-06");
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
@@ -113,9 +114,8 @@ static void options_of_checking(struct tk *t) {
 /* --- waiting and failing -------------------------------------------------------------------- */
 
 /* Nobody passes an operation without elements before the held rank comes. */
-static void empty_ones_synchronise(struct tk *t) {
+TK_TEST(coll, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-07");
     out_mark(t, &s);
     for (int i = 0; i < held_count(s.size); i++) {
         int32_t held = held_rank(s.size, i);
@@ -129,7 +129,7 @@ static void empty_ones_synchronise(struct tk *t) {
     out_untouched(t, &s);
 }
 
-static void missing_rank(struct tk *t) {
+TK_TEST(coll, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
     int32_t absent = (int32_t)(t->seed % (uint64_t)s.size);
     TK_REQ(t, "SM-COLL-08");
@@ -154,7 +154,8 @@ static void missing_rank(struct tk *t) {
     work_after(t, NULL);
 }
 
-static void lost_rank(struct tk *t) {
+TK_TEST(coll, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct sum s = sum_begin(t, tk_world_group(t));
     int32_t victim = s.size - 1;
     TK_REQ(t, "SM-COLL-08");
@@ -175,10 +176,9 @@ static void lost_rank(struct tk *t) {
 /* --- order ---------------------------------------------------------------------------------- */
 
 /* Round after round each rank changes its input as soon as its call has ended. */
-static void inputs_are_free_afterwards(struct tk *t) {
+TK_TEST(coll, inputs_are_free_afterwards, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { ROUNDS = 200 };
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-01");
     for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
         sum_load(t, &s, round);
         if (tk_random_below(t, 16) == 0)
@@ -213,11 +213,10 @@ static void expect_written(struct tk *t, const struct sum *s, uint32_t round) {
 }
 
 /* Into each other's inputs, with a barrier or signals before the call. */
-static void writes_of_peers_count(struct tk *t) {
+TK_TEST(coll, writes_of_peers_count, "SM-COLL-18", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { ROUNDS = 40 };
     struct sum s = sum_begin(t, tk_world_group(t));
     const int32_t next = (s.rank + 1) % s.size, before = (s.rank + s.size - 1) % s.size;
-    TK_REQ(t, "SM-COLL-18");
     for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
         sum_load(t, &s, round);
         TK_OK(t, symmem_barrier(s.handle, 0, s.limit_ms, NULL));
@@ -246,10 +245,9 @@ static void sum_in_place(struct tk *t, const struct sum *s) {
 
 /* What a collective left to a peer is there behind a barrier, and what is written there then stays.
  */
-static void writes_after_a_barrier_stay(struct tk *t) {
+TK_TEST(coll, writes_after_a_barrier_stay, "SM-COLL-19", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { ROUNDS = 40 };
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_REQ(t, "SM-COLL-19");
     for (uint32_t round = 0; round < ROUNDS && !tk_failed(t); round++) {
         const int32_t before = (s.rank + s.size - 1) % s.size;
         float theirs[COUNT], got[COUNT];
@@ -268,12 +266,11 @@ static void writes_after_a_barrier_stay(struct tk *t) {
     }
 }
 
-static void on_a_stream(struct tk *t) {
+TK_TEST(coll, on_a_stream, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_HOST_FN) {
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     float values[2][COUNT];
     struct gate gate = {0};
-    TK_REQ(t, "SM-COLL-09");
     for (uint32_t i = 0; i < 2; i++)
         ops_fill(values[i], SYMMEM_FLOAT32, COUNT, s.rank, i);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
@@ -293,12 +290,11 @@ static void on_a_stream(struct tk *t) {
     sum_expect(t, &later, 1, "the second");
 }
 
-static void captured(struct tk *t) {
+TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { LAUNCHES = 5 };
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
-    TK_REQ(t, "SM-COLL-09");
     out_mark(t, &s);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
@@ -320,11 +316,11 @@ static void captured(struct tk *t) {
 
 /* One stream's collective is held at one rank; another stream's barrier on the same channel comes
  * after it, one on another channel does not wait. */
-static void order_on_a_channel(struct tk *t) {
+TK_TEST(coll, order_on_a_channel, "SM-COLL-10", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_HOST_FN,
+        .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
     struct gate gate = {0};
-    TK_REQ(t, "SM-COLL-10");
     sum_load(t, &s, 7);
     if (s.rank != 0)
         gate_open(&gate);
@@ -344,26 +340,3 @@ static void order_on_a_channel(struct tk *t) {
     tk_synchronize(t, streams[0]);
     sum_expect(t, &s, 7, "the held one");
 }
-
-#define STREAMS SYMMEM_CAP_STREAMS
-static const struct tk_case cases[] = {
-    COLL_CASE("ranks_disagree", "SM-COLL-06", 0, 2, 0, ranks_disagree),
-    COLL_CASE("ranks_disagree_on_a_stream", "SM-COLL-06", STREAMS, 2, 0,
-              ranks_disagree_on_a_stream),
-    COLL_CASE("unchecked_calls_are_not_compared", "SM-COLL-06", 0, 2, 0,
-              unchecked_calls_are_not_compared),
-    COLL_CASE("options_of_checking", "SM-COLL-06", 0, 2, TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT,
-              options_of_checking),
-    COLL_CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
-    COLL_CASE("missing_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, 0, missing_rank),
-    COLL_CASE("lost_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2,
-              TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, lost_rank),
-    COLL_CASE("inputs_are_free_afterwards", "SM-COLL-01", 0, 2, 0, inputs_are_free_afterwards),
-    COLL_CASE("writes_of_peers_count", "SM-COLL-18", 0, 2, 0, writes_of_peers_count),
-    COLL_CASE("writes_after_a_barrier_stay", "SM-COLL-19", 0, 2, 0, writes_after_a_barrier_stay),
-    COLL_CASE("on_a_stream", "SM-COLL-09", STREAMS | SYMMEM_CAP_HOST_FN, 1, 0, on_a_stream),
-    COLL_CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),
-    COLL_CASE("order_on_a_channel", "SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,
-              order_on_a_channel),
-};
-TK_SUITE(coll_calls, cases);

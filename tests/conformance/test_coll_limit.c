@@ -51,7 +51,8 @@ static void slow_end(struct tk *t) {
     TK_EQ_INT(t, 0, munmap(slow.page, slow.bytes));
 }
 
-static void one_limit_for_all_meetings(struct tk *t) {
+TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
+        .min_ranks = 2, .max_ranks = 3) {
     enum { COUNT = 16 };
     const uint32_t limit_ms = tk_limit_ms(t, 600);
     const int32_t last = t->world_size - 1;
@@ -102,9 +103,3 @@ static void one_limit_for_all_meetings(struct tk *t) {
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("coll.one_limit_for_all_meetings", one_limit_for_all_meetings,
-            "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
-};
-TK_SUITE(coll_limit, cases);

@@ -214,11 +214,11 @@ static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) 
 
 /* Programs of random calls, in which at some step one rank does another thing: that one fails on
  * all, and all others work. */
-static void one_rank_strays(struct tk *t) {
+TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8,
+        .timeout_s = 60) {
     struct bench b = bench_begin(t);
     int steps = tk_suite_is_long() ? 20000 : 400;
     uint64_t random = t->seed;
-    TK_REQ(t, "SM-COLL-06");
     for (int step = 0; step < steps && !tk_failed(t); step++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         struct call agreed = random_call(&b, random >> 20);
@@ -361,9 +361,8 @@ static void fail_in_every_way(struct tk *t, const struct bench *b, const struct 
     expect_sum(t, b, (uint32_t)(8 * c->kind));
 }
 
-static void fails_half_way(struct tk *t) {
+TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8) {
     struct bench b = bench_begin(t);
-    TK_REQ(t, "SM-COLL-12");
     int stride = tk_suite_is_long() ? 1 : 5;
     for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {
         const struct call c = {
@@ -464,12 +463,12 @@ static void *work(void *arg) {
 
 /* In each thread all kinds in an order of its own, on a channel of its own, with and without a
  * stream; all threads' handles lie in one allocation, so that they share their state. */
-static void many_threads(struct tk *t) {
+TK_TEST(coll, many_threads, "SM-COLL-10", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8,
+        .timeout_s = 60) {
     struct worker workers[THREADS];
     pthread_t threads[THREADS];
     bool started[THREADS];
     char *base = tk_alloc(t, (size_t)2 * ROOM * THREADS);
-    TK_REQ(t, "SM-COLL-10");
     for (int i = 0; i < THREADS; i++) {
         char *place = base + (size_t)2 * ROOM * (size_t)i;
         struct bench b = bench_on(t, tk_rendezvous(t, place, tk_world_group(t)));
@@ -483,13 +482,3 @@ static void many_threads(struct tk *t) {
         if (started[i])
             TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("coll.one_rank_strays", one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES,
-            .min_ranks = 2, .max_ranks = 8, .timeout_s = 60),
-    TK_CASE("coll.fails_half_way", fails_half_way, "SM-COLL-12", .needs = COLLECTIVES,
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("coll.many_threads", many_threads, "SM-COLL-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8, .timeout_s = 60),
-};
-TK_SUITE(coll_walk, cases);

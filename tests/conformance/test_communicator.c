@@ -11,10 +11,9 @@ static symmem_group *fresh(struct tk *t, const char *name) {
     return tk_group(t, name, NULL, 0);
 }
 
-static void taken_or_refused(struct tk *t) {
+TK_TEST(communicator, taken_or_refused, "SM-GROUP-12", .max_ranks = 4) {
     int any = 0;
     symmem_group *group = fresh(t, "communicator");
-    TK_REQ(t, "SM-GROUP-12");
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_set_communicator(NULL, NULL));
     symmem_status status = symmem_group_set_communicator(group, NULL);
     TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_UNSUPPORTED, "the status is %s",
@@ -104,7 +103,8 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
     TK_OK(t, symmem_group_destroy(group));
 }
 
-static void handed_over(struct tk *t) {
+TK_TEST(communicator, handed_over, "SM-GROUP-12,SM-GROUP-13", .max_ranks = 1,
+        .flags = TK_NO_BACKEND) {
     symmem_backend table = fake_table_a;
     int communicator = 0;
     TK_REQ(t, "SM-GROUP-12");
@@ -122,10 +122,3 @@ static void handed_over(struct tk *t) {
     open_once(t, "without", NULL);
     tk_end_context(t); /* before the table on this stack goes */
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("communicator.taken_or_refused", taken_or_refused, "SM-GROUP-12", .max_ranks = 4),
-    TK_CASE("communicator.handed_over", handed_over, "SM-GROUP-12,SM-GROUP-13", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-};
-TK_SUITE(communicator, cases);

@@ -113,7 +113,8 @@ static void fail_first_copy(struct tk *t, const struct gather *g) {
         tk_note(t, "a copy's work passes no step of the backend's own: none is made to fail");
 }
 
-static void copy_fails(struct tk *t) {
+TK_TEST(composed, copy_fails, "SM-COLL-15,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4) {
     struct gather g;
     TK_REQ(t, "SM-COLL-15");
     gather_begin(t, &g);
@@ -126,7 +127,9 @@ static void copy_fails(struct tk *t) {
     work_after(t, g.stream);
 }
 
-static void copy_fails_in_a_graph(struct tk *t) {
+TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE, .min_ranks = 2,
+        .max_ranks = 4) {
     struct gather g;
     symmem_graph *graph = NULL;
     TK_REQ(t, "SM-COLL-15");
@@ -148,7 +151,8 @@ static void copy_fails_in_a_graph(struct tk *t) {
 }
 
 /* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
-static void barrier_fails(struct tk *t) {
+TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4) {
     struct gather g;
     TK_REQ(t, "SM-COLL-15");
     gather_begin(t, &g);
@@ -228,7 +232,8 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
 
 /* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
  */
-static void product_fails(struct tk *t) {
+TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
+        .min_ranks = 2, .max_ranks = 4) {
     product_fails_with(t, SYMMEM_LIMIT);
     product_fails_with(t, SYMMEM_MISMATCH);
 }
@@ -245,7 +250,8 @@ static symmem_status fussy_product(void *arg, const symmem_matmul *product, void
 }
 
 /* The second stream tells what happened there, and the first one that it did not get through. */
-static void product_fails_on_the_second_stream(struct tk *t) {
+TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .min_ranks = 2, .max_ranks = 4) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
@@ -278,11 +284,11 @@ static void product_fails_on_the_second_stream(struct tk *t) {
 
 /* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
  * first stream, and no harm done. */
-static void calls_differ_on_two_streams(struct tk *t) {
+TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
+        .min_ranks = 2, .max_ranks = 4) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     for (int turn = 0; turn < 3; turn++) {
         symmem_status status;
@@ -308,12 +314,13 @@ static void calls_differ_on_two_streams(struct tk *t) {
     pair_end(&x);
 }
 
-static void calls_differ_in_graphs(struct tk *t) {
+TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .min_ranks = 2,
+        .max_ranks = 4) {
     struct fused_pair x;
     symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    TK_REQ(t, "SM-COLL-15");
     pair_begin(t, &x);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, t->rank == 0 ? pair_gather(&x, limit_ms, stream) : pair_scatter(&x, limit_ms, stream));
@@ -334,21 +341,3 @@ static void calls_differ_in_graphs(struct tk *t) {
 }
 
 /* Of those that fail. */
-#define WORK ",SM-TIMEOUT-14"
-#define CASE(name_, more_, needs_, body_)                                                          \
-    {                                                                                              \
-        .name = "composed." name_, .requirements = "SM-COLL-15" more_,                             \
-        .needs = SYMMEM_CAP_STREAMS | (needs_), .min_ranks = 2, .max_ranks = 4, .body = body_      \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("copy_fails", WORK, SYMMEM_CAP_DIRECT_ACCESS, copy_fails),
-    CASE("copy_fails_in_a_graph", WORK, SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
-         copy_fails_in_a_graph),
-    CASE("barrier_fails", WORK, SYMMEM_CAP_DIRECT_ACCESS, barrier_fails),
-    CASE("product_fails", WORK, PRODUCTS, product_fails),
-    CASE("product_fails_on_the_second_stream", WORK, PRODUCTS, product_fails_on_the_second_stream),
-    CASE("calls_differ_on_two_streams", "", PRODUCTS, calls_differ_on_two_streams),
-    CASE("calls_differ_in_graphs", "", PRODUCTS | SYMMEM_CAP_CAPTURE, calls_differ_in_graphs),
-};
-TK_SUITE(composed, cases);

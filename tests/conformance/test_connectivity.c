@@ -42,7 +42,8 @@ static uint64_t hash_matrix(const int32_t *matrix, int32_t count) {
 }
 
 /* PyTorch's test of the same name looks at the size only. */
-static void connectivity(struct tk *t) {
+TK_PORTED(test_cuda_nvlink_connectivity_detection, "SM-BACKEND-14",
+          .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 4) {
     int32_t count = devices_of(t);
     int32_t *matrix = fresh_matrix(t, count);
     int32_t *again = fresh_matrix(t, count);
@@ -65,7 +66,8 @@ static void check_untouched(struct tk *t, const int32_t *matrix, int32_t count) 
         TK_EQ_INT(t, UNTOUCHED_LINKS, matrix[i]);
 }
 
-static void refusals(struct tk *t) {
+TK_TEST(connectivity, refusals, "SM-BACKEND-15,SM-ERROR-01", .needs = SYMMEM_CAP_CONNECTIVITY,
+        .max_ranks = 2) {
     static const char *const unknown[] = {"", "nvlin", "nvlink ", "NVLINK", "pcie", "%s%n"};
     int32_t count = devices_of(t);
     int32_t *matrix = fresh_matrix(t, count);
@@ -95,13 +97,12 @@ static symmem_status fake_connectivity(void *instance, const char *connection, i
     return SYMMEM_OK;
 }
 
-static void wrong_answers(struct tk *t) {
+TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     static const int32_t wrong[][4] = {
         {0, -1, -1, 0}, {0, 1, 2, 0}, {1, 2, 2, 0}, {0, 2, 2, 1}, {0, 3, 0, 0}};
     static const int32_t right[4] = {0, 18, 18, 0};
     symmem_backend table = fake_table_a;
     int32_t *matrix = fresh_matrix(t, 2);
-    TK_REQ(t, "SM-BACKEND-16");
     table.capabilities |= SYMMEM_CAP_CONNECTIVITY;
     table.connectivity = fake_connectivity;
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
@@ -118,13 +119,3 @@ static void wrong_answers(struct tk *t) {
     free(matrix);
     tk_end_context(t); /* before the table on this stack goes */
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_cuda_nvlink_connectivity_detection", connectivity, "SM-BACKEND-14",
-            .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 4),
-    TK_CASE("connectivity.refusals", refusals, "SM-BACKEND-15,SM-ERROR-01",
-            .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 2),
-    TK_CASE("connectivity.wrong_answers", wrong_answers, "SM-BACKEND-16", .max_ranks = 1,
-            .flags = TK_NO_BACKEND),
-};
-TK_SUITE(connectivity, cases);

@@ -64,19 +64,18 @@ static void expect_refusal(struct tk *t, const symmem_context_options *options) 
 
 /* --- rank and size ---------------------------------------------------------------------------- */
 
-static void rank_and_size_of_this_job(struct tk *t) {
+TK_TEST(context, rank_and_size_of_this_job, "SM-CONTEXT-01") {
     int32_t value = -1;
-    TK_REQ(t, "SM-CONTEXT-01");
     TK_OK(t, symmem_context_rank(t->context, &value));
     TK_EQ_INT(t, t->rank, value);
     TK_OK(t, symmem_context_world_size(t->context, &value));
     TK_EQ_INT(t, t->world_size, value);
 }
 
-static void options_before_environment(struct tk *t) {
+TK_TEST(context, options_before_environment, "SM-CONTEXT-01", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_store *store = NULL;
     symmem_context_options options;
-    TK_REQ(t, "SM-CONTEXT-01");
     clear_environment();
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
     options = open_options(store);
@@ -96,10 +95,10 @@ static void options_before_environment(struct tk *t) {
     symmem_store_close(store);
 }
 
-static void environment_gives_identity(struct tk *t) {
+TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_store *store = NULL;
     symmem_context_options options;
-    TK_REQ(t, "SM-CONTEXT-01");
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
     options = open_options(store);
     for (size_t i = 0; i < COUNT(rank_names); i++) {
@@ -126,12 +125,12 @@ static void environment_gives_identity(struct tk *t) {
     symmem_store_close(store);
 }
 
-static void refuses_malformed_environment(struct tk *t) {
+TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     static const char *const bad[] = {
         "", "x", "-1", "3x", "0x1", "1.5", "5", "2147483648", "99999999999999999999", "- 1"};
     symmem_store *store = NULL;
     symmem_context_options options;
-    TK_REQ(t, "SM-CONTEXT-02");
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
     options = open_options(store);
     clear_environment();
@@ -164,7 +163,8 @@ static void refuses_malformed_environment(struct tk *t) {
     symmem_store_close(store);
 }
 
-static void refuses_bad_rank_or_size(struct tk *t) {
+TK_TEST(context, refuses_bad_rank_or_size, "SM-CONTEXT-02", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     static const struct {
         int32_t rank, world_size;
     } bad[] = {{1, 1},
@@ -177,7 +177,6 @@ static void refuses_bad_rank_or_size(struct tk *t) {
                {0, INT32_MAX},
                {SYMMEM_MAX_WORLD_SIZE, SYMMEM_MAX_WORLD_SIZE}};
     symmem_store *store = NULL;
-    TK_REQ(t, "SM-CONTEXT-02");
     clear_environment();
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
     for (size_t i = 0; i < COUNT(bad); i++) {
@@ -192,10 +191,10 @@ static void refuses_bad_rank_or_size(struct tk *t) {
 
 /* --- the store -------------------------------------------------------------------------------- */
 
-static void many_ranks_need_a_store(struct tk *t) {
+TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_context_options options = open_options(NULL);
     char url[4096];
-    TK_REQ(t, "SM-CONTEXT-03");
     clear_environment();
     options.rank = 0;
     options.world_size = 2;
@@ -208,10 +207,10 @@ static void many_ranks_need_a_store(struct tk *t) {
     clear_environment();
 }
 
-static void one_rank_needs_no_store(struct tk *t) {
+TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_context_options options = tk_options(t);
     symmem_handle *handle;
-    TK_REQ(t, "SM-CONTEXT-03");
     clear_environment();
     options.store = NULL;
     tk_reinit(t, &options);
@@ -224,10 +223,10 @@ static void one_rank_needs_no_store(struct tk *t) {
 
 /* --- again, and apart --------------------------------------------------------------- */
 
-static void again_and_again(struct tk *t) {
+TK_TEST(context, again_and_again, "SM-CONTEXT-06",
+        .timeout_s = 40 /* twenty groups, of which each may take a second to open */) {
     int cycles = t->world_size > 8 ? 1 : t->world_size > 4 ? 5 : 20;
     symmem_context_options options = tk_options(t);
-    TK_REQ(t, "SM-CONTEXT-06");
     for (int cycle = 0; cycle < cycles; cycle++) {
         symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
         int32_t right = (t->rank + 1) % t->world_size;
@@ -241,9 +240,8 @@ static void again_and_again(struct tk *t) {
 }
 
 /* Live objects and peers that do nothing: neither is waited for, whoever goes first. */
-static void finalize_does_not_wait(struct tk *t) {
+TK_TEST(context, finalize_does_not_wait, "SM-CONTEXT-07", .max_ranks = 8) {
     symmem_group *own = NULL;
-    TK_REQ(t, "SM-CONTEXT-07");
     (void)tk_handle(t, 4096, tk_world_group(t));
     (void)tk_handle(t, 64, tk_world_group(t));
     TK_OK(t, symmem_group_create(t->context, "left-alive", NULL, 0, NULL, &own));
@@ -259,12 +257,12 @@ static void finalize_does_not_wait(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
-static void finalize_with_pool_and_stream(struct tk *t) {
+TK_TEST(context, finalize_with_pool_and_stream, "SM-CONTEXT-07",
+        .needs = SYMMEM_CAP_POOL | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     symmem_pool *pool = NULL;
     void *block = NULL;
     symmem_handle *handle;
     symmem_stream *stream;
-    TK_REQ(t, "SM-CONTEXT-07");
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
     TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 1024, &block));
     handle = tk_rendezvous(t, block, tk_world_group(t));
@@ -279,7 +277,8 @@ static void finalize_with_pool_and_stream(struct tk *t) {
         tk_out_of_band_barrier(t); /* the others begin after rank 0 has ended */
 }
 
-static void two_contexts_are_apart(struct tk *t) {
+TK_TEST(context, two_contexts_are_apart, "SM-CONTEXT-08", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_context_options options = tk_options(t);
     symmem_context *other = NULL;
     symmem_group *mine = NULL, *theirs = NULL, *found = NULL;
@@ -289,7 +288,6 @@ static void two_contexts_are_apart(struct tk *t) {
     size_t bytes = 0;
     void *memory = tk_alloc(t, 1000), *twin = NULL;
     symmem_alloc_info info = {0};
-    TK_REQ(t, "SM-CONTEXT-08");
     clear_environment();
     options.store = NULL;
     options.backend = NULL;
@@ -326,13 +324,12 @@ static void two_contexts_are_apart(struct tk *t) {
 }
 
 /* A group of another context is not this context's. */
-static void group_of_another_context(struct tk *t) {
+TK_TEST(context, group_of_another_context, "SM-CONTEXT-08", .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     symmem_context *other = NULL;
     symmem_group *theirs = NULL;
     symmem_handle *handle = NULL;
     void *memory = tk_alloc(t, 64);
-    TK_REQ(t, "SM-CONTEXT-08");
     options.store = NULL;
     TK_REQUIRE_OK(t, symmem_init(&options, &other));
     TK_OK(t, symmem_group_create(other, "theirs", NULL, 0, NULL, &theirs));
@@ -341,32 +338,3 @@ static void group_of_another_context(struct tk *t) {
     TK_EQ_PTR(t, NULL, handle);
     symmem_context_free(other);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("context.rank_and_size_of_this_job", rank_and_size_of_this_job, "SM-CONTEXT-01"),
-    TK_CASE("context.options_before_environment", options_before_environment, "SM-CONTEXT-01",
-            .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.environment_gives_identity", environment_gives_identity, "SM-CONTEXT-01",
-            .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.refuses_malformed_environment", refuses_malformed_environment, "SM-CONTEXT-02",
-            .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.refuses_bad_rank_or_size", refuses_bad_rank_or_size, "SM-CONTEXT-02",
-            .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.many_ranks_need_a_store", many_ranks_need_a_store, "SM-CONTEXT-03",
-            .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.one_rank_needs_no_store", one_rank_needs_no_store, "SM-CONTEXT-03",
-            .max_ranks = 1, .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    {.name = "context.again_and_again",
-     .requirements = "SM-CONTEXT-06",
-     .timeout_s = 40, /* twenty groups, of which each may take a second to open */
-     .body = again_and_again},
-    TK_CASE("context.finalize_does_not_wait", finalize_does_not_wait, "SM-CONTEXT-07",
-            .max_ranks = 8),
-    TK_CASE("context.finalize_with_pool_and_stream", finalize_with_pool_and_stream, "SM-CONTEXT-07",
-            .needs = SYMMEM_CAP_POOL | SYMMEM_CAP_STREAMS, .max_ranks = 3),
-    TK_CASE("context.two_contexts_are_apart", two_contexts_are_apart, "SM-CONTEXT-08",
-            .max_ranks = 1, .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("context.group_of_another_context", group_of_another_context, "SM-CONTEXT-08",
-            .max_ranks = 1),
-};
-TK_SUITE(context, cases);

@@ -67,14 +67,16 @@ static void stream_calls(struct tk *t, symmem_context *context, symmem_status ex
     TK_CHECK(t, stream == NULL && event == NULL);
 }
 
-static void null_context(struct tk *t) {
+TK_TEST(context_state, null_context, "SM-CONTEXT-04,SM-ERROR-04", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT) {
     TK_REQ(t, "SM-CONTEXT-04");
     context_calls(t, NULL, GONE);
     stream_calls(t, NULL, GONE);
     symmem_context_free(NULL);
 }
 
-static void finalised_context(struct tk *t) {
+TK_TEST(context_state, finalised_context, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2,
+        .flags = TK_NO_CONTEXT) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     TK_REQ(t, "SM-CONTEXT-05");
@@ -87,7 +89,7 @@ static void finalised_context(struct tk *t) {
     symmem_context_free(context);
 }
 
-static void finalised_objects(struct tk *t) {
+TK_TEST(context_state, finalised_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2) {
     symmem_group *group = tk_world_group(t);
     symmem_handle *handle = tk_handle(t, 1024, group);
     symmem_handle_info info;
@@ -141,11 +143,11 @@ static void finalised_objects(struct tk *t) {
     TK_CHECK(t, tensor == NULL && name == NULL && ptrs == NULL && table == NULL && fd == -2);
 }
 
-static void finalised_stream(struct tk *t) {
+TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     symmem_event *event = NULL;
     bool flag = false;
-    TK_REQ(t, "SM-CONTEXT-05");
     TK_REQUIRE_OK(t, symmem_event_create(t->context, 0, &event));
     TK_OK(t, symmem_finalize(t->context));
     TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LIMIT_MS));
@@ -157,11 +159,10 @@ static void finalised_stream(struct tk *t) {
     symmem_event_destroy(event);
 }
 
-static void finalised_pool(struct tk *t) {
+TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
     symmem_pool *pool = NULL;
     symmem_pool_stats stats;
     void *block = NULL, *ptr = NULL;
-    TK_REQ(t, "SM-CONTEXT-05");
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, 0, 65536, &pool));
     TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 256, &block));
     symmem_pool_bind(pool);
@@ -178,11 +179,11 @@ static void host_fn_of_nothing(void *arg) {
     (void)arg;
 }
 
-static void finalised_capture(struct tk *t) {
+TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL, *other = NULL;
     bool flag = false;
-    TK_REQ(t, "SM-CONTEXT-05");
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_finalize(t->context));
@@ -206,10 +207,9 @@ static void expect_stage(struct tk *t, const char *stage) {
     TK_EQ_STR(t, stage, record.stage);
 }
 
-static void point_fails_init(struct tk *t) {
+TK_TEST(context_state, point_fails_init, "SM-CONTEXT-09", .max_ranks = 2) {
     static const char *const points[] = {"init.identity", "init.done"};
     symmem_context_options options = tk_options(t);
-    TK_REQ(t, "SM-CONTEXT-09");
     for (int i = 0; i < 2; i++) {
         symmem_context *context = (symmem_context *)(void *)t;
         tk_on_point(t, points[i], 1, fail_here);
@@ -221,9 +221,8 @@ static void point_fails_init(struct tk *t) {
     }
 }
 
-static void point_fails_alloc(struct tk *t) {
+TK_TEST(context_state, point_fails_alloc, "SM-CONTEXT-09", .max_ranks = 2) {
     static const char *const points[] = {"alloc.before", "alloc.done"};
-    TK_REQ(t, "SM-CONTEXT-09");
     for (int i = 0; i < 2; i++) {
         void *const untouched = t;
         void *ptr = untouched;
@@ -275,7 +274,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
     }
 }
 
-static void points_of_rendezvous_first(struct tk *t) {
+TK_TEST(context_state, points_of_rendezvous_first, "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3) {
     static const char *const points[] = {
         "rendezvous.begin", "rendezvous.metadata.before", "rendezvous.metadata.after",
         "rendezvous.descriptors.before", "rendezvous.descriptors.after"};
@@ -283,7 +282,7 @@ static void points_of_rendezvous_first(struct tk *t) {
     points_fail_rendezvous(t, points, 5, true);
 }
 
-static void points_of_rendezvous_last(struct tk *t) {
+TK_TEST(context_state, points_of_rendezvous_last, "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3) {
     static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
                                          "rendezvous.commit.before"};
     TK_REQ(t, "SM-CONTEXT-09");
@@ -291,11 +290,10 @@ static void points_of_rendezvous_last(struct tk *t) {
 }
 
 /* Where a rank can no longer fail alone, nothing fails. */
-static void observing_points_fail_nothing(struct tk *t) {
+TK_TEST(context_state, observing_points_fail_nothing, "SM-CONTEXT-09", .max_ranks = 3) {
     static const char *const points[] = {"session.join.done", "exchange.publish.after",
                                          "exchange.wait.before", "exchange.done",
                                          "rendezvous.commit.after"};
-    TK_REQ(t, "SM-CONTEXT-09");
     for (int i = 0; i < 5; i++) {
         symmem_group *group = NULL;
         char name[SYMMEM_NAME_MAX];
@@ -319,11 +317,10 @@ static void expect_point(struct tk *t, const char *point, symmem_status status) 
 }
 
 /* On the failing rank alone: what becomes of the others is the exchange's business. */
-static void points_of_the_exchange(struct tk *t) {
+TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
     static const char *const points[] = {"session.join.before", "session.join.published",
                                          "exchange.publish.before"};
     int passed = 0;
-    TK_REQ(t, "SM-CONTEXT-09");
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
         char name[SYMMEM_NAME_MAX];
@@ -346,9 +343,8 @@ static void points_of_the_exchange(struct tk *t) {
     TK_CHECK(t, t->rank != 0 || passed == 3);
 }
 
-static void points_of_descriptors(struct tk *t) {
+TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
     static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
-    TK_REQ(t, "SM-CONTEXT-09");
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
         int fds[8];
@@ -368,31 +364,3 @@ static void points_of_descriptors(struct tk *t) {
         TK_OK(t, symmem_group_destroy(group));
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("context_state.null_context", null_context, "SM-CONTEXT-04,SM-ERROR-04", .max_ranks = 1,
-            .flags = TK_NO_CONTEXT),
-    TK_CASE("context_state.finalised_context", finalised_context, "SM-CONTEXT-05,SM-ERROR-04",
-            .max_ranks = 2, .flags = TK_NO_CONTEXT),
-    TK_CASE("context_state.finalised_objects", finalised_objects, "SM-CONTEXT-05,SM-ERROR-04",
-            .max_ranks = 2),
-    TK_CASE("context_state.finalised_stream", finalised_stream, "SM-CONTEXT-05",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("context_state.finalised_pool", finalised_pool, "SM-CONTEXT-05",
-            .needs = SYMMEM_CAP_POOL, .max_ranks = 1),
-    TK_CASE("context_state.finalised_capture", finalised_capture, "SM-CONTEXT-05",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 1),
-    TK_CASE("context_state.point_fails_init", point_fails_init, "SM-CONTEXT-09", .max_ranks = 2),
-    TK_CASE("context_state.point_fails_alloc", point_fails_alloc, "SM-CONTEXT-09", .max_ranks = 2),
-    TK_CASE("context_state.points_of_rendezvous_first", points_of_rendezvous_first,
-            "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3),
-    TK_CASE("context_state.points_of_rendezvous_last", points_of_rendezvous_last,
-            "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3),
-    TK_CASE("context_state.observing_points_fail_nothing", observing_points_fail_nothing,
-            "SM-CONTEXT-09", .max_ranks = 3),
-    TK_CASE("context_state.points_of_the_exchange", points_of_the_exchange, "SM-CONTEXT-09",
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("context_state.points_of_descriptors", points_of_descriptors, "SM-CONTEXT-09",
-            .min_ranks = 2, .max_ranks = 3),
-};
-TK_SUITE(context_state, cases);

@@ -10,7 +10,7 @@
 enum { BLOCKS = 20, HANDLES = 1000 };
 
 /* The context ends with all of them alive, with half of the handles still held. */
-static void thousand_registrations_end(struct tk *t) {
+TK_TEST(life, thousand_registrations_end, "SM-CONTEXT-07,SM-LIFE-06", .max_ranks = 2) {
     symmem_context_options options = tk_options(t);
     symmem_handle **handles = calloc(HANDLES, sizeof(*handles));
     symmem_group *group = NULL;
@@ -53,7 +53,7 @@ static void shuffle(struct tk *t, int *order, int count) {
 
 /* Blocks on two groups of the same ranks, given back in another order on each rank, whose addresses
  * differ as well. */
-static void teardown_in_any_order(struct tk *t) {
+TK_TEST(life, teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05", .max_ranks = 3) {
     int32_t ranks[4] = {0};
     void *noise[8] = {NULL};
     for (int round = 0; round < 2; round++) {
@@ -110,7 +110,8 @@ static void *wait_in_barrier(void *arg) {
 
 /* On all ranks but the last, a thread waits in a barrier for the last one, which enters only when
  * its meetings on the other group are over: nothing may hold these up. */
-static void rendezvous_beside_barriers(struct tk *t) {
+TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .min_ranks = 2,
+        .max_ranks = 4) {
     struct crowd waiter = {.t = t, .handle = tk_handle(t, 64, tk_world_group(t))};
     symmem_group *group = NULL;
     pthread_t thread;
@@ -162,7 +163,8 @@ static void *bring_up_groups(void *arg) {
     return NULL;
 }
 
-static void groups_in_threads(struct tk *t) {
+TK_TEST(thread, groups_in_threads, "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .min_ranks = 2,
+        .max_ranks = 4) {
     enum { THREADS = 4 };
     struct crowd crowd[THREADS];
     pthread_t threads[THREADS];
@@ -199,7 +201,9 @@ static void *wait_for_the_lost(void *arg) {
 }
 
 /* Each of a survivor's threads sits in another call that needs the rank that ends. */
-static void every_blocked_thread_is_released(struct tk *t) {
+TK_TEST(peer_loss, every_blocked_thread_is_released, "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14",
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
+        .timeout_s = 30) {
     static const char *const names[PLACES] = {"barrier", "wait", "rendezvous", "gathering"};
     struct crowd crowd[PLACES];
     pthread_t threads[PLACES];
@@ -232,18 +236,3 @@ static void every_blocked_thread_is_released(struct tk *t) {
     }
     work_after_loss(t, NULL, victim, 1, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.thousand_registrations_end", thousand_registrations_end,
-            "SM-CONTEXT-07,SM-LIFE-06", .max_ranks = 2),
-    TK_CASE("life.teardown_in_any_order", teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05",
-            .max_ranks = 3),
-    TK_CASE("thread.rendezvous_beside_barriers", rendezvous_beside_barriers,
-            "SM-THREAD-01,SM-RDV-17", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("thread.groups_in_threads", groups_in_threads,
-            "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("peer_loss.every_blocked_thread_is_released", every_blocked_thread_is_released,
-            "SM-TIMEOUT-08,SM-THREAD-01,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,
-            .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, .timeout_s = 30),
-};
-TK_SUITE(crowd, cases);

@@ -26,7 +26,8 @@ static void expect_far_untouched(struct tk *t, char *far) {
     TK_OK(t, symmem_free(t->context, far));
 }
 
-static void of_collectives(struct tk *t) {
+TK_TEST(device_memory, of_collectives, "SM-STREAM-25", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     struct ops_desk desk = ops_desk_begin(t), apart = desk; /* it may make the context anew */
     char *far = far_memory(t);
     if (far == NULL)
@@ -51,7 +52,8 @@ static void of_collectives(struct tk *t) {
     expect_far_untouched(t, far);
 }
 
-static void of_multicast(struct tk *t) {
+TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 2) {
     struct ops_desk desk = ops_desk_begin(t);
     char *far = desk.multicast ? far_memory(t) : NULL;
     if (far == NULL)
@@ -99,7 +101,8 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
     }
 }
 
-static void of_products(struct tk *t) {
+TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     char *far = far_memory(t);
     struct fused_pair x;
     struct ops_tensor words, far_words;
@@ -138,7 +141,7 @@ static void of_products(struct tk *t) {
 }
 
 /* What is empty may point anywhere. */
-static void of_nothing(struct tk *t) {
+TK_TEST(device_memory, of_nothing, "SM-STREAM-25", .needs = COLLECTIVES, .max_ranks = 1) {
     static const struct ops_terms nothing = {SYMMEM_FLOAT32, SYMMEM_SUM, 0, 0, 0};
     struct ops_desk desk = ops_desk_begin(t);
     char *far = far_memory(t);
@@ -159,7 +162,7 @@ static void of_nothing(struct tk *t) {
 }
 
 /* A product without terms: what is multiplied is empty, its result is not. */
-static void of_empty_products(struct tk *t) {
+TK_TEST(device_memory, of_empty_products, "SM-STREAM-25", .needs = PRODUCTS, .max_ranks = 1) {
     char *far = far_memory(t);
     struct ops_tensor words, a, b, out;
     static const int64_t tall[2] = {2, 0}, flat[2] = {0, 3}, whole[2] = {2, 3};
@@ -182,17 +185,3 @@ static void of_empty_products(struct tk *t) {
                              ops_shaped(&b, result, SYMMEM_FLOAT32, 2, flat), NULL));
     expect_far_untouched(t, far);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("device_memory.of_collectives", of_collectives, "SM-STREAM-25",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("device_memory.of_nothing", of_nothing, "SM-STREAM-25", .needs = COLLECTIVES,
-            .max_ranks = 1),
-    TK_CASE("device_memory.of_empty_products", of_empty_products, "SM-STREAM-25", .needs = PRODUCTS,
-            .max_ranks = 1),
-    TK_CASE("device_memory.of_multicast", of_multicast, "SM-STREAM-25",
-            .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("device_memory.of_products", of_products, "SM-STREAM-25",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 1),
-};
-TK_SUITE(device_memory, cases);

@@ -32,7 +32,7 @@ static void expect_record(struct tk *t, symmem_status expected, symmem_status st
 }
 #define FAILS(expected, operation, call) expect_record(t, SYMMEM_##expected, call, operation)
 
-static void failures_of_memory_and_groups(struct tk *t) {
+TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01", .max_ranks = 2) {
     const int32_t own = t->rank, twice[] = {own, own};
     void *memory = tk_alloc(t, 256), *ptr = NULL;
     symmem_group *group = tk_group(t, "mine", &own, 1), *other = NULL;
@@ -42,7 +42,6 @@ static void failures_of_memory_and_groups(struct tk *t) {
     symmem_context_options options = tk_options(t);
     size_t bytes;
     int32_t value;
-    TK_REQ(t, "SM-ERROR-01");
     options.rank = -5;
     FAILS(INVALID_ARGUMENT, "init", symmem_init(&options, &context));
     FAILS(INVALID_ARGUMENT, "alloc", symmem_alloc(t->context, 0, -1, NULL, &ptr));
@@ -65,7 +64,7 @@ static void failures_of_memory_and_groups(struct tk *t) {
     FAILS(NOT_INITIALISED, "finalize", symmem_finalize(NULL));
 }
 
-static void failures_of_handles(struct tk *t) {
+TK_TEST(error, failures_of_handles, "SM-ERROR-01", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     const int32_t own = t->rank;
     symmem_handle *handle = tk_handle(t, 256, tk_group(t, "mine", &own, 1));
     const int64_t one = 1;
@@ -73,7 +72,6 @@ static void failures_of_handles(struct tk *t) {
     DLTensor none = {0};
     char byte = 0;
     int32_t value;
-    TK_REQ(t, "SM-ERROR-01");
     FAILS(OUT_OF_RANGE, "handle_global_rank", symmem_handle_global_rank(handle, 1, &value));
     FAILS(OUT_OF_RANGE, "barrier", symmem_barrier(handle, -1, LIMIT_MS, NULL));
     FAILS(OUT_OF_RANGE, "put_signal", symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
@@ -94,12 +92,11 @@ static void failures_of_handles(struct tk *t) {
     FAILS(POISONED, "barrier", symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
-static void failures_of_stores(struct tk *t) {
+TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
     symmem_store *store = NULL, *opened = NULL;
     symmem_store_ops short_table = {.size = 8};
     int64_t value;
     size_t bytes;
-    TK_REQ(t, "SM-ERROR-01");
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
     FAILS(INVALID_ARGUMENT, "store_set", symmem_store_set(store, "", "v", 1, LIMIT_MS));
     FAILS(NOT_FOUND, "store_get", symmem_store_get(store, "k", &value, 8, &bytes, LIMIT_MS));
@@ -110,21 +107,20 @@ static void failures_of_stores(struct tk *t) {
     symmem_store_close(store);
 }
 
-static void records_of_stream_calls(struct tk *t) {
+TK_TEST(error, records_of_stream_calls, "SM-ERROR-01", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;
-    TK_REQ(t, "SM-ERROR-01");
     FAILS(OUT_OF_RANGE, "stream_create", symmem_stream_create(t->context, 9999, &stream));
     FAILS(OUT_OF_RANGE, "event_create", symmem_event_create(t->context, 9999, &event));
 }
 
 /* The record of the group names the rank in that group's numbers. */
-static void records_carry_the_group(struct tk *t) {
+TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .min_ranks = 2, .max_ranks = 4) {
     int32_t reversed[8];
     symmem_group *group;
     symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
-    TK_REQ(t, "SM-ERROR-01");
     for (int32_t i = 0; i < t->world_size; i++)
         reversed[i] = t->world_size - 1 - i;
     group = tk_group(t, "backwards", reversed, t->world_size);
@@ -153,12 +149,11 @@ static void *fail_elsewhere(void *arg) {
     return NULL;
 }
 
-static void records_are_per_thread(struct tk *t) {
+TK_TEST(error, records_are_per_thread, "SM-ERROR-02", .max_ranks = 2) {
     struct other_thread other = {.t = t};
     symmem_error_record before, after;
     pthread_t thread;
     void *ptr = NULL;
-    TK_REQ(t, "SM-ERROR-02");
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&before);
     TK_REQUIRE(t, pthread_create(&thread, NULL, fail_elsewhere, &other) == 0);
@@ -172,7 +167,7 @@ static void records_are_per_thread(struct tk *t) {
 
 /* --- names, outputs, clearing ----------------------------------------------------------------- */
 
-static void every_status_has_a_name(struct tk *t) {
+TK_TEST(error, every_status_has_a_name, "SM-ERROR-03", .max_ranks = 1) {
     static const struct {
         symmem_status status;
         const char *name;
@@ -183,7 +178,6 @@ static void every_status_has_a_name(struct tk *t) {
     };
     const size_t count = sizeof(all) / sizeof(all[0]);
     static const int unknown[] = {1, 2, -30, -31, -1000, INT32_MAX, INT32_MIN};
-    TK_REQ(t, "SM-ERROR-03");
     for (size_t i = 0; i < count; i++) {
         const char *text = symmem_status_text(all[i].status);
         TK_EQ_STR(t, all[i].name, symmem_status_name(all[i].status));
@@ -199,7 +193,8 @@ static void every_status_has_a_name(struct tk *t) {
     }
 }
 
-static void outputs_stay_after_failure(struct tk *t) {
+TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
+        .flags = TK_PLAIN_MEMORY) {
     const int32_t own = t->rank;
     void *const untouched = t;
     symmem_group *group = tk_group(t, "mine", &own, 1), *other = untouched;
@@ -211,7 +206,6 @@ static void outputs_stay_after_failure(struct tk *t) {
     int32_t value = 77;
     char data[4] = "abc";
     const int64_t one = 1;
-    TK_REQ(t, "SM-ERROR-04");
     memset(&info, 0x5A, sizeof(info));
     info_before = info;
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
@@ -236,10 +230,9 @@ static void outputs_stay_after_failure(struct tk *t) {
     TK_EQ_PTR(t, NULL, none);
 }
 
-static void clear(struct tk *t) {
+TK_TEST(error, clear, "SM-ERROR-05", .max_ranks = 2) {
     symmem_error_record record;
     void *ptr = NULL;
-    TK_REQ(t, "SM-ERROR-05");
     symmem_clear_error();
     symmem_last_error(&record);
     TK_EQ_INT(t, SYMMEM_OK, record.status);
@@ -251,9 +244,8 @@ static void clear(struct tk *t) {
     TK_EQ_INT(t, SYMMEM_OK, record.status);
 }
 
-static void missing_set(struct tk *t) {
+TK_TEST(error, missing_set, "SM-ERROR-01", .max_ranks = 1) {
     symmem_error_record record;
-    TK_REQ(t, "SM-ERROR-01");
     memset(&record, 0, sizeof(record));
     record.missing[0] = (UINT64_C(1) << 63) | 1;
     record.missing[SYMMEM_MAX_WORLD_SIZE / 64 - 1] = UINT64_C(1) << 63;
@@ -341,7 +333,7 @@ static void call_odd(struct tk *t, const symmem_backend *table) {
     symmem_context_free(context);
 }
 
-static void unknown_status_is_the_backends(struct tk *t) {
+TK_TEST(error, unknown_status_is_the_backends, "SM-ERROR-06", .max_ranks = 1) {
     struct counting_store counting = {.inner = t->store};
     symmem_store_ops ops = counting_store_ops;
     symmem_backend opens = fake_table_a, allocates = fake_table_a, runs = fake_table_a,
@@ -364,25 +356,3 @@ static void unknown_status_is_the_backends(struct tk *t) {
                "store_get");
     symmem_store_close(store);
 }
-
-#define CASE(name_, requirements_, max_, body_)                                                    \
-    { .name = "error." name_, .requirements = requirements_, .max_ranks = max_, .body = body_, }
-
-static const struct tk_case cases[] = {
-    CASE("failures_of_memory_and_groups", "SM-ERROR-01", 2, failures_of_memory_and_groups),
-    TK_CASE("error.failures_of_handles", failures_of_handles, "SM-ERROR-01", .max_ranks = 2,
-            .flags = TK_PLAIN_MEMORY),
-    CASE("failures_of_stores", "SM-ERROR-01", 1, failures_of_stores),
-    TK_CASE("error.records_of_stream_calls", records_of_stream_calls, "SM-ERROR-01",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("error.records_carry_the_group", records_carry_the_group, "SM-ERROR-01", .min_ranks = 2,
-            .max_ranks = 4),
-    CASE("missing_set", "SM-ERROR-01", 1, missing_set),
-    CASE("records_are_per_thread", "SM-ERROR-02", 2, records_are_per_thread),
-    CASE("every_status_has_a_name", "SM-ERROR-03", 1, every_status_has_a_name),
-    TK_CASE("error.outputs_stay_after_failure", outputs_stay_after_failure, "SM-ERROR-04",
-            .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    CASE("clear", "SM-ERROR-05", 2, clear),
-    CASE("unknown_status_is_the_backends", "SM-ERROR-06", 1, unknown_status_is_the_backends),
-};
-TK_SUITE(error, cases);

@@ -52,30 +52,27 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
     gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
 }
 
-static void all_gather_in_rank_order(struct tk *t) {
-    TK_REQ(t, "SM-EXCHANGE-01");
+TK_TEST(exchange, all_gather_in_rank_order, "SM-EXCHANGE-01", .max_ranks = 8) {
     tk_for_each_group_shape(t, gather_shape, NULL);
 }
 
 /* The largest world there is here. */
-static void all_gather_of_many_ranks(struct tk *t) {
-    TK_REQ(t, "SM-EXCHANGE-01");
+TK_TEST(exchange, all_gather_of_many_ranks, "SM-EXCHANGE-01") {
     gather_and_compare(t, tk_world_group(t), 9, 3);
     gather_and_compare(t, tk_world_group(t), 200, 4);
 }
 
-static void all_gather_of_every_size(struct tk *t) {
+TK_TEST(exchange, all_gather_of_every_size, "SM-EXCHANGE-01", .max_ranks = 4) {
     static const size_t sizes[] = {1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 65535, 65536};
-    TK_REQ(t, "SM-EXCHANGE-01");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
 }
 
-static void different_sizes_are_a_mismatch(struct tk *t) {
+TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .min_ranks = 2,
+        .max_ranks = 8) {
     symmem_group *group = tk_world_group(t);
     int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
     uint8_t in[80] = {0}, *out = malloc(80 * (size_t)t->world_size);
-    TK_REQ(t, "SM-EXCHANGE-02");
     TK_REQUIRE(t, out != NULL);
     for (int32_t odd = 0; odd < t->world_size; odd += step) {
         for (int longer = 0; longer < 2; longer++) {
@@ -107,17 +104,16 @@ static void barrier_shape(struct tk *t, symmem_group *group, const struct tk_sha
     }
 }
 
-static void barrier_waits_for_everyone(struct tk *t) {
+TK_TEST(exchange, barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2, .timeout_s = 60) {
     uint64_t passed = 0;
-    TK_REQ(t, "SM-EXCHANGE-03");
     tk_for_each_group_shape(t, barrier_shape, &passed);
 }
 
 /* The group's first collective call is a barrier as well. */
-static void first_barrier_waits_for_everyone(struct tk *t) {
+TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2,
+        .max_ranks = 8) {
     int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
     uint64_t round = 0;
-    TK_REQ(t, "SM-EXCHANGE-03");
     for (int32_t late = 0; late < t->world_size; late += step) {
         symmem_group *group = NULL;
         round++;
@@ -194,10 +190,9 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, struc
     gather_and_compare(t, group, 24, (uint32_t)absence.first);
 }
 
-static void timeout_names_the_missing(struct tk *t) {
+TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60) {
     int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
     symmem_group *group = NULL;
-    TK_REQ(t, "SM-EXCHANGE-04");
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
@@ -207,9 +202,8 @@ static void timeout_names_the_missing(struct tk *t) {
     TK_OK(t, symmem_group_destroy(group));
 }
 
-static void timeout_at_first_contact(struct tk *t) {
+TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 8) {
     const struct absence absences[] = {{0, 1}, {t->world_size - 1, 1}, {0, t->world_size - 1}};
-    TK_REQ(t, "SM-EXCHANGE-04");
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
         char name[24];
@@ -244,13 +238,12 @@ static void *exchange_in_thread(void *arg) {
     return NULL;
 }
 
-static void overlapping_groups_in_threads(struct tk *t) {
+TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .min_ranks = 2, .max_ranks = 4) {
     enum { GROUPS = 3 };
     int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->world_size - 1, t->world_size};
     struct exchanger exchangers[GROUPS];
     pthread_t threads[GROUPS];
     bool started[GROUPS] = {false};
-    TK_REQ(t, "SM-EXCHANGE-07");
     for (int32_t i = 0; i < t->world_size; i++) {
         ranks[0][i] = i;
         ranks[1][i] = i + 1; /* without rank 0; the last entry is not used */
@@ -285,14 +278,13 @@ static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting
 }
 
 /* Which rank combines what the others wrote may vary; the sum over the ranks tells the growth. */
-static void store_writes_are_constant(struct tk *t) {
+TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .min_ranks = 3, .max_ranks = 16) {
     const int32_t pair[] = {0, 1};
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *small = NULL, *large = NULL;
     uint64_t few = 0, many = 0;
     int writes;
-    TK_REQ(t, "SM-EXCHANGE-08");
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "large", NULL, 0, store, &large));
     writes = writes_of_barriers(t, large, counting);
@@ -317,13 +309,12 @@ static void store_writes_are_constant(struct tk *t) {
     symmem_store_close(store);
 }
 
-static void store_is_left_empty(struct tk *t) {
+TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     char path[4096];
     symmem_store *store = NULL;
     symmem_context_options options = tk_options(t);
     int before, after;
     int64_t count;
-    TK_REQ(t, "SM-EXCHANGE-05");
     snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     /* Whatever the store keeps for good comes now. */
@@ -357,27 +348,3 @@ static void store_is_left_empty(struct tk *t) {
     tk_out_of_band_barrier(t);
     symmem_store_close(store);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("exchange.all_gather_in_rank_order", all_gather_in_rank_order, "SM-EXCHANGE-01",
-            .max_ranks = 8),
-    TK_CASE("exchange.all_gather_of_many_ranks", all_gather_of_many_ranks, "SM-EXCHANGE-01"),
-    TK_CASE("exchange.all_gather_of_every_size", all_gather_of_every_size, "SM-EXCHANGE-01",
-            .max_ranks = 4),
-    TK_CASE("exchange.different_sizes_are_a_mismatch", different_sizes_are_a_mismatch,
-            "SM-EXCHANGE-02", .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("exchange.barrier_waits_for_everyone", barrier_waits_for_everyone, "SM-EXCHANGE-03",
-            .min_ranks = 2, .timeout_s = 60),
-    TK_CASE("exchange.first_barrier_waits_for_everyone", first_barrier_waits_for_everyone,
-            "SM-EXCHANGE-03", .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("exchange.timeout_names_the_missing", timeout_names_the_missing, "SM-EXCHANGE-04",
-            .min_ranks = 2, .timeout_s = 60),
-    TK_CASE("exchange.timeout_at_first_contact", timeout_at_first_contact, "SM-EXCHANGE-04",
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("exchange.store_is_left_empty", store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8),
-    TK_CASE("exchange.overlapping_groups_in_threads", overlapping_groups_in_threads,
-            "SM-EXCHANGE-07", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("exchange.store_writes_are_constant", store_writes_are_constant, "SM-EXCHANGE-08",
-            .min_ranks = 3, .max_ranks = 16),
-};
-TK_SUITE(exchange, cases);

@@ -66,15 +66,13 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
         close_checked(t, own);
 }
 
-static void gathered_descriptors(struct tk *t) {
+TK_TEST(exchange_fds, gathered, "SM-EXCHANGE-06", .max_ranks = 16) {
     int32_t number = t->rank;
-    TK_REQ(t, "SM-EXCHANGE-06");
     tk_for_each_group_shape(t, gather_shape, &number);
 }
 
-static void broadcast_descriptors(struct tk *t) {
+TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
-    TK_REQ(t, "SM-EXCHANGE-06");
     for (int32_t root = 0; root < t->world_size; root++) {
         int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
         TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
@@ -89,12 +87,11 @@ static void broadcast_descriptors(struct tk *t) {
 }
 
 /* Once round the ring, then in the other direction, several on the way at once. */
-static void pairwise_descriptors(struct tk *t) {
+TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 8) {
     int32_t right = (t->rank + 1) % t->world_size;
     int32_t left = (t->rank + t->world_size - 1) % t->world_size;
     symmem_group *group = tk_world_group(t);
     int own[2], fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     own[0] = open_own_file(t, t->rank);
     own[1] = open_own_file(t, t->rank + 100);
     tk_group_barrier(t, group);
@@ -118,10 +115,9 @@ static void pairwise_descriptors(struct tk *t) {
 }
 
 /* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
-static void pairwise_starts_afresh(struct tk *t) {
+TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .min_ranks = 2, .max_ranks = 2) {
     symmem_group *group = tk_world_group(t);
     int own[3], fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     for (int i = 0; i < 3; i++)
         own[i] = open_own_file(t, 10 * i + t->rank);
     tk_group_barrier(t, group);
@@ -147,10 +143,9 @@ static void pairwise_starts_afresh(struct tk *t) {
 }
 
 /* What the third rank sent first is not what the second is asked for. */
-static void sources_are_told_apart(struct tk *t) {
+TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .min_ranks = 3, .max_ranks = 3) {
     symmem_group *group = tk_world_group(t);
     int own, fd = -2;
-    TK_REQ(t, "SM-EXCHANGE-06");
     own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     if (t->rank == 2)
@@ -167,7 +162,8 @@ static void sources_are_told_apart(struct tk *t) {
     close_checked(t, own);
 }
 
-static void pairwise_is_in_range(struct tk *t) {
+TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .min_ranks = 2,
+        .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     int fd = -2;
     TK_REQ(t, "SM-EXCHANGE-06");
@@ -183,12 +179,11 @@ static void pairwise_is_in_range(struct tk *t) {
 }
 
 /* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
-static void nobody_receives(struct tk *t) {
+TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 2) {
     enum { MORE_THAN_FITS = 3000 };
     symmem_group *group = tk_world_group(t);
     symmem_status status = SYMMEM_OK;
     uint64_t took_ms = 0;
-    TK_REQ(t, "SM-EXCHANGE-04");
     int own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     for (int i = 0; t->rank == 0 && i < MORE_THAN_FITS && status == SYMMEM_OK; i++) {
@@ -207,7 +202,8 @@ static void nobody_receives(struct tk *t) {
     close_checked(t, own);
 }
 
-static void repeated_passing_keeps_nothing(struct tk *t) {
+TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     symmem_group *group = tk_world_group(t);
     int fds[SYMMEM_MAX_WORLD_SIZE], own, before = 0;
     TK_REQ(t, "SM-EXCHANGE-06");
@@ -244,10 +240,9 @@ static symmem_status pass_in(struct tk *t, symmem_store *store, const char *dire
     return status;
 }
 
-static void socket_path_too_long(struct tk *t) {
+TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4) {
     char path[512];
     symmem_context *context = NULL;
-    TK_REQ(t, "SM-EXCHANGE-09");
     memset(path, 'd', sizeof(path));
     path[0] = '/';
     path[200] = '\0';
@@ -265,14 +260,14 @@ static void short_directory(struct tk *t, char *path, size_t capacity, const cha
 }
 
 /* Everything of it is done as an ordinary user, since nothing is forbidden to root. */
-static void socket_directory_permission(struct tk *t) {
+TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     char top[64], good[80], bad[80], keys[80];
     symmem_status made = SYMMEM_OK, in_good = SYMMEM_OK, in_bad = SYMMEM_OK;
     struct resources_identity identity;
     symmem_context *context = NULL;
     symmem_store *store = NULL;
     bool directories = true;
-    TK_REQ(t, "SM-EXCHANGE-09");
     short_directory(t, top, sizeof(top), "");
     snprintf(good, sizeof(good), "%s/good", top);
     snprintf(bad, sizeof(bad), "%s/bad", top);
@@ -305,7 +300,8 @@ static void socket_directory_permission(struct tk *t) {
     }
 }
 
-static void sockets_are_private_and_go(struct tk *t) {
+TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     char path[80];
     symmem_context *context = NULL;
     mode_t mask = umask(0);
@@ -313,7 +309,6 @@ static void sockets_are_private_and_go(struct tk *t) {
     DIR *directory;
     struct dirent *entry;
     int sockets = 0;
-    TK_REQ(t, "SM-EXCHANGE-09");
     short_directory(t, path, sizeof(path), "s");
     if (t->rank == 0)
         TK_CHECK(t, mkdir(path, 0700) == 0);
@@ -344,27 +339,3 @@ static void sockets_are_private_and_go(struct tk *t) {
     if (t->rank == 0)
         TK_EQ_INT(t, 0, rmdir(path));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("exchange_fds.gathered", gathered_descriptors, "SM-EXCHANGE-06", .max_ranks = 16),
-    TK_CASE("exchange_fds.broadcast", broadcast_descriptors, "SM-EXCHANGE-06", .max_ranks = 4),
-    TK_CASE("exchange_fds.pairwise", pairwise_descriptors, "SM-EXCHANGE-06", .min_ranks = 2,
-            .max_ranks = 8),
-    TK_CASE("exchange_fds.pairwise_starts_afresh", pairwise_starts_afresh, "SM-EXCHANGE-06",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("exchange_fds.sources_are_told_apart", sources_are_told_apart, "SM-EXCHANGE-06",
-            .min_ranks = 3, .max_ranks = 3),
-    TK_CASE("exchange_fds.pairwise_is_in_range", pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("exchange_fds.nobody_receives", nobody_receives, "SM-EXCHANGE-04", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("exchange_fds.repeated_passing_keeps_nothing", repeated_passing_keeps_nothing,
-            "SM-EXCHANGE-06,SM-LIFE-01", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("exchange_fds.socket_path_too_long", socket_path_too_long, "SM-EXCHANGE-09",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("exchange_fds.socket_directory_permission", socket_directory_permission,
-            "SM-EXCHANGE-09", .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("exchange_fds.sockets_are_private_and_go", sockets_are_private_and_go, "SM-EXCHANGE-09",
-            .min_ranks = 2, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(exchange_fds, cases);

@@ -12,7 +12,8 @@
 
 /* One gathering after the other, of another size and content each time, while one rank is still
  * about to read the one before. */
-static void slow_readers_read_their_round(struct tk *t) {
+TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .min_ranks = 2,
+        .max_ranks = 4, .timeout_s = 60) {
     enum { ROUNDS = 16, MOST = 700 };
     static const char *const points[] = {"exchange.wait.before", "exchange.done",
                                          "exchange.publish.after"};
@@ -142,7 +143,8 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     symmem_store_close(faulty.inner);
 }
 
-static void unreliable_stores(struct tk *t) {
+TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     for (int nth = 1; nth <= 5; nth++) {
         one_trouble(t, LOST, nth);
         one_trouble(t, nth % 2 ? TWICE : LATE, nth);
@@ -204,7 +206,8 @@ static void stick_at(struct tk *t, struct stuck *stuck, const char *point) {
     TK_OK(t, symmem_barrier(after, 0, LONG_MS, NULL));
 }
 
-static void stuck_at_each_step(struct tk *t) {
+TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     static const char *const points[] = {
         "rendezvous.metadata.before",   "exchange.publish.after",
         "rendezvous.metadata.after",    "ipc.send.before",
@@ -224,7 +227,8 @@ static void stuck_at_each_step(struct tk *t) {
 /* --- waiting ---------------------------------------------------------------------------------- */
 
 /* While a rank is late the others sleep in the store; they do not ask it again and again. */
-static void waiting_is_not_polling(struct tk *t) {
+TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *group = NULL;
@@ -304,7 +308,8 @@ static void *meet(void *arg) {
 }
 
 /* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time. */
-static void two_jobs_do_not_meet(struct tk *t) {
+TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     struct job jobs[2];
     struct meeting meeting = {.t = t, .job = &jobs[1]};
     pthread_t thread;
@@ -328,7 +333,8 @@ static void two_jobs_do_not_meet(struct tk *t) {
 }
 
 /* Each rank keeps its sockets somewhere else, as containers with their own TMPDIR do. */
-static void directories_of_their_own(struct tk *t) {
+TK_TEST(exchange_skew, directories_of_their_own, "SM-EXCHANGE-12", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     char directory[64];
     struct job job;
     snprintf(directory, sizeof(directory), "/tmp/symm-own-%llx-%d",
@@ -342,19 +348,3 @@ static void directories_of_their_own(struct tk *t) {
     end_job(&job);
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
-
-#define SKEW(name_, requirements_, body_)                                                          \
-    {                                                                                              \
-        .name = "exchange_skew." name_, .requirements = requirements_, .min_ranks = 2,             \
-        .max_ranks = 4, .timeout_s = 60, .body = body_                                             \
-    }
-
-static const struct tk_case cases[] = {
-    SKEW("slow_readers_read_their_round", "SM-EXCHANGE-01", slow_readers_read_their_round),
-    SKEW("unreliable_stores", "SM-EXCHANGE-10", unreliable_stores),
-    SKEW("stuck_at_each_step", "SM-RDV-21", stuck_at_each_step),
-    SKEW("waiting_is_not_polling", "SM-EXCHANGE-11", waiting_is_not_polling),
-    SKEW("two_jobs_do_not_meet", "SM-CONTEXT-11", two_jobs_do_not_meet),
-    SKEW("directories_of_their_own", "SM-EXCHANGE-12", directories_of_their_own),
-};
-TK_SUITE(exchange_skew, cases);

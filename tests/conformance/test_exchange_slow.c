@@ -87,7 +87,7 @@ static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_g
 }
 
 /* Before the first call of all on a group and after it. */
-static void slow_store_names_the_absent(struct tk *t) {
+TK_TEST(exchange_slow, absent_rank_is_named, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 2) {
     static _Thread_local struct slow_store slow; /* stays, if the body is left early */
     symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;
@@ -107,9 +107,3 @@ static void slow_store_names_the_absent(struct tk *t) {
     tk_end_context(t);
     symmem_store_close(store);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("exchange_slow.absent_rank_is_named", slow_store_names_the_absent, "SM-EXCHANGE-04",
-            .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(exchange_slow, cases);

@@ -106,7 +106,8 @@ static void pass(struct tk *t, struct passing *passing) {
 
 /* Junk of each length, of zeroes and of ones, to each rank's socket, a few before each gathering.
  */
-static void strangers_are_ignored(struct tk *t) {
+TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .min_ranks = 2,
+        .max_ranks = MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
     struct passing passing = {0};
     struct sockaddr_un sockets[MAX_SOCKETS];
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), pipe_fds[2], sent = 0;
@@ -135,9 +136,3 @@ static void strangers_are_ignored(struct tk *t) {
     close(pipe_fds[1]);
     passing_end(t, &passing);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("exchange_fds.strangers_are_ignored", strangers_are_ignored, "SM-EXCHANGE-13",
-            .min_ranks = 2, .max_ranks = MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
-};
-TK_SUITE(exchange_strangers, cases);

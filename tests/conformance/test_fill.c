@@ -42,7 +42,7 @@ static void expect_words(struct tk *t, struct own *own, int32_t rank, const uint
     tk_expect_data(t, own->handle, rank, 0, all, sizeof(all));
 }
 
-static void memset32_like_pytorch(struct tk *t) {
+TK_PORTED(test_memset32, "SM-FILL-01,SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     DLTensor *tensor = &own.flat.tensor;
@@ -78,7 +78,8 @@ static void memset32_like_pytorch(struct tk *t) {
     expect_words(t, &own, t->rank, expected);
 }
 
-static void stream_write_value32_like_pytorch(struct tk *t) {
+TK_PORTED(test_stream_write_value32, "SM-FILL-02,SM-FILL-03", .needs = SYMMEM_CAP_STREAMS,
+          .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     symmem_stream *stream = tk_stream(t);
@@ -98,7 +99,8 @@ static void stream_write_value32_like_pytorch(struct tk *t) {
 }
 
 /* Single words, every offset, the largest values; without a stream. */
-static void write_value32_sets_one_word(struct tk *t) {
+TK_TEST(fill, write_value32_sets_one_word, "SM-FILL-02,SM-FILL-03", .max_ranks = 2,
+        .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     uint32_t expected[WORDS] = {0};
@@ -118,7 +120,7 @@ static void write_value32_sets_one_word(struct tk *t) {
     expect_words(t, &own, t->rank, expected);
 }
 
-static void memset32_sets_exactly(struct tk *t) {
+TK_TEST(fill, memset32_sets_exactly, "SM-FILL-01", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     const int64_t counts[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 31};
@@ -134,7 +136,8 @@ static void memset32_sets_exactly(struct tk *t) {
 }
 
 /* Peers' memory through a view, and a tensor that starts at a byte offset. */
-static void fill_peers_memory(struct tk *t) {
+TK_TEST(fill, peers_memory, "SM-FILL-01,SM-FILL-02", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     int32_t next = (t->rank + 1) % t->world_size;
@@ -163,7 +166,7 @@ static void fill_peers_memory(struct tk *t) {
 }
 
 /* A bad tensor is refused first, whatever else is wrong; nothing is written by any refusal. */
-static void refusals_in_order(struct tk *t) {
+TK_TEST(fill, refusals_in_order, "SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     struct flat bad[6];
@@ -211,7 +214,7 @@ static void refusals_in_order(struct tk *t) {
 }
 
 /* Of no handle: the host's own where the device reaches that, else an allocation. */
-static void ordinary_memory(struct tk *t) {
+TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 2) {
     uint32_t own_words[WORDS + 2] = {0};
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     uint32_t *words = by_host ? own_words : tk_alloc(t, sizeof(own_words));
@@ -291,7 +294,9 @@ static void words_appear_whole(struct tk *t, const struct flat *flag, const uint
 
 /* The word is a flag for what the stream wrote before: the peer polls it and reads the data. Behind
  * something slow, where the stream can have that: data must not be there by chance. */
-static void write_value_comes_after_the_data(struct tk *t) {
+TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY) {
     enum { DATA_WORDS = 4096 };
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
     symmem_handle_info info = info_of(t, handle);
@@ -324,24 +329,3 @@ static void write_value_comes_after_the_data(struct tk *t) {
     free(room);
     free(words);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_memset32", memset32_like_pytorch, "SM-FILL-01,SM-FILL-03", .max_ranks = 2,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("test_stream_write_value32", stream_write_value32_like_pytorch, "SM-FILL-02,SM-FILL-03",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fill.write_value32_sets_one_word", write_value32_sets_one_word,
-            "SM-FILL-02,SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fill.memset32_sets_exactly", memset32_sets_exactly, "SM-FILL-01", .max_ranks = 2,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fill.peers_memory", fill_peers_memory, "SM-FILL-01,SM-FILL-02",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fill.refusals_in_order", refusals_in_order, "SM-FILL-03", .max_ranks = 2,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fill.ordinary_memory", ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02",
-            .max_ranks = 2),
-    TK_CASE("fill.write_value_comes_after_the_data", write_value_comes_after_the_data, "SM-FILL-02",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
-            .flags = TK_PLAIN_MEMORY),
-};
-TK_SUITE(fill, cases);

@@ -257,7 +257,8 @@ static const struct gather_case plain_cases[] = {
     {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, PLAIN, true, false, false},
 };
 
-static void all_gather_matmul(struct tk *t) {
+TK_PORTED(test_fused_all_gather_matmul, "SM-FUSED-01,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {plain_cases, 8, false};
     TK_REQ(t, "SM-FUSED-01");
     tk_for_each_group_shape(t, gather_on_shape, &plan);
@@ -274,13 +275,15 @@ static const struct gather_case scaled_cases[] = {
     {SYMMEM_INT8, SYMMEM_FLOAT32, 2, BY_TENSOR, true, true, true},
 };
 
-static void all_gather_scaled_matmul(struct tk *t) {
+TK_PORTED(test_fused_all_gather_scaled_matmul, "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {scaled_cases, 8, false};
     TK_REQ(t, "SM-FUSED-02");
     tk_for_each_group_shape(t, gather_on_shape, &plan);
 }
 
-static void on_streams(struct tk *t) {
+TK_TEST(fused, on_streams, "SM-FUSED-01,SM-FUSED-02", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .max_ranks = MAX_RANKS) {
     struct gather_plan plan = {plain_cases, 3, true};
     tk_for_each_group_shape(t, gather_on_shape, &plan);
     plan = (struct gather_plan){scaled_cases + 1, 2, true};
@@ -323,18 +326,17 @@ static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
     fused_free(&out);
 }
 
-static void one_row(struct tk *t) {
-    TK_REQ(t, "SM-FUSED-01");
+TK_TEST(fused, one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS) {
     for (int32_t dim = 0; dim < 2; dim++)
         for (int64_t n = 1; n < 4; n += 2)
             gather_one_row(t, dim, n);
 }
 
 /* Captured once, replayed with other data each time; then eagerly on the same streams. */
-static void replayed(struct tk *t) {
+TK_TEST(fused, replayed, "SM-FUSED-09", .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+        .max_ranks = 4) {
     struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
     static const int chosen[] = {0, 2};
-    TK_REQ(t, "SM-FUSED-09");
     for (int i = 0; i < 2; i++) {
         symmem_graph *graph = NULL;
         struct gather_run run = {.c = &plain_cases[chosen[i]], .group = &world};
@@ -361,9 +363,8 @@ static void replayed(struct tk *t) {
 }
 
 /* The layout helpers, each dimension of four. */
-static void optimal_layout(struct tk *t) {
+TK_PORTED(test_optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     const int64_t shape[4] = {3, 4, 2, 5};
-    TK_REQ(t, "SM-FUSED-06");
     for (int32_t dim = 0; dim < 4; dim++) {
         struct fused_tensor from, to;
         int64_t strides[4] = {0};
@@ -388,18 +389,3 @@ static void optimal_layout(struct tk *t) {
     const int64_t huge[2] = {INT64_MAX, 4};
     TK_STATUS(t, SYMMEM_OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_fused_all_gather_matmul", all_gather_matmul, "SM-FUSED-01,SM-FUSED-03",
-            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("test_fused_all_gather_scaled_matmul", all_gather_scaled_matmul,
-            "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.one_row", one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.on_streams", on_streams, "SM-FUSED-01,SM-FUSED-02",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused.replayed", replayed, "SM-FUSED-09",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
-    TK_CASE("test_optimal_layout", optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-};
-TK_SUITE(fused, cases);

@@ -52,9 +52,8 @@ static void expect_product(struct tk *t, struct arrival *x) {
 }
 
 /* All signals are there: the product, with both orders of b; the words stay. */
-static void all_there(struct tk *t) {
+TK_TEST(fused_async, all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT32, SYMMEM_BFLOAT16, SYMMEM_FLOAT64};
-    TK_REQ(t, "SM-FUSED-07");
     for (int i = 0; i < 3; i++) {
         struct arrival x;
         const uint32_t set[CHUNKS] = {1, 7, 0x80000000u, 2};
@@ -88,12 +87,12 @@ static symmem_status log_order(void *arg, const symmem_matmul *product, void *na
 }
 
 /* Chunks arrive out of order while the product waits on its stream. */
-static void as_they_arrive(struct tk *t) {
+TK_TEST(fused_async, as_they_arrive, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     struct arrival x;
     double *late;
     bool idle = true;
     symmem_stream *stream = tk_stream(t);
-    TK_REQ(t, "SM-FUSED-07");
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     /* The chunk is written only now: read too early it would be all zeros. */
     late = calloc(x.a.count, sizeof *late);
@@ -122,7 +121,8 @@ static void as_they_arrive(struct tk *t) {
     end(&x);
 }
 
-static void order_of_chunks(struct tk *t) {
+TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM_CAP_MATMUL,
+        .max_ranks = 1) {
     struct arrival x;
     const uint32_t set[CHUNKS] = {1, 1, 1, 1};
     TK_REQ(t, "SM-FUSED-07");
@@ -170,18 +170,21 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
     end(&x);
 }
 
-static void chunk_missing(struct tk *t) {
+TK_TEST(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL,
+        .max_ranks = 1) {
     TK_REQ(t, "SM-FUSED-08");
     check_timeout(t, NULL);
 }
 
-static void chunk_missing_on_stream(struct tk *t) {
+TK_TEST(fused_async, chunk_missing_on_stream, "SM-FUSED-08,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
     TK_REQ(t, "SM-FUSED-08");
     check_timeout(t, tk_stream(t));
 }
 
 /* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was. */
-static void given_up(struct tk *t) {
+TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
     struct arrival x;
     symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
@@ -222,7 +225,8 @@ static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream 
 }
 
 /* Whatever stream of a graph's the product is on: it is the launch that is given up. */
-static void launch_given_up(struct tk *t) {
+TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     struct arrival x;
     symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
@@ -254,7 +258,8 @@ static void put_words(struct tk *t, const struct arrival *x, int missing) {
 
 /* In a graph: each launch looks at the words of its time, and a launch whose chunk does not come
  * does not harm the next one. */
-static void replayed(struct tk *t) {
+TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     struct arrival x;
     symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
@@ -346,8 +351,7 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     end(&x);
 }
 
-static void product_fails(struct tk *t) {
-    TK_REQ(t, "SM-FUSED-15");
+TK_TEST(fused_async, product_fails, "SM-FUSED-15", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     check_failure(t, 1, 0);
     check_failure(t, 3, 2);
     check_failure(t, 0, 0);
@@ -375,17 +379,16 @@ static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) 
     end(&x);
 }
 
-static void product_fails_on_stream(struct tk *t) {
+TK_TEST(fused_async, product_fails_on_stream, "SM-FUSED-15",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
-    TK_REQ(t, "SM-FUSED-15");
     check_failure_on(t, stream, 0);
     check_failure_on(t, stream, 2);
 }
 
-static void refusals(struct tk *t) {
+TK_TEST(fused_async, refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     struct arrival x;
     struct ops_tensor words;
-    TK_REQ(t, "SM-FUSED-10");
     begin(t, &x, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
 #define CALL(a_, b_, signals_, pivot_, out_)                                                       \
     symmem_async_input_mm(t->context, a_, b_, signals_, pivot_, out_, 30, NULL)
@@ -421,13 +424,13 @@ static void refusals(struct tk *t) {
  * PyTorch's native form: own shard and its signal first, the product waits for all others while a
  * second stream copies them and sets their signals.
  */
-static void native(struct tk *t) {
+TK_PORTED(test_fused_all_gather_matmul_native, "SM-FUSED-07",
+          .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     struct arrival x;
     symmem_stream *stream = tk_stream(t), *copies = tk_stream(t);
     symmem_event *start = NULL, *done = NULL;
     size_t shard = CHUNK_ROWS * K * sizeof(float);
     symmem_handle *handle = tk_handle(t, shard, tk_world_group(t));
-    TK_REQ(t, "SM-FUSED-07");
     begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, t->world_size, true);
     TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &start));
     TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &done));
@@ -466,13 +469,13 @@ static void native(struct tk *t) {
 }
 
 /* A is gathered by multicast, into symmetric memory, and multiplied where it lies. */
-static void multimem(struct tk *t) {
+TK_PORTED(test_multimem_all_gather_matmul, "SM-FUSED-07", .needs = PRODUCTS | SYMMEM_CAP_MULTICAST,
+          .max_ranks = 4) {
     struct arrival x;
     struct ops_tensor in, all;
     size_t count = CHUNK_ROWS * K, shard = count * sizeof(float);
     symmem_handle *handle = tk_handle(t, shard * (size_t)t->world_size, tk_world_group(t));
     const uint32_t there = 1;
-    TK_REQ(t, "SM-FUSED-07");
     begin(t, &x, SYMMEM_FLOAT32, CHUNK_ROWS * t->world_size, 1, false);
     ops_upload(t, x.signals, &there, sizeof there);
     if (info_of(t, handle).multicast_ptr == NULL) /* not allowed here, or a group of one */
@@ -503,34 +506,3 @@ static void multimem(struct tk *t) {
     }
     end(&x);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("fused_async.all_there", all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-    TK_CASE("fused_async.as_they_arrive", as_they_arrive, "SM-FUSED-07",
-            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("fused_async.order_of_chunks", order_of_chunks, "SM-FUSED-07,SM-FUSED-11",
-            .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1),
-    TK_CASE("fused_async.product_fails", product_fails, "SM-FUSED-15", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-    TK_CASE("fused_async.product_fails_on_stream", product_fails_on_stream, "SM-FUSED-15",
-            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("fused_async.chunk_missing", chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1),
-    TK_CASE("fused_async.chunk_missing_on_stream", chunk_missing_on_stream,
-            "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
-            .max_ranks = 1),
-    TK_CASE("fused_async.given_up", given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("fused_async.launch_given_up", launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
-    TK_CASE("fused_async.replayed", replayed, "SM-FUSED-09,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
-    TK_CASE("fused_async.refusals", refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-    TK_CASE("test_fused_all_gather_matmul_native", native, "SM-FUSED-07",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("test_multimem_all_gather_matmul", multimem, "SM-FUSED-07",
-            .needs = PRODUCTS | SYMMEM_CAP_MULTICAST, .max_ranks = 4),
-};
-TK_SUITE(fused_async, cases);

@@ -82,13 +82,12 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     pair_end(&x);
 }
 
-static void own_product(struct tk *t) {
-    TK_REQ(t, "SM-FUSED-11");
+TK_TEST(fused_faults, own_product, "SM-FUSED-11", .needs = PRODUCTS, .max_ranks = 3) {
     own_product_of(t, NULL);
 }
 
-static void own_product_on_stream(struct tk *t) {
-    TK_REQ(t, "SM-FUSED-11");
+TK_TEST(fused_faults, own_product_on_stream, "SM-FUSED-11", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .max_ranks = 3) {
     own_product_of(t, tk_stream(t));
 }
 
@@ -132,16 +131,19 @@ static void failing(struct tk *t, symmem_stream *stream) {
     pair_end(&x);
 }
 
-static void product_fails(struct tk *t) {
+TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 3) {
     failing(t, NULL);
 }
 
-static void product_fails_on_stream(struct tk *t) {
+TK_TEST(fused_faults, product_fails_on_stream, "SM-FUSED-12,SM-TIMEOUT-14",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     failing(t, tk_stream(t));
 }
 
 /* Rank 0 does not call. */
-static void rank_missing(struct tk *t) {
+TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 3) {
     struct fused_pair x;
     TK_REQ(t, "SM-COLL-08");
     pair_begin(t, &x);
@@ -165,11 +167,11 @@ static void rank_missing(struct tk *t) {
 
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
  * through. */
-static void reused_at_once(struct tk *t) {
+TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 5) {
     struct fused_pair x;
     struct own_product own = {.status = SYMMEM_OK, .delay_ms = t->rank == 0 ? 15 : 0};
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    TK_REQ(t, "SM-FUSED-13");
     pair_begin(t, &x);
     if (by_host)
         TK_OK(t, symmem_set_matmul(t->context, twice, &own));
@@ -190,12 +192,12 @@ static void reused_at_once(struct tk *t) {
 
 /* One operation is held on its stream; another one, on a stream and channels of its own, is not
  * held by what the first one does on a second stream. */
-static void two_at_once(struct tk *t) {
+TK_TEST(fused_faults, two_at_once, "SM-COLL-10",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 3) {
     struct fused_pair held, free_one;
     struct gate gate = {0};
     symmem_stream *stream = tk_stream(t), *other = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    TK_REQ(t, "SM-COLL-10");
     pair_begin(t, &held);
     pair_begin(t, &free_one);
     /* A library of products may load code for a new shape, which waits for whatever is held. */
@@ -251,12 +253,12 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 
 /* Another thread's barrier on the channel comes behind all of the operation, on whichever rank it
  * finds that in the middle: rank 0 is, while the others spoil what it has yet to fetch. */
-static void threads_take_turns(struct tk *t) {
+TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 3) {
     struct fused_pair x;
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
     struct caller gather = {&x, LONG_MS, SYMMEM_OK, 0}, meet = gather;
     pthread_t first, second;
-    TK_REQ(t, "SM-THREAD-02");
     pair_begin(t, &x);
     use_own(t, &own);
     TK_REQUIRE(t, pthread_create(&first, NULL, gather_in_thread, &gather) == 0);
@@ -311,7 +313,8 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
     pair_end(&x);
 }
 
-static void busy_channel(struct tk *t) {
+TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 3) {
     busy_channel_by(t, 0, NULL);
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -319,7 +322,8 @@ static void busy_channel(struct tk *t) {
     busy_channel_by(t, 1, NULL);
 }
 
-static void busy_channel_by_stream(struct tk *t) {
+TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     busy_channel_by(t, 0, tk_stream(t));
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -361,9 +365,9 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     pair_expect_untouched(t, x);
 }
 
-static void ranks_disagree(struct tk *t) {
+TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .min_ranks = 2,
+        .max_ranks = 3) {
     struct fused_pair x;
-    TK_REQ(t, "SM-FUSED-14");
     pair_begin(t, &x);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, &x, kind, NULL);
@@ -372,10 +376,10 @@ static void ranks_disagree(struct tk *t) {
     pair_end(&x);
 }
 
-static void ranks_disagree_on_streams(struct tk *t) {
+TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     struct fused_pair x;
     symmem_stream *stream = tk_stream(t);
-    TK_REQ(t, "SM-FUSED-14");
     pair_begin(t, &x);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, &x, kind, stream);
@@ -396,7 +400,8 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
 }
 
 /* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
-static void stream_destroyed_in_vain(struct tk *t) {
+TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
     struct fused_pair left, next;
@@ -430,35 +435,3 @@ static void stream_destroyed_in_vain(struct tk *t) {
     pair_end(&left);
     pair_end(&next);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("fused_faults.own_product", own_product, "SM-FUSED-11", .needs = PRODUCTS,
-            .max_ranks = 3),
-    TK_CASE("fused_faults.own_product_on_stream", own_product_on_stream, "SM-FUSED-11",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 3),
-    TK_CASE("fused_faults.product_fails", product_fails, "SM-FUSED-12,SM-TIMEOUT-14",
-            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.product_fails_on_stream", product_fails_on_stream,
-            "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 3),
-    TK_CASE("fused_faults.stream_destroyed_in_vain", stream_destroyed_in_vain,
-            "SM-STREAM-07,SM-COLL-10", .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 3),
-    TK_CASE("fused_faults.rank_missing", rank_missing, "SM-COLL-08,SM-TIMEOUT-14",
-            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.reused_at_once", reused_at_once, "SM-FUSED-13", .needs = PRODUCTS,
-            .min_ranks = 2, .max_ranks = 5),
-    TK_CASE("fused_faults.two_at_once", two_at_once, "SM-COLL-10",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 3),
-    TK_CASE("fused_faults.threads_take_turns", threads_take_turns, "SM-THREAD-02",
-            .needs = PRODUCTS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.busy_channel", busy_channel, "SM-THREAD-02", .needs = PRODUCTS,
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.busy_channel_by_stream", busy_channel_by_stream, "SM-THREAD-02",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.ranks_disagree", ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS,
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("fused_faults.ranks_disagree_on_streams", ranks_disagree_on_streams, "SM-FUSED-14",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
-};
-TK_SUITE(fused_faults, cases);

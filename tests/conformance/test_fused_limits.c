@@ -4,11 +4,10 @@
 
 #define LIMIT_MS 2000u
 
-static void helpers(struct tk *t) {
+TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     struct fused_tensor from, to, other, half;
     const int64_t shape[2] = {2, 3}, turned[2] = {3, 2}, negative[2] = {2, -1};
     int64_t strides[2] = {7, 7};
-    TK_REQ(t, "SM-FUSED-10");
     fused_make(t, &from, SYMMEM_FLOAT32, 2, shape, 0);
     fused_make(t, &to, SYMMEM_FLOAT32, 2, shape, 1);
     fused_make(t, &other, SYMMEM_FLOAT32, 2, turned, 0);
@@ -44,10 +43,9 @@ static void helpers(struct tk *t) {
         fused_free(all[i]);
 }
 
-static void workspaces(struct tk *t) {
+TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
     struct fused_pair x;
     size_t bytes = 7;
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     const DLTensor *shard = &x.shard.dl, *a = &x.a.dl, *b = &x.scatter_b.dl, *out = &x.part.dl;
     int32_t n = t->world_size, most = SYMMEM_MAX_WORLD_SIZE;
@@ -151,11 +149,10 @@ static void scaled_missing(struct tk *t, struct fused_pair *x, const DLTensor *o
                                                         NULL, NULL));
 }
 
-static void arguments(struct tk *t) {
+TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
     struct fused_pair x;
     struct fused_tensor one, two, half;
     const int64_t one_shape[1] = {1}, two_shape[1] = {2};
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     fused_make(t, &one, SYMMEM_FLOAT32, 1, one_shape, 0);
     fused_make(t, &two, SYMMEM_FLOAT32, 1, two_shape, 0);
@@ -187,7 +184,8 @@ static void arguments(struct tk *t) {
     pair_end(&x);
 }
 
-static void foreign_streams(struct tk *t) {
+TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .max_ranks = 2) {
     struct fused_pair x;
     struct fused_tensor one;
     struct ops_tensor words;
@@ -195,7 +193,6 @@ static void foreign_streams(struct tk *t) {
     symmem_context *alone = context_alone(t);
     symmem_stream *theirs = NULL, *own = tk_stream(t);
     uint32_t *signal = tk_alloc(t, sizeof *signal);
-    TK_REQ(t, "SM-STREAM-16");
     TK_REQUIRE(t, alone != NULL);
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
     pair_begin(t, &x);
@@ -221,14 +218,3 @@ static void foreign_streams(struct tk *t) {
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("fused_limits.helpers", helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL,
-            .max_ranks = 1),
-    TK_CASE("fused_limits.workspaces", workspaces, "SM-FUSED-10", .needs = PRODUCTS,
-            .max_ranks = 2),
-    TK_CASE("fused_limits.arguments", arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3),
-    TK_CASE("fused_limits.foreign_streams", foreign_streams, "SM-STREAM-16",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = 2),
-};
-TK_SUITE(fused_limits, cases);

@@ -18,10 +18,9 @@ static symmem_status gather_with(const struct fused_pair *x, struct gather_args 
 }
 
 /* Each rank is refused at once: a rank that waited would end with TIMEOUT. */
-static void gather_refusals(struct tk *t) {
+TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
     struct fused_pair x;
     struct fused_tensor half, columns, wide;
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     fused_make(t, &half, SYMMEM_BFLOAT16, 2, x.b.shape, 0);
     fused_make_columns(t, &columns, SYMMEM_FLOAT32, x.out.shape[0], PAIR_N);
@@ -67,11 +66,12 @@ static void gather_refusals(struct tk *t) {
 
 /* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
  */
-static void overlaps(struct tk *t) {
+TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
+        .min_ranks = 2, /* or b would not find room in out */
+        .max_ranks = 3) {
     struct fused_pair x;
     struct fused_tensor more;
     const int64_t one_shape[1] = {1};
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     fused_make(t, &more, SYMMEM_FLOAT32, 2, x.out.shape, 0);
     int64_t shape[1] = {one_shape[0]};
@@ -116,12 +116,11 @@ static void overlaps(struct tk *t) {
 }
 
 /* Sides whose product no address reaches, of tensors without elements. */
-static void endless(struct tk *t) {
+TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
     struct fused_pair x;
     const int64_t far = INT64_C(1) << 40;
     int64_t shape[3] = {far, far, 0}, b_shape[2] = {0, 0}, wide[2] = {0, INT64_MAX};
     size_t bytes = 7;
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     DLTensor a = x.shard.dl, b = x.b.dl, out = x.out.dl, row = x.shard.dl;
     DLTensor *const all[] = {&a, &b, &out, &row};
@@ -141,10 +140,9 @@ static void endless(struct tk *t) {
     pair_end(&x);
 }
 
-static void scatter_refusals(struct tk *t) {
+TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
     struct fused_pair x;
     struct fused_tensor odd;
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     const int64_t odd_shape[2] = {PAIR_ROWS * t->world_size + 1, PAIR_K};
     fused_make(t, &odd, SYMMEM_FLOAT32, 2, odd_shape, 0);
@@ -179,9 +177,9 @@ static void scatter_refusals(struct tk *t) {
 }
 
 /* A byte too few, behind the handle's pointer. */
-static void small_workspace(struct tk *t) {
+TK_TEST(fused_refusals, small_workspace, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3,
+        .flags = TK_PLAIN_MEMORY) {
     struct fused_pair x;
-    TK_REQ(t, "SM-FUSED-10");
     pair_begin(t, &x);
     symmem_handle *whole = x.workspace;
     x.workspace = tk_rendezvous(t, tk_alloc(t, x.bytes - 1), tk_world_group(t));
@@ -229,7 +227,7 @@ static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
         fused_free(all[i]);
 }
 
-static void empty(struct tk *t) {
+TK_TEST(fused_refusals, empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS, .max_ranks = 3) {
     TK_REQ(t, "SM-FUSED-01");
     check_empty(t, 0, 3, 4);
     check_empty(t, 2, 0, 4);
@@ -237,11 +235,10 @@ static void empty(struct tk *t) {
 }
 
 /* Without the capability nothing is done. */
-static void refused_without(struct tk *t) {
+TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 2) {
     struct fused_tensor a, b;
     struct ops_tensor words;
     const int64_t shape[2] = {4, 4};
-    TK_REQ(t, "SM-BACKEND-09");
     backend_without(t, SYMMEM_CAP_MATMUL);
     uint32_t *signal = tk_alloc(t, sizeof *signal);
     fused_make(t, &a, SYMMEM_FLOAT32, 2, shape, 0);
@@ -264,24 +261,3 @@ static void refused_without(struct tk *t) {
     fused_free(&a);
     fused_free(&b);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("fused_refusals.gather_refusals", gather_refusals, "SM-FUSED-10", .needs = PRODUCTS,
-            .max_ranks = 3),
-    {.name = "fused_refusals.overlaps",
-     .requirements = "SM-FUSED-10",
-     .needs = PRODUCTS,
-     .min_ranks = 2, /* or b would not find room in out */
-     .max_ranks = 3,
-     .body = overlaps},
-    TK_CASE("fused_refusals.endless", endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2),
-    TK_CASE("fused_refusals.scatter_refusals", scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS,
-            .max_ranks = 3),
-    TK_CASE("fused_refusals.small_workspace", small_workspace, "SM-FUSED-10", .needs = PRODUCTS,
-            .max_ranks = 3, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("fused_refusals.refused_without_products", refused_without, "SM-BACKEND-09",
-            .max_ranks = 2),
-    TK_CASE("fused_refusals.empty", empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS,
-            .max_ranks = 3),
-};
-TK_SUITE(fused_refusals, cases);

@@ -185,7 +185,8 @@ static const struct scatter_case plain_cases[] = {
     {SYMMEM_FLOAT16, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_SUM, true, true},
 };
 
-static void matmul_reduce_scatter(struct tk *t) {
+TK_PORTED(test_fused_matmul_reduce_scatter, "SM-FUSED-04,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct scatter_plan plan = {plain_cases, 7, false};
     TK_REQ(t, "SM-FUSED-04");
     tk_for_each_group_shape(t, scatter_on_shape, &plan);
@@ -199,23 +200,25 @@ static const struct scatter_case scaled_cases[] = {
     {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, BY_TENSOR, SYMMEM_AVG, true, false},
 };
 
-static void scaled_matmul_reduce_scatter(struct tk *t) {
+TK_PORTED(test_fused_scaled_matmul_reduce_scatter, "SM-FUSED-05,SM-FUSED-03", .needs = PRODUCTS,
+          .max_ranks = MAX_RANKS) {
     struct scatter_plan plan = {scaled_cases, 5, false};
     TK_REQ(t, "SM-FUSED-05");
     tk_for_each_group_shape(t, scatter_on_shape, &plan);
 }
 
-static void on_streams(struct tk *t) {
+TK_TEST(fused_scatter, on_streams, "SM-FUSED-04,SM-FUSED-05",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS) {
     struct scatter_plan plan = {plain_cases, 3, true};
     tk_for_each_group_shape(t, scatter_on_shape, &plan);
     plan = (struct scatter_plan){scaled_cases, 2, true};
     tk_for_each_group_shape(t, scatter_on_shape, &plan);
 }
 
-static void replayed(struct tk *t) {
+TK_TEST(fused_scatter, replayed, "SM-FUSED-09",
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4) {
     struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
     static const int chosen[] = {1, 5};
-    TK_REQ(t, "SM-FUSED-09");
     for (int i = 0; i < 2; i++) {
         symmem_graph *graph = NULL;
         struct scatter_run run = {.c = &plain_cases[chosen[i]], .group = &world};
@@ -236,15 +239,3 @@ static void replayed(struct tk *t) {
         end_run(t, &run);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_fused_matmul_reduce_scatter", matmul_reduce_scatter, "SM-FUSED-04,SM-FUSED-03",
-            .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("test_fused_scaled_matmul_reduce_scatter", scaled_matmul_reduce_scatter,
-            "SM-FUSED-05,SM-FUSED-03", .needs = PRODUCTS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused_scatter.on_streams", on_streams, "SM-FUSED-04,SM-FUSED-05",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS),
-    TK_CASE("fused_scatter.replayed", replayed, "SM-FUSED-09",
-            .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4),
-};
-TK_SUITE(fused_scatter, cases);

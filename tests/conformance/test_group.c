@@ -27,8 +27,7 @@ static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
 
 /* --- creation and queries --------------------------------------------------------------------- */
 
-static void create_is_local(struct tk *t) {
-    TK_REQ(t, "SM-GROUP-01");
+TK_TEST(group, create_is_local, "SM-GROUP-01", .min_ranks = 2, .max_ranks = 4) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         /* The others make no call at all until this rank is through. */
         if (rank == t->rank) {
@@ -63,16 +62,15 @@ static void check_members(struct tk *t, symmem_group *group, const struct tk_sha
     TK_EQ_PTR(t, group, found);
 }
 
-static void follows_member_list(struct tk *t) {
+TK_TEST(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
     TK_REQ(t, "SM-GROUP-02");
     tk_for_each_group_shape(t, check_members, NULL);
 }
 
-static void null_list_is_the_world(struct tk *t) {
+TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
     symmem_group *group = NULL;
     const char *name = NULL;
     int32_t value = -1;
-    TK_REQ(t, "SM-GROUP-02");
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "all.of-us_1", NULL, 0, NULL, &group));
     TK_OK(t, symmem_group_world_size(group, &value));
     TK_EQ_INT(t, t->world_size, value);
@@ -88,13 +86,12 @@ static void null_list_is_the_world(struct tk *t) {
 }
 
 /* The list is copied: what the caller does with it afterwards is of no interest. */
-static void member_list_is_copied(struct tk *t) {
+TK_TEST(group, member_list_is_copied, "SM-GROUP-02", .min_ranks = 2, .max_ranks = 2) {
     int32_t ranks[2] = {1 - t->rank, t->rank};
     char name[16] = "copied";
     symmem_group *group = NULL;
     const char *found = NULL;
     int32_t value = -1;
-    TK_REQ(t, "SM-GROUP-02");
     TK_REQUIRE_OK(t, symmem_group_create(t->context, name, ranks, 2, NULL, &group));
     ranks[0] = ranks[1] = 99;
     memset(name, 'x', sizeof(name) - 1);
@@ -113,7 +110,7 @@ static void refuse(struct tk *t, symmem_status expected, const char *name, const
     TK_EQ_PTR(t, untouched, group);
 }
 
-static void refuses_bad_lists(struct tk *t) {
+TK_TEST(group, refuses_bad_lists, "SM-GROUP-03,SM-ERROR-04", .max_ranks = 4) {
     const int32_t own = t->rank, other = (t->rank + 1) % t->world_size;
     const int32_t twice[] = {own, own}, apart[] = {own, other, own}, negative[] = {own, -1},
                   beyond[] = {own, t->world_size}, far[] = {INT32_MAX, own};
@@ -138,18 +135,16 @@ static void refuses_bad_lists(struct tk *t) {
     TK_OK(t, symmem_group_destroy(group));
 }
 
-static void refuses_to_lack_the_caller(struct tk *t) {
+TK_TEST(group, refuses_to_lack_the_caller, "SM-GROUP-03", .min_ranks = 2, .max_ranks = 4) {
     const int32_t other = (t->rank + 1) % t->world_size;
-    TK_REQ(t, "SM-GROUP-03");
     refuse(t, SYMMEM_INVALID_ARGUMENT, "others", &other, 1);
 }
 
 /* --- names ------------------------------------------------------------------------------------ */
 
-static void names_are_unique(struct tk *t) {
+TK_TEST(group, names_are_unique, "SM-GROUP-04", .max_ranks = 4) {
     const int32_t own = t->rank;
     symmem_group *first = NULL, *found = NULL;
-    TK_REQ(t, "SM-GROUP-04");
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", NULL, 0, NULL, &first));
     refuse(t, SYMMEM_EXISTS, "one", NULL, 0);
     refuse(t, SYMMEM_EXISTS, "one", &own, 1);
@@ -158,9 +153,8 @@ static void names_are_unique(struct tk *t) {
     TK_OK(t, symmem_group_destroy(first));
 }
 
-static void name_is_usable_again(struct tk *t) {
+TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .min_ranks = 3, .max_ranks = 8) {
     const int32_t low[] = {0, 1}, high[] = {1, 2};
-    TK_REQ(t, "SM-GROUP-05");
     for (int round = 0; round < 3; round++) { /* the same members */
         symmem_group *group = NULL;
         symmem_handle *handle;
@@ -184,7 +178,8 @@ static void name_is_usable_again(struct tk *t) {
     TK_CHECK(t, !tk_failed(t));
 }
 
-static void rendezvous_after_group_name_recycled(struct tk *t) {
+TK_PORTED(test_rendezvous_after_group_name_recycled, "SM-GROUP-05,SM-CONTEXT-06", .min_ranks = 3,
+          .max_ranks = 8) {
     const int32_t low[] = {0, 1}, high[] = {1, 2};
     symmem_context_options options = tk_options(t);
     TK_REQ(t, "SM-GROUP-05");
@@ -223,7 +218,7 @@ static void find_gives_the_live_group(struct tk *t) {
 
 /* --- destroyed groups --------------------------------------------------------------- */
 
-static void destroyed_group_is_stale(struct tk *t) {
+TK_TEST(group, destroyed_group_is_stale, "SM-GROUP-07", .max_ranks = 4) {
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
     const char *name = NULL;
@@ -231,7 +226,6 @@ static void destroyed_group_is_stale(struct tk *t) {
     int fds[64] = {0};
     uint8_t all[64];
     void *memory = tk_alloc(t, BYTES);
-    TK_REQ(t, "SM-GROUP-07");
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "short-lived", NULL, 0, NULL, &group));
     tk_group_barrier(t, group);
     TK_OK(t, symmem_group_destroy(group));
@@ -253,10 +247,9 @@ static void destroyed_group_is_stale(struct tk *t) {
 
 /* --- rendezvous on groups of all kinds -------------------------------------------------------- */
 
-static void subgroups_in_growing_steps(struct tk *t) {
+TK_TEST(group, subgroups_in_growing_steps, "SM-GROUP-06", .min_ranks = 3, .max_ranks = 8) {
     const int32_t own = t->rank, first[] = {0, 1}, second[] = {0, 1, 2}, third[] = {1, 2};
     symmem_group *single = tk_group(t, "single", &own, 1);
-    TK_REQ(t, "SM-GROUP-06");
     /* Every rank comes with another number of rendezvous behind it. */
     for (int32_t i = 0; i < (t->rank * 2) % 5; i++)
         (void)rendezvous_and_read(t, single);
@@ -270,9 +263,8 @@ static void subgroups_in_growing_steps(struct tk *t) {
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
-static void rendezvous_after_strict_subgroup(struct tk *t) {
+TK_PORTED(test_rendezvous_after_strict_subgroup, "SM-GROUP-06", .min_ranks = 3) {
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
-    TK_REQ(t, "SM-GROUP-06");
     for (int32_t rank = 0; rank < t->world_size; rank++)
         ranks[rank] = rank;
     if (t->rank < t->world_size - 1)
@@ -280,9 +272,8 @@ static void rendezvous_after_strict_subgroup(struct tk *t) {
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
-static void rendezvous_on_overlapping_subgroups(struct tk *t) {
+TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .min_ranks = 3, .max_ranks = 4) {
     const int32_t a[] = {0, 1}, b[] = {1, 2};
-    TK_REQ(t, "SM-GROUP-06");
     if (t->rank <= 1)
         (void)rendezvous_and_read(t, tk_group(t, "a", a, 2));
     if (t->rank == 1 || t->rank == 2)
@@ -291,7 +282,7 @@ static void rendezvous_on_overlapping_subgroups(struct tk *t) {
 }
 
 /* One tensor on the world and on one of two halves. */
-static void subgroup(struct tk *t) {
+TK_PORTED(test_subgroup, "SM-GROUP-06,SM-RDV-03", .min_ranks = 4, .max_ranks = 16) {
     int32_t half = t->world_size / 2, start = t->rank < half ? 0 : half;
     int32_t count = t->rank < half ? half : t->world_size - half;
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
@@ -323,7 +314,7 @@ static void subgroup(struct tk *t) {
                     (uint8_t)(ranks[(info.rank + count - 1) % count] + 101));
 }
 
-static void many_groups_at_once(struct tk *t) {
+TK_TEST(group, many_groups_at_once, "SM-GROUP-01,SM-EXCHANGE-01", .max_ranks = 4) {
     enum { GROUPS = 24 };
     symmem_group *groups[GROUPS];
     TK_REQ(t, "SM-GROUP-01");
@@ -343,32 +334,6 @@ static void many_groups_at_once(struct tk *t) {
 }
 
 static const struct tk_case cases[] = {
-    TK_CASE("group.create_is_local", create_is_local, "SM-GROUP-01", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("group.many_groups_at_once", many_groups_at_once, "SM-GROUP-01,SM-EXCHANGE-01",
-            .max_ranks = 4),
-    TK_CASE("group.follows_member_list", follows_member_list, "SM-GROUP-02,SM-ERROR-04"),
-    TK_CASE("group.null_list_is_the_world", null_list_is_the_world, "SM-GROUP-02"),
-    TK_CASE("group.member_list_is_copied", member_list_is_copied, "SM-GROUP-02", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("group.refuses_bad_lists", refuses_bad_lists, "SM-GROUP-03,SM-ERROR-04",
-            .max_ranks = 4),
-    TK_CASE("group.refuses_to_lack_the_caller", refuses_to_lack_the_caller, "SM-GROUP-03",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("group.names_are_unique", names_are_unique, "SM-GROUP-04", .max_ranks = 4),
-    TK_CASE("group.name_is_usable_again", name_is_usable_again, "SM-GROUP-05", .min_ranks = 3,
-            .max_ranks = 8),
-    TK_CASE("test_rendezvous_after_group_name_recycled", rendezvous_after_group_name_recycled,
-            "SM-GROUP-05,SM-CONTEXT-06", .min_ranks = 3, .max_ranks = 8),
-    TK_CASE("group.subgroups_in_growing_steps", subgroups_in_growing_steps, "SM-GROUP-06",
-            .min_ranks = 3, .max_ranks = 8),
-    TK_CASE("test_rendezvous_after_strict_subgroup", rendezvous_after_strict_subgroup,
-            "SM-GROUP-06", .min_ranks = 3),
-    TK_CASE("test_rendezvous_on_overlapping_subgroups", rendezvous_on_overlapping_subgroups,
-            "SM-GROUP-06", .min_ranks = 3, .max_ranks = 4),
-    TK_CASE("test_subgroup", subgroup, "SM-GROUP-06,SM-RDV-03", .min_ranks = 4, .max_ranks = 16),
-    TK_CASE("group.destroyed_group_is_stale", destroyed_group_is_stale, "SM-GROUP-07",
-            .max_ranks = 4),
     TK_CASE("group.find_gives_the_live_group", find_gives_the_live_group, "SM-GROUP-09,SM-ERROR-04",
             .max_ranks = 4),
     TK_CASE("test_is_symm_mem_enabled_for_group", find_gives_the_live_group, "SM-GROUP-09",

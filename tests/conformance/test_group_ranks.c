@@ -33,7 +33,7 @@ static void transfers_in_shape(struct tk *t, symmem_group *group, const struct t
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
-static void transfers(struct tk *t) {
+TK_TEST(group_ranks, transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16) {
     tk_for_each_group_shape(t, transfers_in_shape, NULL);
 }
 
@@ -50,7 +50,8 @@ static void late_barrier(struct tk *t, symmem_handle *handle, int32_t late) {
 
 /* The pair of the last two ranks, turned: group ranks 0 and 1 are neither's world rank. The world
  * ranks 0 and 1 end, which are none of the pair; then one of the pair. */
-static void ends(struct tk *t) {
+TK_TEST(group_ranks, ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .min_ranks = 4,
+        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     int32_t last = t->world_size - 1, ranks[2] = {last, last - 1};
     TK_REQUIRE(t, last >= 3);
     for (int32_t victim = 0; victim < 2; victim++)
@@ -81,10 +82,3 @@ static void ends(struct tk *t) {
     TK_EQ_INT(t, 1, last_record().failed_rank);
     work_after_loss(t, NULL, 0, last, NULL); /* alone */
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("group_ranks.transfers", transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16),
-    TK_CASE("group_ranks.ends", ends, "SM-TIMEOUT-08,SM-GROUP-02,SM-TIMEOUT-14", .min_ranks = 4,
-            .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
-};
-TK_SUITE(group_ranks, cases);

@@ -12,7 +12,7 @@ static symmem_group *single(struct tk *t) {
     return tk_group(t, "single", &own, 1);
 }
 
-static void exchanges(struct tk *t) {
+TK_TEST(group_single, exchanges, "SM-GROUP-08,SM-EXCHANGE-06", .max_ranks = 4) {
     symmem_group *group = single(t);
     uint32_t given = 0xC0FFEE, got = 0;
     int pair[2], fds[2] = {-2, -2};
@@ -36,7 +36,7 @@ static void exchanges(struct tk *t) {
     close(pair[1]);
 }
 
-static void descriptor_to_itself(struct tk *t) {
+TK_TEST(group_single, descriptor_to_itself, "SM-GROUP-08,SM-EXCHANGE-06", .max_ranks = 2) {
     symmem_group *group = single(t);
     int pair[2], fd = -2;
     char letter = 0;
@@ -53,11 +53,10 @@ static void descriptor_to_itself(struct tk *t) {
     close(pair[1]);
 }
 
-static void operations(struct tk *t) {
+TK_TEST(group_single, operations, "SM-GROUP-08", .max_ranks = 4) {
     symmem_handle *handle;
     symmem_handle_info info = {0};
     int32_t last;
-    TK_REQ(t, "SM-GROUP-08");
     handle = tk_handle(t, 4096, single(t));
     TK_OK(t, symmem_handle_get_info(handle, &info));
     TK_EQ_INT(t, 0, info.rank);
@@ -78,8 +77,7 @@ static void operations(struct tk *t) {
 }
 
 /* A rank's own group does not need the others: they make no call meanwhile. */
-static void needs_nobody(struct tk *t) {
-    TK_REQ(t, "SM-GROUP-08");
+TK_TEST(group_single, needs_nobody, "SM-GROUP-08", .min_ranks = 2, .max_ranks = 4) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         if (rank == t->rank)
             TK_OK(t, symmem_barrier(tk_handle(t, 64, single(t)), 0, LIMIT_MS, NULL));
@@ -87,24 +85,11 @@ static void needs_nobody(struct tk *t) {
     }
 }
 
-static void on_streams(struct tk *t) {
+TK_TEST(group_single, on_streams, "SM-GROUP-08", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, single(t));
     symmem_stream *stream = tk_stream(t);
-    TK_REQ(t, "SM-GROUP-08");
     TK_OK(t, symmem_put_signal(handle, 0, 1, LIMIT_MS, stream));
     TK_OK(t, symmem_wait_signal(handle, 0, 1, LIMIT_MS, stream));
     TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, stream));
     tk_synchronize(t, stream);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("group_single.exchanges", exchanges, "SM-GROUP-08,SM-EXCHANGE-06", .max_ranks = 4),
-    TK_CASE("group_single.descriptor_to_itself", descriptor_to_itself, "SM-GROUP-08,SM-EXCHANGE-06",
-            .max_ranks = 2),
-    TK_CASE("group_single.operations", operations, "SM-GROUP-08", .max_ranks = 4),
-    TK_CASE("group_single.needs_nobody", needs_nobody, "SM-GROUP-08", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("group_single.on_streams", on_streams, "SM-GROUP-08", .needs = SYMMEM_CAP_STREAMS,
-            .max_ranks = 2),
-};
-TK_SUITE(group_single, cases);

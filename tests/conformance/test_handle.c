@@ -57,15 +57,15 @@ static void numbers_in_shape(struct tk *t, symmem_group *group, const struct tk_
     TK_EQ_INT(t, 77, global);
 }
 
-static void numbers_match_group_and_memory(struct tk *t) {
+TK_TEST(handle, numbers_match_group_and_memory,
+        "SM-HANDLE-01,SM-HANDLE-02,SM-HANDLE-04,SM-HANDLE-06,SM-ERROR-04", .max_ranks = 16) {
     tk_for_each_group_shape(t, numbers_in_shape, NULL);
 }
 
-static void channel_count_rounds_down(struct tk *t) {
+TK_TEST(handle, channel_count_rounds_down, "SM-HANDLE-04", .max_ranks = 8) {
     const size_t row = 4 * (size_t)t->world_size;
     const size_t pads[] = {row, row + 4 * (size_t)(t->world_size > 1), row * 2, row * 7 + row - 4,
                            row * 33};
-    TK_REQ(t, "SM-HANDLE-04");
     for (size_t i = 0; i < sizeof(pads) / sizeof(pads[0]); i++) {
         symmem_handle *handle;
         symmem_handle_info info;
@@ -80,12 +80,11 @@ static void channel_count_rounds_down(struct tk *t) {
     }
 }
 
-static void group_name(struct tk *t) {
+TK_PORTED(test_handle_group_name, "SM-HANDLE-08", .max_ranks = 8) {
     int32_t ranks[64];
     void *memory = tk_alloc(t, 256);
     symmem_handle *a, *b;
     const char *name = NULL, *world_name = NULL;
-    TK_REQ(t, "SM-HANDLE-08");
     for (int32_t rank = 0; rank < t->world_size; rank++)
         ranks[rank] = rank;
     a = tk_rendezvous(t, memory, tk_world_group(t));
@@ -99,11 +98,10 @@ static void group_name(struct tk *t) {
 
 /* --- pointers --------------------------------------------------------------------------------- */
 
-static void tables_in_device_memory(struct tk *t) {
+TK_TEST(handle, tables_in_device_memory, "SM-HANDLE-03", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const size_t bytes = (size_t)t->world_size * sizeof(void *);
     void **found = malloc(bytes), *table = NULL;
-    TK_REQ(t, "SM-HANDLE-03");
     TK_REQUIRE(t, found != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs_dev(handle, &table));
     TK_OK(t, symmem_copy(t->context, found, table, bytes, NULL));
@@ -115,10 +113,9 @@ static void tables_in_device_memory(struct tk *t) {
     free(found);
 }
 
-static void direct_access_flag(struct tk *t) {
+TK_TEST(handle, direct_access_flag, "SM-HANDLE-07", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     bool all = true;
-    TK_REQ(t, "SM-HANDLE-07");
     for (int32_t rank = 0; rank < t->world_size; rank++)
         all = all && buffers_of(t, handle)[rank] != NULL;
     TK_EQ_INT(t, all, info_of(t, handle).world_within_direct_access);
@@ -169,20 +166,20 @@ static void pointers_in_shape(struct tk *t, symmem_group *group, const struct tk
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
-static void pointers_address_their_rank(struct tk *t) {
+TK_TEST(handle, pointers_address_their_rank, "SM-HANDLE-02,SM-RDV-01",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 16) {
     TK_REQ(t, "SM-HANDLE-02");
     tk_for_each_group_shape(t, pointers_in_shape, NULL);
 }
 
 /* --- offsets ---------------------------------------------------------------------------------- */
 
-static void offsets_count_from_the_pointer(struct tk *t) {
+TK_TEST(handle, offsets_count_from_the_pointer, "SM-HANDLE-05", .max_ranks = 4) {
     static const size_t offsets[] = {0, 1, 8, 256, 1000, BYTES - 1};
     const int32_t peer = (t->rank + 1) % t->world_size;
     const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
     char *memory = tk_alloc(t, BYTES);
     symmem_handle *base = tk_rendezvous(t, memory, tk_world_group(t));
-    TK_REQ(t, "SM-HANDLE-05");
     for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
         const size_t offset = offsets[i], rest = BYTES - offset;
         uint8_t byte = (uint8_t)(t->rank * 16 + (int)i + 1);
@@ -211,10 +208,9 @@ static void offsets_count_from_the_pointer(struct tk *t) {
 
 /* --- references ------------------------------------------------------------------------------- */
 
-static void references_are_counted(struct tk *t) {
+TK_TEST(handle, references_are_counted, "SM-HANDLE-12", .max_ranks = 4) {
     void *memory = tk_alloc(t, 256);
     symmem_handle *first = NULL, *second = NULL;
-    TK_REQ(t, "SM-HANDLE-12");
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &first));
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &second));
     for (int i = 0; i < 3; i++)
@@ -235,21 +231,3 @@ static void references_are_counted(struct tk *t) {
     /* And the block can be had anew. */
     TK_OK(t, symmem_barrier(tk_rendezvous(t, memory, tk_world_group(t)), 0, LIMIT_MS, NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("handle.numbers_match_group_and_memory", numbers_match_group_and_memory,
-            "SM-HANDLE-01,SM-HANDLE-02,SM-HANDLE-04,SM-HANDLE-06,SM-ERROR-04", .max_ranks = 16),
-    TK_CASE("handle.channel_count_rounds_down", channel_count_rounds_down, "SM-HANDLE-04",
-            .max_ranks = 8),
-    TK_CASE("test_handle_group_name", group_name, "SM-HANDLE-08", .max_ranks = 8),
-    TK_CASE("handle.tables_in_device_memory", tables_in_device_memory, "SM-HANDLE-03",
-            .max_ranks = 8),
-    TK_CASE("handle.direct_access_flag", direct_access_flag, "SM-HANDLE-07", .max_ranks = 8),
-    TK_CASE("handle.pointers_address_their_rank", pointers_address_their_rank,
-            "SM-HANDLE-02,SM-RDV-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 16),
-    TK_CASE("handle.offsets_count_from_the_pointer", offsets_count_from_the_pointer, "SM-HANDLE-05",
-            .max_ranks = 4),
-    TK_CASE("handle.references_are_counted", references_are_counted, "SM-HANDLE-12",
-            .max_ranks = 4),
-};
-TK_SUITE(handle, cases);

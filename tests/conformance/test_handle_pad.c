@@ -44,7 +44,8 @@ static void fill_pad(struct tk *t, symmem_handle *handle, int32_t rank, uint8_t 
 }
 
 /* Dirt of earlier lives is in the memory; nobody may see it, nor lose it by a late zeroing. */
-static void zero_at_first_sight(struct tk *t) {
+TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS) {
     const int32_t peer = (t->rank + 1) % t->world_size;
     TK_REQ(t, "SM-HANDLE-09");
     for (int round = 0; round < 4; round++) {
@@ -64,7 +65,8 @@ static void zero_at_first_sight(struct tk *t) {
 }
 
 /* A mark that a peer leaves as soon as its rendezvous returns stays, however late this rank is. */
-static void early_marks_stay(struct tk *t) {
+TK_TEST(handle_pad, early_marks_stay, "SM-HANDLE-09,SM-RDV-13", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .min_ranks = 2, .max_ranks = 8, .flags = TK_WRITES_PADS) {
     void *memory = tk_alloc(t, 64);
     symmem_handle *handle;
     uint32_t mark = 0xABCD0000u + (uint32_t)t->rank, found = 0;
@@ -88,11 +90,11 @@ static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes) 
     return x + a_bytes <= y || y + b_bytes <= x;
 }
 
-static void lie_apart(struct tk *t) {
+TK_TEST(handle_pad, lie_apart, "SM-HANDLE-09", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8,
+        .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     const size_t pad_bytes = info_of(t, handle).signal_pad_size;
     void *const *pads = pads_of(t, handle), *const *buffers = NULL;
-    TK_REQ(t, "SM-HANDLE-09");
     TK_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     for (int32_t i = 0; i < t->world_size; i++)
         for (int32_t k = 0; k < t->world_size; k++) {
@@ -109,7 +111,8 @@ static void lie_apart(struct tk *t) {
     expect_pad(t, handle, t->rank, (uint8_t)(t->rank + 1));
 }
 
-static void operations_leave_pads_alone(struct tk *t) {
+TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     const int32_t right = (t->rank + 1) % t->world_size,
                   last = info_of(t, handle).channel_count - 1;
@@ -133,7 +136,8 @@ static void operations_leave_pads_alone(struct tk *t) {
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
-static void slot_layout(struct tk *t) {
+TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+          .min_ranks = 2, .max_ranks = 16, .flags = TK_WRITES_PADS) {
     enum { CHANNEL = 3 };
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const int32_t peer = (t->rank + 1) % t->world_size;
@@ -141,7 +145,6 @@ static void slot_layout(struct tk *t) {
     const size_t words = info_of(t, handle).signal_pad_size / 4;
     DLManagedTensor *pad = NULL;
     uint32_t *found = malloc(words * 4);
-    TK_REQ(t, "SM-HANDLE-10");
     TK_REQUIRE(t, found != NULL);
     TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, peer, 0, NULL, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_stream_write_value32(t->context, &pad->dl_tensor,
@@ -160,11 +163,11 @@ static void slot_layout(struct tk *t) {
     free(found);
 }
 
-static void every_link_has_its_own(struct tk *t) {
+TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 8, .flags = TK_WRITES_PADS) {
     int32_t ranks[64];
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handles[3];
-    TK_REQ(t, "SM-HANDLE-11");
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = t->world_size - 1 - i;
     handles[0] = tk_rendezvous(t, memory, tk_world_group(t));
@@ -189,7 +192,8 @@ static void every_link_has_its_own(struct tk *t) {
 }
 
 /* A second rendezvous of the same block on the same group is not another link. */
-static void handles_of_one_link_share(struct tk *t) {
+TK_TEST(handle_pad, handles_of_one_link_share, "SM-HANDLE-11,SM-RDV-02",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *a = tk_rendezvous(t, memory, tk_world_group(t));
     symmem_handle *b = tk_rendezvous(t, (char *)memory + 64, tk_world_group(t));
@@ -197,22 +201,3 @@ static void handles_of_one_link_share(struct tk *t) {
     for (int32_t rank = 0; rank < t->world_size; rank++)
         TK_EQ_PTR(t, pads_of(t, a)[rank], pads_of(t, b)[rank]);
 }
-
-#define CASE(name_, requirements_, min_, max_, body_)                                              \
-    {                                                                                              \
-        .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_DIRECT_ACCESS,           \
-        .min_ranks = min_, .max_ranks = max_, .flags = TK_WRITES_PADS, .body = body_,              \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("handle_pad.zero_at_first_sight", "SM-HANDLE-09,SM-ALLOC-02", 1, 8, zero_at_first_sight),
-    CASE("handle_pad.early_marks_stay", "SM-HANDLE-09,SM-RDV-13", 2, 8, early_marks_stay),
-    CASE("handle_pad.lie_apart", "SM-HANDLE-09", 1, 8, lie_apart),
-    CASE("handle_pad.operations_leave_pads_alone", "SM-HANDLE-09,SM-BARRIER-07", 1, 8,
-         operations_leave_pads_alone),
-    CASE("test_signal_pad_slot_layout", "SM-HANDLE-10", 2, 16, slot_layout),
-    CASE("handle_pad.every_link_has_its_own", "SM-HANDLE-11", 1, 8, every_link_has_its_own),
-    CASE("handle_pad.handles_of_one_link_share", "SM-HANDLE-11,SM-RDV-02", 1, 4,
-         handles_of_one_link_share),
-};
-TK_SUITE(handle_pad, cases);

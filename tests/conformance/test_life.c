@@ -14,7 +14,8 @@
 #define LIMIT_MS 15000u
 #define BYTES 4096
 
-static void repeated_rendezvous_adds_nothing(struct tk *t) {
+TK_TEST(life, repeated_rendezvous_adds_nothing, "SM-LIFE-05,SM-RDV-02", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *kept = tk_rendezvous(t, memory, tk_world_group(t));
     int mappings = resources_shared_mappings();
@@ -40,7 +41,7 @@ static void repeated_rendezvous_adds_nothing(struct tk *t) {
 
 /* --- the store behind a rendezvous ------------------------------------------------------------ */
 
-static void rendezvous_custom_backend(struct tk *t) {
+TK_PORTED(test_rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02", .max_ranks = 8) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_context_options options = tk_options(t);
     symmem_store *store = NULL;
@@ -71,7 +72,7 @@ static void rendezvous_custom_backend(struct tk *t) {
 
 /* --- local, in any order ---------------------------------------------------------------------- */
 
-static void pg_rendezvous_abort_after(struct tk *t) {
+TK_PORTED(test_pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07", .max_ranks = 8) {
     symmem_group *group = NULL;
     symmem_handle *handle;
     void *memory = tk_alloc(t, 256);
@@ -90,10 +91,9 @@ static void pg_rendezvous_abort_after(struct tk *t) {
 }
 
 /* One rank after the other lets go; those that have not still read everybody. */
-static void free_and_release_are_local(struct tk *t) {
+TK_TEST(life, free_and_release_are_local, "SM-LIFE-04", .max_ranks = 4) {
     uint8_t other[BYTES], found[BYTES];
     void *next = NULL;
-    TK_REQ(t, "SM-LIFE-04");
     memset(other, 0xA5, sizeof(other));
     for (int order = 0; order < 2; order++) {
         void *memory = tk_alloc(t, BYTES);
@@ -133,11 +133,10 @@ static void free_and_release_are_local(struct tk *t) {
 
 /* --- after finalise ----------------------------------------------------------------- */
 
-static void released_after_finalise(struct tk *t) {
+TK_TEST(life, released_after_finalise, "SM-LIFE-06", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     struct resources_open descriptors = {0};
     int mappings = 0;
-    TK_REQ(t, "SM-LIFE-06");
     tk_end_context(t);
     for (int round = 0; round < 3; round++) {
         const int64_t size = BYTES;
@@ -174,7 +173,9 @@ static void released_after_finalise(struct tk *t) {
     TK_EQ_INT(t, mappings, resources_shared_mappings());
 }
 
-static void streams_and_graphs_after_finalise(struct tk *t) {
+TK_TEST(life, streams_and_graphs_after_finalise, "SM-LIFE-06",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
+        .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     symmem_group *group = NULL;
@@ -184,7 +185,6 @@ static void streams_and_graphs_after_finalise(struct tk *t) {
     symmem_graph *graph = NULL;
     void *memory = NULL;
     int mappings;
-    TK_REQ(t, "SM-LIFE-06");
     tk_end_context(t);
     mappings = resources_shared_mappings();
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
@@ -229,7 +229,8 @@ static int open_files_for_others(char *first, size_t capacity) {
     return count;
 }
 
-static void rights_are_the_owners(struct tk *t) {
+TK_TEST(life, rights_are_the_owners, "SM-LIFE-07,SM-STORE-07", .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY) {
     static const mode_t masks[] = {0, 022};
     TK_REQ(t, "SM-LIFE-07");
     for (int i = 0; i < 2; i++) {
@@ -255,22 +256,3 @@ static void rights_are_the_owners(struct tk *t) {
         TK_OK(t, symmem_free(t->context, memory));
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.repeated_rendezvous_adds_nothing", repeated_rendezvous_adds_nothing,
-            "SM-LIFE-05,SM-RDV-02", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("test_rendezvous_custom_backend", rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02",
-            .max_ranks = 8),
-    TK_CASE("test_pg_rendezvous_abort_after", pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07",
-            .max_ranks = 8),
-    TK_CASE("life.free_and_release_are_local", free_and_release_are_local, "SM-LIFE-04",
-            .max_ranks = 4),
-    TK_CASE("life.released_after_finalise", released_after_finalise, "SM-LIFE-06", .max_ranks = 4,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("life.streams_and_graphs_after_finalise", streams_and_graphs_after_finalise,
-            "SM-LIFE-06", .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("life.rights_are_the_owners", rights_are_the_owners, "SM-LIFE-07,SM-STORE-07",
-            .max_ranks = 2, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(life, cases);

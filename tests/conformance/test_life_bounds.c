@@ -62,7 +62,9 @@ static uint64_t least_kept(struct tk *t, uint64_t (*measure)(void), int cycles, 
 }
 
 /* Mappings of every kind: were any of them kept, it would be 40 MiB or more. */
-static void address_space_is_bounded(struct tk *t) {
+TK_TEST(life, address_space_is_bounded, "SM-LIFE-01,SM-LIFE-05", .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY,
+        .timeout_s = 60 /* forty groups, of which each may take a second to open */) {
     enum { CYCLES = 10 };
     TK_CHECK_MSG(t, resources_address_space_bytes() > 0, "the address space cannot be measured");
     uint64_t kept = least_kept(t, resources_address_space_bytes, CYCLES, BIG_BYTES, true);
@@ -73,7 +75,7 @@ static void address_space_is_bounded(struct tk *t) {
 /* Nothing that belongs to a cycle. On one group: a destroyed group's object stays until the context
  * ends. Where there is no driver, which has a heap of its own in there, all that is in use counts,
  * too: there threads keep a little for their next call. */
-static void heap_is_bounded(struct tk *t) {
+TK_TEST(life, heap_is_bounded, "SM-LIFE-01", .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
     enum { CYCLES = 20 };
     uint64_t kept = least_kept(t, tk_heap_bytes, CYCLES, 64, false);
     TK_CHECK_MSG(t, tk_heap_bytes() != UINT64_MAX, "there are too many blocks to be followed");
@@ -119,7 +121,8 @@ static symmem_status look_at_point(void *arg, const char *point) {
     return SYMMEM_OK;
 }
 
-static void descriptors_end_at_exec(struct tk *t) {
+TK_TEST(life, descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT) {
     struct exec_watch watch = {.found = ""};
     for (int fd = 0; fd < 1024; fd++)
         watch.before[fd] = is_inherited(fd);
@@ -156,7 +159,7 @@ static void limit_address_space(struct tk *t, struct rlimit *before) {
 
 /* Where a backend maps memory, there is a step behind the one that gets it. What fails there must
  * give back what the step before took; the ledger looks. */
-static void no_room_to_map(struct tk *t) {
+TK_TEST(rendezvous, no_room_to_map, "SM-ALLOC-15", .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
     symmem_handle *handle = NULL;
     symmem_group *group = tk_world_group(t);
     struct rlimit limit;
@@ -178,7 +181,8 @@ static void no_room_to_map(struct tk *t) {
 }
 
 /* A context that ends while its stream's shell is kept; once to warm up. */
-static void context_takes_its_threads(struct tk *t) {
+TK_TEST(life, context_takes_its_threads, "SM-LIFE-09", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     for (int round = 0; round < 2; round++) {
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
@@ -202,7 +206,9 @@ static void context_takes_its_threads(struct tk *t) {
 }
 
 /* Each rank's memory is what its owner sees, and where the CPU reaches it at the same address. */
-static void one_address_for_threads(struct tk *t) {
+TK_TEST(handle, one_address_for_threads, "SM-HANDLE-13", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .min_ranks = 2, .max_ranks = 8,
+        .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     void *const *buffers = NULL;
@@ -226,24 +232,3 @@ static void one_address_for_threads(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.descriptors_end_at_exec", descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT),
-    TK_CASE("rendezvous.no_room_to_map", no_room_to_map, "SM-ALLOC-15", .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY),
-    {.name = "life.address_space_is_bounded",
-     .requirements = "SM-LIFE-01,SM-LIFE-05",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY,
-     .timeout_s = 60, /* forty groups, of which each may take a second to open */
-     .body = address_space_is_bounded},
-    TK_CASE("life.heap_is_bounded", heap_is_bounded, "SM-LIFE-01", .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("life.context_takes_its_threads", context_takes_its_threads, "SM-LIFE-09",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 1),
-    TK_CASE("handle.one_address_for_threads", one_address_for_threads, "SM-HANDLE-13",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 8,
-            .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY),
-};
-TK_SUITE(life_bounds, cases);

@@ -130,7 +130,8 @@ static void context_cycle(struct tk *t, const symmem_context_options *options,
     symmem_context_free(context);
 }
 
-static void cycles_leave_nothing(struct tk *t) {
+TK_TEST(life, cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06", .max_ranks = 16,
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 150) {
     symmem_context_options options = tk_options(t);
     struct resources_names *names = malloc(sizeof(*names));
     char path[4096], first[300];
@@ -246,7 +247,8 @@ static int allocation_count(const struct tk *t) {
 }
 
 /* What is kept of each cycle is missing at the end in the best of some cycles as well. */
-static void allocations_leave_nothing(struct tk *t) {
+TK_TEST(life, allocations_leave_nothing, "SM-LIFE-14", .max_ranks = 16, .flags = TK_PROCESS_ONLY,
+        .timeout_s = 90) {
     enum { ALLOCATIONS = 4, SOME = 10 }; /* a cycle's; enough for what is kept to be replaced */
     int cycles = allocation_count(t) / ALLOCATIONS;
     struct gauge gauge = {0};
@@ -271,7 +273,8 @@ static void allocations_leave_nothing(struct tk *t) {
 /* --- groups ----------------------------------------------------------------------------------- */
 
 /* As PyTorch's test, with counts in place of the device's free memory. */
-static void signal_pad_freed_with_its_group(struct tk *t) {
+TK_PORTED(test_internal_signal_pad_freed_with_its_group, "SM-LIFE-01,SM-LIFE-05", .max_ranks = 4,
+          .flags = TK_PROCESS_ONLY) {
     struct resources_open descriptors = {0};
     int mappings = 0;
     uint64_t bytes = 0;
@@ -298,13 +301,3 @@ static void signal_pad_freed_with_its_group(struct tk *t) {
     TK_EQ_INT(t, mappings, resources_shared_mappings());
     TK_EQ_SIZE(t, bytes, resources_shared_bytes());
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.cycles_leave_nothing", cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06",
-            .max_ranks = 16, .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 150),
-    TK_CASE("life.allocations_leave_nothing", allocations_leave_nothing, "SM-LIFE-14",
-            .max_ranks = 16, .flags = TK_PROCESS_ONLY, .timeout_s = 90),
-    TK_CASE("test_internal_signal_pad_freed_with_its_group", signal_pad_freed_with_its_group,
-            "SM-LIFE-01,SM-LIFE-05", .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(life_cycles, cases);

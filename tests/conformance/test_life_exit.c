@@ -144,7 +144,9 @@ static void expect_end(struct tk *t, void (*end)(struct tk *t, int code), int co
                  "ended with %d instead of %d", WEXITSTATUS(status), code);
 }
 
-static void ends_with_its_own_status(struct tk *t) {
+TK_TEST(life_exit, ends_with_its_own_status, "SM-LIFE-08",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 120) {
     tk_checkpoint(t, "exit");
     expect_end(t, end_by_exit, 41);
     tk_checkpoint(t, "_exit");
@@ -176,7 +178,7 @@ static int count_files(int *holes_p) {
 
 /* Where memory is a file, the file has no holes: pages that are not there yet may not be there when
  * they are touched, and that ends the process. */
-static void memory_is_backed(struct tk *t) {
+TK_TEST(life_exit, memory_is_backed, "SM-ALLOC-13", .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
     int holes = 0;
     symmem_handle *handle = tk_handle(t, LARGE, tk_world_group(t));
     tk_checkpoint(t, "%d files", count_files(&holes));
@@ -184,12 +186,3 @@ static void memory_is_backed(struct tk *t) {
     tk_fill(t, handle, t->rank, LARGE - 1, 1, 7);
     tk_expect_bytes(t, handle, t->rank, 0, 1, 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life_exit.ends_with_its_own_status", ends_with_its_own_status, "SM-LIFE-08",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 120),
-    TK_CASE("life_exit.memory_is_backed", memory_is_backed, "SM-ALLOC-13", .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(life_exit, cases);

@@ -13,6 +13,7 @@
 #include "resources.h"
 #include "work_after.h"
 
+#define KILLS (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT)
 #define LIMIT_MS 8000u
 #define BYTES 4096
 enum { SLOT_KILL_MS = 0 };
@@ -212,11 +213,13 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     expect_nothing_left(t, &before);
 }
 
-static void one_in_a_barrier(struct tk *t) {
+TK_TEST(life_kill, one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 2,
+        .flags = KILLS, .timeout_s = 40) {
     killed_in_a_barrier(t, 1);
 }
 
-static void all_but_one_in_a_barrier(struct tk *t) {
+TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3,
+        .max_ranks = 8, .flags = KILLS, .timeout_s = 40) {
     killed_in_a_barrier(t, t->world_size - 1);
 }
 
@@ -247,34 +250,19 @@ static void all_but_one_in_a_barrier(struct tk *t) {
     X(rendezvous, commit_before, "rendezvous.commit.before")                                       \
     X(rendezvous, commit_after, "rendezvous.commit.after")
 
-#define BODIES(area, step, point)                                                                  \
-    static void one_at_##area##_##step(struct tk *t) {                                             \
+#define TESTS(area, step, point)                                                                   \
+    TK_NAMED("life_kill.one_at." point, one_at_##area##_##step,                                    \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,                \
+             .flags = KILLS, .timeout_s = 40) {                                                    \
         survive(t, point, 1);                                                                      \
     }                                                                                              \
-    static void some_at_##area##_##step(struct tk *t) {                                            \
+    TK_NAMED("life_kill.some_at." point, some_at_##area##_##step,                                  \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3, .max_ranks = 4,                \
+             .flags = KILLS, .timeout_s = 40) {                                                    \
         survive(t, point, t->world_size - 1);                                                      \
     }                                                                                              \
-    static void all_at_##area##_##step(struct tk *t) {                                             \
+    TK_NAMED("life_kill.all_at." point, all_at_##area##_##step, "SM-LIFE-02,SM-LIFE-03",           \
+             .min_ranks = 2, .max_ranks = 4, .flags = KILLS, .timeout_s = 40) {                    \
         look_on(t, point);                                                                         \
     }
-POINTS(BODIES)
-
-/* Of those that survive as members of the job. */
-#define WORK ",SM-TIMEOUT-14"
-#define KILL_CASE(name_, more_, min_, max_, body_)                                                 \
-    {                                                                                              \
-        .name = "life_kill." name_, .requirements = "SM-LIFE-02,SM-LIFE-03" more_,                 \
-        .min_ranks = min_, .max_ranks = max_,                                                      \
-        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK | TK_NO_CONTEXT, .timeout_s = 40,      \
-        .body = body_,                                                                             \
-    }
-#define CASES(area, step, point)                                                                   \
-    KILL_CASE("one_at." point, WORK, 2, 4, one_at_##area##_##step),                                \
-        KILL_CASE("some_at." point, WORK, 3, 4, some_at_##area##_##step),                          \
-        KILL_CASE("all_at." point, "", 2, 4, all_at_##area##_##step),
-
-static const struct tk_case cases[] = {
-    POINTS(CASES) KILL_CASE("one_in_a_barrier", WORK, 2, 0, one_in_a_barrier),
-    KILL_CASE("all_but_one_in_a_barrier", WORK, 3, 8, all_but_one_in_a_barrier),
-};
-TK_SUITE(life_kill, cases);
+POINTS(TESTS)

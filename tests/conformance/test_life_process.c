@@ -20,7 +20,7 @@ static void take(int number) {
 }
 
 /* A context's whole life; the ledger of each case compares the settings. */
-static void settings_stay(struct tk *t) {
+TK_TEST(life, settings_stay, "SM-LIFE-10", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     if (symmem_handle_reset(handle, LONG_MS) != SYMMEM_OK)
@@ -95,7 +95,7 @@ static void know_threads(struct tk *t, struct threads *known) {
 
 /* Blocked in the one thread that the program has, a signal stays pending: threads of the library
  * must not take it in its stead. */
-static void no_thread_takes_signals(struct tk *t) {
+TK_TEST(life, no_thread_takes_signals, "SM-LIFE-11", .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
     symmem_handle *handle;
     symmem_stream *stream = NULL;
     struct sigaction action = {.sa_handler = take}, before;
@@ -126,10 +126,3 @@ static void no_thread_takes_signals(struct tk *t) {
     if (t->device_type == DEVICE_TYPE_CPU)
         expect_faults_open(t, &known);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("life.settings_stay", settings_stay, "SM-LIFE-10", .max_ranks = 2),
-    TK_CASE("life.no_thread_takes_signals", no_thread_takes_signals, "SM-LIFE-11", .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(life_process, cases);

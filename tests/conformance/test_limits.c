@@ -39,7 +39,8 @@ static void scene_end(struct scene *s) {
 
 /* --- signals ---------------------------------------------------------------------------------- */
 
-static void signal_arguments(struct tk *t) {
+TK_TEST(limits, signals, "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     struct scene s;
 
     scene_begin(t, &s);
@@ -82,7 +83,7 @@ static void late_peers(struct tk *t, symmem_handle *handle) {
 }
 
 /* The smallest limit, the largest that is one, and the two with a meaning of their own. */
-static void limits_of_time(struct tk *t) {
+TK_TEST(limits, time, "SM-TIMEOUT-03,SM-TIMEOUT-11", .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const uint32_t limits_ms[] = {UINT32_MAX - 1, SYMMEM_TIMEOUT_DEFAULT, 0, INT32_MAX};
     uint64_t begin_ms = tk_now_ms();
@@ -105,7 +106,9 @@ static void limits_of_time(struct tk *t) {
 
 /* --- one-sided data --------------------------------------------------------------------------- */
 
-static void onesided_arguments(struct tk *t) {
+TK_TEST(limits, onesided, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
+        .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     struct scene s;
     unsigned char data[BYTES + 1];
 
@@ -140,7 +143,9 @@ static void onesided_arguments(struct tk *t) {
     scene_end(&s);
 }
 
-static void multimem_arguments(struct tk *t) {
+TK_TEST(limits, multimem, "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     struct scene s;
     unsigned char data[BYTES + 16];
 
@@ -176,7 +181,8 @@ static void multimem_arguments(struct tk *t) {
 
 /* --- queries ---------------------------------------------------------------------------------- */
 
-static void handle_arguments(struct tk *t) {
+TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4, .flags = TK_WRITES_PADS) {
     struct scene s;
     symmem_handle_info info;
     const char *name = NULL;
@@ -250,7 +256,9 @@ static void view_arguments_of(struct scene *s, view_fn view, const char *name, i
     tensor->deleter(tensor);
 }
 
-static void view_arguments(struct tk *t) {
+TK_TEST(limits, views, "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
+        .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     struct scene s;
 
     scene_begin(t, &s);
@@ -262,7 +270,8 @@ static void view_arguments(struct tk *t) {
     scene_end(&s);
 }
 
-static void fill_arguments(struct tk *t) {
+TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
+        .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     struct scene s;
     DLManagedTensor *tensor = NULL;
     const int64_t words = BYTES / 4, all[1] = {words};
@@ -296,27 +305,3 @@ static void fill_arguments(struct tk *t) {
     tensor->deleter(tensor);
     scene_end(&s);
 }
-
-#define CASE(name_, requirements_, needs_, flags_, body_)                                          \
-    {                                                                                              \
-        .name = "limits." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,   \
-        .flags = TK_WRITES_PADS | (flags_), .body = body_                                          \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("signals", "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01", SYMMEM_CAP_DIRECT_ACCESS, 0,
-         signal_arguments),
-    CASE("time", "SM-TIMEOUT-03,SM-TIMEOUT-11", 0, 0, limits_of_time),
-    CASE("onesided", "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS,
-         TK_PLAIN_MEMORY, onesided_arguments),
-    TK_CASE("limits.multimem", multimem_arguments, "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-            .max_ranks = 4, .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY),
-    CASE("handles", "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS, 0,
-         handle_arguments),
-    CASE("views", "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_DIRECT_ACCESS,
-         TK_PLAIN_MEMORY, view_arguments),
-    CASE("fills", "SM-FILL-03,SM-ERROR-01", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY,
-         fill_arguments),
-};
-TK_SUITE(limits, cases);

@@ -105,27 +105,30 @@ static void arguments_of(struct tk *t, void (*calls)(struct tk *t, const struct 
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
 }
 
-static void reductions(struct tk *t) {
+TK_TEST(limits, collective_reductions, "SM-COLL-02,SM-ERROR-08", .needs = COLLECTIVES,
+        .min_ranks = 2, .max_ranks = 2) {
     arguments_of(t, call_reductions);
 }
 
-static void moves(struct tk *t) {
+TK_TEST(limits, collective_moves, "SM-COLL-02,SM-ERROR-08", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 2) {
     arguments_of(t, call_moves);
 }
 
-static void multicast(struct tk *t) {
+TK_TEST(limits, collective_multicast, "SM-COLL-02,SM-ERROR-08",
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 2) {
     if (multicast_allowed(t))
         arguments_of(t, call_multicast);
 }
 
-static void foreign_stream(struct tk *t) {
+TK_TEST(limits, collective_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .min_ranks = 2, .max_ranks = 2) {
     symmem_context *alone = context_alone(t);
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *theirs = NULL;
 
     TK_REQUIRE(t, alone != NULL);
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
-    TK_REQ(t, "SM-STREAM-16");
     const struct call call = {handle, 0, theirs, SYMMEM_INVALID_ARGUMENT, "another context"};
     call_reductions(t, &call);
     call_moves(t, &call);
@@ -135,29 +138,14 @@ static void foreign_stream(struct tk *t) {
     symmem_context_free(alone);
 }
 
-static void finalised(struct tk *t) {
+TK_TEST(limits, collective_finalised, "SM-CONTEXT-05", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const struct call call = {handle, 0, NULL, SYMMEM_NOT_INITIALISED, ""};
 
-    TK_REQ(t, "SM-CONTEXT-05");
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_finalize(t->context));
     call_reductions(t, &call);
     call_moves(t, &call);
     call_multicast(t, &call);
 }
-
-#define CASE(name_, requirements_, needs_, body_)                                                  \
-    {                                                                                              \
-        .name = "limits." name_, .requirements = requirements_, .needs = COLLECTIVES | (needs_),   \
-        .min_ranks = 2, .max_ranks = 2, .body = body_                                              \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("collective_reductions", "SM-COLL-02,SM-ERROR-08", 0, reductions),
-    CASE("collective_moves", "SM-COLL-02,SM-ERROR-08", 0, moves),
-    CASE("collective_multicast", "SM-COLL-02,SM-ERROR-08", SYMMEM_CAP_MULTICAST, multicast),
-    CASE("collective_streams", "SM-STREAM-16", SYMMEM_CAP_STREAMS, foreign_stream),
-    CASE("collective_finalised", "SM-CONTEXT-05", 0, finalised),
-};
-TK_SUITE(limits_collectives, cases);

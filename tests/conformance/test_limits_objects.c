@@ -6,7 +6,7 @@
 
 /* --- contexts --------------------------------------------------------------------------------- */
 
-static void init_arguments(struct tk *t) {
+TK_TEST(limits, init, "SM-CONTEXT-02,SM-ERROR-01", .max_ranks = 4) {
     const int32_t bad[][2] = {{-2, 2}, {2, 2},    {INT32_MIN, 2}, {INT32_MAX, 2}, {0, 0},
                               {0, -2}, {0, 1025}, {0, INT32_MIN}, {0, INT32_MAX}};
     symmem_context_options options = tk_options(t);
@@ -25,7 +25,7 @@ static void init_arguments(struct tk *t) {
     symmem_context_free(NULL);
 }
 
-static void context_arguments(struct tk *t) {
+TK_TEST(limits, contexts, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     struct outputs out = outputs_fresh();
     int32_t devices = 0;
     int32_t type = 0;
@@ -64,7 +64,7 @@ static void group_refused(struct tk *t, symmem_status expected, const char *name
     TK_CHECK(t, group == NULL);
 }
 
-static void group_making(struct tk *t) {
+TK_TEST(limits, group_making, "SM-GROUP-03,SM-ERROR-01", .max_ranks = 4) {
     const int32_t n = t->world_size, own = t->rank;
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE + 1] = {own};
     char longest[SYMMEM_NAME_MAX + 1];
@@ -96,7 +96,7 @@ static void group_making(struct tk *t) {
     tk_group_destroy(t, group);
 }
 
-static void group_arguments(struct tk *t) {
+TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     struct outputs out = outputs_fresh();
     symmem_group *found = UNTOUCHED_POINTER;
@@ -132,7 +132,7 @@ static void group_arguments(struct tk *t) {
 }
 
 /* All ranks refuse alike, so nobody waits; the largest size works. */
-static void gather_sizes(struct tk *t) {
+TK_TEST(limits, gathering, "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     const size_t most = 65536;
     struct outputs out = outputs_fresh();
@@ -160,7 +160,7 @@ static void gather_sizes(struct tk *t) {
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-static void memory_arguments(struct tk *t) {
+TK_TEST(limits, memory, "SM-ALLOC-04,SM-ALLOC-07,SM-ALLOC-10,SM-ERROR-04", .max_ranks = 4) {
     struct outputs out = outputs_fresh();
     symmem_alloc_info info;
     symmem_handle *handle = UNTOUCHED_POINTER;
@@ -211,7 +211,8 @@ static void memory_arguments(struct tk *t) {
     TK_OK(t, symmem_free(t->context, NULL));
 }
 
-static void pool_arguments(struct tk *t) {
+TK_TEST(limits, pools, "SM-POOL-05,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_POOL,
+        .max_ranks = 4) {
     struct outputs out = outputs_fresh();
     symmem_pool *pool = UNTOUCHED_POINTER;
     symmem_pool_stats stats;
@@ -263,7 +264,7 @@ static void keys_refused(struct tk *t, const char *key) {
     outputs_check(t, &out);
 }
 
-static void store_arguments(struct tk *t) {
+TK_TEST(limits, stores, "SM-STORE-02,SM-STORE-06,SM-ERROR-04", .max_ranks = 4) {
     struct outputs out = outputs_fresh();
     char key[SYMMEM_STORE_KEY_MAX + 2], own[32];
     symmem_store *store = UNTOUCHED_POINTER;
@@ -309,7 +310,8 @@ static void store_arguments(struct tk *t) {
 
 /* --- streams ---------------------------------------------------------------------------------- */
 
-static void stream_arguments(struct tk *t) {
+TK_TEST(limits, streams, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 4) {
     struct outputs out = outputs_fresh();
     symmem_stream *stream = tk_stream(t);
     symmem_stream *none = UNTOUCHED_POINTER;
@@ -344,7 +346,8 @@ static void stream_arguments(struct tk *t) {
     tk_synchronize(t, stream);
 }
 
-static void capture_arguments(struct tk *t) {
+TK_TEST(limits, captures, "SM-STREAM-13,SM-ERROR-01",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = UNTOUCHED_POINTER;
     bool flag = true;
@@ -365,24 +368,3 @@ static void capture_arguments(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(NULL));
     tk_synchronize(t, stream);
 }
-
-#define CASE(name_, requirements_, needs_, body_)                                                  \
-    {                                                                                              \
-        .name = "limits." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 4,   \
-        .body = body_                                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("init", "SM-CONTEXT-02,SM-ERROR-01", 0, init_arguments),
-    CASE("contexts", "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", 0, context_arguments),
-    CASE("group_making", "SM-GROUP-03,SM-ERROR-01", 0, group_making),
-    CASE("groups", "SM-ERROR-01,SM-ERROR-04", 0, group_arguments),
-    CASE("gathering", "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", 0, gather_sizes),
-    CASE("memory", "SM-ALLOC-04,SM-ALLOC-07,SM-ALLOC-10,SM-ERROR-04", 0, memory_arguments),
-    CASE("pools", "SM-POOL-05,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_POOL, pool_arguments),
-    CASE("stores", "SM-STORE-02,SM-STORE-06,SM-ERROR-04", 0, store_arguments),
-    CASE("streams", "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", SYMMEM_CAP_STREAMS, stream_arguments),
-    CASE("captures", "SM-STREAM-13,SM-ERROR-01",
-         SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, capture_arguments),
-};
-TK_SUITE(limits_objects, cases);

@@ -8,7 +8,7 @@
 
 /* --- NULL for an object ----------------------------------------------------------------------- */
 
-static void no_store(struct tk *t) {
+TK_TEST(limits, no_store, "SM-ERROR-04,SM-ERROR-08", .max_ranks = 1) {
     struct outputs out = outputs_fresh();
     int64_t value = UNTOUCHED;
     symmem_store_ops table = {.size = sizeof(table)};
@@ -24,7 +24,7 @@ static void no_store(struct tk *t) {
     outputs_check(t, &out);
 }
 
-static void no_group(struct tk *t) {
+TK_TEST(limits, no_group, "SM-ERROR-04,SM-ERROR-08", .max_ranks = 1) {
     struct outputs out = outputs_fresh();
     unsigned char byte = 1;
 
@@ -40,7 +40,7 @@ static void no_group(struct tk *t) {
     outputs_check(t, &out);
 }
 
-static void no_pool(struct tk *t) {
+TK_TEST(limits, no_pool, "SM-ERROR-08,SM-POOL-09", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
     symmem_pool *pool = NULL;
     unsigned char byte = 1;
 
@@ -52,7 +52,7 @@ static void no_pool(struct tk *t) {
     TK_OK(t, symmem_pool_destroy(pool));
 }
 
-static void no_handle(struct tk *t) {
+TK_TEST(limits, no_handle, "SM-ERROR-04,SM-ERROR-08", .max_ranks = 1) {
     struct outputs out = outputs_fresh();
     symmem_error_record record;
     unsigned char data[16] = {0};
@@ -72,12 +72,12 @@ static void nothing(void *arg) {
     (void)arg;
 }
 
-static void no_stream(struct tk *t) {
+TK_TEST(limits, no_stream, "SM-ERROR-08",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = UNTOUCHED_POINTER;
     bool capturing = false;
 
-    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_host_fn(NULL, nothing, NULL));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_end_capture(stream, NULL));
@@ -90,7 +90,7 @@ static void no_stream(struct tk *t) {
 
 /* --- objects of another context --------------------------------------------------------------- */
 
-static void foreign_group(struct tk *t) {
+TK_TEST(limits, foreign_group, "SM-CONTEXT-08,SM-ERROR-04", .max_ranks = 1) {
     struct outputs out = outputs_fresh();
     symmem_context *alone = context_alone(t);
     symmem_group *theirs = NULL;
@@ -112,7 +112,7 @@ static void foreign_group(struct tk *t) {
     symmem_context_free(alone);
 }
 
-static void foreign_memory(struct tk *t) {
+TK_TEST(limits, foreign_memory, "SM-CONTEXT-08,SM-ERROR-04", .max_ranks = 1) {
     struct outputs out = outputs_fresh();
     symmem_context *alone = context_alone(t);
     symmem_handle *handle = UNTOUCHED_POINTER;
@@ -136,7 +136,10 @@ static void foreign_memory(struct tk *t) {
     symmem_context_free(alone);
 }
 
-static void foreign_stream(struct tk *t) {
+TK_TEST(limits, foreign_stream, "SM-STREAM-16,SM-ERROR-04",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2, /* one has no multicast */
+        .flags = TK_PLAIN_MEMORY) {
     symmem_context *alone = context_alone(t);
     symmem_stream *own = tk_stream(t), *theirs = NULL;
     symmem_event *event = NULL, *their_event = NULL;
@@ -181,7 +184,8 @@ static void foreign_stream(struct tk *t) {
     tk_expect_bytes(t, handle, t->rank, 0, 64, 0);
 }
 
-static void foreign_launch(struct tk *t) {
+TK_TEST(limits, foreign_launch, "SM-STREAM-16", .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
+        .max_ranks = 1) {
     symmem_context *alone = context_alone(t);
     symmem_stream *own = tk_stream(t), *theirs = NULL;
     symmem_graph *graph = NULL;
@@ -190,7 +194,6 @@ static void foreign_launch(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(own, &graph));
-    TK_REQ(t, "SM-STREAM-16");
     REFUSED(t, INVALID_ARGUMENT, symmem_graph_launch(graph, theirs));
     TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_stream_destroy(theirs));
@@ -200,7 +203,7 @@ static void foreign_launch(struct tk *t) {
 /* --- descriptors ------------------------------------------------------------------------------ */
 
 /* Rank 0 passes a descriptor that is not open: all hear of it, and none gets anything. */
-static void closed_descriptor(struct tk *t) {
+TK_TEST(limits, closed_descriptor, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 3) {
     symmem_group *group = tk_world_group(t);
     struct outputs out = outputs_fresh();
     const int fd = t->rank == 0 ? 100000 : -1; /* beyond the usual limit */
@@ -219,7 +222,7 @@ static void closed_descriptor(struct tk *t) {
 /* --- ranges and names ------------------------------------------------------------------------- */
 
 /* Own memory has an end; the host's has none that the library knows. */
-static void copy_ranges(struct tk *t) {
+TK_TEST(limits, copies, "SM-ONESIDED-07,SM-ERROR-04", .max_ranks = 1) {
     unsigned char data[257];
     unsigned char *memory = tk_alloc(t, 256);
 
@@ -236,7 +239,8 @@ static void copy_ranges(struct tk *t) {
         TK_REQUIRE(t, data[i] == 0);
 }
 
-static void names(struct tk *t) {
+TK_TEST(limits, names, "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-08",
+        .max_ranks = 1) {
     char longest[SYMMEM_NAME_MAX + 2];
     symmem_group *found = UNTOUCHED_POINTER;
     const char *active = NULL;
@@ -265,10 +269,9 @@ static void names(struct tk *t) {
     TK_CHECK(t, active != NULL);
 }
 
-static void device_types(struct tk *t) {
+TK_TEST(limits, device_types, "SM-BACKEND-10", .max_ranks = 1) {
     const int32_t bad[] = {-1, 0, INT32_MIN, INT32_MAX};
 
-    TK_REQ(t, "SM-BACKEND-10");
     for (int i = 0; i < 4; i++) {
         bool supported = true;
         TK_OK(t, symmem_has_multicast_support(t->context, bad[i], 0, &supported));
@@ -278,11 +281,10 @@ static void device_types(struct tk *t) {
 
 /* --- calls without a status ------------------------------------------------------------------- */
 
-static void dtypes(struct tk *t) {
+TK_TEST(limits, dtypes, "SM-ERROR-07", .max_ranks = 1) {
     static const size_t bytes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
     const int bad[] = {-1, SYMMEM_DTYPE_COUNT, INT32_MIN, INT32_MAX};
 
-    TK_REQ(t, "SM-ERROR-07");
     for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++) {
         TK_EQ_SIZE(t, bytes[i], symmem_dtype_size((symmem_dtype)i));
         TK_CHECK(t, strcmp(symmem_dtype_name((symmem_dtype)i), "unknown") != 0);
@@ -296,11 +298,10 @@ static void dtypes(struct tk *t) {
     }
 }
 
-static void reductions(struct tk *t) {
+TK_TEST(limits, reductions, "SM-ERROR-07", .max_ranks = 1) {
     const int bad_dtypes[] = {-1, SYMMEM_DTYPE_COUNT, INT32_MIN, INT32_MAX};
     const int bad_ops[] = {-1, SYMMEM_REDUCE_OP_COUNT, INT32_MIN, INT32_MAX};
 
-    TK_REQ(t, "SM-ERROR-07");
     TK_CHECK(t, symmem_reduce_supported(SYMMEM_FLOAT32, SYMMEM_SUM));
     for (int i = 0; i < 4; i++) {
         TK_CHECK(t, !symmem_reduce_supported((symmem_dtype)bad_dtypes[i], SYMMEM_SUM));
@@ -309,10 +310,9 @@ static void reductions(struct tk *t) {
 }
 
 /* NULL where there is nothing to fill in or to look at does nothing. */
-static void no_output(struct tk *t) {
+TK_TEST(limits, no_output, "SM-ERROR-08", .max_ranks = 1) {
     symmem_error_record record;
 
-    TK_REQ(t, "SM-ERROR-08");
     REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     symmem_context_options_init(NULL);
@@ -343,7 +343,7 @@ static void mfree_refused(struct tk *t, symmem_status expected, void *ptr, int d
     symmem_clear_error();
 }
 
-static void allocator_pair(struct tk *t) {
+TK_TEST(limits, allocator_pair, "SM-POOL-06", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
     symmem_pool *pool = NULL;
     symmem_pool_stats stats;
     int32_t devices = 0;
@@ -351,7 +351,6 @@ static void allocator_pair(struct tk *t) {
 
     TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, 0, 65536, &pool));
-    TK_REQ(t, "SM-POOL-06");
     malloc_refused(t, SYMMEM_INVALID_ARGUMENT, 8, 0, __LINE__); /* nothing bound */
     mfree_refused(t, SYMMEM_INVALID_ARGUMENT, &here, 0, __LINE__);
     symmem_pool_bind(pool);
@@ -374,37 +373,3 @@ static void allocator_pair(struct tk *t) {
     TK_OK(t, symmem_pool_destroy(pool)); /* which also unbinds this thread */
     malloc_refused(t, SYMMEM_INVALID_ARGUMENT, 8, 0, __LINE__);
 }
-
-#define CASE(name_, requirements_, needs_, body_)                                                  \
-    {                                                                                              \
-        .name = "limits." name_, .requirements = requirements_, .needs = needs_, .max_ranks = 1,   \
-        .body = body_                                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("no_store", "SM-ERROR-04,SM-ERROR-08", 0, no_store),
-    CASE("no_group", "SM-ERROR-04,SM-ERROR-08", 0, no_group),
-    CASE("no_pool", "SM-ERROR-08,SM-POOL-09", SYMMEM_CAP_POOL, no_pool),
-    CASE("no_handle", "SM-ERROR-04,SM-ERROR-08", 0, no_handle),
-    CASE("no_stream", "SM-ERROR-08", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
-         no_stream),
-    CASE("no_output", "SM-ERROR-08", 0, no_output),
-    CASE("foreign_group", "SM-CONTEXT-08,SM-ERROR-04", 0, foreign_group),
-    CASE("foreign_memory", "SM-CONTEXT-08,SM-ERROR-04", 0, foreign_memory),
-    {.name = "limits.foreign_stream",
-     .requirements = "SM-STREAM-16,SM-ERROR-04",
-     .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
-     .max_ranks = 2, /* one has no multicast */
-     .flags = TK_PLAIN_MEMORY,
-     .body = foreign_stream},
-    CASE("foreign_launch", "SM-STREAM-16", SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, foreign_launch),
-    TK_CASE("limits.closed_descriptor", closed_descriptor, "SM-ERROR-01,SM-ERROR-04",
-            .max_ranks = 3),
-    CASE("copies", "SM-ONESIDED-07,SM-ERROR-04", 0, copy_ranges),
-    CASE("names", "SM-BACKEND-01,SM-BACKEND-04,SM-GROUP-09,SM-ERROR-01,SM-ERROR-08", 0, names),
-    CASE("device_types", "SM-BACKEND-10", 0, device_types),
-    CASE("dtypes", "SM-ERROR-07", 0, dtypes),
-    CASE("reductions", "SM-ERROR-07", 0, reductions),
-    CASE("allocator_pair", "SM-POOL-06", SYMMEM_CAP_POOL, allocator_pair),
-};
-TK_SUITE(limits_others, cases);

@@ -109,11 +109,14 @@ static void pass_messages(struct tk *t, bool direct) {
     free(ring.words);
 }
 
-static void puts_of_any_length(struct tk *t) {
+TK_TEST(litmus, puts_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     pass_messages(t, false);
 }
 
-static void stores_of_any_length(struct tk *t) {
+TK_TEST(litmus, stores_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .timeout_s = 60) {
     pass_messages(t, true);
 }
 
@@ -220,18 +223,22 @@ static void run_team(struct tk *t, bool direct) {
     free(team.ring.words);
 }
 
-static void threads_store_one_signals(struct tk *t) {
+TK_TEST(litmus, threads_store_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .timeout_s = 60) {
     run_team(t, true);
 }
 
-static void threads_put_one_signals(struct tk *t) {
+TK_TEST(litmus, threads_put_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2,
+        .max_ranks = 4, .timeout_s = 60) {
     run_team(t, false);
 }
 
 /* --- a ring of two slots ---------------------------------------------------------------------- */
 
 /* The writer is always two slots ahead; a slot is refilled as soon as it was handed back. */
-static void ring_of_two_slots(struct tk *t) {
+TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     enum { SLOT = 160, LAPS = 800 };
     struct ring ring = ring_begin(t, 2 * SLOT);
     bool good = true;
@@ -301,7 +308,8 @@ static bool pass_odd_message(struct tk *t, const struct ring *ring, uint32_t gen
            tk_expect_bytes(t, ring->handle, t->rank, count * 4, 64, 0xC7);
 }
 
-static void any_size_and_content(struct tk *t) {
+TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_WRITES_PADS, .timeout_s = 60) {
     struct ring ring = ring_begin(t, ((size_t)1 << 14) + 16);
     void *const *pads = NULL;
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
@@ -316,20 +324,3 @@ static void any_size_and_content(struct tk *t) {
     pad_expect(t, ring.handle, 0x3D);
     free(ring.words);
 }
-
-#define LITMUS(name_, needs_, flags_, body_)                                                       \
-    {                                                                                              \
-        .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-ONESIDED-04", .needs = needs_,   \
-        .min_ranks = 2, .max_ranks = 4, .flags = flags_, .timeout_s = 60, .body = body_            \
-    }
-
-static const struct tk_case cases[] = {
-    LITMUS("puts_of_any_length", 0, 0, puts_of_any_length),
-    LITMUS("stores_of_any_length", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY, stores_of_any_length),
-    LITMUS("threads_put_one_signals", 0, 0, threads_put_one_signals),
-    LITMUS("threads_store_one_signals", SYMMEM_CAP_DIRECT_ACCESS, TK_PLAIN_MEMORY,
-           threads_store_one_signals),
-    LITMUS("ring_of_two_slots", 0, 0, ring_of_two_slots),
-    LITMUS("any_size_and_content", 0, TK_WRITES_PADS, any_size_and_content),
-};
-TK_SUITE(litmus, cases);

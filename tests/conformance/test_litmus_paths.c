@@ -115,7 +115,9 @@ static void all_rounds(struct tk *t, const struct passing *p, enum path path) {
         }
 }
 
-static void paths_without_stream(struct tk *t) {
+TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .timeout_s = 60) {
     struct passing p = passing_begin(t, NULL);
     for (enum path path = BY_PUT; path <= BY_FILL; path++)
         if (path != BY_STORE)
@@ -123,7 +125,9 @@ static void paths_without_stream(struct tk *t) {
     free(p.words);
 }
 
-static void plain_stores(struct tk *t) {
+TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .timeout_s = 60) {
     struct plain plain = plain_begin(t, WORDS, true);
     struct passing p = passing_begin(t, plain.stream);
     p.plain = plain;
@@ -131,7 +135,9 @@ static void plain_stores(struct tk *t) {
     free(p.words);
 }
 
-static void paths_on_a_stream(struct tk *t) {
+TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
     struct passing p = passing_begin(t, tk_stream(t));
     for (enum path path = BY_PUT; path <= BY_WRITE_VALUE; path++)
         if (path != BY_STORE)
@@ -139,7 +145,9 @@ static void paths_on_a_stream(struct tk *t) {
     free(p.words);
 }
 
-static void multicast_stores(struct tk *t) {
+TK_TEST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
     symmem_context_options options = tk_options(t);
     options.multicast = 1;
     tk_reinit(t, &options);
@@ -152,18 +160,3 @@ static void multicast_stores(struct tk *t) {
         free(p.words);
     }
 }
-
-#define PATHS(name_, needs_, body_)                                                                \
-    {                                                                                              \
-        .name = "litmus." name_, .requirements = "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",      \
-        .needs = (needs_) | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,              \
-        .flags = TK_PLAIN_MEMORY, .timeout_s = 60, .body = body_                                   \
-    }
-
-static const struct tk_case cases[] = {
-    PATHS("paths_without_stream", 0, paths_without_stream),
-    PATHS("plain_stores", 0, plain_stores),
-    PATHS("paths_on_a_stream", SYMMEM_CAP_STREAMS, paths_on_a_stream),
-    PATHS("multicast_stores", SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS, multicast_stores),
-};
-TK_SUITE(litmus_paths, cases);

@@ -108,7 +108,8 @@ static void draw_reduction(struct reduction *r, uint64_t *state, size_t count) {
 
 /* --- every count, dtype, op and group --------------------------------------------------------- */
 
-static void every_count(struct tk *t) {
+TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
+        .min_ranks = 2, .max_ranks = 3, .timeout_s = 60) {
     static const size_t primes[] = {139, 193, 241, 251};
     struct reduction r;
     uint64_t state = t->seed;
@@ -122,7 +123,8 @@ static void every_count(struct tk *t) {
         }
 }
 
-static void every_dtype_and_op(struct tk *t) {
+TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .min_ranks = 2,
+          .max_ranks = 4) {
     struct reduction r;
     uint64_t state = t->seed;
     if (!multicast_allowed(t))
@@ -164,7 +166,8 @@ static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     }
 }
 
-static void on_every_group_shape(struct tk *t) {
+TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM,
+          .min_ranks = 2, .max_ranks = MAX_RANKS) {
     int seen = 0;
     if (!multicast_allowed(t))
         return;
@@ -173,7 +176,8 @@ static void on_every_group_shape(struct tk *t) {
 }
 
 /* Every root, and all the others left alone: out NULL, or something that no tensor is. */
-static void every_root(struct tk *t) {
+TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
+          .max_ranks = 4) {
     struct reduction r;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
@@ -202,7 +206,8 @@ static void every_root(struct tk *t) {
 
 /* Sums that depend on their order: within the bound of the exact one, and of an all-reduce the same
  * bits on every rank. */
-static void within_the_bound(struct tk *t) {
+TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
+        .max_ranks = 4) {
     enum { COUNT = 500 };
     struct reduction r;
     float values[COUNT], got[COUNT], all[COUNT];
@@ -248,7 +253,8 @@ static void within_the_bound(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void refusals(struct tk *t) {
+TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06", .needs = MULTIMEM,
+        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct reduction r;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
@@ -313,20 +319,3 @@ static void refusals(struct tk *t) {
     area_check(t, &r.own, "the block after refusals");
     area_check(t, &r.far, "out after refusals");
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("mmem.every_count", every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07",
-            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 3, .timeout_s = 60),
-    TK_CASE("test_multimem_all_reduce", every_dtype_and_op, "SM-MMEM-01,SM-MMEM-07",
-            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("test_multimem_one_shot_all_reduce", on_every_group_shape,
-            "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM, .min_ranks = 2,
-            .max_ranks = MAX_RANKS),
-    TK_CASE("test_multimem_one_shot_reduce_out", every_root, "SM-MMEM-02", .needs = MULTIMEM,
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("mmem.within_the_bound", within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM,
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("mmem.refusals", refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06",
-            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-};
-TK_SUITE(mmem, cases);

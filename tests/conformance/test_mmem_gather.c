@@ -90,16 +90,19 @@ static void on_every_group_shape(struct tk *t, gather_fn call) {
     TK_CHECK_MSG(t, plan.seen > 0, "no group had a multicast pointer");
 }
 
-static void all_gather(struct tk *t) {
+TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .min_ranks = 2,
+          .max_ranks = 8) {
     on_every_group_shape(t, symmem_multimem_all_gather_out);
 }
 
-static void ce_multicast(struct tk *t) {
+TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", .needs = STORES,
+          .min_ranks = 2, .max_ranks = 8) {
     on_every_group_shape(t, symmem_low_contention_all_gather_ce_multicast_out);
 }
 
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
-static void ce_multicast_shapes(struct tk *t) {
+TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03", .needs = STORES,
+          .min_ranks = 2, .max_ranks = 4) {
     enum { COUNT = 64 * 64 };
     float values[COUNT], got[COUNT];
     struct ops_tensor input, out;
@@ -137,7 +140,8 @@ static void ce_multicast_shapes(struct tk *t) {
 
 /* --- outputs of their own --------------------------------------------------------------------- */
 
-static void outputs_of_their_own(struct tk *t) {
+TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks = 2,
+        .max_ranks = 3) {
     enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
     const int64_t shape[2] = {ROWS, COLUMNS};
     int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
@@ -195,7 +199,8 @@ static void outputs_of_their_own(struct tk *t) {
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
 }
 
-static void no_outputs_in_a_capture(struct tk *t) {
+TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
+        .min_ranks = 2, .max_ranks = 2) {
     struct ops_tensor input;
     DLManagedTensor *made = UNTOUCHED_TENSOR;
     symmem_graph *graph = NULL;
@@ -218,7 +223,8 @@ static void no_outputs_in_a_capture(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void refusals(struct tk *t) {
+TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = MULTIMEM,
+        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     static const gather_fn calls[2] = {symmem_multimem_all_gather_out,
                                        symmem_low_contention_all_gather_ce_multicast_out};
     static const char *const names[2] = {"multimem_all_gather_out",
@@ -263,7 +269,7 @@ static void refusals(struct tk *t) {
 }
 
 /* Multicast is forbidden: nobody waits, nothing is written. */
-static void without_multicast(struct tk *t) {
+TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
     struct gather g;
     struct ops_tensor input, all;
     symmem_context_options options = tk_options(t);
@@ -300,7 +306,8 @@ static void without_multicast(struct tk *t) {
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
-static void memcpy_reaches_all(struct tk *t) {
+TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PLAIN_MEMORY) {
     struct gather g;
     struct ops_tensor src;
     if (!multicast_allowed(t))
@@ -334,23 +341,3 @@ static void memcpy_reaches_all(struct tk *t) {
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
     area_check(t, &g.own, "the block after refusals");
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_multimem_all_gather", all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM,
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("test_low_contention_all_gather_ce_multicast", ce_multicast, "SM-MMEM-05,SM-COLL-07",
-            .needs = STORES, .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("test_low_contention_all_gather_ce_multicast_out", ce_multicast_shapes,
-            "SM-MMEM-05,SM-MOVE-03", .needs = STORES, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("mmem.outputs_of_their_own", outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM,
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("mmem.no_outputs_in_a_capture", no_outputs_in_a_capture, "SM-MMEM-08",
-            .needs = MULTIMEM | SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("mmem.gather_refusals", refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04",
-            .needs = MULTIMEM, .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("mmem.without_multicast", without_multicast, "SM-MMEM-06", .needs = MULTIMEM,
-            .max_ranks = 3),
-    TK_CASE("mmem.memcpy_reaches_all", memcpy_reaches_all, "SM-MMEM-04", .needs = STORES,
-            .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
-};
-TK_SUITE(mmem_gather, cases);

@@ -80,7 +80,8 @@ static struct gather draw_gather(uint64_t *state, int32_t size, size_t count, ui
 }
 
 /* 0 to 130 and primes; everything with the long suite, else a dtype and form for each count. */
-static void all_gather_every_count(struct tk *t) {
+TK_TEST(move, all_gather_every_count, "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs = COLLECTIVES,
+        .max_ranks = 3, .timeout_s = 60) {
     static const size_t primes[] = {139, 251, 509, 997, 1009};
     struct places p;
     uint64_t state = t->seed;
@@ -110,12 +111,13 @@ static void all_gather_on_shape(struct tk *t, symmem_group *group, const struct 
     }
 }
 
-static void all_gather_on_every_group_shape(struct tk *t) {
+TK_TEST(move, all_gather_on_every_group_shape, "SM-MOVE-01,SM-MOVE-02", .needs = COLLECTIVES,
+        .max_ranks = 8) {
     tk_for_each_group_shape(t, all_gather_on_shape, NULL);
 }
 
 /* Large ones, in and past the caches. */
-static void all_gather_large(struct tk *t) {
+TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks = 2) {
     static const size_t counts[] = {100003, (1u << 20) - 1, (1u << 20) + 1};
     int last = tk_suite_is_long() ? 3 : 1;
     size_t most = counts[last - 1] * 4;
@@ -143,10 +145,10 @@ static void all_gather_large(struct tk *t) {
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
-static void all_gather_shapes(struct tk *t) {
+TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3) {
     struct places p;
     struct ops_tensor input, out;
-    TK_REQ(t, "SM-MOVE-03");
     places_init(t, &p, tk_world_group(t));
     int64_t n = p.size;
     const struct {
@@ -189,7 +191,8 @@ static void all_gather_shapes(struct tk *t) {
 
 /* --- wrong places ----------------------------------------------------------------------------- */
 
-static void all_gather_places(struct tk *t) {
+TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 64 };
     struct places p;
     struct ops_tensor input, out;
@@ -231,7 +234,8 @@ static void all_gather_places(struct tk *t) {
 }
 
 /* One pulls from where the others push to. */
-static void all_gather_forms_differ(struct tk *t) {
+TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3) {
     struct places p;
     struct ops_tensor input, out;
     places_init(t, &p, tk_world_group(t));
@@ -281,11 +285,12 @@ static void broadcast_on_shape(struct tk *t, symmem_group *group, const struct t
     }
 }
 
-static void broadcast_on_every_group_shape(struct tk *t) {
+TK_TEST(move, broadcast_on_every_group_shape, "SM-MOVE-04", .needs = COLLECTIVES, .max_ranks = 8) {
     tk_for_each_group_shape(t, broadcast_on_shape, NULL);
 }
 
-static void broadcast_every_count(struct tk *t) {
+TK_TEST(move, broadcast_every_count, "SM-MOVE-04,SM-COLL-07", .needs = COLLECTIVES, .max_ranks = 3,
+        .timeout_s = 60) {
     struct places p;
     uint64_t state = t->seed;
     places_init(t, &p, tk_world_group(t));
@@ -297,7 +302,8 @@ static void broadcast_every_count(struct tk *t) {
         }
 }
 
-static void broadcast_refusals(struct tk *t) {
+TK_TEST(move, broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06", .needs = COLLECTIVES,
+        .max_ranks = 3, .flags = TK_PLAIN_MEMORY) {
     struct places p;
     struct ops_tensor tensor;
     places_init(t, &p, tk_world_group(t));
@@ -323,26 +329,3 @@ static void broadcast_refusals(struct tk *t) {
         TK_OK(t, symmem_broadcast(p.handle, &tensor.dl, 0, 0, p.limit_ms, NULL));
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("move.all_gather_every_count", all_gather_every_count,
-            "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs = COLLECTIVES, .max_ranks = 3,
-            .timeout_s = 60),
-    TK_CASE("move.all_gather_on_every_group_shape", all_gather_on_every_group_shape,
-            "SM-MOVE-01,SM-MOVE-02", .needs = COLLECTIVES, .max_ranks = 8),
-    TK_CASE("move.all_gather_large", all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES,
-            .max_ranks = 2),
-    TK_CASE("move.all_gather_shapes", all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES,
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.all_gather_places", all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04",
-            .needs = COLLECTIVES, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("move.all_gather_forms_differ", all_gather_forms_differ, "SM-COLL-06",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.broadcast_on_every_group_shape", broadcast_on_every_group_shape, "SM-MOVE-04",
-            .needs = COLLECTIVES, .max_ranks = 8),
-    TK_CASE("move.broadcast_every_count", broadcast_every_count, "SM-MOVE-04,SM-COLL-07",
-            .needs = COLLECTIVES, .max_ranks = 3, .timeout_s = 60),
-    TK_CASE("move.broadcast_refusals", broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06",
-            .needs = COLLECTIVES, .max_ranks = 3, .flags = TK_PLAIN_MEMORY),
-};
-TK_SUITE(move, cases);

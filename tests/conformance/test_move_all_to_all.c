@@ -108,12 +108,14 @@ static void exchange_on_shape(struct tk *t, symmem_group *group, const struct tk
         exchange_once(t, &x, &state, 1 + draw(&state, 2000 / (uint32_t)x.size / 8), i);
 }
 
-static void on_every_group_shape(struct tk *t) {
+TK_TEST(move, all_to_all_on_every_group_shape, "SM-MOVE-05", .needs = COLLECTIVES,
+        .max_ranks = MAX_RANKS) {
     tk_for_each_group_shape(t, exchange_on_shape, NULL);
 }
 
 /* With and without arrays, on some ranks only, and nothing at all. */
-static void equal_parts(struct tk *t) {
+TK_TEST(move, all_to_all_equal_parts, "SM-MOVE-05,SM-COLL-07", .needs = COLLECTIVES,
+        .max_ranks = 4) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));
     for (uint32_t part = 0; part < 36; part++) {
@@ -132,7 +134,8 @@ static void equal_parts(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void splits_that_do_not_add_up(struct tk *t) {
+TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLECTIVES,
+        .max_ranks = 3) {
     struct exchange x;
     uint64_t state = t->seed;
     exchange_init(t, &x, tk_world_group(t));
@@ -205,7 +208,8 @@ static void disagree(struct tk *t, struct exchange *x, int32_t giver, int32_t ta
     TK_CHECK(t, !info_of(t, x->handle).poisoned);
 }
 
-static void splits_that_do_not_fit(struct tk *t) {
+TK_TEST(move, all_to_all_splits_that_do_not_fit, "SM-MOVE-07", .needs = COLLECTIVES,
+        .max_ranks = 4) {
     struct exchange x;
     uint64_t state = t->seed;
     exchange_init(t, &x, tk_world_group(t));
@@ -220,7 +224,7 @@ static void splits_that_do_not_fit(struct tk *t) {
 }
 
 /* Everybody is wrong, each in another way. */
-static void all_splits_wrong(struct tk *t) {
+TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, .max_ranks = 3) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));
     memset(x.table, 0, sizeof(x.table));
@@ -233,7 +237,8 @@ static void all_splits_wrong(struct tk *t) {
     TK_OK(t, symmem_barrier(x.handle, 1, x.limit_ms, NULL));
 }
 
-static void places(struct tk *t) {
+TK_TEST(move, all_to_all_places, "SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct exchange x;
     struct ops_tensor input, out;
     exchange_init(t, &x, tk_world_group(t));
@@ -272,7 +277,8 @@ static void places(struct tk *t) {
 /* --- the arrays' life ------------------------------------------------------------------------- */
 
 /* Enqueued behind a gate, and captured: the arrays are gone when the operation runs. */
-static void arrays_of_the_call_only(struct tk *t) {
+TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
+        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 3) {
     struct exchange x;
     uint64_t state = t->seed;
     struct gate gate = {0};
@@ -309,7 +315,8 @@ static void arrays_of_the_call_only(struct tk *t) {
 }
 
 /* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */
-static void on_two_channels(struct tk *t) {
+TK_TEST(move, all_to_all_on_two_channels, "SM-MOVE-05,SM-COLL-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     struct exchange x[2];
     symmem_stream *streams[2];
     uint64_t state = t->seed;
@@ -339,24 +346,3 @@ static void on_two_channels(struct tk *t) {
         tk_forget_points(t);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("move.all_to_all_on_every_group_shape", on_every_group_shape, "SM-MOVE-05",
-            .needs = COLLECTIVES, .max_ranks = MAX_RANKS),
-    TK_CASE("move.all_to_all_equal_parts", equal_parts, "SM-MOVE-05,SM-COLL-07",
-            .needs = COLLECTIVES, .max_ranks = 4),
-    TK_CASE("move.all_to_all_splits_that_do_not_add_up", splits_that_do_not_add_up, "SM-MOVE-06",
-            .needs = COLLECTIVES, .max_ranks = 3),
-    TK_CASE("move.all_to_all_splits_that_do_not_fit", splits_that_do_not_fit, "SM-MOVE-07",
-            .needs = COLLECTIVES, .max_ranks = 4),
-    TK_CASE("move.all_to_all_every_split_wrong", all_splits_wrong, "SM-MOVE-07",
-            .needs = COLLECTIVES, .max_ranks = 3),
-    TK_CASE("move.all_to_all_on_two_channels", on_two_channels, "SM-MOVE-05,SM-COLL-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.all_to_all_places", places, "SM-COLL-02,SM-COLL-03,SM-COLL-04",
-            .needs = COLLECTIVES, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("move.all_to_all_arrays_of_the_call_only", arrays_of_the_call_only,
-            "SM-MOVE-08,SM-COLL-09", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN,
-            .max_ranks = 3),
-};
-TK_SUITE(move_all_to_all, cases);

@@ -153,7 +153,8 @@ static void move_once(struct tk *t, const struct hall *h, int kind, symmem_dtype
 
 /* Every kind with every size and width with SYMMEM_SUITE_LONG=1, else the small sizes and a width
  * by turns. */
-static void large_counts(struct tk *t) {
+TK_TEST(move, large_counts, "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09",
+        .needs = COLLECTIVES, .max_ranks = 8, .timeout_s = 300) {
     static const size_t counts[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
     static const symmem_dtype widths[] = {SYMMEM_UINT8, SYMMEM_FLOAT16, SYMMEM_INT32,
                                           SYMMEM_FLOAT64};
@@ -173,10 +174,3 @@ static void large_counts(struct tk *t) {
             }
     hall_end(t, &h);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("move.large_counts", large_counts,
-            "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09", .needs = COLLECTIVES,
-            .max_ranks = 8, .timeout_s = 300),
-};
-TK_SUITE(move_large, cases);

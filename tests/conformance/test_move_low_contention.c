@@ -32,7 +32,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
 }
 
 /* PyTorch's: (64, 64) float32 of the rank's number. */
-static void like_pytorch(struct tk *t) {
+TK_PORTED(test_low_contention_all_gather, "SM-MOVE-09", .needs = REACH, .max_ranks = 4) {
     enum { ROWS = 64, COUNT = ROWS * 64 };
     float values[COUNT], got[COUNT];
     symmem_handle *handle = tk_handle(t, sizeof(values), tk_world_group(t));
@@ -95,13 +95,15 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
         gather_once(t, &g, &state, draw(&state, 131), i);
 }
 
-static void on_every_group_shape(struct tk *t) {
+TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .needs = REACH,
+        .max_ranks = 8) {
     tk_for_each_group_shape(t, gather_on_shape, NULL);
 }
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
-static void refusals(struct tk *t) {
+TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .needs = REACH,
+        .max_ranks = 2) {
     struct gather g;
     struct ops_tensor input, out;
     gather_init(t, &g, tk_world_group(t));
@@ -141,7 +143,9 @@ static void refusals(struct tk *t) {
 }
 
 /* Some pull, some stage: nobody writes his workspace. */
-static void forms_differ(struct tk *t) {
+TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
+        .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
+        .min_ranks = 2, .max_ranks = 3) {
     struct gather g;
     struct ops_tensor input, out;
     gather_init(t, &g, tk_world_group(t));
@@ -177,7 +181,8 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 #define LATE_MS tk_limit_ms(t, 250)
 
 /* A rank that does not come: the limit holds, under the operation's name. */
-static void missing_rank(struct tk *t) {
+TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH,
+        .min_ranks = 2, .max_ranks = 3) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
@@ -199,7 +204,8 @@ static void missing_rank(struct tk *t) {
     work_after(t, NULL);
 }
 
-static void missing_rank_on_a_stream(struct tk *t) {
+TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
+        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     gather_init(t, &g, tk_world_group(t));
@@ -256,7 +262,8 @@ static void fail_copy(int nth, symmem_status status) {
 }
 
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
-static void part_that_fails(struct tk *t) {
+TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
+        .min_ranks = 2, .max_ranks = 3, .flags = TK_NO_BACKEND) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
@@ -284,7 +291,9 @@ static void part_that_fails(struct tk *t) {
 }
 
 /* Enqueueing fails in the middle. */
-static void part_that_cannot_be_enqueued(struct tk *t) {
+TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
+        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3,
+        .flags = TK_NO_BACKEND) {
     struct gather g;
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
@@ -310,29 +319,3 @@ static void part_that_cannot_be_enqueued(struct tk *t) {
     TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
     TK_OK(t, gather_words(&g, g.limit_ms, NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_low_contention_all_gather", like_pytorch, "SM-MOVE-09", .needs = REACH,
-            .max_ranks = 4),
-    TK_CASE("move.low_contention_on_every_group_shape", on_every_group_shape,
-            "SM-MOVE-09,SM-COLL-07", .needs = REACH, .max_ranks = 8),
-    TK_CASE("move.low_contention_refusals", refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04",
-            .needs = REACH, .max_ranks = 2),
-    {.name = "move.low_contention_forms_differ",
-     .requirements = "SM-COLL-06",
-     .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
-     .min_ranks = 2,
-     .max_ranks = 3,
-     .body = forms_differ},
-    TK_CASE("move.low_contention_missing_rank", missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
-            .needs = REACH, .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.low_contention_missing_rank_on_a_stream", missing_rank_on_a_stream,
-            "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH | SYMMEM_CAP_STREAMS,
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("move.low_contention_part_that_fails", part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14",
-            .needs = REACH, .min_ranks = 2, .max_ranks = 3, .flags = TK_NO_BACKEND),
-    TK_CASE("move.low_contention_part_that_cannot_be_enqueued", part_that_cannot_be_enqueued,
-            "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 3, .flags = TK_NO_BACKEND),
-};
-TK_SUITE(move_low_contention, cases);

@@ -62,11 +62,12 @@ static void late(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-static void late_rank(struct tk *t) {
+TK_TEST(move, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
     each_kind(t, false, late);
 }
 
-static void late_rank_multimem(struct tk *t) {
+TK_TEST(move, late_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, .max_ranks = 3) {
     each_kind(t, true, late);
 }
 
@@ -93,11 +94,12 @@ static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-static void lagging_rank(struct tk *t) {
+TK_TEST(move, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
     each_kind(t, false, lagging);
 }
 
-static void lagging_rank_multimem(struct tk *t) {
+TK_TEST(move, lagging_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, .max_ranks = 3) {
     each_kind(t, true, lagging);
 }
 
@@ -126,11 +128,13 @@ static void pairs(struct tk *t, bool multicast) {
         }
 }
 
-static void back_to_back(struct tk *t) {
+TK_TEST(move, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 3) {
     pairs(t, false);
 }
 
-static void back_to_back_multimem(struct tk *t) {
+TK_TEST(move, back_to_back_multimem, "SM-COLL-01,SM-COLL-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 3) {
     pairs(t, true);
 }
 
@@ -159,11 +163,12 @@ static void other_calls(struct tk *t, bool multicast) {
     }
 }
 
-static void calls_differ(struct tk *t) {
+TK_TEST(move, calls_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
     other_calls(t, false);
 }
 
-static void calls_differ_multimem(struct tk *t) {
+TK_TEST(move, calls_differ_multimem, "SM-COLL-06", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, .max_ranks = 3) {
     other_calls(t, true);
 }
 
@@ -197,11 +202,14 @@ static void streams(struct tk *t, bool multicast) {
         mover_expect(t, &movers[kind], 3, "on a stream");
 }
 
-static void on_streams(struct tk *t) {
+TK_TEST(move, on_streams, "SM-COLL-09,SM-COLL-10,SM-MOVE-10", .needs = STREAMS | SYMMEM_CAP_HOST_FN,
+        .min_ranks = 2, .max_ranks = 3) {
     streams(t, false);
 }
 
-static void on_streams_multimem(struct tk *t) {
+TK_TEST(move, on_streams_multimem, "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
+        .needs = STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 3) {
     streams(t, true);
 }
 
@@ -233,39 +241,13 @@ static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
     tk_out_of_band_barrier(t);
 }
 
-static void replayed(struct tk *t) {
+TK_TEST(move, replayed, "SM-COLL-09,SM-MOVE-10", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE,
+        .min_ranks = 2, .max_ranks = 3) {
     each_kind(t, false, replays);
 }
 
-static void replayed_multimem(struct tk *t) {
+TK_TEST(move, replayed_multimem, "SM-COLL-09,SM-MOVE-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 3) {
     each_kind(t, true, replays);
 }
-
-#define ORDER_CASE(name_, requirements_, needs_, body_)                                            \
-    {                                                                                              \
-        .name = "move." name_, .requirements = requirements_, .needs = needs_, .min_ranks = 2,     \
-        .max_ranks = 3, .body = body_                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    ORDER_CASE("late_rank", "SM-COLL-01", COLLECTIVES, late_rank),
-    ORDER_CASE("lagging_rank", "SM-COLL-01", COLLECTIVES, lagging_rank),
-    ORDER_CASE("back_to_back", "SM-COLL-01,SM-COLL-10", COLLECTIVES, back_to_back),
-    ORDER_CASE("calls_differ", "SM-COLL-06", COLLECTIVES, calls_differ),
-    ORDER_CASE("on_streams", "SM-COLL-09,SM-COLL-10,SM-MOVE-10", STREAMS | SYMMEM_CAP_HOST_FN,
-               on_streams),
-    ORDER_CASE("replayed", "SM-COLL-09,SM-MOVE-10", COLLECTIVES | SYMMEM_CAP_CAPTURE, replayed),
-    ORDER_CASE("late_rank_multimem", "SM-COLL-01", COLLECTIVES | SYMMEM_CAP_MULTICAST,
-               late_rank_multimem),
-    ORDER_CASE("lagging_rank_multimem", "SM-COLL-01", COLLECTIVES | SYMMEM_CAP_MULTICAST,
-               lagging_rank_multimem),
-    ORDER_CASE("back_to_back_multimem", "SM-COLL-01,SM-COLL-10", COLLECTIVES | SYMMEM_CAP_MULTICAST,
-               back_to_back_multimem),
-    ORDER_CASE("calls_differ_multimem", "SM-COLL-06", COLLECTIVES | SYMMEM_CAP_MULTICAST,
-               calls_differ_multimem),
-    ORDER_CASE("on_streams_multimem", "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
-               STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, on_streams_multimem),
-    ORDER_CASE("replayed_multimem", "SM-COLL-09,SM-MOVE-10",
-               COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, replayed_multimem),
-};
-TK_SUITE(move_order, cases);

@@ -32,14 +32,15 @@ static void check_works_without(struct tk *t) {
     tk_expect_data(t, handle, t->rank, 64, words, 32);
 }
 
-static void forbidden_by_option(struct tk *t) {
+TK_TEST(multicast, forbidden_by_option, "SM-MCAST-01,SM-MCAST-02", .max_ranks = 4) {
     symmem_context_options options = tk_options(t);
     options.multicast = 0;
     tk_reinit(t, &options);
     check_works_without(t);
 }
 
-static void forbidden_by_environment(struct tk *t) {
+TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY /* threads share their environment */) {
     const char *const names[2] = {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "SYMMEM_MULTICAST"};
     const char *const forbid[2] = {"1", "0"};
     char *users[2] = {NULL, NULL};
@@ -65,7 +66,8 @@ static void forbidden_by_environment(struct tk *t) {
 }
 
 /* Forbidden on one rank: nobody has a pointer, and all the rest works. */
-static void one_rank_without(struct tk *t) {
+TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST, .min_ranks = 2,
+        .max_ranks = 4) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_context_options options = tk_options(t);
         options.multicast = t->rank == odd ? 0 : 1;
@@ -109,7 +111,8 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-static void store_reaches_exactly(struct tk *t) {
+TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 2,
+        .max_ranks = 5) {
     bool seen = false;
     if (!multicast_allowed(t))
         return;
@@ -118,7 +121,8 @@ static void store_reaches_exactly(struct tk *t) {
 }
 
 /* One block on the world and on a subset: a store through the subset stays inside it. */
-static void store_stays_in_its_group(struct tk *t) {
+TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 3,
+        .max_ranks = 5) {
     if (!multicast_allowed(t))
         return;
     int32_t ranks[2] = {t->world_size - 1, 0};
@@ -140,7 +144,8 @@ static void store_stays_in_its_group(struct tk *t) {
 }
 
 /* Several buffers at once, and handles with an offset. */
-static void several_buffers_and_offsets(struct tk *t) {
+TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST,
+        .min_ranks = 2, .max_ranks = 4) {
     enum { BLOCKS = 3, BYTES = 4096, AT = 1024 };
     if (!multicast_allowed(t))
         return;
@@ -176,7 +181,8 @@ static void several_buffers_and_offsets(struct tk *t) {
 
 /* --- reduction -------------------------------------------------------------------------------- */
 
-static void reduce_int32(struct tk *t) {
+TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
+        .max_ranks = 8) {
     enum { COUNT = 250, AT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -203,7 +209,8 @@ static void reduce_int32(struct tk *t) {
 }
 
 /* Floats that are whole numbers: exact in any order of summation. */
-static void reduce_float32(struct tk *t) {
+TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
+        .max_ranks = 8) {
     enum { COUNT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -223,7 +230,8 @@ static void reduce_float32(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void ranges_and_kinds(struct tk *t) {
+TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .min_ranks = 2,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 1024 };
     if (!multicast_allowed(t))
         return;
@@ -262,7 +270,9 @@ static void ranges_and_kinds(struct tk *t) {
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-static void slots_run_out(struct tk *t) {
+TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
+        .timeout_s = 60) {
     enum { MAX = 200 };
     symmem_handle *handles[MAX];
     void *ptrs[MAX];
@@ -299,7 +309,8 @@ static void slots_run_out(struct tk *t) {
 
 /* --- PyTorch's multicast barrier beside a signal ------------------------------------ */
 
-static void barrier_after_signal(struct tk *t) {
+TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST, .min_ranks = 2,
+          .max_ranks = 4) {
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
@@ -318,38 +329,3 @@ static void barrier_after_signal(struct tk *t) {
     }
     check_nothing_pending(t, handle, -1, last);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("multicast.forbidden_by_option", forbidden_by_option, "SM-MCAST-01,SM-MCAST-02",
-            .max_ranks = 4),
-    {.name = "multicast.forbidden_by_environment",
-     .requirements = "SM-MCAST-01,SM-MCAST-02",
-     .max_ranks = 2,
-     .flags = TK_PROCESS_ONLY, /* threads share their environment */
-     .body = forbidden_by_environment},
-    TK_CASE("multicast.one_rank_without", one_rank_without, "SM-MCAST-05,SM-MCAST-02",
-            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("multicast.store_reaches_exactly", store_reaches_exactly, "SM-MCAST-03",
-            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 5),
-    TK_CASE("multicast.store_stays_in_its_group", store_stays_in_its_group, "SM-MCAST-03",
-            .needs = MULTICAST, .min_ranks = 3, .max_ranks = 5),
-    TK_CASE("multicast.several_buffers_and_offsets", several_buffers_and_offsets,
-            "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("multicast.load_reduce_int32", reduce_int32, "SM-MCAST-04", .needs = MULTICAST,
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("multicast.load_reduce_float32", reduce_float32, "SM-MCAST-04", .needs = MULTICAST,
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("multicast.ranges_and_kinds", ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST,
-            .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    {.name = "multicast.slots_run_out",
-     .requirements = "SM-MCAST-06",
-     .needs = MULTICAST,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
-     .timeout_s = 60,
-     .body = slots_run_out},
-    TK_CASE("test_multimem_barrier_after_signal", barrier_after_signal, "SM-BARRIER-04",
-            .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4),
-};
-TK_SUITE(multicast, cases);

@@ -149,7 +149,8 @@ static bool multicast_begin(struct tk *t, symmem_handle **handle_p) {
     return false;
 }
 
-static void reduce_every_kind(struct tk *t) {
+TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
+        .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct reduction r = {.expected = malloc(ELEMENTS * 8),
                           .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
     uint8_t *own = malloc(ELEMENTS * 8);
@@ -178,7 +179,8 @@ static void reduce_every_kind(struct tk *t) {
 /* --- odd values ------------------------------------------------------------------------------- */
 
 /* Zeros of both signs, infinities, NaNs of any payload, and what might serve as a sentinel. */
-static void odd_floats(struct tk *t) {
+TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
     enum { KINDS = sizeof(bits) / sizeof(bits[0]), PLACES = KINDS * KINDS };
@@ -208,7 +210,8 @@ static void odd_floats(struct tk *t) {
 
 /* What a reduction must not flush. Subnormal values and those of the first binade above have one
  * distance, so their bits add like their values. */
-static void subnormals_add_up(struct tk *t) {
+TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { PLACES = 24 };
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_BFLOAT16};
     symmem_handle *handle;
@@ -233,7 +236,8 @@ static void subnormals_add_up(struct tk *t) {
 
 /* --- stores of every size --------------------------------------------------------------------- */
 
-static void stores_move_exactly(struct tk *t) {
+TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { STEP = 64, SIZES = 41, SHIFTS = 3, BYTES = STEP * SIZES * SHIFTS };
     uint8_t source[SIZES + SHIFTS];
     uint8_t expected[BYTES];
@@ -256,7 +260,8 @@ static void stores_move_exactly(struct tk *t) {
 
 /* --- nothing, too much, askew ----------------------------------------------------------------- */
 
-static void edges(struct tk *t) {
+TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     const size_t bytes = ELEMENTS * 8;
     const size_t wrapping[] = {SIZE_MAX, SIZE_MAX / 4 + 2, SIZE_MAX / 2 + 2, ((size_t)1 << 62) + 1};
     const size_t too_many[] = {((size_t)1 << 30) + 1, ((size_t)1 << 32) + 1, ELEMENTS * 2 + 1};
@@ -288,18 +293,3 @@ static void edges(struct tk *t) {
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, bytes, 0);
 }
-
-#define REDUCE(name_, requirements_, body_)                                                        \
-    {                                                                                              \
-        .name = "multicast." name_, .requirements = requirements_, .needs = SYMMEM_CAP_MULTICAST,  \
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .body = body_                    \
-    }
-
-static const struct tk_case cases[] = {
-    REDUCE("reduce_every_kind", "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08", reduce_every_kind),
-    REDUCE("odd_floats", "SM-MCAST-09", odd_floats),
-    REDUCE("subnormals_add_up", "SM-MCAST-09", subnormals_add_up),
-    REDUCE("stores_move_exactly", "SM-MCAST-03", stores_move_exactly),
-    REDUCE("edges", "SM-MCAST-08,SM-MCAST-10", edges),
-};
-TK_SUITE(multicast_reduce, cases);

@@ -24,7 +24,7 @@ static const size_t sizes[] = {0,   1,   2,   3,   4,    5,    7,    8,   9,   1
                                129, 255, 256, 257, 4095, 4096, 4097, 8191};
 static const size_t offsets[] = {0, 1, 2, 3, 4, 7, 8, 13, 63, 64, 4095, 4097};
 
-static void put_moves_exactly(struct tk *t) {
+TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
     uint8_t *source = host_region(t, REGION);
@@ -44,7 +44,7 @@ static void put_moves_exactly(struct tk *t) {
     free(expected);
 }
 
-static void get_moves_exactly(struct tk *t) {
+TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
     uint8_t *remote = host_region(t, REGION);
@@ -94,13 +94,13 @@ static void put_on_shape(struct tk *t, symmem_group *group, const struct tk_shap
     tk_expect_bytes(t, handle, shape->rank, (size_t)shape->count * PIECE, 9, 0);
 }
 
-static void put_and_get_on_every_group_shape(struct tk *t) {
+TK_TEST(onesided, put_and_get_on_every_group_shape, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 8) {
     tk_for_each_group_shape(t, put_on_shape, NULL);
 }
 
 /* --- PyTorch's get ---------------------------------------------------------------------------- */
 
-static void get_like_pytorch(struct tk *t) {
+TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2, .max_ranks = 4) {
     enum { COUNT = 2048 };
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(float), tk_world_group(t));
     size_t block = info_of(t, handle).block_size;
@@ -131,7 +131,7 @@ static void get_like_pytorch(struct tk *t) {
 
 /* --- no part of the peer ---------------------------------------------------------------------- */
 
-static void peer_makes_no_call(struct tk *t) {
+TK_TEST(onesided, peer_makes_no_call, "SM-ONESIDED-02", .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     uint8_t data[4096];
     uint8_t seen[4096];
@@ -149,7 +149,7 @@ static void peer_makes_no_call(struct tk *t) {
 
 /* --- ranges ----------------------------------------------------------------------------------- */
 
-static void ranges_are_checked(struct tk *t) {
+TK_TEST(onesided, ranges_are_checked, "SM-ONESIDED-03", .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 1000 };
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -196,7 +196,7 @@ static void ranges_are_checked(struct tk *t) {
 }
 
 /* With an interior pointer offsets count from there and the bound is still the block's end. */
-static void ranges_with_an_offset(struct tk *t) {
+TK_TEST(onesided, ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05", .max_ranks = 2) {
     enum { BYTES = 1024, AT = 256 };
     uint8_t *ptr = tk_alloc(t, BYTES);
     symmem_handle *whole = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -214,7 +214,7 @@ static void ranges_with_an_offset(struct tk *t) {
 
 /* --- order ------------------------------------------------------------------------------------ */
 
-static void data_before_signal(struct tk *t) {
+TK_TEST(onesided, data_before_signal, "SM-ONESIDED-04", .max_ranks = 4) {
     enum { WORDS = 1 << 16 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -235,7 +235,8 @@ static void data_before_signal(struct tk *t) {
 }
 
 /* The same on streams: data, signal and wait are enqueued. */
-static void data_before_signal_on_streams(struct tk *t) {
+TK_TEST(onesided, data_before_signal_on_streams, "SM-ONESIDED-04,SM-STREAM-01",
+        .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     enum { WORDS = 1 << 14 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
@@ -258,7 +259,8 @@ static void data_before_signal_on_streams(struct tk *t) {
 
 /* --- past 2^32 -------------------------------------------------------------------------------- */
 
-static void past_four_gib(struct tk *t) {
+TK_TEST(onesided, past_four_gib, "SM-ONESIDED-05", .max_ranks = 2, .flags = TK_LARGE,
+        .timeout_s = 120) {
     const size_t four = (size_t)1 << 32;
     const size_t at[] = {0,    4096,       ((size_t)1 << 31) - 16, (size_t)1 << 31, four - 16,
                          four, four + 4096};
@@ -295,7 +297,8 @@ static void past_four_gib(struct tk *t) {
 
 /* --- copy ------------------------------------------------------------------------------------- */
 
-static void copy_in_any_direction(struct tk *t) {
+TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 3001 };
     symmem_handle *handle = tk_handle(t, 2 * BYTES, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -327,7 +330,7 @@ static void copy_in_any_direction(struct tk *t) {
 
 /* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of
  * which nothing is lost. */
-static void neighbours_write_at_once(struct tk *t) {
+TK_TEST(onesided, neighbours_write_at_once, "SM-ONESIDED-01", .min_ranks = 2, .max_ranks = 4) {
     enum { PIECE = 4097 };
     symmem_handle *handle = tk_handle(t, PIECE * (size_t)t->world_size, tk_world_group(t));
     size_t at = PIECE * (size_t)t->rank;
@@ -346,27 +349,3 @@ static void neighbours_write_at_once(struct tk *t) {
     }
     tk_out_of_band_barrier(t);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("onesided.neighbours_write_at_once", neighbours_write_at_once, "SM-ONESIDED-01",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("onesided.put_moves_exactly", put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2),
-    TK_CASE("onesided.get_moves_exactly", get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2),
-    TK_CASE("onesided.put_and_get_on_every_group_shape", put_and_get_on_every_group_shape,
-            "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 8),
-    TK_CASE("test_get", get_like_pytorch, "SM-ONESIDED-01,SM-ONESIDED-03", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("onesided.peer_makes_no_call", peer_makes_no_call, "SM-ONESIDED-02", .max_ranks = 4),
-    TK_CASE("onesided.ranges_are_checked", ranges_are_checked, "SM-ONESIDED-03", .max_ranks = 4,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("onesided.ranges_with_an_offset", ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05",
-            .max_ranks = 2),
-    TK_CASE("onesided.data_before_signal", data_before_signal, "SM-ONESIDED-04", .max_ranks = 4),
-    TK_CASE("onesided.data_before_signal_on_streams", data_before_signal_on_streams,
-            "SM-ONESIDED-04,SM-STREAM-01", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("onesided.past_four_gib", past_four_gib, "SM-ONESIDED-05", .max_ranks = 2,
-            .flags = TK_LARGE, .timeout_s = 120),
-    TK_CASE("onesided.copy_in_any_direction", copy_in_any_direction, "SM-ONESIDED-06",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_PLAIN_MEMORY),
-};
-TK_SUITE(onesided, cases);

@@ -3,6 +3,8 @@
 #include "ops_table_help.h"
 #include "work_after.h"
 
+#define STREAMS SYMMEM_CAP_STREAMS
+
 /* --- agreement ------------------------------------------------------------------------------ */
 
 /* What the odd rank does instead. */
@@ -92,7 +94,8 @@ static void disagree(struct tk *t, symmem_stream *(*stream_of)(struct tk *t)) {
     }
 }
 
-static void ranks_disagree(struct tk *t) {
+TK_TEST(ops, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS) {
     disagree(t, NULL);
 }
 
@@ -100,7 +103,8 @@ static symmem_stream *own_stream(struct tk *t) {
     return tk_stream(t);
 }
 
-static void ranks_disagree_on_a_stream(struct tk *t) {
+TK_TEST(ops, ranks_disagree_on_a_stream, "SM-COLL-06", .needs = COLLECTIVES | STREAMS,
+        .min_ranks = 2, .max_ranks = OPS_MAX_RANKS) {
     disagree(t, own_stream);
 }
 
@@ -111,10 +115,10 @@ static int stride(int usual) {
     return tk_suite_is_long() ? 1 : usual;
 }
 
-static void empty_ones_synchronise(struct tk *t) {
+TK_TEST(ops, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_terms nothing = ops_usual;
-    TK_REQ(t, "SM-COLL-07");
     nothing.count = 0;
     ops_load(t, &desk, 1);
     int step = stride(2);
@@ -137,7 +141,8 @@ static void empty_ones_synchronise(struct tk *t) {
     ops_untouched(t, &desk, 1, "operations without elements");
 }
 
-static void missing_rank(struct tk *t) {
+TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     TK_REQ(t, "SM-COLL-08");
     /* A third of them, for the resets take their time. */
@@ -169,7 +174,8 @@ static void missing_rank(struct tk *t) {
 }
 
 /* One of them, another one with each seed. */
-static void lost_rank(struct tk *t) {
+TK_TEST(ops, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct ops_desk desk = ops_desk_begin(t);
     const struct ops_row *row = &ops_rows[t->seed % OPS_ROWS];
     int32_t victim = desk.size - 1;
@@ -230,7 +236,9 @@ static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops
     tk_synchronize(t, streams[0]);
 }
 
-static void order_on_a_channel(struct tk *t) {
+TK_TEST(ops, order_on_a_channel, "SM-COLL-09,SM-COLL-10",
+        .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_HOST_FN, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     symmem_stream *const streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
     uint8_t expected[OPS_HALF];
@@ -249,11 +257,11 @@ static void order_on_a_channel(struct tk *t) {
     }
 }
 
-static void captured(struct tk *t) {
+TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_CAPTURE,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     symmem_stream *stream = tk_stream(t);
     uint8_t expected[OPS_HALF];
-    TK_REQ(t, "SM-COLL-09");
     for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
         const struct ops_row *row = &ops_rows[i];
         symmem_graph *graph = NULL;
@@ -276,22 +284,3 @@ static void captured(struct tk *t) {
         TK_OK(t, symmem_graph_destroy(graph));
     }
 }
-
-#define CASE(name_, requirements_, needs_, min_, flags_, body_)                                    \
-    {                                                                                              \
-        .name = "ops." name_, .requirements = requirements_, .needs = COLLECTIVES | (needs_),      \
-        .min_ranks = min_, .max_ranks = OPS_MAX_RANKS, .flags = flags_, .body = body_              \
-    }
-#define STREAMS SYMMEM_CAP_STREAMS
-static const struct tk_case cases[] = {
-    CASE("ranks_disagree", "SM-COLL-06", 0, 2, 0, ranks_disagree),
-    CASE("ranks_disagree_on_a_stream", "SM-COLL-06", STREAMS, 2, 0, ranks_disagree_on_a_stream),
-    CASE("empty_ones_synchronise", "SM-COLL-07", 0, 2, 0, empty_ones_synchronise),
-    CASE("missing_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, 0, missing_rank),
-    CASE("lost_rank", "SM-COLL-08,SM-TIMEOUT-14", 0, 2, TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK,
-         lost_rank),
-    CASE("order_on_a_channel", "SM-COLL-09,SM-COLL-10", STREAMS | SYMMEM_CAP_HOST_FN, 2, 0,
-         order_on_a_channel),
-    CASE("captured", "SM-COLL-09", STREAMS | SYMMEM_CAP_CAPTURE, 1, 0, captured),
-};
-TK_SUITE(ops, cases);

@@ -74,7 +74,8 @@ static void reduce_odd_count(struct tk *t, symmem_handle *handle, char *at, size
     }
 }
 
-static void past_two_gib(struct tk *t) {
+TK_TEST(ops, past_two_gib, "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02", .needs = COLLECTIVES,
+        .min_ranks = 2, .max_ranks = 2, .flags = TK_LARGE, .timeout_s = 120) {
     const size_t bytes = ((size_t)1 << 31) + 8192;
     void *ptr = NULL;
     symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);
@@ -94,10 +95,3 @@ static void past_two_gib(struct tk *t) {
     tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("ops.past_two_gib", past_two_gib, "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 2, .flags = TK_LARGE,
-            .timeout_s = 120),
-};
-TK_SUITE(ops_large, cases);

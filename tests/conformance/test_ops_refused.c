@@ -96,9 +96,9 @@ static void split_arguments(struct tk *t, const struct ops_desk *desk, const str
     REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
 }
 
-static void arguments(struct tk *t) {
+TK_TEST(ops_refused, arguments, "SM-COLL-02", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
-    TK_REQ(t, "SM-COLL-02");
     ops_load(t, desk, 1);
     for (int i = 0; i < OPS_ROWS; i++) {
         const struct ops_row *row = &ops_rows[i];
@@ -114,12 +114,13 @@ static void arguments(struct tk *t) {
 }
 
 /* A copy to all ranks waits for nobody, so it has no row. */
-static void memcpy_arguments(struct tk *t) {
+TK_TEST(ops_refused, memcpy_arguments, "SM-MMEM-04", .needs = SYMMEM_CAP_MULTICAST,
+        .min_ranks = 2, /* a group of one has no multicast */
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_tensor src;
     const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 4);
     size_t block = info_of(t, desk.handle).block_size;
-    TK_REQ(t, "SM-MMEM-04");
     ops_load(t, &desk, 1);
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
     TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
@@ -135,7 +136,8 @@ static void memcpy_arguments(struct tk *t) {
 
 /* --- objects of others ---------------------------------------------------------------------- */
 
-static void foreign_streams(struct tk *t) {
+TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
     symmem_context_options options;
     symmem_context *alone = NULL;
@@ -148,7 +150,6 @@ static void foreign_streams(struct tk *t) {
     options.backend = t->backend;
     TK_REQUIRE_OK(t, symmem_init(&options, &alone));
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
-    TK_REQ(t, "SM-STREAM-16");
     ops_load(t, desk, 1);
     for (int i = 0; i < OPS_ROWS; i++) {
         const struct ops_row *row = &ops_rows[i];
@@ -164,10 +165,10 @@ static void foreign_streams(struct tk *t) {
     symmem_context_free(alone);
 }
 
-static void finalised_handles(struct tk *t) {
+TK_TEST(ops_refused, finalised_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
+        .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
     struct ops_tensor src;
-    TK_REQ(t, "SM-CONTEXT-05");
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_finalize(t->context));
     for (int i = 0; i < OPS_ROWS; i++) {
@@ -178,19 +179,3 @@ static void finalised_handles(struct tk *t) {
     TK_STATUS(t, SYMMEM_NOT_INITIALISED,
               symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("ops_refused.arguments", arguments, "SM-COLL-02", .needs = COLLECTIVES, .min_ranks = 2,
-            .max_ranks = OPS_MAX_RANKS),
-    {.name = "ops_refused.memcpy_arguments",
-     .requirements = "SM-MMEM-04",
-     .needs = SYMMEM_CAP_MULTICAST,
-     .min_ranks = 2, /* a group of one has no multicast */
-     .max_ranks = OPS_MAX_RANKS,
-     .body = memcpy_arguments},
-    TK_CASE("ops_refused.foreign_streams", foreign_streams, "SM-STREAM-16",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = OPS_MAX_RANKS),
-    TK_CASE("ops_refused.finalised_handles", finalised_handles, "SM-CONTEXT-05",
-            .needs = COLLECTIVES, .max_ranks = OPS_MAX_RANKS),
-};
-TK_SUITE(ops_refused, cases);

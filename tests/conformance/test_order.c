@@ -10,7 +10,8 @@
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 /* The stream's wait is first in line for the one signal, so the call without a stream gets none. */
-static void null_stream_is_second(struct tk *t) {
+TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t own = info_of(t, handle).rank;
@@ -24,7 +25,8 @@ static void null_stream_is_second(struct tk *t) {
 }
 
 /* Signal operations alone, without a copy, keep the link of a released handle. */
-static void graph_of_signals_keeps_the_link(struct tk *t) {
+TK_TEST(order, graph_of_signals_keeps_the_link, "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     symmem_stream *stream = tk_stream(t);
     symmem_group *group = NULL;
     symmem_graph *graph = NULL;
@@ -54,7 +56,8 @@ static void graph_of_signals_keeps_the_link(struct tk *t) {
 }
 
 /* A capture on another stream owes nothing to an earlier one that used the same channel. */
-static void captures_take_turns_on_a_channel(struct tk *t) {
+TK_TEST(order, captures_take_turns_on_a_channel, "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     for (int i = 0; i < 4; i++) {
@@ -70,7 +73,8 @@ static void captures_take_turns_on_a_channel(struct tk *t) {
 }
 
 /* Of two waits under way, the first to fail is the one that the handle's status tells of. */
-static void first_failure_is_kept(struct tk *t) {
+TK_TEST(order, first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
@@ -98,7 +102,8 @@ static void *hold_channel(void *arg) {
 }
 
 /* A call that waits for another thread's call on its channel has its own limit. */
-static void channels_turn_has_a_limit(struct tk *t) {
+TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2,
+        .max_ranks = 2) {
     struct holder holder = {tk_handle(t, 64, tk_world_group(t)), LONG_MS, SYMMEM_OK};
     pthread_t thread;
     if (t->rank == 0) {
@@ -122,7 +127,7 @@ static void channels_turn_has_a_limit(struct tk *t) {
 }
 
 /* The first and the last rank share a device, those between them do not if there are enough. */
-static void overlap_of_the_ends(struct tk *t) {
+TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3, .max_ranks = 4) {
     int32_t devices = 0;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
@@ -139,7 +144,8 @@ static void overlap_of_the_ends(struct tk *t) {
 /* One buffer on one group after another: what a destroyed group had is gone, the buffer stays. It
  * is too large to be cut out of something larger, which it would keep from going with the groups.
  */
-static void destroyed_groups_leave_nothing(struct tk *t) {
+TK_TEST(order, destroyed_groups_leave_nothing, "SM-LIFE-05", .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     void *memory = tk_alloc(t, (size_t)9 << 20);
     struct resources_open descriptors = {0};
     char changed[512];
@@ -161,21 +167,3 @@ static void destroyed_groups_leave_nothing(struct tk *t) {
     TK_CHECK_MSG(t, resources_are_as_many(&descriptors, changed, sizeof(changed)), "%s", changed);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("order.null_stream_is_second", null_stream_is_second, "SM-STREAM-05",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4),
-    TK_CASE("order.graph_of_signals_keeps_the_link", graph_of_signals_keeps_the_link,
-            "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-    TK_CASE("order.captures_take_turns_on_a_channel", captures_take_turns_on_a_channel,
-            "SM-STREAM-08,SM-STREAM-09", .needs = CAPTURE, .max_ranks = 4),
-    TK_CASE("order.first_failure_is_kept", first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("order.channels_turn_has_a_limit", channels_turn_has_a_limit,
-            "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("order.overlap_of_the_ends", overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3,
-            .max_ranks = 4),
-    TK_CASE("order.destroyed_groups_leave_nothing", destroyed_groups_leave_nothing, "SM-LIFE-05",
-            .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(order, cases);

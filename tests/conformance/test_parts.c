@@ -134,7 +134,8 @@ static void read_parts(struct tk *t, const struct parts *p) {
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
 }
 
-static void mapped_paths(struct tk *t) {
+TK_TEST(parts, mapped_paths, "SM-HANDLE-05,SM-VIEW-02,SM-ONESIDED-01",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4) {
     struct parts p = parts_begin(t);
     on_path(t, &p, BY_PUT, NULL);
     on_path(t, &p, BY_FILL, NULL);
@@ -142,14 +143,16 @@ static void mapped_paths(struct tk *t) {
     read_parts(t, &p);
 }
 
-static void streams_and_graphs(struct tk *t) {
+TK_TEST(parts, streams_and_graphs, "SM-HANDLE-05,SM-STREAM-08",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4) {
     struct parts p = parts_begin(t);
     symmem_stream *stream = tk_stream(t);
     on_path(t, &p, BY_STREAM, stream);
     on_path(t, &p, BY_GRAPH, stream);
 }
 
-static void multicast_of_parts(struct tk *t) {
+TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 4) {
     symmem_context_options options = tk_options(t);
     options.multicast = 1;
     tk_reinit(t, &options);
@@ -176,7 +179,7 @@ static void multicast_of_parts(struct tk *t) {
 /* --- the local side --------------------------------------------------------------------------- */
 
 /* Own symmetric memory as source and destination: up to its end and not one byte further. */
-static void local_side_is_checked(struct tk *t) {
+TK_TEST(parts, local_side_is_checked, "SM-ONESIDED-07", .max_ranks = 4) {
     enum { SIZE = 1000 };
     char *memory = tk_alloc(t, SIZE);
     symmem_handle *source = tk_rendezvous(t, memory, tk_world_group(t));
@@ -203,20 +206,3 @@ static void local_side_is_checked(struct tk *t) {
     TK_OK(t, symmem_get(handle, next, 0, memory, SIZE, NULL));
     tk_expect_bytes(t, source, t->rank, 0, SIZE, 0x15);
 }
-
-#define PARTS_CASE(name_, requirements_, needs_, min_, body_)                                      \
-    {                                                                                              \
-        .name = "parts." name_, .requirements = requirements_, .needs = needs_, .min_ranks = min_, \
-        .max_ranks = 4, .body = body_                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    PARTS_CASE("mapped_paths", "SM-HANDLE-05,SM-VIEW-02,SM-ONESIDED-01", SYMMEM_CAP_DIRECT_ACCESS,
-               1, mapped_paths),
-    PARTS_CASE("streams_and_graphs", "SM-HANDLE-05,SM-STREAM-08",
-               SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, 1, streams_and_graphs),
-    PARTS_CASE("multicast", "SM-MCAST-07,SM-HANDLE-05", SYMMEM_CAP_MULTICAST, 2,
-               multicast_of_parts),
-    PARTS_CASE("local_side_is_checked", "SM-ONESIDED-07", 0, 1, local_side_is_checked),
-};
-TK_SUITE(parts, cases);

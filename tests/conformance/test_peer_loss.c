@@ -8,6 +8,7 @@
 enum lost_in { IN_BARRIER = 0, IN_PUT, IN_WAIT, IN_RENDEZVOUS, IN_ALL_GATHER, IN_HOST_BARRIER };
 
 #define SLOT_INSIDE 5
+#define DEATH (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK)
 
 static symmem_status call_that_needs(struct tk *t, enum lost_in in, symmem_handle *handle,
                                      void *fresh, int32_t victim, uint32_t limit_ms) {
@@ -66,26 +67,28 @@ static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t li
     work_after_loss(t, NULL, victim, 1, NULL);
 }
 
-#define LOSS_CASE(name, in, victim, limit_ms)                                                      \
-    static void name(struct tk *t) {                                                               \
-        lose_rank(t, in, victim, limit_ms);                                                        \
+#define LOSS_TEST(name_, max_, in_, victim_, limit_ms_)                                            \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = max_,    \
+            .flags = DEATH, .timeout_s = 30) {                                                     \
+        lose_rank(t, in_, victim_, limit_ms_);                                                     \
     }
 
-LOSS_CASE(barrier_first_60_s, IN_BARRIER, 0, 60000)
-LOSS_CASE(barrier_last_no_limit, IN_BARRIER, t->world_size - 1, 0)
-LOSS_CASE(put_60_s, IN_PUT, t->world_size - 1, 60000)
-LOSS_CASE(put_no_limit, IN_PUT, 0, 0)
-LOSS_CASE(wait_60_s, IN_WAIT, 0, 60000)
-LOSS_CASE(wait_no_limit, IN_WAIT, t->world_size - 1, 0)
-LOSS_CASE(rendezvous_60_s, IN_RENDEZVOUS, 0, 60000)
-LOSS_CASE(rendezvous_no_limit, IN_RENDEZVOUS, t->world_size - 1, 0)
-LOSS_CASE(all_gather_60_s, IN_ALL_GATHER, t->world_size - 1, 60000)
-LOSS_CASE(all_gather_no_limit, IN_ALL_GATHER, 0, 0)
-LOSS_CASE(host_barrier_60_s, IN_HOST_BARRIER, t->world_size / 2, 60000)
-LOSS_CASE(barrier_middle_60_s, IN_BARRIER, t->world_size / 2, 60000)
+LOSS_TEST(barrier_first_60_s, 4, IN_BARRIER, 0, 60000)
+LOSS_TEST(barrier_last_no_limit, 4, IN_BARRIER, t->world_size - 1, 0)
+LOSS_TEST(put_60_s, 2, IN_PUT, t->world_size - 1, 60000)
+LOSS_TEST(put_no_limit, 4, IN_PUT, 0, 0)
+LOSS_TEST(wait_60_s, 2, IN_WAIT, 0, 60000)
+LOSS_TEST(wait_no_limit, 4, IN_WAIT, t->world_size - 1, 0)
+LOSS_TEST(rendezvous_60_s, 4, IN_RENDEZVOUS, 0, 60000)
+LOSS_TEST(rendezvous_no_limit, 4, IN_RENDEZVOUS, t->world_size - 1, 0)
+LOSS_TEST(all_gather_60_s, 4, IN_ALL_GATHER, t->world_size - 1, 60000)
+LOSS_TEST(all_gather_no_limit, 4, IN_ALL_GATHER, 0, 0)
+LOSS_TEST(host_barrier_60_s, 4, IN_HOST_BARRIER, t->world_size / 2, 60000)
+LOSS_TEST(barrier_middle_60_s, 0, IN_BARRIER, t->world_size / 2, 60000)
 
 /* The loss comes as a stream's failure, with that stream and others still usable. */
-static void stream_reports_the_loss(struct tk *t) {
+TK_TEST(peer_loss, stream_reports_the_loss, "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4, .flags = DEATH) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t victim = t->world_size - 1;
     tk_expect_death(t, victim);
@@ -101,7 +104,8 @@ static void stream_reports_the_loss(struct tk *t) {
 }
 
 /* A signal that was put is there, and so is what came with it, also once its source is gone. */
-static void signal_outlives_its_source(struct tk *t) {
+TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .min_ranks = 2,
+        .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t victim = t->world_size - 1;
     tk_expect_death(t, victim);
@@ -140,15 +144,16 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
     work_after_loss(t, NULL, victim, 1, NULL);
 }
 
-#define INSIDE_CASE(name, point)                                                                   \
-    static void name(struct tk *t) {                                                               \
-        dies_inside_rendezvous(t, point);                                                          \
+#define INSIDE_TEST(name_, point_)                                                                 \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", .min_ranks = 2,             \
+            .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {                                     \
+        dies_inside_rendezvous(t, point_);                                                         \
     }
 
-INSIDE_CASE(dies_at_begin, "rendezvous.begin")
-INSIDE_CASE(dies_after_metadata, "rendezvous.metadata.after")
-INSIDE_CASE(dies_before_descriptors, "rendezvous.descriptors.before")
-INSIDE_CASE(dies_before_mapping, "rendezvous.map.before")
+INSIDE_TEST(dies_at_begin_of_rendezvous, "rendezvous.begin")
+INSIDE_TEST(dies_after_metadata, "rendezvous.metadata.after")
+INSIDE_TEST(dies_before_descriptors, "rendezvous.descriptors.before")
+INSIDE_TEST(dies_before_mapping, "rendezvous.map.before")
 
 /* --- stopped ranks ---------------------------------------------------------------------------- */
 
@@ -160,7 +165,8 @@ static bool signal_rank(struct tk *t, int32_t rank, int number) {
     return TK_CHECK(t, kill(pid, number) == 0);
 }
 
-static void stopped_rank_times_out(struct tk *t) {
+TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
     symmem_handle *handles[OP_COUNT];
     for (int op = 0; op < OP_COUNT; op++)
         handles[op] = tk_handle(t, 64, tk_world_group(t));
@@ -195,7 +201,8 @@ static void *continue_later(void *arg) {
     return NULL;
 }
 
-static void stopped_rank_goes_on(struct tk *t) {
+TK_TEST(peer_loss, stopped_rank_goes_on, "SM-TIMEOUT-09", .min_ranks = 2, .max_ranks = 2,
+        .flags = TK_PROCESS_ONLY) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     struct continuer continuer = {.t = t};
     pthread_t thread;
@@ -218,40 +225,3 @@ static void stopped_rank_goes_on(struct tk *t) {
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_CHECK(t, !started || continuer.sent);
 }
-
-#define LOSS(name_, requirements_, max_, body_)                                                    \
-    {                                                                                              \
-        .name = "peer_loss." name_, .requirements = requirements_, .min_ranks = 2,                 \
-        .max_ranks = max_, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, .timeout_s = 30,   \
-        .body = body_                                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    LOSS("barrier_first_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, barrier_first_60_s),
-    LOSS("barrier_last_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, barrier_last_no_limit),
-    LOSS("barrier_middle_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 0, barrier_middle_60_s),
-    LOSS("put_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 2, put_60_s),
-    LOSS("put_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, put_no_limit),
-    LOSS("wait_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 2, wait_60_s),
-    LOSS("wait_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, wait_no_limit),
-    LOSS("signal_outlives_its_source", "SM-SIGNAL-11,SM-POINT-07", 4, signal_outlives_its_source),
-    LOSS("rendezvous_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_60_s),
-    LOSS("rendezvous_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, rendezvous_no_limit),
-    LOSS("all_gather_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, all_gather_60_s),
-    LOSS("all_gather_no_limit", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, all_gather_no_limit),
-    LOSS("host_barrier_60_s", "SM-TIMEOUT-08,SM-TIMEOUT-14", 4, host_barrier_60_s),
-    LOSS("dies_at_begin_of_rendezvous", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_at_begin),
-    LOSS("dies_after_metadata", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_after_metadata),
-    LOSS("dies_before_descriptors", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4,
-         dies_before_descriptors),
-    LOSS("dies_before_mapping", "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", 4, dies_before_mapping),
-    TK_CASE("peer_loss.stream_reports_the_loss", stream_reports_the_loss,
-            "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 4, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
-    TK_CASE("peer_loss.stopped_rank_times_out", stopped_rank_times_out,
-            "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2,
-            .flags = TK_PROCESS_ONLY),
-    TK_CASE("peer_loss.stopped_rank_goes_on", stopped_rank_goes_on, "SM-TIMEOUT-09", .min_ranks = 2,
-            .max_ranks = 2, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(peer_loss, cases);

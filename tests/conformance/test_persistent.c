@@ -11,7 +11,9 @@ static symmem_status alloc_id(struct tk *t, uint64_t id, size_t bytes, int32_t d
     return symmem_alloc(t->context, bytes, device, &options, ptr_p);
 }
 
-static void empty_strided_p2p_persistent(struct tk *t) {
+TK_PORTED(test_empty_strided_p2p_persistent,
+          "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
+          .max_ranks = 4) {
     const size_t bytes = 64 * 64 * sizeof(float);
     const uint64_t id = (t->seed | 1) & INT64_MAX;
     void *ptr = NULL;
@@ -31,7 +33,7 @@ static void empty_strided_p2p_persistent(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-static void storage_reuse(struct tk *t) {
+TK_PORTED(test_symm_mem_empty_storage_reuse, "SM-PERSIST-02", .max_ranks = 4) {
     void *first = NULL;
     for (int i = 0; i < 4; i++) {
         void *ptr = NULL;
@@ -48,7 +50,7 @@ static void storage_reuse(struct tk *t) {
 }
 
 /* The second life's rendezvous is done by one rank while the others are elsewhere. */
-static void rendezvous_needs_nobody(struct tk *t) {
+TK_TEST(persistent, rendezvous_needs_nobody, "SM-PERSIST-02", .min_ranks = 2, .max_ranks = 4) {
     void *ptr = NULL;
     void *again = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, 5, 1000, -1, &ptr));
@@ -69,7 +71,8 @@ static void rendezvous_needs_nobody(struct tk *t) {
     ring_signal(t, handle, 0);
 }
 
-static void other_size_or_device_is_mismatch(struct tk *t) {
+TK_TEST(persistent, other_size_or_device_is_mismatch, "SM-PERSIST-03,SM-PERSIST-01",
+        .max_ranks = 2) {
     void *ptr = NULL;
     void *none = NULL;
     int32_t devices = 1;
@@ -96,7 +99,7 @@ static void other_size_or_device_is_mismatch(struct tk *t) {
     TK_EQ_SIZE(t, 8192, info.bytes);
 }
 
-static void freed_memory_is_not_symmetric(struct tk *t) {
+TK_TEST(persistent, freed_memory_is_not_symmetric, "SM-PERSIST-04", .max_ranks = 2) {
     void *ptr = NULL;
     bool symmetric = false;
     size_t bytes = 0;
@@ -114,17 +117,3 @@ static void freed_memory_is_not_symmetric(struct tk *t) {
     TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
     TK_CHECK(t, symmetric);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_empty_strided_p2p_persistent", empty_strided_p2p_persistent,
-            "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("test_symm_mem_empty_storage_reuse", storage_reuse, "SM-PERSIST-02", .max_ranks = 4),
-    TK_CASE("persistent.rendezvous_needs_nobody", rendezvous_needs_nobody, "SM-PERSIST-02",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("persistent.other_size_or_device_is_mismatch", other_size_or_device_is_mismatch,
-            "SM-PERSIST-03,SM-PERSIST-01", .max_ranks = 2),
-    TK_CASE("persistent.freed_memory_is_not_symmetric", freed_memory_is_not_symmetric,
-            "SM-PERSIST-04", .max_ranks = 2),
-};
-TK_SUITE(persistent, cases);

@@ -32,7 +32,7 @@ static void pool_end(struct tk *t, symmem_pool *pool, void *const *blocks, int c
 
 /* --- placement -------------------------------------------------------------------------------- */
 
-static void blocks_are_disjoint(struct tk *t) {
+TK_TEST(pool, blocks_are_disjoint, "SM-POOL-01", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     static const size_t sizes[] = {1, 255, 256, 257, 4096, 100000, 3, 65536, 12345, 1};
     enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
     symmem_pool *pool = pool_begin(t);
@@ -62,7 +62,8 @@ static void blocks_are_disjoint(struct tk *t) {
 }
 
 /* The same calls give the same offsets on every rank, with frees in between. */
-static void same_calls_same_offsets(struct tk *t) {
+TK_TEST(pool, same_calls_same_offsets, "SM-POOL-01,SM-POOL-02", .needs = SYMMEM_CAP_POOL,
+        .max_ranks = 4) {
     enum { COUNT = 12 };
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
@@ -90,7 +91,7 @@ static void same_calls_same_offsets(struct tk *t) {
     pool_end(t, pool, blocks, COUNT);
 }
 
-static void large_request_is_served(struct tk *t) {
+TK_TEST(pool, large_request_is_served, "SM-POOL-07", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     void *blocks[3];
     blocks[0] = block(t, pool, 1000);
@@ -108,7 +109,8 @@ static void large_request_is_served(struct tk *t) {
 
 /* --- rendezvous ------------------------------------------------------------------------------- */
 
-static void blocks_rendezvous(struct tk *t) {
+TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_POOL,
+        .max_ranks = 4) {
     enum { BYTES = 5000, INSIDE = 512 };
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
@@ -138,7 +140,8 @@ static void blocks_rendezvous(struct tk *t) {
     pool_end(t, pool, blocks, 2);
 }
 
-static void blocks_are_isolated(struct tk *t) {
+TK_TEST(pool, blocks_are_isolated, "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
     blocks[1] = block(t, pool, 1000);
@@ -165,7 +168,7 @@ static void blocks_are_isolated(struct tk *t) {
 }
 
 /* What another block's rendezvous has mapped serves the second block: pointers are the same. */
-static void mapping_is_reused(struct tk *t) {
+TK_TEST(pool, mapping_is_reused, "SM-POOL-08", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
     blocks[1] = block(t, pool, 2000);
@@ -200,7 +203,8 @@ static void meet_once(struct tk *t, symmem_pool *pool, uint8_t value) {
 }
 
 /* Pools are local: the last rank makes its own anew, and ranks come with a block of one of two. */
-static void segments_of_before(struct tk *t) {
+TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .min_ranks = 2,
+        .max_ranks = 4) {
     symmem_pool *pools[2] = {pool_begin(t), pool_begin(t)};
     meet_once(t, pools[0], 0x10);
     meet_once(t, pools[1], 0x20);
@@ -242,7 +246,8 @@ static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t ge
     return ptr;
 }
 
-static void recycled_alloc_signal_pad(struct tk *t) {
+TK_PORTED(test_mempool_recycled_alloc_signal_pad, "SM-POOL-04", .needs = SYMMEM_CAP_POOL,
+          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *first = one_life(t, pool, 4096, 1);
     for (uint32_t life = 2; life <= 4; life++)
@@ -251,14 +256,15 @@ static void recycled_alloc_signal_pad(struct tk *t) {
     TK_OK(t, symmem_pool_destroy(pool));
 }
 
-static void large_alloc_barrier(struct tk *t) {
+TK_PORTED(test_mempool_large_alloc_barrier, "SM-POOL-04,SM-POOL-07", .needs = SYMMEM_CAP_POOL,
+          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     for (uint32_t life = 1; life <= 2; life++)
         (void)one_life(t, pool, 16u << 20, life);
     TK_OK(t, symmem_pool_destroy(pool));
 }
 
-static void storage_reuse(struct tk *t) {
+TK_PORTED(test_mempool_storage_reuse, "SM-POOL-04", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     void *keep = block(t, pool, 4096);
     void *first = block(t, pool, 4096);
@@ -278,7 +284,8 @@ static void storage_reuse(struct tk *t) {
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-static void destroy_and_free_are_checked(struct tk *t) {
+TK_TEST(pool, destroy_and_free_are_checked, "SM-POOL-05", .needs = SYMMEM_CAP_POOL,
+        .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     symmem_pool *other = pool_begin(t);
     char *ptr = block(t, pool, 4096);
@@ -309,7 +316,8 @@ static void *unbound_thread(void *arg) {
     return NULL;
 }
 
-static void malloc_pair_uses_the_bound_pool(struct tk *t) {
+TK_TEST(pool, malloc_pair_uses_the_bound_pool, "SM-POOL-06", .needs = SYMMEM_CAP_POOL,
+        .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     int32_t device = own_device(t);
     int32_t devices = 1;
@@ -337,29 +345,3 @@ static void malloc_pair_uses_the_bound_pool(struct tk *t) {
     (void)unbound_thread(t);
     TK_OK(t, symmem_pool_destroy(pool));
 }
-
-#define POOL_CASE(name_, requirements_, min_, body_)                                               \
-    {                                                                                              \
-        .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_POOL, .min_ranks = min_, \
-        .max_ranks = 4, .body = body_                                                              \
-    }
-
-static const struct tk_case cases[] = {
-    POOL_CASE("pool.blocks_are_disjoint", "SM-POOL-01", 1, blocks_are_disjoint),
-    POOL_CASE("pool.same_calls_same_offsets", "SM-POOL-01,SM-POOL-02", 1, same_calls_same_offsets),
-    POOL_CASE("pool.large_request_is_served", "SM-POOL-07", 1, large_request_is_served),
-    POOL_CASE("pool.blocks_rendezvous", "SM-POOL-02,SM-HANDLE-05", 1, blocks_rendezvous),
-    TK_CASE("pool.blocks_are_isolated", blocks_are_isolated, "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06",
-            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
-    POOL_CASE("pool.mapping_is_reused", "SM-POOL-08", 1, mapping_is_reused),
-    POOL_CASE("pool.segments_of_before", "SM-POOL-10", 2, segments_of_before),
-    TK_CASE("test_mempool_recycled_alloc_signal_pad", recycled_alloc_signal_pad, "SM-POOL-04",
-            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
-    TK_CASE("test_mempool_large_alloc_barrier", large_alloc_barrier, "SM-POOL-04,SM-POOL-07",
-            .needs = SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS),
-    POOL_CASE("test_mempool_storage_reuse", "SM-POOL-04", 1, storage_reuse),
-    POOL_CASE("pool.destroy_and_free_are_checked", "SM-POOL-05", 1, destroy_and_free_are_checked),
-    POOL_CASE("pool.malloc_pair_uses_the_bound_pool", "SM-POOL-06", 1,
-              malloc_pair_uses_the_bound_pool),
-};
-TK_SUITE(pool, cases);

@@ -44,7 +44,8 @@ static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-static void one_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_one_shot_all_reduce, "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01",
+          .needs = COLLECTIVES) {
     static const enum reduce_form forms[] = {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_COPY_OUT,
                                              FORM_ONE_SHOT, FORM_ONE_SHOT_COPY};
     struct some_forms some = {forms, 4};
@@ -52,7 +53,8 @@ static void one_shot_all_reduce(struct tk *t) {
     tk_for_each_group_shape(t, forms_on_shape, &some);
 }
 
-static void two_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_two_shot_all_reduce, "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01",
+          .needs = COLLECTIVES) {
     static const enum reduce_form forms[] = {FORM_TWO_SHOT, FORM_TWO_SHOT_OUT};
     struct some_forms some = {forms, 2};
     TK_REQ(t, "SM-REDUCE-02");
@@ -91,14 +93,14 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
     reduce_data_end(&data);
 }
 
-static void lowering_one_shot_all_reduce(struct tk *t) {
+TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
+          .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
     struct ops_tensor input, out;
     symmem_alloc_options options;
     struct lowered l = {.stream = tk_stream(t)};
     symmem_graph *graph = NULL;
     void *memory[2];
-    TK_REQ(t, "SM-REDUCE-15");
     for (int i = 0; i < 2; i++) {
         symmem_alloc_options_init(&options);
         options.alloc_id = 71 + (uint64_t)i;
@@ -122,7 +124,7 @@ static void lowering_one_shot_all_reduce(struct tk *t) {
 /* --- sizes ------------------------------------------------------------------------------------ */
 
 /* Any count with any pair and form: sampled, all forms and pairs with SYMMEM_SUITE_LONG=1. */
-static void every_count(struct tk *t) {
+TK_TEST(reduce, every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .timeout_s = 60) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int pairs = reduce_pair_count();
     int rounds = tk_suite_is_long() ? pairs * FORM_COUNT : 1;
@@ -142,7 +144,8 @@ static void every_count(struct tk *t) {
 
 /* Sizes at which pieces, shards and vectors do not come out even: a form and pair by turns, every
  * pair and every form with SYMMEM_SUITE_LONG=1. */
-static void odd_counts(struct tk *t) {
+TK_TEST(reduce, odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks = 8,
+        .timeout_s = 600) {
     static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
                                     99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
     int kinds = (int)(sizeof counts / sizeof counts[0]);
@@ -166,7 +169,8 @@ static void odd_counts(struct tk *t) {
 }
 
 /* Random counts, places, dtypes, ops, forms and groups, one after the other. */
-static void random_sequence(struct tk *t) {
+TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIVES,
+        .timeout_s = 60) {
     enum { GROUPS = 4 };
     struct reduce_desk desks[GROUPS] = {{0}};
     int desk_count = 0, rounds = tk_suite_is_long() ? 10000 : 300;
@@ -207,7 +211,7 @@ static void random_sequence(struct tk *t) {
 
 /* Two different reductions on one place, the input rewritten between them, one rank late at the
  * first, or after it has arrived there: where nobody waits for what it reads, it reads too late. */
-static void late_rank(struct tk *t) {
+TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
     static const enum reduce_form pairs[][2] = {
         {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT},       {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_OUT},
         {FORM_TWO_SHOT_OUT, FORM_ONE_SHOT_OUT},   {FORM_TWO_SHOT, FORM_ONE_SHOT_OUT},
@@ -239,9 +243,9 @@ static void late_rank(struct tk *t) {
 }
 
 /* On a stream of its own, and on a channel other than the first. */
-static void on_streams(struct tk *t) {
+TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    TK_REQ(t, "SM-REDUCE-02");
     desk.stream = tk_stream(t);
     desk.channel = info_of(t, desk.handle).channel_count - 1;
     for (int form = 0; form < FORM_COUNT; form++) {
@@ -256,7 +260,8 @@ static void on_streams(struct tk *t) {
 
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
-static void channels_are_apart(struct tk *t) {
+TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4) {
     enum { ROUNDS = 8, BYTES = 2048 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     symmem_stream *streams[2] = {tk_stream(t), tk_stream(t)};
@@ -291,25 +296,3 @@ static void channels_are_apart(struct tk *t) {
         }
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_one_shot_all_reduce", one_shot_all_reduce,
-            "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-03,SM-COLL-01", .needs = COLLECTIVES),
-    TK_CASE("test_two_shot_all_reduce", two_shot_all_reduce,
-            "SM-REDUCE-02,SM-REDUCE-06,SM-REDUCE-07,SM-COLL-01", .needs = COLLECTIVES),
-    TK_CASE("test_lowering_one_shot_all_reduce", lowering_one_shot_all_reduce, "SM-REDUCE-15",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE),
-    TK_CASE("reduce.every_count", every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
-            .timeout_s = 60),
-    TK_CASE("reduce.odd_counts", odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES,
-            .max_ranks = 8, .timeout_s = 600),
-    TK_CASE("reduce.random_sequence", random_sequence, "SM-REDUCE-02,SM-REDUCE-14",
-            .needs = COLLECTIVES, .timeout_s = 60),
-    TK_CASE("reduce.late_rank", late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("reduce.channels_are_apart", channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("reduce.on_streams", on_streams, "SM-REDUCE-02",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3),
-};
-TK_SUITE(reduce, cases);

@@ -90,7 +90,8 @@ static void reduce_scatters(struct tk *t, const struct room *room) {
     }
 }
 
-static void past_the_caches(struct tk *t) {
+TK_TEST(reduce, past_the_caches, "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-10", .needs = COLLECTIVES,
+        .min_ranks = 2, .max_ranks = 2, .timeout_s = 40) {
     struct room room = {.handle = tk_handle(t, (WORDS + 16) * 4, tk_world_group(t)),
                         .input = tk_alloc(t, (WORDS + 16) * 4),
                         .out = tk_alloc(t, (WORDS + 16) * 4),
@@ -102,14 +103,3 @@ static void past_the_caches(struct tk *t) {
     reduce_scatters(t, &room);
     free(room.words);
 }
-
-static const struct tk_case cases[] = {
-    {.name = "reduce.past_the_caches",
-     .requirements = "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-10",
-     .needs = COLLECTIVES,
-     .min_ranks = 2,
-     .max_ranks = 2,
-     .timeout_s = 40,
-     .body = past_the_caches},
-};
-TK_SUITE(reduce_cache, cases);

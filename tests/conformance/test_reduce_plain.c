@@ -40,13 +40,12 @@ static struct reduce_call random_one(uint64_t bits) {
 }
 
 /* One rank comes late; barriers, and now and then a call without a stream, are between them. */
-static void random_sequence(struct tk *t) {
+TK_TEST(reduce_plain, random_sequence, "SM-REDUCE-14", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS) {
     struct reduce_desk desk = begin(t);
     symmem_stream *stream = desk.stream;
     int32_t last = info_of(t, desk.handle).channel_count - 1;
     int rounds = tk_suite_is_long() ? 600 : t->world_size <= 4 ? 80 : 30;
     uint64_t random = t->seed;
-    TK_REQ(t, "SM-REDUCE-14");
     for (int round = 0; round < rounds && !tk_failed(t); round++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint64_t bits = random >> 16;
@@ -87,7 +86,8 @@ static void comes_when_all_have_gone(struct tk *t, const struct reduce_desk *des
 }
 
 /* Small and large ones, and a barrier; after the reset all of it works. */
-static void without_a_rank(struct tk *t) {
+TK_TEST(reduce_plain, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2) {
     static const size_t sizes[] = {0, 64, 4096, 65536}; /* 0: a barrier */
     struct reduce_desk desk = begin(t);
     TK_REQ(t, "SM-COLL-08");
@@ -123,12 +123,12 @@ static void without_a_rank(struct tk *t) {
 }
 
 /* What a rank wrote to the next one before a barrier is there after it. */
-static void barriers_order_writes(struct tk *t) {
+TK_TEST(reduce_plain, barriers_order_writes, "SM-BARRIER-02",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2) {
     enum { ROUNDS = 60 };
     struct reduce_desk desk = begin(t);
     int32_t next = (t->rank + 1) % t->world_size;
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    TK_REQ(t, "SM-BARRIER-02");
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         uint32_t word = round * 100 + (uint32_t)t->rank, seen = 0;
         TK_OK(t, symmem_put(desk.handle, next, 0, &word, 4, desk.stream));
@@ -139,13 +139,3 @@ static void barriers_order_writes(struct tk *t) {
         TK_EQ_INT(t, round * 100 + (uint32_t)previous, seen);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("reduce_plain.random_sequence", random_sequence, "SM-REDUCE-14",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS),
-    TK_CASE("reduce_plain.without_a_rank", without_a_rank, "SM-COLL-08,SM-TIMEOUT-14",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2),
-    TK_CASE("reduce_plain.barriers_order_writes", barriers_order_writes, "SM-BARRIER-02",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2),
-};
-TK_SUITE(reduce_plain, cases);

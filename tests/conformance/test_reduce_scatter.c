@@ -90,20 +90,22 @@ static void pairs_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
         }
 }
 
-static void reduce_scatter(struct tk *t) {
+TK_PORTED(test_reduce_scatter, "SM-REDUCE-08,SM-COLL-01", .needs = COLLECTIVES, .timeout_s = 60) {
     int first = SCATTER_FLAT;
     TK_REQ(t, "SM-REDUCE-08");
     tk_for_each_group_shape(t, pairs_on_shape, &first);
 }
 
-static void low_contention_reduce_scatter(struct tk *t) {
+TK_PORTED(test_low_contention_reduce_scatter, "SM-REDUCE-10,SM-COLL-01", .needs = COLLECTIVES,
+          .timeout_s = 60) {
     int first = SCATTER_PULL;
     TK_REQ(t, "SM-REDUCE-10");
     tk_for_each_group_shape(t, pairs_on_shape, &first);
 }
 
 /* All of PyTorch's sizes but the largest, and one that is no whole line per rank. */
-static void larger_sizes(struct tk *t) {
+TK_TEST(reduce_scatter, larger_sizes, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
+        .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 19);
     static const size_t parts[] = {16, 1009, 4099, 10007};
     TK_REQ(t, "SM-REDUCE-08");
@@ -135,7 +137,8 @@ static void scatter_part(struct tk *t, struct reduce_desk *desk, size_t part, ui
 }
 
 /* Parts of any size: a form and pair for each, all of both with SYMMEM_SUITE_LONG=1. */
-static void every_count(struct tk *t) {
+TK_TEST(reduce_scatter, every_count, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
+        .max_ranks = 8, .timeout_s = 60) {
     struct reduce_desk desk =
         reduce_desk_begin(t, tk_world_group(t), (size_t)t->world_size * 140 * 8);
     uint64_t pairs = (uint64_t)reduce_pair_count();
@@ -149,7 +152,8 @@ static void every_count(struct tk *t) {
 
 /* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: a form and
  * pair by turns, every pair with SYMMEM_SUITE_LONG=1. */
-static void odd_counts(struct tk *t) {
+TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
+        .max_ranks = 8, .timeout_s = 600) {
     static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
     bool all = tk_suite_is_long();
     int kinds = all ? (int)(sizeof wholes / sizeof wholes[0]) : 3;
@@ -166,7 +170,8 @@ static void odd_counts(struct tk *t) {
 }
 
 /* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
-static void late_rank(struct tk *t) {
+TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 4) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
     TK_REQ(t, "SM-REDUCE-14");
     for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
@@ -187,7 +192,8 @@ static void late_rank(struct tk *t) {
     }
 }
 
-static void scatter_on_streams(struct tk *t) {
+TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
     TK_REQ(t, "SM-REDUCE-08");
     desk.stream = tk_stream(t);
@@ -225,7 +231,8 @@ static const struct corner corners[] = {
     {"no dimension", true, 0, 0, {0}, {0}, 1, 0},
 };
 
-static void reduce_scatter_corner_cases(struct tk *t) {
+TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04",
+          .needs = COLLECTIVES, .min_ranks = 4, .max_ranks = 4) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
     struct ops_tensor from, to;
     char *out = desk.out + REDUCE_MARGIN;
@@ -271,12 +278,12 @@ static void reduce_scatter_corner_cases(struct tk *t) {
 }
 
 /* Refused on the rank that asks, before it has met or moved anything. */
-static void low_contention_refusals(struct tk *t) {
+TK_TEST(reduce_scatter, low_contention_refusals, "SM-REDUCE-10", .needs = COLLECTIVES,
+        .min_ranks = 2, .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 256);
     struct ops_tensor from, to;
     int64_t wide[2] = {2 * t->world_size, 3}, part[2] = {2, 3};
     size_t many = desk.room / 4 / (size_t)t->world_size + 1;
-    TK_REQ(t, "SM-REDUCE-10");
     reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, 128);
     const DLTensor *out = ops_shaped(&to, desk.out, SYMMEM_FLOAT32, 2, part);
     for (int k = 0; k < 2; k++) {
@@ -301,26 +308,3 @@ static void low_contention_refusals(struct tk *t) {
                   NULL));
     reduce_expect_laid(t, desk.own + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 128, "the buffer");
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_reduce_scatter", reduce_scatter, "SM-REDUCE-08,SM-COLL-01", .needs = COLLECTIVES,
-            .timeout_s = 60),
-    TK_CASE("test_low_contention_reduce_scatter", low_contention_reduce_scatter,
-            "SM-REDUCE-10,SM-COLL-01", .needs = COLLECTIVES, .timeout_s = 60),
-    TK_CASE("test_reduce_scatter_corner_cases", reduce_scatter_corner_cases,
-            "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04", .needs = COLLECTIVES, .min_ranks = 4,
-            .max_ranks = 4),
-    TK_CASE("reduce_scatter.larger_sizes", larger_sizes, "SM-REDUCE-08,SM-REDUCE-10",
-            .needs = COLLECTIVES, .max_ranks = 3),
-    TK_CASE("reduce_scatter.every_count", every_count, "SM-REDUCE-08,SM-REDUCE-10",
-            .needs = COLLECTIVES, .max_ranks = 8, .timeout_s = 60),
-    TK_CASE("reduce_scatter.odd_counts", odd_counts, "SM-REDUCE-08,SM-REDUCE-10",
-            .needs = COLLECTIVES, .max_ranks = 8, .timeout_s = 600),
-    TK_CASE("reduce_scatter.late_rank", late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("reduce_scatter.on_streams", scatter_on_streams, "SM-REDUCE-08,SM-REDUCE-10",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3),
-    TK_CASE("reduce_scatter.low_contention_refusals", low_contention_refusals, "SM-REDUCE-10",
-            .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3),
-};
-TK_SUITE(reduce_scatter, cases);

@@ -33,12 +33,11 @@ static struct reduce_call random_one(uint64_t bits) {
 }
 
 /* One rank comes late, or stays behind when it has arrived, while the others go on. */
-static void by_turns(struct tk *t) {
+TK_TEST(reduce_small, by_turns, "SM-REDUCE-14", .needs = COLLECTIVES) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int32_t last = info_of(t, desk.handle).channel_count - 1;
     int rounds = tk_suite_is_long() ? 4000 : t->world_size <= 8 ? 160 : 32;
     uint64_t random = t->seed;
-    TK_REQ(t, "SM-REDUCE-14");
     for (int round = 0; round < rounds && !tk_failed(t); round++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         uint64_t bits = random >> 24;
@@ -57,10 +56,9 @@ static void by_turns(struct tk *t) {
 }
 
 /* A rank that stays behind in one finds what the others had in that, not in the next. */
-static void left_behind(struct tk *t) {
+TK_TEST(reduce_small, left_behind, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(300);
-    TK_REQ(t, "SM-COLL-01");
     for (int round = 0; round < 6; round++) {
         if (t->rank == round % t->world_size)
             tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 4});
@@ -79,7 +77,8 @@ static symmem_status run_small(const struct reduce_desk *desk, size_t count, uin
         stream);
 }
 
-static void without_a_rank(struct tk *t) {
+TK_TEST(reduce_small, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
+        .min_ranks = 2) {
     enum { COUNT = 200 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(COUNT);
@@ -107,7 +106,8 @@ static void without_a_rank(struct tk *t) {
     work_after(t, NULL);
 }
 
-static void rank_lost(struct tk *t) {
+TK_TEST(reduce_small, rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(200);
     int32_t victim = t->world_size - 1;
@@ -125,11 +125,10 @@ static void rank_lost(struct tk *t) {
 }
 
 /* Sizes that differ are found before anything is written, the memory on the way included. */
-static void ranks_disagree(struct tk *t) {
+TK_TEST(reduce_small, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { COUNT = 200, BYTES = COUNT * 4 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(COUNT);
-    TK_REQ(t, "SM-COLL-06");
     for (int round = 0; round < 4; round++) {
         bool odd = t->rank == round % t->world_size;
         size_t other = round % 2 ? COUNT / 2 : 9000; /* of another size, or of another kind */
@@ -148,13 +147,13 @@ static void ranks_disagree(struct tk *t) {
 }
 
 /* Three in a graph, eager ones between its launches: an odd number of each. */
-static void captured(struct tk *t) {
+TK_TEST(reduce_small, captured, "SM-REDUCE-15",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 500, LAUNCHES = 5 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     symmem_graph *graph = NULL;
     struct ops_tensor input, out;
     char *in = desk.input + REDUCE_MARGIN, *results = tk_alloc(t, (size_t)3 * COUNT * 4);
-    TK_REQ(t, "SM-REDUCE-15");
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t i = 0; i < 3; i++)
@@ -180,18 +179,3 @@ static void captured(struct tk *t) {
     }
     TK_OK(t, symmem_graph_destroy(graph));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("reduce_small.by_turns", by_turns, "SM-REDUCE-14", .needs = COLLECTIVES),
-    TK_CASE("reduce_small.left_behind", left_behind, "SM-COLL-01", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("reduce_small.without_a_rank", without_a_rank, "SM-COLL-08,SM-TIMEOUT-14",
-            .needs = COLLECTIVES, .min_ranks = 2),
-    TK_CASE("reduce_small.rank_lost", rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
-            .min_ranks = 2, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
-    TK_CASE("reduce_small.ranks_disagree", ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES,
-            .min_ranks = 2),
-    TK_CASE("reduce_small.captured", captured, "SM-REDUCE-15",
-            .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE),
-};
-TK_SUITE(reduce_small, cases);

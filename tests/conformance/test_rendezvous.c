@@ -37,13 +37,14 @@ static void bytes_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-static void first_and_last_byte(struct tk *t) {
+TK_TEST(rendezvous, first_and_last_byte, "SM-RDV-01,SM-RDV-03", .max_ranks = 8,
+        .flags = TK_PLAIN_MEMORY) {
     size_t middle = 4096 + 13;
     tk_for_each_group_shape(t, bytes_on_shape, &middle);
 }
 
 /* One allocation on three groups at once; each handle reaches the same memory. */
-static void several_groups(struct tk *t) {
+TK_TEST(rendezvous, several_groups_for_one_allocation, "SM-RDV-03,SM-RDV-01", .max_ranks = 64) {
     int32_t n = t->world_size;
     int32_t reversed[128];
     TK_REQUIRE(t, n <= 128);
@@ -140,7 +141,7 @@ static void counting_end(struct tk *t, symmem_store *store) {
     symmem_store_close(store);
 }
 
-static void second_is_local(struct tk *t) {
+TK_TEST(rendezvous, second_is_local, "SM-RDV-02", .max_ranks = 4) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     void *ptr = tk_alloc(t, 1024);
@@ -186,7 +187,7 @@ static uint64_t highest(struct tk *t, int slot) {
 }
 
 /* Groups of two and of all cost each rank the same; a known group costs less than a new one. */
-static void store_writes_are_few(struct tk *t) {
+TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     int32_t pair_ranks[2] = {0, 1};
@@ -212,7 +213,7 @@ static void store_writes_are_few(struct tk *t) {
 
 /* PyTorch counts the communicator's all-gathers: one or two without multicast, up to four with.
  * Here each exchange phase is one write of each rank. */
-static void few_exchange_phases(struct tk *t) {
+TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .min_ranks = 2, .max_ranks = 8) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     tk_on_point(t, "rendezvous.register.after", 0, (struct tk_action){0}); /* to count them */
@@ -241,7 +242,7 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
     return ptr;
 }
 
-static void default_group_is_used(struct tk *t) {
+TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .min_ranks = 2, .max_ranks = 2) {
     int32_t ranks[2] = {1, 0};
     symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
@@ -264,7 +265,8 @@ static void default_group_is_used(struct tk *t) {
 }
 
 /* An ordinary pointer is an error here where PyTorch gives None; the handle outlives the free. */
-static void empty_strided_p2p(struct tk *t) {
+TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02",
+          .min_ranks = 2, .max_ranks = 4) {
     float plain[4] = {0};
     symmem_handle *handle = NULL;
     TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
@@ -280,7 +282,7 @@ static void empty_strided_p2p(struct tk *t) {
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
 
-static void handle_outlives_group_and_memory(struct tk *t) {
+TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .min_ranks = 2, .max_ranks = 4) {
     int32_t n = t->world_size;
     int32_t ranks[8];
     TK_REQUIRE(t, n <= 8);
@@ -306,7 +308,7 @@ static void handle_outlives_group_and_memory(struct tk *t) {
 }
 
 /* Freed on every rank, in the group that goes on: the handle's data and signals are as before. */
-static void handle_outlives_the_free(struct tk *t) {
+TK_TEST(rendezvous, handle_outlives_the_free, "SM-RDV-18", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 512);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -322,7 +324,7 @@ static void handle_outlives_the_free(struct tk *t) {
 }
 
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
-static void reused_address_is_new(struct tk *t) {
+TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .min_ranks = 2, .max_ranks = 4) {
     int32_t next = (t->rank + 1) % t->world_size;
     for (int i = 0; i < 6; i++) {
         void *ptr = tk_alloc(t, 4096);
@@ -367,7 +369,7 @@ static void *rendezvous_loop(void *arg) {
     return NULL;
 }
 
-static void two_threads_two_groups(struct tk *t) {
+TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .min_ranks = 2, .max_ranks = 4) {
     int32_t ranks[8];
     TK_REQUIRE(t, t->world_size <= 8);
     for (int32_t i = 0; i < t->world_size; i++)
@@ -379,28 +381,3 @@ static void two_threads_two_groups(struct tk *t) {
     (void)rendezvous_loop(&threads[0]);
     TK_CHECK(t, !started || pthread_join(id, NULL) == 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("rendezvous.first_and_last_byte", first_and_last_byte, "SM-RDV-01,SM-RDV-03",
-            .max_ranks = 8, .flags = TK_PLAIN_MEMORY),
-    TK_CASE("rendezvous.several_groups_for_one_allocation", several_groups, "SM-RDV-03,SM-RDV-01",
-            .max_ranks = 64),
-    TK_CASE("rendezvous.second_is_local", second_is_local, "SM-RDV-02", .max_ranks = 4),
-    TK_CASE("rendezvous.store_writes_are_few", store_writes_are_few, "SM-RDV-14", .min_ranks = 3),
-    TK_CASE("test_rendezvous_via_pg_allgather", few_exchange_phases, "SM-RDV-14,SM-RDV-01",
-            .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("rendezvous.default_group_is_used", default_group_is_used, "SM-RDV-04", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("test_empty_strided_p2p", empty_strided_p2p,
-            "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("rendezvous.handle_outlives_group_and_memory", handle_outlives_group_and_memory,
-            "SM-RDV-18", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("rendezvous.handle_outlives_the_free", handle_outlives_the_free, "SM-RDV-18",
-            .max_ranks = 4),
-    TK_CASE("rendezvous.reused_address_is_new", reused_address_is_new, "SM-RDV-19", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("rendezvous.two_threads_two_groups", two_threads_two_groups, "SM-RDV-17",
-            .min_ranks = 2, .max_ranks = 4),
-};
-TK_SUITE(rendezvous, cases);

@@ -69,23 +69,24 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 }
 
 #define FAIL_AT_EACH(name, ...)                                                                    \
-    static void name(struct tk *t) {                                                               \
+    TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4,           \
+            .timeout_s = 60) {                                                                     \
         static const char *const points[] = {__VA_ARGS__};                                         \
         fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
     }
 
-FAIL_AT_EACH(fail_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",
+FAIL_AT_EACH(failure_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",
              "rendezvous.metadata.after", "rendezvous.descriptors.before",
              "rendezvous.descriptors.after")
-FAIL_AT_EACH(fail_in_mapping, "rendezvous.map.before", "rendezvous.map.after",
+FAIL_AT_EACH(failure_in_mapping, "rendezvous.map.before", "rendezvous.map.after",
              "rendezvous.commit.before")
-FAIL_AT_EACH(fail_in_session, "session.join.before", "session.join.published")
-FAIL_AT_EACH(fail_in_exchange, "exchange.publish.before")
-FAIL_AT_EACH(fail_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.recv.after")
+FAIL_AT_EACH(failure_in_session, "session.join.before", "session.join.published")
+FAIL_AT_EACH(failure_in_exchange, "exchange.publish.before")
+FAIL_AT_EACH(failure_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.recv.after")
 
 /* --- late and absent ranks -------------------------------------------------------------------- */
 
-static void absent_rank_is_named(struct tk *t) {
+TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60) {
     void *ptr = tk_alloc(t, 256);
     symmem_group *group = tk_world_group(t);
     for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each in turn */
@@ -115,7 +116,8 @@ static void absent_rank_is_named(struct tk *t) {
 }
 
 /* A group of its own where not even the session exists yet. */
-static void absent_rank_of_a_new_group(struct tk *t) {
+TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     for (int i = 0; i < 2; i++) {
         int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
         char name[SYMMEM_NAME_MAX];
@@ -136,7 +138,7 @@ static void absent_rank_of_a_new_group(struct tk *t) {
     }
 }
 
-static void late_rank_is_waited_for(struct tk *t) {
+TK_TEST(rendezvous, late_rank_is_waited_for, "SM-RDV-12", .min_ranks = 2) {
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t late = held_rank(t->world_size, i);
         void *ptr = tk_alloc(t, 256);
@@ -156,7 +158,8 @@ static void late_rank_is_waited_for(struct tk *t) {
 }
 
 /* A rank that is slow at any step does no harm. */
-static void slow_steps_do_no_harm(struct tk *t) {
+TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     static const char *const points[] = {"session.join.published", "exchange.publish.before",
                                          "exchange.wait.before",   "rendezvous.metadata.after",
                                          "rendezvous.map.before",  "rendezvous.commit.before",
@@ -177,7 +180,8 @@ static void slow_steps_do_no_harm(struct tk *t) {
  * A signal put as soon as the peer's rendezvous returned, while this rank is still inside its own:
  * zeroing must be over before any peer can write.
  */
-static void early_signal_is_not_lost(struct tk *t) {
+TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .min_ranks = 2, .max_ranks = 4,
+        .timeout_s = 60) {
     static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
                                          "rendezvous.commit.before", "rendezvous.commit.after"};
     for (int i = 0; i < 4; i++)
@@ -204,25 +208,3 @@ static void early_signal_is_not_lost(struct tk *t) {
             tk_free(t, ptr);
         }
 }
-
-#define FAULT_CASE(name_, requirements_, body_)                                                    \
-    {                                                                                              \
-        .name = "rendezvous." name_, .requirements = requirements_, .min_ranks = 2,                \
-        .max_ranks = 4, .timeout_s = 60, .body = body_                                             \
-    }
-
-static const struct tk_case cases[] = {
-    FAULT_CASE("failure_in_agreement", "SM-RDV-10,SM-CONTEXT-09", fail_in_agreement),
-    FAULT_CASE("failure_in_mapping", "SM-RDV-10,SM-CONTEXT-09", fail_in_mapping),
-    FAULT_CASE("failure_in_session", "SM-RDV-10,SM-CONTEXT-09", fail_in_session),
-    FAULT_CASE("failure_in_exchange", "SM-RDV-10,SM-CONTEXT-09", fail_in_exchange),
-    FAULT_CASE("failure_in_descriptors", "SM-RDV-10,SM-CONTEXT-09", fail_in_descriptors),
-    TK_CASE("rendezvous.absent_rank_is_named", absent_rank_is_named, "SM-RDV-11", .min_ranks = 2,
-            .timeout_s = 60),
-    FAULT_CASE("absent_rank_of_a_new_group", "SM-RDV-11", absent_rank_of_a_new_group),
-    TK_CASE("rendezvous.late_rank_is_waited_for", late_rank_is_waited_for, "SM-RDV-12",
-            .min_ranks = 2),
-    FAULT_CASE("slow_steps_do_no_harm", "SM-RDV-12,SM-RDV-10", slow_steps_do_no_harm),
-    FAULT_CASE("early_signal_is_not_lost", "SM-RDV-13", early_signal_is_not_lost),
-};
-TK_SUITE(rendezvous_faults, cases);

@@ -28,7 +28,7 @@ static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, v
     TK_EQ_STR(t, "rendezvous", record.operation);
 }
 
-static void foreign_pointer_fails_everywhere(struct tk *t) {
+TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .min_ranks = 2, .max_ranks = 5) {
     void *ptr = tk_alloc(t, 4096);
     for (int i = 0; i < held_count(t->world_size); i++)
         for (int kind = 0; kind < ODD_COUNT; kind++)
@@ -52,7 +52,7 @@ static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
                  "rank %d is blamed, not %d", (int)record.failed_rank, (int)odd);
 }
 
-static void size_mismatch_at_each_rank(struct tk *t) {
+TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .min_ranks = 2, .max_ranks = 16) {
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t odd = held_rank(t->world_size, i);
         size_t bytes = t->rank == odd ? 4097 : 4096;
@@ -71,7 +71,7 @@ static void size_mismatch_at_each_rank(struct tk *t) {
 }
 
 /* Sizes in the same page count, or that differ in the upper half of the word, count as well. */
-static void any_difference_counts(struct tk *t) {
+TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .min_ranks = 2, .max_ranks = 4) {
     const size_t sizes[3][2] = {{1, 2}, {65536, 65537}, {256, 512}};
     for (int i = 0; i < 3; i++) {
         int32_t odd = t->world_size - 1;
@@ -80,7 +80,8 @@ static void any_difference_counts(struct tk *t) {
     }
 }
 
-static void signal_pad_size_disagreement(struct tk *t) {
+TK_PORTED(test_signal_pad_size_disagreement_raises_everywhere, "SM-RDV-07,SM-ALLOC-10",
+          .min_ranks = 2, .max_ranks = 5) {
     size_t original = 0;
     TK_OK(t, symmem_get_signal_pad_size(t->context, &original));
     TK_OK(t, symmem_set_signal_pad_size(t->context, original + 4096 * (size_t)t->rank));
@@ -103,7 +104,7 @@ static void signal_pad_size_disagreement(struct tk *t) {
 }
 
 /* Room for one channel of the group, and one word less. */
-static void signal_pad_too_small(struct tk *t) {
+TK_TEST(rendezvous, signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04", .max_ranks = 8) {
     size_t enough = 4 * (size_t)t->world_size;
     symmem_handle *handle = NULL;
     if (enough > 4) { /* a pad of 0 bytes cannot be asked for: 0 means the default */
@@ -122,7 +123,7 @@ static void signal_pad_too_small(struct tk *t) {
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
 }
 
-static void persistent_id_mismatch(struct tk *t) {
+TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .min_ranks = 2, .max_ranks = 4) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_alloc_options options;
         void *ptr = NULL;
@@ -138,7 +139,8 @@ static void persistent_id_mismatch(struct tk *t) {
 
 /* --- overlapping devices ---------------------------------------------------------------------- */
 
-static void overlap_is_refused(struct tk *t) {
+TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
+        .max_ranks = 4) {
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
     /* -1: allowed nowhere; else nowhere but on all ranks other than that one */
@@ -178,7 +180,9 @@ static void use_overlapping_handle(struct tk *t) {
 }
 
 /* The variable is read at each rendezvous, not once. */
-static void allow_overlapping_devices(struct tk *t) {
+TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
+          .max_ranks = 4,
+          .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT /* threads share their environment */) {
     const char *const name = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES";
     symmem_context_options options = tk_options(t);
     options.allow_overlapping_devices = -1;
@@ -195,34 +199,8 @@ static void allow_overlapping_devices(struct tk *t) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-static void overlapping_devices_work(struct tk *t) {
+TK_TEST(rendezvous, overlapping_devices_work, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP,
+        .max_ranks = 4) {
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
     use_overlapping_handle(t);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("rendezvous.foreign_pointer_fails_everywhere", foreign_pointer_fails_everywhere,
-            "SM-RDV-05", .min_ranks = 2, .max_ranks = 5),
-    TK_CASE("rendezvous.size_mismatch_at_each_rank", size_mismatch_at_each_rank, "SM-RDV-06",
-            .min_ranks = 2, .max_ranks = 16),
-    TK_CASE("rendezvous.any_difference_counts", any_difference_counts, "SM-RDV-06", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("test_signal_pad_size_disagreement_raises_everywhere", signal_pad_size_disagreement,
-            "SM-RDV-07,SM-ALLOC-10", .min_ranks = 2, .max_ranks = 5),
-    TK_CASE("rendezvous.signal_pad_too_small", signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04",
-            .max_ranks = 8),
-    TK_CASE("rendezvous.persistent_id_mismatch", persistent_id_mismatch, "SM-RDV-15",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("rendezvous.overlap_is_refused", overlap_is_refused, "SM-RDV-09",
-            .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("rendezvous.overlapping_devices_work", overlapping_devices_work, "SM-RDV-09",
-            .needs = SYMMEM_CAP_OVERLAP, .max_ranks = 4),
-    {.name = "test_allow_overlapping_devices",
-     .requirements = "SM-RDV-09",
-     .needs = SYMMEM_CAP_OVERLAP,
-     .min_ranks = 2,
-     .max_ranks = 4,
-     .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
-     .body = allow_overlapping_devices},
-};
-TK_SUITE(rendezvous_refusals, cases);

@@ -84,11 +84,13 @@ static void change_hands(struct tk *t, symmem_pool *pool) {
     }
 }
 
-static void memory_changes_hands(struct tk *t) {
+TK_TEST(reuse, memory_changes_hands, "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09",
+        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
     change_hands(t, NULL);
 }
 
-static void blocks_change_hands(struct tk *t) {
+TK_TEST(reuse, blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
+        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = NULL;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, (size_t)1 << 16, &pool));
     change_hands(t, pool);
@@ -98,7 +100,8 @@ static void blocks_change_hands(struct tk *t) {
 /* --- many channels ---------------------------------------------------------------------------- */
 
 /* A pad much larger than usual: all its channels are there, and none is another one's. */
-static void channels_of_a_large_pad(struct tk *t) {
+TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .min_ranks = 2,
+        .max_ranks = 4, .flags = TK_WRITES_PADS) {
     int32_t usual = info_of(t, tk_handle(t, 64, tk_world_group(t))).channel_count;
     TK_OK(t, symmem_set_signal_pad_size(t->context, (size_t)1 << 20));
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -131,7 +134,8 @@ static void channels_of_a_large_pad(struct tk *t) {
 /* --- other people's numbers ------------------------------------------------------------------- */
 
 /* A peer's memory as this rank sees it is not this rank's: nothing is translated twice. */
-static void peers_memory_is_not_ones_own(struct tk *t) {
+TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_handle *none = NULL;
     void *const *buffers = NULL;
@@ -161,7 +165,9 @@ static void peers_memory_is_not_ones_own(struct tk *t) {
 }
 
 /* In a group of two, the world's higher ranks are nobody. */
-static void world_ranks_are_none_of_a_group(struct tk *t) {
+TK_TEST(reuse, world_ranks_are_none_of_a_group,
+        "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .min_ranks = 3, .max_ranks = 4,
+        .flags = TK_WRITES_PADS) {
     const int32_t pair[2] = {t->world_size - 1, 0};
     uint32_t word = 0x77777777u;
     const int64_t one = 1;
@@ -197,21 +203,3 @@ static void world_ranks_are_none_of_a_group(struct tk *t) {
     pad_expect(t, handle, 0x01);
     ring_signal(t, handle, 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("reuse.memory_changes_hands", memory_changes_hands,
-            "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09", .min_ranks = 3, .max_ranks = 3,
-            .flags = TK_WRITES_PADS),
-    TK_CASE("reuse.blocks_change_hands", blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06",
-            .needs = SYMMEM_CAP_POOL, .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS),
-    TK_CASE("reuse.channels_of_a_large_pad", channels_of_a_large_pad,
-            "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4,
-            .flags = TK_WRITES_PADS),
-    TK_CASE("reuse.peers_memory_is_not_ones_own", peers_memory_is_not_ones_own,
-            "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05", .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2,
-            .max_ranks = 3),
-    TK_CASE("reuse.world_ranks_are_none_of_a_group", world_ranks_are_none_of_a_group,
-            "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .min_ranks = 3, .max_ranks = 4,
-            .flags = TK_WRITES_PADS),
-};
-TK_SUITE(reuse, cases);

@@ -42,7 +42,7 @@ static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
            TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, l->stream));
 }
 
-static void message_passing(struct tk *t) {
+TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4) {
     struct litmus l;
     uint32_t generation = 0;
     bool good = true;
@@ -64,7 +64,8 @@ static void message_passing(struct tk *t) {
 }
 
 /* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
-static void message_passing_direct(struct tk *t) {
+TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct litmus l;
     struct plain plain = plain_begin(t, MAX_LINES * LINE_WORDS, true);
     void *const *buffers = NULL;
@@ -94,7 +95,7 @@ static void message_passing_direct(struct tk *t) {
 }
 
 /* Each rank in turn puts last; everybody else waits for it long before. */
-static void wait_holds_until_put(struct tk *t) {
+TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t source = held_rank(t->world_size, i);
@@ -112,7 +113,7 @@ static void wait_holds_until_put(struct tk *t) {
     }
 }
 
-static void put_waits_for_consumption(struct tk *t) {
+TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     for (int32_t source = 0; source < t->world_size; source++) {
@@ -137,7 +138,7 @@ static void put_waits_for_consumption(struct tk *t) {
     }
 }
 
-static void consumed_signal_is_gone(struct tk *t) {
+TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     int32_t source = t->world_size - 1;
@@ -161,7 +162,7 @@ static void consumed_signal_is_gone(struct tk *t) {
 }
 
 /* A signal on channel a must leave a wait on channel b alone; both are served in the end. */
-static void channels_are_apart(struct tk *t) {
+TK_TEST(signal, channels_are_apart, "SM-SIGNAL-04", .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t pairs[6][2] = {{0, 1}, {1, 0}, {0, last}, {last, 0}, {1, last}, {last, last - 1}};
@@ -188,7 +189,7 @@ static void channels_are_apart(struct tk *t) {
     }
 }
 
-static void every_channel_holds_one_signal(struct tk *t) {
+TK_TEST(signal, every_channel_holds_one_signal, "SM-SIGNAL-04,SM-SIGNAL-11", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t count = info_of(t, handle).channel_count;
     int32_t next = (t->rank + 1) % t->world_size;
@@ -203,7 +204,7 @@ static void every_channel_holds_one_signal(struct tk *t) {
 }
 
 /* All sources but one have put, the waiting rank itself included. */
-static void sources_are_apart(struct tk *t) {
+TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .min_ranks = 2, .max_ranks = 5) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t consumer = t->world_size - 1;
     uint32_t limit_ms = LONG_MS;
@@ -246,11 +247,11 @@ static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
     ring_signal(t, handle, 0);
 }
 
-static void ranks_are_group_ranks(struct tk *t) {
+TK_TEST(signal, ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02", .max_ranks = 16) {
     tk_for_each_group_shape(t, ring_on_shape, NULL);
 }
 
-static void signal_to_oneself(struct tk *t) {
+TK_TEST(signal, signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08", .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 5; i++) {
         TK_OK(t, symmem_put_signal(handle, t->rank, i, LONG_MS, NULL));
@@ -260,7 +261,7 @@ static void signal_to_oneself(struct tk *t) {
 }
 
 /* While the peer sits in the kit's barrier it makes no call of the library. */
-static void put_and_wait_need_no_peer(struct tk *t) {
+TK_TEST(signal, put_and_wait_need_no_peer, "SM-SIGNAL-10,SM-SIGNAL-11", .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
@@ -277,7 +278,7 @@ static void put_and_wait_need_no_peer(struct tk *t) {
 }
 
 /* Neighbouring slots of one channel, all written at once. */
-static void all_pairs_at_once(struct tk *t) {
+TK_TEST(signal, all_pairs_at_once, "SM-SIGNAL-05,SM-SIGNAL-02", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     bool good = true;
     for (int round = 0; good && round < (t->world_size > 4 ? 20 : 60); round++) {
@@ -287,32 +288,3 @@ static void all_pairs_at_once(struct tk *t) {
             good = TK_OK(t, symmem_wait_signal(handle, r, 1, LONG_MS, NULL));
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("signal.message_passing", message_passing, "SM-SIGNAL-01,SM-ONESIDED-04",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("signal.message_passing_direct", message_passing_direct, "SM-SIGNAL-01",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
-            .flags = TK_PLAIN_MEMORY),
-    TK_CASE("signal.wait_holds_until_put", wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11",
-            .min_ranks = 2),
-    TK_CASE("signal.put_waits_for_consumption", put_waits_for_consumption, "SM-SIGNAL-02",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("signal.consumed_signal_is_gone", consumed_signal_is_gone, "SM-SIGNAL-03",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("signal.channels_are_apart", channels_are_apart, "SM-SIGNAL-04", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("signal.every_channel_holds_one_signal", every_channel_holds_one_signal,
-            "SM-SIGNAL-04,SM-SIGNAL-11", .max_ranks = 8),
-    TK_CASE("signal.sources_are_apart", sources_are_apart, "SM-SIGNAL-05", .min_ranks = 2,
-            .max_ranks = 5),
-    TK_CASE("signal.ranks_are_group_ranks", ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02",
-            .max_ranks = 16),
-    TK_CASE("signal.signal_to_oneself", signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08",
-            .max_ranks = 4),
-    TK_CASE("signal.put_and_wait_need_no_peer", put_and_wait_need_no_peer,
-            "SM-SIGNAL-10,SM-SIGNAL-11", .max_ranks = 4),
-    TK_CASE("signal.all_pairs_at_once", all_pairs_at_once, "SM-SIGNAL-05,SM-SIGNAL-02",
-            .max_ranks = 8),
-};
-TK_SUITE(signal, cases);

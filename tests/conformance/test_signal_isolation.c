@@ -3,7 +3,8 @@
 #include "sync_help.h"
 
 /* The same block on {0, 1} and on the world: rank 1 has both signals at rank 0 pending at once. */
-static void signals_with_prefix_subgroup(struct tk *t) {
+TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .min_ranks = 2,
+          .max_ranks = 5) {
     const int32_t prefix[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -25,7 +26,8 @@ static void signals_with_prefix_subgroup(struct tk *t) {
 }
 
 /* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
-static void signals_across_groups(struct tk *t) {
+TK_PORTED(test_builtin_signals_not_shared_across_groups, "SM-SIGNAL-06,SM-SIGNAL-07",
+          .min_ranks = 3, .max_ranks = 4) {
     const int32_t odd[2] = {0, 2};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -52,7 +54,7 @@ static void signals_across_groups(struct tk *t) {
 }
 
 /* Two groups of the same members in the same order, hence the same slots. */
-static void twin_groups_are_apart(struct tk *t) {
+TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2, .max_ranks = 2) {
     int32_t ranks[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_group(t, "first", ranks, 2));
@@ -66,7 +68,7 @@ static void twin_groups_are_apart(struct tk *t) {
     }
 }
 
-static void blocks_are_apart(struct tk *t) {
+TK_TEST(signal, blocks_are_apart, "SM-SIGNAL-06", .max_ranks = 4) {
     symmem_handle *first = tk_handle(t, 256, tk_world_group(t));
     symmem_handle *second = tk_handle(t, 256, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -97,7 +99,8 @@ static symmem_handle *handle_with_canaries(struct tk *t) {
     return handle;
 }
 
-static void put_wait_channel_out_of_bounds(struct tk *t) {
+TK_PORTED(test_put_wait_signal_channel_out_of_bounds, "SM-SIGNAL-09", .max_ranks = 8,
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handle = handle_with_canaries(t);
     symmem_handle_info info = info_of(t, handle);
     int32_t next = (t->rank + 1) % t->world_size;
@@ -114,7 +117,8 @@ static void put_wait_channel_out_of_bounds(struct tk *t) {
     check_nothing_written(t, handle, count - 1);
 }
 
-static void put_wait_rank_out_of_bounds(struct tk *t) {
+TK_PORTED(test_put_wait_signal_rank_out_of_bounds, "SM-SIGNAL-09,SM-VIEW-04", .max_ranks = 8,
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handle = handle_with_canaries(t);
     const int32_t ranks[] = {-1, t->world_size, t->world_size + 1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
@@ -127,18 +131,3 @@ static void put_wait_rank_out_of_bounds(struct tk *t) {
     }
     check_nothing_written(t, handle, 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_builtin_signals_not_shared_with_prefix_subgroup", signals_with_prefix_subgroup,
-            "SM-SIGNAL-06", .min_ranks = 2, .max_ranks = 5),
-    TK_CASE("test_builtin_signals_not_shared_across_groups", signals_across_groups,
-            "SM-SIGNAL-06,SM-SIGNAL-07", .min_ranks = 3, .max_ranks = 4),
-    TK_CASE("signal.twin_groups_are_apart", twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("signal.blocks_are_apart", blocks_are_apart, "SM-SIGNAL-06", .max_ranks = 4),
-    TK_CASE("test_put_wait_signal_channel_out_of_bounds", put_wait_channel_out_of_bounds,
-            "SM-SIGNAL-09", .max_ranks = 8, .flags = TK_WRITES_PADS),
-    TK_CASE("test_put_wait_signal_rank_out_of_bounds", put_wait_rank_out_of_bounds,
-            "SM-SIGNAL-09,SM-VIEW-04", .max_ranks = 8, .flags = TK_WRITES_PADS),
-};
-TK_SUITE(signal_isolation, cases);

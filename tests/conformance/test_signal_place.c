@@ -7,7 +7,7 @@
 /* --- the place -------------------------------------------------------------------------------- */
 
 /* Put and wait with limits, and copies before them, that have nothing to do with each other. */
-static void place_is_fixed(struct tk *t) {
+TK_TEST(signal, place_is_fixed, "SM-SIGNAL-11", .max_ranks = 4) {
     static const uint32_t limits_ms[] = {0, 9001, 20000, 9002, 30007};
     static const size_t sizes[] = {1, 64, 4096, 16, 1000, 2048, 3};
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
@@ -29,7 +29,8 @@ static void place_is_fixed(struct tk *t) {
 }
 
 /* From a stream to a call without stream, and back. */
-static void place_is_fixed_on_streams(struct tk *t) {
+TK_TEST(signal, place_is_fixed_on_streams, "SM-SIGNAL-11", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t next = (t->rank + 1) % t->world_size;
@@ -47,7 +48,8 @@ static void place_is_fixed_on_streams(struct tk *t) {
 /* --- after a failure -------------------------------------------------------------------------- */
 
 /* The put that found the slot full leaves it full: the first signal is still received, once. */
-static void failed_put_leaves_its_slot(struct tk *t) {
+TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_put_signal(handle, 1, 3, LONG_MS, NULL));
@@ -63,7 +65,8 @@ static void failed_put_leaves_its_slot(struct tk *t) {
 }
 
 /* The wait that found the slot empty leaves it empty: a put into it has nothing to wait for. */
-static void failed_wait_leaves_its_slot(struct tk *t) {
+TK_TEST(signal, failed_wait_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0)
         TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, 1, 3, 30, NULL));
@@ -75,14 +78,3 @@ static void failed_wait_leaves_its_slot(struct tk *t) {
     }
     work_after(t, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("signal.place_is_fixed", place_is_fixed, "SM-SIGNAL-11", .max_ranks = 4),
-    TK_CASE("signal.place_is_fixed_on_streams", place_is_fixed_on_streams, "SM-SIGNAL-11",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("signal.failed_put_leaves_its_slot", failed_put_leaves_its_slot,
-            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("signal.failed_wait_leaves_its_slot", failed_wait_leaves_its_slot,
-            "SM-SIGNAL-12,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(signal_place, cases);

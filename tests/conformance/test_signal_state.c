@@ -142,7 +142,8 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
-static void spoilt_state_is_no_signal(struct tk *t) {
+TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2,
+        .flags = TK_NO_BACKEND) {
     size_t slots[MOST_WORDS];
     use_spy(t);
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -185,16 +186,9 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-static void empty_file_for_memory(struct tk *t) {
+TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .min_ranks = 2, .max_ranks = 2,
+        .flags = TK_NO_BACKEND) {
     use_spy(t);
     file_for_memory(t, 0);
     file_for_memory(t, 1 << 15);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("rendezvous.empty_file_for_memory", empty_file_for_memory, "SM-RDV-22", .min_ranks = 2,
-            .max_ranks = 2, .flags = TK_NO_BACKEND),
-    TK_CASE("signal.spoilt_state_is_no_signal", spoilt_state_is_no_signal,
-            "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2, .flags = TK_NO_BACKEND),
-};
-TK_SUITE(signal_state, cases);

@@ -54,10 +54,9 @@ static void expect_value(struct tk *t, symmem_store *store, const char *key, con
 
 /* --- values ------------------------------------------------------------------------- */
 
-static void value_comes_back(struct tk *t) {
+TK_TEST(store, value_comes_back, "SM-STORE-01") {
     char key[64];
     uint8_t value[200];
-    TK_REQ(t, "SM-STORE-01");
     for (size_t i = 0; i < sizeof(value); i++)
         value[i] = (uint8_t)((size_t)t->rank * 7 + i);
     snprintf(key, sizeof(key), "back/%d", t->rank);
@@ -112,16 +111,14 @@ static void values_in(struct tk *t, symmem_store *store) {
     free(back);
 }
 
-static void every_store_keeps_values(struct tk *t) {
-    TK_REQ(t, "SM-STORE-01");
+TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
     for_each_store(t, values_in);
 }
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
-static void value_is_whole_or_not_there(struct tk *t) {
+TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_ranks = 3) {
     enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 600 };
     char *value = malloc(LONG_BYTES);
-    TK_REQ(t, "SM-STORE-01");
     TK_REQUIRE(t, value != NULL);
     if (t->rank == 0) {
         memset(value, 'l', LONG_BYTES);
@@ -170,15 +167,13 @@ static void get_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, "ten", LIMIT_MS));
 }
 
-static void get_absent_or_too_large(struct tk *t) {
-    TK_REQ(t, "SM-STORE-02");
+TK_TEST(store, get_absent_or_too_large, "SM-STORE-02", .max_ranks = 1) {
     for_each_store(t, get_from);
 }
 
 /* --- wait, add, remove ------------------------------------------------------------------------ */
 
-static void wait_ends_with_the_set(struct tk *t) {
-    TK_REQ(t, "SM-STORE-03");
+TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2, .max_ranks = 8) {
     if (t->rank == 0) {
         tk_sleep_ms(60);
         tk_share_u64(t, 0, 1);
@@ -206,18 +201,16 @@ static void wait_in(struct tk *t, symmem_store *store) {
     TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 20));
 }
 
-static void wait_times_out(struct tk *t) {
-    TK_REQ(t, "SM-STORE-03");
+TK_TEST(store, wait_times_out, "SM-STORE-03", .max_ranks = 1) {
     for_each_store(t, wait_in);
 }
 
-static void add_loses_none(struct tk *t) {
+TK_TEST(store, add_loses_none, "SM-STORE-04") {
     enum { ROUNDS_MAX = 40 };
     int rounds = t->world_size > 8 ? 3 : ROUNDS_MAX;
     int64_t mine[ROUNDS_MAX] = {0}, last = 0, value = 0;
     int64_t *all = calloc((size_t)t->world_size, sizeof(mine));
     bool *seen = calloc((size_t)t->world_size * ROUNDS_MAX + 1, sizeof(bool));
-    TK_REQ(t, "SM-STORE-04");
     TK_REQUIRE(t, all != NULL && seen != NULL);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < rounds; i++) {
@@ -259,8 +252,7 @@ static void add_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, "other", LIMIT_MS));
 }
 
-static void add_counts_both_ways(struct tk *t) {
-    TK_REQ(t, "SM-STORE-04");
+TK_TEST(store, add_counts_both_ways, "SM-STORE-04", .max_ranks = 1) {
     for_each_store(t, add_in);
 }
 
@@ -278,16 +270,14 @@ static void remove_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
 }
 
-static void remove_makes_absent(struct tk *t) {
-    TK_REQ(t, "SM-STORE-05");
+TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
     for_each_store(t, remove_from);
 }
 
-static void removed_everywhere(struct tk *t) {
+TK_TEST(store, removed_everywhere, "SM-STORE-05", .min_ranks = 2, .max_ranks = 4) {
     uint8_t found[8];
     size_t bytes = 0;
     int32_t remover = t->world_size - 1;
-    TK_REQ(t, "SM-STORE-05");
     if (t->rank == 0)
         TK_OK(t, symmem_store_set(t->store, "gone", "1", 1, LIMIT_MS));
     tk_out_of_band_barrier(t);
@@ -342,13 +332,12 @@ static void keys_in(struct tk *t, symmem_store *store) {
     free(large);
 }
 
-static void refuses_bad_keys_and_values(struct tk *t) {
-    TK_REQ(t, "SM-STORE-06");
+TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06", .max_ranks = 1) {
     for_each_store(t, keys_in);
 }
 
 /* Keys are names: none of these may be read as a path, and no two may meet. */
-static void keys_are_no_paths(struct tk *t) {
+TK_TEST(store, keys_are_no_paths, "SM-STORE-01,SM-STORE-05", .max_ranks = 1) {
     static const char *const keys[] = {".",     "..",   "/",    "//",    "/etc", "../up", "a/../b",
                                        "a/./b", "a//b", "a/b/", "a/b",   "b",    "up",    "-",
                                        "a:b",   "A/b",  "a.b",  ".lock", ".tmp", "a/",    "a"};
@@ -372,26 +361,3 @@ static void keys_are_no_paths(struct tk *t) {
     TK_CHECK(t, resources_count_entries(path) <= before + 1); /* a lock file may have come */
     symmem_store_close(store);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("store.value_comes_back", value_comes_back, "SM-STORE-01"),
-    TK_CASE("store.every_store_keeps_values", every_store_keeps_values, "SM-STORE-01",
-            .max_ranks = 1),
-    TK_CASE("store.value_is_whole_or_not_there", value_is_whole_or_not_there, "SM-STORE-01",
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("store.keys_are_no_paths", keys_are_no_paths, "SM-STORE-01,SM-STORE-05",
-            .max_ranks = 1),
-    TK_CASE("store.get_absent_or_too_large", get_absent_or_too_large, "SM-STORE-02",
-            .max_ranks = 1),
-    TK_CASE("store.wait_ends_with_the_set", wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2,
-            .max_ranks = 8),
-    TK_CASE("store.wait_times_out", wait_times_out, "SM-STORE-03", .max_ranks = 1),
-    TK_CASE("store.add_loses_none", add_loses_none, "SM-STORE-04"),
-    TK_CASE("store.add_counts_both_ways", add_counts_both_ways, "SM-STORE-04", .max_ranks = 1),
-    TK_CASE("store.remove_makes_absent", remove_makes_absent, "SM-STORE-05", .max_ranks = 1),
-    TK_CASE("store.removed_everywhere", removed_everywhere, "SM-STORE-05", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("store.refuses_bad_keys_and_values", refuses_bad_keys_and_values, "SM-STORE-06",
-            .max_ranks = 1),
-};
-TK_SUITE(store, cases);

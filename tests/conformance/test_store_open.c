@@ -18,7 +18,7 @@
 
 /* --- opening ------------------------------------------------------------------------ */
 
-static void file_store_refuses_paths(struct tk *t) {
+TK_TEST(store_open, file_store_refuses_paths, "SM-STORE-07,SM-ERROR-04", .max_ranks = 1) {
     char path[8192];
     symmem_store *const untouched = (symmem_store *)(void *)t;
     symmem_store *store = untouched;
@@ -38,12 +38,11 @@ static void file_store_refuses_paths(struct tk *t) {
     TK_EQ_PTR(t, untouched, store);
 }
 
-static void file_store_needs_permission(struct tk *t) {
+TK_TEST(store_open, file_store_needs_permission, "SM-STORE-07", .max_ranks = 1) {
     char path[4096];
     symmem_store *store = NULL;
     struct resources_identity identity;
     symmem_status status;
-    TK_REQ(t, "SM-STORE-07");
     snprintf(path, sizeof(path), "%s/read-only", t->scratch_dir);
     TK_REQUIRE(t, mkdir(path, 0500) == 0);
     TK_REQUIRE(t, resources_become_ordinary(&identity));
@@ -53,9 +52,8 @@ static void file_store_needs_permission(struct tk *t) {
     symmem_store_close(status == SYMMEM_OK ? store : NULL);
 }
 
-static void file_store_makes_its_directory(struct tk *t) {
+TK_TEST(store_open, file_store_makes_its_directory, "SM-STORE-07", .max_ranks = 1) {
     static const mode_t masks[] = {0, 022, 077};
-    TK_REQ(t, "SM-STORE-07");
     for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
         char path[4096];
         struct stat status = {0};
@@ -120,7 +118,7 @@ static bool put_in_place(const char *path, int kind) {
     }
 }
 
-static void file_store_reads_values_only(struct tk *t) {
+TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-ERROR-04", .max_ranks = 1) {
     char folder[4096], path[8192], value[64] = "unchanged";
     size_t bytes = 99;
     symmem_store *store = NULL;
@@ -153,7 +151,7 @@ static symmem_status get_claimed(void *self, const char *key, void *value, size_
     return claimed_bytes > SYMMEM_STORE_VALUE_MAX ? SYMMEM_OUT_OF_RANGE : SYMMEM_OK;
 }
 
-static void custom_sizes_are_checked(struct tk *t) {
+TK_TEST(store_open, custom_sizes_are_checked, "SM-STORE-10,SM-ERROR-04", .max_ranks = 1) {
     struct counting_store counting = {0};
     symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;
@@ -175,7 +173,7 @@ static void custom_sizes_are_checked(struct tk *t) {
 
 /* --- custom tables ------------------------------------------------------------------ */
 
-static void custom_table_is_checked(struct tk *t) {
+TK_TEST(store_open, custom_table_is_checked, "SM-STORE-08,SM-ERROR-04", .max_ranks = 1) {
     struct counting_store counting = {0};
     symmem_store *const untouched = (symmem_store *)(void *)t;
     symmem_store *store = untouched;
@@ -198,12 +196,11 @@ static void custom_table_is_checked(struct tk *t) {
         symmem_store_close(store);
 }
 
-static void custom_store_serves_groups(struct tk *t) {
+TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     struct counting_store counting = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
     int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQ(t, "SM-STORE-08");
     TK_REQUIRE(t, ranks != NULL);
     TK_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
     TK_OK(t, symmem_group_create(t->context, "custom", NULL, 0, store, &group));
@@ -219,21 +216,3 @@ static void custom_store_serves_groups(struct tk *t) {
     TK_EQ_INT(t, 1, atomic_load(&counting.closes));
     free(ranks);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("store_open.file_store_refuses_paths", file_store_refuses_paths,
-            "SM-STORE-07,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.file_store_needs_permission", file_store_needs_permission, "SM-STORE-07",
-            .max_ranks = 1),
-    TK_CASE("store_open.file_store_makes_its_directory", file_store_makes_its_directory,
-            "SM-STORE-07", .max_ranks = 1),
-    TK_CASE("store_open.file_store_reads_values_only", file_store_reads_values_only,
-            "SM-STORE-09,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_sizes_are_checked", custom_sizes_are_checked,
-            "SM-STORE-10,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_table_is_checked", custom_table_is_checked,
-            "SM-STORE-08,SM-ERROR-04", .max_ranks = 1),
-    TK_CASE("store_open.custom_store_serves_groups", custom_store_serves_groups, "SM-STORE-08",
-            .max_ranks = 8),
-};
-TK_SUITE(store_open, cases);

@@ -18,7 +18,7 @@ static void enqueue_step(struct tk *t, symmem_stream *stream, struct step *step,
 
 /* --- order and asynchrony --------------------------------------------------------------------- */
 
-static void in_order_and_asynchronous(struct tk *t) {
+TK_TEST(stream, in_order_and_asynchronous, "SM-STREAM-01", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step steps[16];
@@ -50,7 +50,8 @@ static void in_order_and_asynchronous(struct tk *t) {
 }
 
 /* Without host functions: a wait that the last rank satisfies later holds the others' streams. */
-static void enqueueing_does_not_wait(struct tk *t) {
+TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_STREAMS,
+        .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t last = t->world_size - 1;
@@ -73,7 +74,7 @@ static void enqueueing_does_not_wait(struct tk *t) {
     tk_expect_bytes(t, handle, t->rank, 0, 64, 0);
 }
 
-static void null_stream_is_synchronous(struct tk *t) {
+TK_TEST(stream, null_stream_is_synchronous, "SM-STREAM-02", .max_ranks = 2) {
     enum { BYTES = 1 << 20 };
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -94,7 +95,8 @@ static void null_stream_is_synchronous(struct tk *t) {
 }
 
 /* A stream's slow write, then a barrier on the stream: the peer's stream must see it. */
-static void stream_barrier_orders_stream_writes(struct tk *t) {
+TK_TEST(stream, barrier_orders_stream_writes, "SM-STREAM-01,SM-BARRIER-02", .needs = STREAM_FN,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
@@ -145,7 +147,7 @@ static void long_limits_last(struct tk *t, symmem_stream *stream) {
     symmem_event_destroy(event);
 }
 
-static void synchronize_times_out(struct tk *t) {
+TK_TEST(stream, synchronize_times_out, "SM-STREAM-03", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step;
@@ -165,7 +167,8 @@ static void synchronize_times_out(struct tk *t) {
 }
 
 /* A failure at a step of the backend's own, of the call or of the work: whose, where and how. */
-static void failed_step_is_recorded(struct tk *t) {
+TK_TEST(stream, failed_step_is_recorded, "SM-POINT-02,SM-STREAM-03", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 2) {
     enum { MOST = 16 };
     char steps[MOST][32], *from = tk_alloc(t, 64), *to = tk_alloc(t, 64);
     symmem_stream *stream = tk_stream(t);
@@ -208,7 +211,8 @@ static void failed_step_is_recorded(struct tk *t) {
         tk_note(t, "%d steps of a copy's failed", told);
 }
 
-static void first_failure_is_reported_once(struct tk *t) {
+TK_TEST(stream, first_failure_is_reported_once, "SM-STREAM-03,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
@@ -237,7 +241,9 @@ static void first_failure_is_reported_once(struct tk *t) {
 }
 
 /* Each of the three ops fails on a stream as it does without. */
-static void every_operation_fails_on_a_stream(struct tk *t) {
+TK_TEST(stream, every_operation_fails_on_a_stream,
+        "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
     for (int op = 0; op < OP_COUNT; op++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
         symmem_stream *stream = tk_stream(t);
@@ -259,7 +265,8 @@ static void every_operation_fails_on_a_stream(struct tk *t) {
 
 /* What was enqueued before the failure and begins after it: poisoned, so its signal does not come.
  */
-static void work_behind_a_failure_is_poisoned(struct tk *t) {
+TK_TEST(stream, work_behind_a_failure_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
+        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {
@@ -287,7 +294,7 @@ static void work_behind_a_failure_is_poisoned(struct tk *t) {
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-static void events_order_streams(struct tk *t) {
+TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step steps[3];
@@ -319,7 +326,8 @@ static void events_order_streams(struct tk *t) {
     symmem_event_destroy(event);
 }
 
-static void unrecorded_event_is_reached(struct tk *t) {
+TK_TEST(stream, unrecorded_event_is_reached, "SM-STREAM-04", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 2) {
     symmem_stream *stream = tk_stream(t);
     symmem_event *event = NULL;
     bool reached = false;
@@ -333,7 +341,7 @@ static void unrecorded_event_is_reached(struct tk *t) {
 }
 
 /* An event marks the point where it was recorded; later work of that stream is not waited for. */
-static void event_marks_a_point(struct tk *t) {
+TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
@@ -355,7 +363,7 @@ static void event_marks_a_point(struct tk *t) {
 
 /* A record moves the event, but no wait that was enqueued before it; and what the event marked then
  * does not reach it. */
-static void later_record_moves_no_wait(struct tk *t) {
+TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gates[2] = {{0}, {0}};
     symmem_stream *first = tk_stream(t), *second = tk_stream(t), *third = tk_stream(t);
     symmem_event *event = NULL;
@@ -381,7 +389,8 @@ static void later_record_moves_no_wait(struct tk *t) {
 
 /* --- other contexts' streams ------------------------------------------------------------------ */
 
-static void foreign_stream_is_refused(struct tk *t) {
+TK_TEST(stream, foreign_stream_is_refused, "SM-STREAM-16", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_context *alone = context_alone(t);
     symmem_stream *foreign = NULL;
@@ -409,7 +418,7 @@ static void *open_later(void *arg) {
     return NULL;
 }
 
-static void destroy_keeps_work(struct tk *t) {
+TK_TEST(stream, destroy_keeps_work, "SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step;
@@ -427,7 +436,8 @@ static void destroy_keeps_work(struct tk *t) {
     TK_OK(t, symmem_stream_destroy(NULL));
 }
 
-static void event_destroyed_while_waited_for(struct tk *t) {
+TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .needs = STREAM_FN,
+        .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step steps[2];
@@ -451,7 +461,7 @@ static void event_destroyed_while_waited_for(struct tk *t) {
 }
 
 /* free waits for work enqueued before it: on its return the last write has been done. */
-static void free_waits_for_pending_work(struct tk *t) {
+TK_PORTED(test_free_waits_for_pending_work, "SM-ALLOC-12", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step;
@@ -473,43 +483,3 @@ static void free_waits_for_pending_work(struct tk *t) {
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("stream.in_order_and_asynchronous", in_order_and_asynchronous, "SM-STREAM-01",
-            .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.enqueueing_does_not_wait", enqueueing_does_not_wait, "SM-STREAM-01",
-            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("stream.null_stream_is_synchronous", null_stream_is_synchronous, "SM-STREAM-02",
-            .max_ranks = 2),
-    TK_CASE("stream.barrier_orders_stream_writes", stream_barrier_orders_stream_writes,
-            "SM-STREAM-01,SM-BARRIER-02", .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("stream.synchronize_times_out", synchronize_times_out, "SM-STREAM-03",
-            .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.failed_step_is_recorded", failed_step_is_recorded, "SM-POINT-02,SM-STREAM-03",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
-    TK_CASE("stream.first_failure_is_reported_once", first_failure_is_reported_once,
-            "SM-STREAM-03,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
-    TK_CASE("stream.every_operation_fails_on_a_stream", every_operation_fails_on_a_stream,
-            "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
-            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("stream.work_behind_a_failure_is_poisoned", work_behind_a_failure_is_poisoned,
-            "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("stream.events_order_streams", events_order_streams, "SM-STREAM-04", .needs = STREAM_FN,
-            .max_ranks = 2),
-    TK_CASE("stream.unrecorded_event_is_reached", unrecorded_event_is_reached, "SM-STREAM-04",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
-    TK_CASE("stream.event_marks_a_point", event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN,
-            .max_ranks = 2),
-    TK_CASE("stream.later_record_moves_no_wait", later_record_moves_no_wait, "SM-STREAM-04",
-            .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.foreign_stream_is_refused", foreign_stream_is_refused, "SM-STREAM-16",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2),
-    TK_CASE("stream.destroy_keeps_work", destroy_keeps_work, "SM-STREAM-17", .needs = STREAM_FN,
-            .max_ranks = 2),
-    TK_CASE("stream.event_destroyed_while_waited_for", event_destroyed_while_waited_for,
-            "SM-STREAM-17,SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("test_free_waits_for_pending_work", free_waits_for_pending_work, "SM-ALLOC-12",
-            .needs = STREAM_FN, .max_ranks = 2),
-};
-TK_SUITE(stream, cases);

@@ -27,7 +27,8 @@ static void check_peer_value(struct tk *t, struct ring *ring, uint32_t base) {
 }
 
 /* Stream A is held at one rank before its barrier; B's barrier, issued later, comes after it. */
-static void barrier_two_streams(struct tk *t) {
+TK_PORTED(test_stream_serialization_barrier_two_streams, "SM-STREAM-05", .needs = STREAM_FN,
+          .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     struct gate gate = {0};
     uint32_t early = (uint32_t)t->rank;
@@ -52,7 +53,8 @@ static void barrier_two_streams(struct tk *t) {
     check_peer_value(t, &ring, 10);
 }
 
-static void put_wait_two_streams(struct tk *t) {
+TK_PORTED(test_stream_serialization_put_wait_two_streams, "SM-STREAM-05",
+          .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     uint32_t value = (uint32_t)t->rank + 100;
     for (int s = 0; s < 2; s++) {
@@ -68,7 +70,8 @@ static void put_wait_two_streams(struct tk *t) {
 }
 
 /* Many alternations; every other rank's order of streams is the opposite one. */
-static void opposite_streams(struct tk *t) {
+TK_TEST(stream, ranks_use_opposite_streams, "SM-STREAM-05", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     for (int i = 0; i < 40; i++) {
         symmem_stream *stream = ring.streams[(i + t->rank) % 2];
@@ -82,7 +85,8 @@ static void opposite_streams(struct tk *t) {
 }
 
 /* The NULL stream takes its turn on a channel too. */
-static void null_stream_takes_its_turn(struct tk *t) {
+TK_TEST(stream, null_stream_takes_its_turn, "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN,
+        .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     struct gate gate = {0};
     TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, NULL));
@@ -106,7 +110,8 @@ static void *open_later(void *arg) {
 }
 
 /* Alone in its group a rank waits for nobody but its own stream. */
-static void null_stream_waits_for_the_stream(struct tk *t) {
+TK_TEST(stream, null_stream_waits_for_the_stream, "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_group(t, "alone", &t->rank, 1));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
@@ -121,7 +126,8 @@ static void null_stream_waits_for_the_stream(struct tk *t) {
 }
 
 /* A: barrier, then something slow. B: barrier. B must be done while A is still busy. */
-static void waits_on_pad_kernel_only(struct tk *t) {
+TK_PORTED(test_stream_serialization_waits_on_pad_kernel_only, "SM-STREAM-06", .needs = STREAM_FN,
+          .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     struct gate gate = {0};
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
@@ -137,7 +143,8 @@ static void waits_on_pad_kernel_only(struct tk *t) {
 }
 
 /* At rank 0 channel 0 waits on one stream while other channels do their rounds on the other. */
-static void channels_are_independent(struct tk *t) {
+TK_TEST(stream, channels_are_independent, "SM-STREAM-07", .needs = SYMMEM_CAP_STREAMS,
+        .min_ranks = 2, .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     int32_t channels = info_of(t, ring.handle).channel_count;
     int32_t source = t->world_size - 1;
@@ -178,7 +185,8 @@ static void *worker_run(void *arg) {
 }
 
 /* Two host threads with a stream each, on one channel. */
-static void concurrent_threads(struct tk *t) {
+TK_PORTED(test_stream_serialization_concurrent_threads, "SM-STREAM-05,SM-THREAD-02",
+          .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     struct ring ring = ring_begin(t);
     struct worker workers[2];
     pthread_t ids[2];
@@ -197,23 +205,3 @@ static void concurrent_threads(struct tk *t) {
     tk_synchronize(t, ring.streams[0]);
     check_peer_value(t, &ring, 55);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_stream_serialization_barrier_two_streams", barrier_two_streams, "SM-STREAM-05",
-            .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_put_wait_two_streams", put_wait_two_streams, "SM-STREAM-05",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("stream.ranks_use_opposite_streams", opposite_streams, "SM-STREAM-05",
-            .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-    TK_CASE("stream.null_stream_takes_its_turn", null_stream_takes_its_turn,
-            "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("stream.null_stream_waits_for_the_stream", null_stream_waits_for_the_stream,
-            "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("test_stream_serialization_waits_on_pad_kernel_only", waits_on_pad_kernel_only,
-            "SM-STREAM-06", .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("stream.channels_are_independent", channels_are_independent, "SM-STREAM-07",
-            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("test_stream_serialization_concurrent_threads", concurrent_threads,
-            "SM-STREAM-05,SM-THREAD-02", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4),
-};
-TK_SUITE(stream_channels, cases);

@@ -15,7 +15,7 @@ static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
 }
 
 /* Nothing is queued behind what runs. */
-static void running_work_is_no_idleness(struct tk *t) {
+TK_TEST(stream, running_work_is_no_idleness, "SM-STREAM-20", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
     bool idle = true;
@@ -60,7 +60,7 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
     return back;
 }
 
-static void later_work_is_not_waited_for(struct tk *t) {
+TK_TEST(stream, later_work_is_not_waited_for, "SM-STREAM-21", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     bool back = false;
     for (uint32_t moment_ms = 5; moment_ms <= 80 && !back; moment_ms *= 4)
@@ -83,7 +83,7 @@ static void *open_afterwards(void *arg) {
     return NULL;
 }
 
-static void free_has_a_limit(struct tk *t) {
+TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     struct opener opener = {.returned = 0};
     symmem_stream *stream;
@@ -138,7 +138,7 @@ static void fork_end(struct tk *t, struct fork *fork) {
     symmem_event_destroy(fork->late);
 }
 
-static void record_after_joining(struct tk *t) {
+TK_TEST(capture, record_after_joining, "SM-STREAM-22", .needs = CAPTURE, .max_ranks = 1) {
     struct fork fork = {0};
     uint32_t value = 0x5151;
     fork_begin(t, &fork);
@@ -152,7 +152,8 @@ static void record_after_joining(struct tk *t) {
     fork_end(t, &fork);
 }
 
-static void failure_beside_the_origin(struct tk *t) {
+TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .max_ranks = 1) {
     struct fork fork = {0};
     fork_begin(t, &fork);
     TK_OK(t, symmem_wait_signal(fork.handle, t->rank, 2, 15, fork.side));
@@ -196,7 +197,8 @@ static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
 }
 
 /* A machine with one device has no other one: then this is nothing. */
-static void other_devices_are_refused(struct tk *t) {
+TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_STREAMS,
+        .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
     symmem_event *event = NULL;
@@ -218,7 +220,8 @@ static void other_devices_are_refused(struct tk *t) {
     TK_OK(t, symmem_stream_destroy(other));
 }
 
-static void graph_on_another_device_is_refused(struct tk *t) {
+TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CAPTURE,
+        .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
     symmem_graph *graph = NULL;
@@ -239,22 +242,3 @@ static void graph_on_another_device_is_refused(struct tk *t) {
     TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_stream_destroy(other));
 }
-
-#define EDGE(name_, requirement_, needs_, body_)                                                   \
-    { .name = name_, .requirements = requirement_, .needs = needs_, .max_ranks = 1, .body = body_ }
-
-static const struct tk_case cases[] = {
-    EDGE("stream.running_work_is_no_idleness", "SM-STREAM-20", STREAM_FN,
-         running_work_is_no_idleness),
-    EDGE("stream.later_work_is_not_waited_for", "SM-STREAM-21", STREAM_FN,
-         later_work_is_not_waited_for),
-    EDGE("alloc_stream.free_has_a_limit", "SM-ALLOC-14", STREAM_FN, free_has_a_limit),
-    EDGE("capture.record_after_joining", "SM-STREAM-22", CAPTURE, record_after_joining),
-    EDGE("capture.failure_beside_the_origin", "SM-STREAM-15,SM-TIMEOUT-14", CAPTURE,
-         failure_beside_the_origin),
-    EDGE("stream.other_devices_are_refused", "SM-STREAM-24", SYMMEM_CAP_STREAMS,
-         other_devices_are_refused),
-    EDGE("capture.graph_on_another_device_is_refused", "SM-STREAM-24", CAPTURE,
-         graph_on_another_device_is_refused),
-};
-TK_SUITE(stream_edges, cases);

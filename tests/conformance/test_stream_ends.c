@@ -20,7 +20,7 @@ static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream 
 
 /* Handle and group, which keeps what its handles had, go while the work is held back; what they
  * needed would be there to have again. */
-static void work_outlives_its_handle(struct tk *t) {
+TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .max_ranks = 4) {
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     symmem_stream *stream = tk_stream(t);
     symmem_handle *handle = NULL;
@@ -47,7 +47,7 @@ static void work_outlives_its_handle(struct tk *t) {
 }
 
 /* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */
-static void destroyed_in_vain(struct tk *t) {
+TK_TEST(stream, destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
     symmem_stream *stream = NULL;
@@ -157,7 +157,8 @@ static void expect_rest(struct tk *t, struct rest *rest) {
 }
 
 /* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
-static void work_outlives_its_context(struct tk *t) {
+TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
+        .max_ranks = 1) {
     symmem_stream *stream = NULL;
     struct rest rest = {.log = {0}};
     void *ptr = NULL;
@@ -173,7 +174,8 @@ static void work_outlives_its_context(struct tk *t) {
 }
 
 /* Host functions and events alone: nothing of the context is in them. */
-static void host_functions_outlive_their_context(struct tk *t) {
+TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
+        .max_ranks = 1) {
     symmem_stream *stream = NULL;
     struct gate gate = {0};
     struct step_log log = {0};
@@ -212,7 +214,8 @@ static void capture_rest(struct tk *t, symmem_context *context, void *ptr, symme
 }
 
 /* As work of a stream; and the graph itself is given up before the context and freed after it. */
-static void launch_outlives_its_context(struct tk *t) {
+TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
+        .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
     struct rest rest = {.log = {0}};
@@ -230,17 +233,3 @@ static void launch_outlives_its_context(struct tk *t) {
     expect_rest(t, &rest);
     await_threads(t, threads);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("stream.work_outlives_its_handle", work_outlives_its_handle, "SM-STREAM-23",
-            .needs = STREAM_FN, .max_ranks = 4),
-    TK_CASE("stream.destroyed_in_vain", destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09",
-            .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.work_outlives_its_context", work_outlives_its_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.host_functions_outlive_their_context", host_functions_outlive_their_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 1),
-    TK_CASE("stream.launch_outlives_its_context", launch_outlives_its_context,
-            "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1),
-};
-TK_SUITE(stream_ends, cases);

@@ -23,7 +23,8 @@ static void enqueue_broadcast(struct tk *t, symmem_handle *handle, int32_t chann
 /* --- what a failure leaves alone -------------------------------------------------------------- */
 
 /* A synchronisation that ends too early forgets no failure. */
-static void failure_outlasts_a_timeout(struct tk *t) {
+TK_TEST(stream, failure_outlasts_a_timeout, "SM-STREAM-03,SM-TIMEOUT-14", .needs = STREAM_FN,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
@@ -39,7 +40,8 @@ static void failure_outlasts_a_timeout(struct tk *t) {
 }
 
 /* What is not for the handle runs nevertheless, and may be what the program waits for. */
-static void other_work_runs_behind_a_failure(struct tk *t) {
+TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .needs = STREAM_FN, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct step_log log = {0};
@@ -90,7 +92,8 @@ static void collective_begun_after_a_poison(struct tk *t, symmem_group *group) {
 
 /* Each was enqueued while all was well and would succeed at once; another stream's failure comes
  * before it begins. A group of one, in which nobody else is needed. */
-static void begun_after_a_poison_is_poisoned(struct tk *t) {
+TK_TEST(stream, begun_after_a_poison_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = STREAM_FN,
+        .max_ranks = 2) {
     symmem_group *group = tk_group(t, "alone", &t->rank, 1);
     for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
         begun_after_a_poison(t, group, op);
@@ -146,22 +149,11 @@ static void collective_held_back(struct tk *t, uint32_t limit_ms) {
 
 /* The limit counts from the moment the operation begins to run, not from the call: each is held
  * back for longer than its limit, and has still to wait when it begins. */
-static void limit_counts_from_the_start_of_work(struct tk *t) {
+TK_TEST(stream, limit_counts_from_the_start_of_work, "SM-TIMEOUT-03", .needs = STREAM_FN,
+        .min_ranks = 2, .max_ranks = 2) {
     uint32_t limit_ms = tk_limit_ms(t, 250);
     for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
         held_back(t, op, limit_ms);
     if (has_collectives(t))
         collective_held_back(t, limit_ms);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("stream.failure_outlasts_a_timeout", failure_outlasts_a_timeout,
-            "SM-STREAM-03,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.other_work_runs_behind_a_failure", other_work_runs_behind_a_failure,
-            "SM-STREAM-01,SM-TIMEOUT-06,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.begun_after_a_poison_is_poisoned", begun_after_a_poison_is_poisoned,
-            "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = STREAM_FN, .max_ranks = 2),
-    TK_CASE("stream.limit_counts_from_the_start_of_work", limit_counts_from_the_start_of_work,
-            "SM-TIMEOUT-03", .needs = STREAM_FN, .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(stream_failures, cases);

@@ -53,9 +53,8 @@ static void *allocate_in_thread(void *arg) {
     return NULL;
 }
 
-static void allocations_in_threads(struct tk *t) {
+TK_TEST(thread, allocations_in_threads, "SM-THREAD-01", .max_ranks = 2) {
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .number = i, .rounds = 25};
     run(t, allocate_in_thread, workers, THREADS);
@@ -82,18 +81,16 @@ static void *operate_in_thread(void *arg) {
     return NULL;
 }
 
-static void channels_in_threads(struct tk *t) {
+TK_TEST(thread, channels_in_threads, "SM-THREAD-01", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 15};
     run(t, operate_in_thread, workers, THREADS);
 }
 
-static void handles_in_threads(struct tk *t) {
+TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-01");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t,
                                      .handle = tk_handle(t, BYTES, tk_world_group(t)),
@@ -123,10 +120,9 @@ static void *signal_in_thread(void *arg) {
     return NULL;
 }
 
-static void one_channel_in_turn(struct tk *t) {
+TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-02");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
     run(t, barrier_in_thread, workers, THREADS);
@@ -134,10 +130,9 @@ static void one_channel_in_turn(struct tk *t) {
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
-static void signals_of_one_channel(struct tk *t) {
+TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     struct worker workers[THREADS];
-    TK_REQ(t, "SM-THREAD-02");
     for (int i = 0; i < THREADS; i++)
         workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
     run(t, signal_in_thread, workers, THREADS);
@@ -159,10 +154,9 @@ static void *wait_in_thread(void *arg) {
     return NULL;
 }
 
-static void each_wait_ends_with_its_signal(struct tk *t) {
+TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .min_ranks = 2, .max_ranks = 2) {
     static const int orders[3][THREADS] = {{3, 2, 1, 0}, {0, 1, 2, 3}, {2, 0, 3, 1}};
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    TK_REQ(t, "SM-THREAD-03");
     for (int i = 0; i < 3; i++) {
         struct worker workers[THREADS];
         atomic_int served = 0;
@@ -188,14 +182,13 @@ static void *wait_long_in_thread(void *arg) {
     return NULL;
 }
 
-static void waiting_holds_nothing_up(struct tk *t) {
+TK_TEST(thread, waiting_holds_nothing_up, "SM-THREAD-01", .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     symmem_handle *other = tk_handle(t, BYTES, tk_world_group(t));
     atomic_int ended = 0;
     struct worker waiter = {.t = t, .handle = handle, .served = &ended};
     pthread_t thread;
     bool started = false;
-    TK_REQ(t, "SM-THREAD-01");
     if (t->rank == 1) {
         struct worker allocating = {.t = t, .rounds = 5};
         started = TK_CHECK(t, pthread_create(&thread, NULL, wait_long_in_thread, &waiter) == 0);
@@ -236,7 +229,7 @@ static void *look_and_release(void *arg) {
 
 /* Two threads hold one handle, or one link with a handle for each. Whoever is last takes it down,
  * after all that the other did. */
-static void last_release_comes_last(struct tk *t) {
+TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks = 2) {
     TK_REQ(t, "SM-HANDLE-12");
     for (int round = 0; round < 10; round++) {
         void *memory = tk_alloc(t, 64);
@@ -258,20 +251,3 @@ static void last_release_comes_last(struct tk *t) {
         TK_EQ_INT(t, SYMMEM_OK, others.status);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("thread.last_release_comes_last", last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01",
-            .max_ranks = 2),
-    TK_CASE("thread.allocations_in_threads", allocations_in_threads, "SM-THREAD-01",
-            .max_ranks = 2),
-    TK_CASE("thread.channels_in_threads", channels_in_threads, "SM-THREAD-01", .max_ranks = 3),
-    TK_CASE("thread.handles_in_threads", handles_in_threads, "SM-THREAD-01", .max_ranks = 3),
-    TK_CASE("thread.waiting_holds_nothing_up", waiting_holds_nothing_up, "SM-THREAD-01",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("thread.one_channel_in_turn", one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3),
-    TK_CASE("thread.signals_of_one_channel", signals_of_one_channel, "SM-THREAD-02", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("thread.each_wait_ends_with_its_signal", each_wait_ends_with_its_signal, "SM-THREAD-03",
-            .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(thread, cases);

@@ -51,15 +51,18 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-static void barrier_timeout(struct tk *t) {
+TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .min_ranks = 2,
+          .max_ranks = 4) {
     op_times_out(t, OP_BARRIER);
 }
 
-static void put_signal_timeout(struct tk *t) {
+TK_PORTED(test_put_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
+          .min_ranks = 2, .max_ranks = 4) {
     op_times_out(t, OP_PUT);
 }
 
-static void wait_signal_timeout(struct tk *t) {
+TK_PORTED(test_wait_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
+          .min_ranks = 2, .max_ranks = 4) {
     op_times_out(t, OP_WAIT);
 }
 
@@ -78,7 +81,8 @@ static void *expire_in_thread(void *arg) {
 }
 
 /* All three at once, each on a block of its own. */
-static void limit_of_one_second(struct tk *t) {
+TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2) {
     struct timed_thread threads[OP_COUNT];
     pthread_t ids[OP_COUNT];
     for (int i = 0; i < OP_COUNT; i++)
@@ -131,7 +135,8 @@ static void check_without(struct tk *t, const bool *absent) {
     tk_release(t, handle);
 }
 
-static void missing_ranks_are_named(struct tk *t) {
+TK_TEST(timeout, missing_ranks_are_named, "SM-TIMEOUT-02,SM-BARRIER-01,SM-TIMEOUT-14",
+        .min_ranks = 2, .timeout_s = 60) {
     bool absent[SYMMEM_MAX_WORLD_SIZE];
     bool small = t->world_size <= 5;
     for (int32_t r = 0; r < (small ? t->world_size : 1); r++) {
@@ -168,7 +173,7 @@ static void missing_on_shape(struct tk *t, symmem_group *group, const struct tk_
     }
 }
 
-static void missing_ranks_are_group_ranks(struct tk *t) {
+TK_TEST(timeout, missing_ranks_are_group_ranks, "SM-TIMEOUT-02,SM-TIMEOUT-14", .max_ranks = 5) {
     tk_for_each_group_shape(t, missing_on_shape, NULL);
     work_after(t, NULL);
 }
@@ -193,7 +198,8 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
 
 /* The limit is that of the barrier, not of each peer in turn. The later the machine is the longer
  * it is, so that a second one is still told from lateness. */
-static void one_limit_for_all_peers(struct tk *t) {
+TK_TEST(timeout, one_limit_for_all_peers, "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 3,
+        .max_ranks = 4) {
     const uint32_t limit_ms = 400 + 4 * tk_limit_ms(t, 0);
     for (int32_t absent = 1; absent < 3; absent++)
         late_and_absent(t, 3 - absent, absent, limit_ms);
@@ -202,7 +208,7 @@ static void one_limit_for_all_peers(struct tk *t) {
 
 /* --- no false expiry -------------------------------------------------------------------------- */
 
-static void satisfied_operations_need_no_time(struct tk *t) {
+TK_TEST(timeout, satisfied_operations_need_no_time, "SM-TIMEOUT-03", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
     int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
@@ -215,7 +221,8 @@ static void satisfied_operations_need_no_time(struct tk *t) {
 
 /* The last one to come to a barrier, with 1 ms. That the others are inside is all but certain when
  * they have had some time. */
-static void last_arrival_needs_no_time(struct tk *t) {
+TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         (void)await_shared(t, 1, 0, 1);
@@ -232,7 +239,7 @@ static void last_arrival_needs_no_time(struct tk *t) {
 }
 
 /* Peers that come after 100 ms of a limit of many seconds. */
-static void late_peers_are_served(struct tk *t) {
+TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint32_t limit_ms = LONG_MS;
     if (t->rank == 0) {
@@ -252,7 +259,7 @@ static void late_peers_are_served(struct tk *t) {
 }
 
 /* No limit: the peer comes after 300 ms. */
-static void zero_is_no_limit(struct tk *t) {
+TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .min_ranks = 2, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
@@ -264,7 +271,8 @@ static void zero_is_no_limit(struct tk *t) {
     }
 }
 
-static void default_limit_is_the_contexts(struct tk *t) {
+TK_TEST(timeout, default_limit_is_the_contexts, "SM-TIMEOUT-11,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 2) {
     symmem_context_options options = tk_options(t);
     options.default_timeout_ms = 5000;
     tk_reinit(t, &options);
@@ -292,33 +300,3 @@ static void default_limit_is_the_contexts(struct tk *t) {
     }
     work_after(t, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("test_barrier_timeout", barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14",
-            .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("test_put_signal_timeout", put_signal_timeout,
-            "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("test_wait_signal_timeout", wait_signal_timeout,
-            "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14", .min_ranks = 2,
-            .max_ranks = 4),
-    TK_CASE("timeout.limit_of_one_second", limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14",
-            .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("timeout.missing_ranks_are_named", missing_ranks_are_named,
-            "SM-TIMEOUT-02,SM-BARRIER-01,SM-TIMEOUT-14", .min_ranks = 2, .timeout_s = 60),
-    TK_CASE("timeout.one_limit_for_all_peers", one_limit_for_all_peers,
-            "SM-TIMEOUT-01,SM-TIMEOUT-14", .min_ranks = 3, .max_ranks = 4),
-    TK_CASE("timeout.missing_ranks_are_group_ranks", missing_ranks_are_group_ranks,
-            "SM-TIMEOUT-02,SM-TIMEOUT-14", .max_ranks = 5),
-    TK_CASE("timeout.satisfied_operations_need_no_time", satisfied_operations_need_no_time,
-            "SM-TIMEOUT-03", .max_ranks = 8),
-    TK_CASE("timeout.last_arrival_needs_no_time", last_arrival_needs_no_time,
-            "SM-TIMEOUT-03,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-    TK_CASE("timeout.late_peers_are_served", late_peers_are_served, "SM-TIMEOUT-03", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("timeout.zero_is_no_limit", zero_is_no_limit, "SM-TIMEOUT-03", .min_ranks = 2,
-            .max_ranks = 2),
-    TK_CASE("timeout.default_limit_is_the_contexts", default_limit_is_the_contexts,
-            "SM-TIMEOUT-11,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 2),
-};
-TK_SUITE(timeout, cases);

@@ -40,19 +40,22 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-static void barrier_poisons(struct tk *t) {
+TK_TEST(timeout, barrier_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .min_ranks = 2, .max_ranks = 4) {
     failure_poisons_the_link(t, OP_BARRIER);
 }
 
-static void put_poisons(struct tk *t) {
+TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 4) {
     failure_poisons_the_link(t, OP_PUT);
 }
 
-static void wait_poisons(struct tk *t) {
+TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 4) {
     failure_poisons_the_link(t, OP_WAIT);
 }
 
-static void data_and_memory_work_on(struct tk *t) {
+TK_TEST(timeout, data_and_memory_work_on, "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 4096);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -113,13 +116,15 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
     tk_out_of_band_barrier(t);
 }
 
-static void waiting_for_poisoned_ends(struct tk *t) {
+TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 4) {
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, true, tk_world_group(t));
     work_after(t, NULL);
 }
 
-static void poisoned_peer_is_seen_later(struct tk *t) {
+TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 4) {
     symmem_group *group = reversed_group(t);
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, false, group);
@@ -162,7 +167,8 @@ static void check_no_signal(struct tk *t, symmem_handle *handle) {
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
-static void reset_cleans(struct tk *t) {
+TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_WRITES_PADS) {
     uint64_t round = 0;
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
@@ -182,7 +188,7 @@ static void reset_cleans(struct tk *t) {
 }
 
 /* A signal pending at each rank's slot before the reset must not come through after it. */
-static void reset_forgets_pending_signals(struct tk *t) {
+TK_TEST(timeout, reset_forgets_pending_signals, "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     for (int32_t r = 0; r < t->world_size; r++) {
@@ -203,7 +209,8 @@ static void reset_forgets_pending_signals(struct tk *t) {
 
 /* A rank that entered a barrier in vain has counted one round more than the others: the reset must
  * make that forgotten on every channel, the last one's state being the end of all. */
-static void reset_forgets_rounds_on_every_channel(struct tk *t) {
+TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOUT-14",
+        .min_ranks = 2, .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const int32_t channels[] = {0, 1, info_of(t, handle).channel_count - 1};
     for (int i = 0; i < 3; i++) {
@@ -217,7 +224,7 @@ static void reset_forgets_rounds_on_every_channel(struct tk *t) {
 }
 
 /* Nobody's signals after the reset may be wiped by a slower rank's part of it. */
-static void signals_right_after_reset_stay(struct tk *t) {
+TK_TEST(timeout, signals_right_after_reset_stay, "SM-TIMEOUT-07", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 8; i++) {
         if (t->rank == i % t->world_size)
@@ -238,12 +245,13 @@ static void reset_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     ring_signal(t, handle, 0);
 }
 
-static void reset_works_on_every_group_shape(struct tk *t) {
+TK_TEST(timeout, reset_works_on_every_group_shape, "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8) {
     tk_for_each_group_shape(t, reset_on_shape, NULL);
     work_after(t, NULL);
 }
 
-static void reset_with_pending_work_is_busy(struct tk *t) {
+TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS,
+        .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t last = t->world_size - 1;
@@ -265,7 +273,8 @@ static void reset_with_pending_work_is_busy(struct tk *t) {
 }
 
 /* What a graph holds is pending while a launch of it is, and not before nor on other handles. */
-static void reset_beside_a_launch_is_busy(struct tk *t) {
+TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
+        .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
@@ -296,7 +305,8 @@ static void *destroy_graph(void *arg) {
 }
 
 /* The launch is waited for by who destroys the graph, and so it is pending still. */
-static void reset_beside_a_destroy_is_busy(struct tk *t) {
+TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
+        .min_ranks = 2, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
@@ -323,7 +333,8 @@ static void reset_beside_a_destroy_is_busy(struct tk *t) {
 }
 
 /* Some ranks' state is reset then, others' may not be. */
-static void failed_reset_poisons(struct tk *t) {
+TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .min_ranks = 2,
+        .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = t->world_size - 1;
     if (t->rank == last)
@@ -340,7 +351,8 @@ static void failed_reset_poisons(struct tk *t) {
 
 /* What was captured before asks no host: the poison has to stand where the device looks, also on
  * ranks whose state was reset. */
-static void failed_reset_poisons_graphs(struct tk *t) {
+TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 3, .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
@@ -364,7 +376,8 @@ static void failed_reset_poisons_graphs(struct tk *t) {
 
 /* --- the user's pad is not looked at ---------------------------------------------------------- */
 
-static void waits_ignore_the_users_pad(struct tk *t) {
+TK_TEST(timeout, waits_ignore_the_users_pad, "SM-TIMEOUT-10,SM-TIMEOUT-14", .max_ranks = 4,
+        .flags = TK_WRITES_PADS) {
     const uint8_t bytes[] = {0x01, 0xFF, 0x00};
     for (size_t i = 0; i < 3; i++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -381,42 +394,3 @@ static void waits_ignore_the_users_pad(struct tk *t) {
     }
     work_after(t, NULL);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("timeout.barrier_poisons_the_link", barrier_poisons,
-            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.put_poisons_the_link", put_poisons,
-            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.wait_poisons_the_link", wait_poisons,
-            "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.data_and_memory_work_on", data_and_memory_work_on,
-            "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ranks = 4),
-    TK_CASE("timeout.waiting_for_a_poisoned_rank_ends", waiting_for_poisoned_ends,
-            "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.poisoned_peer_is_seen_later", poisoned_peer_is_seen_later,
-            "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.reset_cleans", reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2,
-            .max_ranks = 4, .flags = TK_WRITES_PADS),
-    TK_CASE("timeout.reset_forgets_pending_signals", reset_forgets_pending_signals,
-            "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8),
-    TK_CASE("timeout.reset_forgets_rounds_on_every_channel", reset_forgets_rounds_on_every_channel,
-            "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 8),
-    TK_CASE("timeout.signals_right_after_reset_stay", signals_right_after_reset_stay,
-            "SM-TIMEOUT-07", .max_ranks = 8),
-    TK_CASE("timeout.reset_works_on_every_group_shape", reset_works_on_every_group_shape,
-            "SM-TIMEOUT-07,SM-TIMEOUT-14", .max_ranks = 8),
-    TK_CASE("timeout.failed_reset_poisons", failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14",
-            .min_ranks = 2, .max_ranks = 3),
-    TK_CASE("timeout.failed_reset_poisons_graphs", failed_reset_poisons_graphs,
-            "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14", .needs = SYMMEM_CAP_CAPTURE,
-            .min_ranks = 3, .max_ranks = 3),
-    TK_CASE("timeout.reset_with_pending_work_is_busy", reset_with_pending_work_is_busy,
-            "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.reset_beside_a_launch_is_busy", reset_beside_a_launch_is_busy, "SM-TIMEOUT-12",
-            .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.reset_beside_a_destroy_is_busy", reset_beside_a_destroy_is_busy,
-            "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 2, .max_ranks = 4),
-    TK_CASE("timeout.waits_ignore_the_users_pad", waits_ignore_the_users_pad,
-            "SM-TIMEOUT-10,SM-TIMEOUT-14", .max_ranks = 4, .flags = TK_WRITES_PADS),
-};
-TK_SUITE(timeout_poison, cases);

@@ -84,14 +84,12 @@ static void end_it(struct tk *t, symmem_status (*call)(struct lonely *lonely), b
     tear_down(&lonely);
 }
 
-static void finalise_ends_calls(struct tk *t) {
-    TK_REQ(t, "SM-CONTEXT-10");
+TK_TEST(under_way, finalise_ends_calls, "SM-CONTEXT-10", .max_ranks = 1) {
     end_it(t, wait_in_barrier, true);
     end_it(t, wait_in_rendezvous, true);
 }
 
-static void destroy_ends_calls(struct tk *t) {
-    TK_REQ(t, "SM-GROUP-10");
+TK_TEST(under_way, destroy_ends_calls, "SM-GROUP-10", .max_ranks = 1) {
     end_it(t, wait_in_barrier, false);
     end_it(t, wait_in_rendezvous, false);
 }
@@ -112,7 +110,7 @@ static void *wait_in_thread(void *arg) {
 }
 
 /* A wait without limit on memory that is still there, and on memory that is freed meanwhile. */
-static void finalise_ends_waits(struct tk *t) {
+TK_TEST(under_way, finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
     for (int freed = 0; freed < 2; freed++) {
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
@@ -179,8 +177,8 @@ static symmem_status rendezvous_with(struct tk *t, int32_t poor, rlim_t spare) {
 }
 
 /* One rank has none to spare, then one, then two, until there are enough. */
-static void out_of_descriptors(struct tk *t) {
-    TK_REQ(t, "SM-RDV-20");
+TK_TEST(under_way, out_of_descriptors, "SM-RDV-20", .min_ranks = 4, .max_ranks = 4,
+        .flags = TK_PROCESS_ONLY) {
     for (int32_t poor = 0; poor < 2; poor++) {
         rlim_t enough = 4u * (rlim_t)t->world_size + 64;
         symmem_status status = SYMMEM_LIMIT;
@@ -193,12 +191,3 @@ static void out_of_descriptors(struct tk *t) {
         TK_EQ_INT(t, SYMMEM_OK, status);
     }
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("under_way.finalise_ends_calls", finalise_ends_calls, "SM-CONTEXT-10", .max_ranks = 1),
-    TK_CASE("under_way.destroy_ends_calls", destroy_ends_calls, "SM-GROUP-10", .max_ranks = 1),
-    TK_CASE("under_way.finalise_ends_waits", finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1),
-    TK_CASE("under_way.out_of_descriptors", out_of_descriptors, "SM-RDV-20", .min_ranks = 4,
-            .max_ranks = 4, .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(under_way, cases);

@@ -62,9 +62,9 @@ static void expect_tensor(struct tk *t, DLManagedTensor *managed, const struct f
 
 /* --- place and shape -------------------------------------------------------------------------- */
 
-static void buffers_of_every_type(struct tk *t) {
+TK_TEST(view, buffers_of_every_type, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4) {
     struct facts facts = world(t);
-    TK_REQ(t, "SM-VIEW-01");
     TK_EQ_INT(t, DTYPES, SYMMEM_DTYPE_COUNT);
     for (int i = 0; i < DTYPES; i++) {
         const size_t element = symmem_dtype_size(dtypes[i].dtype);
@@ -79,7 +79,8 @@ static void buffers_of_every_type(struct tk *t) {
     }
 }
 
-static void dimensions(struct tk *t) {
+TK_TEST(view, dimensions, "SM-VIEW-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2) {
     static const int64_t ones[9] = {1, 1, 1, 2, 1, 1, 1, 1, 1};
     struct facts facts = world(t);
     DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
@@ -118,12 +119,13 @@ static void place_in_shape(struct tk *t, symmem_group *group, const struct tk_sh
     TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
 }
 
-static void peers_of_every_group(struct tk *t) {
-    TK_REQ(t, "SM-VIEW-01");
+TK_TEST(view, peers_of_every_group, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8,
+        .flags = TK_PLAIN_MEMORY) {
     tk_for_each_group_shape(t, place_in_shape, NULL);
 }
 
-static void remote_tensors_begin_at_the_offset(struct tk *t) {
+TK_TEST(view, remote_tensors_begin_at_the_offset, "SM-VIEW-02,SM-HANDLE-05",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4) {
     char *memory = tk_alloc(t, BYTES);
     TK_REQ(t, "SM-VIEW-02");
     for (size_t offset = 0; offset < BYTES; offset += 1024) {
@@ -161,7 +163,8 @@ static void refuse(struct tk *t, view_fn view, struct facts *facts, symmem_statu
     TK_EQ_PTR(t, untouched, tensor);
 }
 
-static void ends_and_overflows(struct tk *t) {
+TK_TEST(view, ends_and_overflows, "SM-VIEW-03,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct facts facts = world(t);
     TK_REQ(t, "SM-VIEW-03");
     for (int v = 0; v < 3; v++) {
@@ -196,7 +199,8 @@ static void ends_and_overflows(struct tk *t) {
     }
 }
 
-static void ranks_and_types(struct tk *t) {
+TK_TEST(view, ranks_and_types, "SM-VIEW-04,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 4) {
     struct facts facts = world(t);
     const int64_t one = 1;
     const int32_t ranks[] = {-1, facts.info.world_size, INT32_MAX, INT32_MIN};
@@ -215,9 +219,9 @@ static void ranks_and_types(struct tk *t) {
     TK_EQ_PTR(t, untouched, tensor);
 }
 
-static void addresses_are_aligned(struct tk *t) {
+TK_TEST(view, addresses_are_aligned, "SM-VIEW-05", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 2) {
     char *memory = tk_alloc(t, BYTES);
-    TK_REQ(t, "SM-VIEW-05");
     for (size_t offset = 1; offset <= 8; offset++) {
         struct facts facts = facts_of(t, tk_rendezvous(t, memory + offset, tk_world_group(t)));
         for (int i = 0; i < DTYPES; i++) {
@@ -236,7 +240,8 @@ static void addresses_are_aligned(struct tk *t) {
 
 /* --- signal pads ------------------------------------------------------------------------------ */
 
-static void get_signal_pad(struct tk *t) {
+TK_PORTED(test_get_signal_pad, "SM-VIEW-06,SM-HANDLE-09", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+          .max_ranks = 8, .flags = TK_WRITES_PADS) {
     struct facts facts = facts_of(t, tk_handle(t, 4, tk_world_group(t)));
     const int64_t square[] = {8, 8};
     const int32_t peer = (t->rank + 1) % t->world_size;
@@ -267,10 +272,10 @@ static void get_signal_pad(struct tk *t) {
 }
 
 /* A pad that is no multiple of eight has an entry less of the wide types. */
-static void odd_pads_round_down(struct tk *t) {
+TK_TEST(view, odd_pads_round_down, "SM-VIEW-06", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .max_ranks = 5) {
     const size_t bytes = 4 * (size_t)t->world_size * 3 + 4 + 4 * (size_t)(t->world_size % 2);
     struct facts facts;
-    TK_REQ(t, "SM-VIEW-06");
     TK_OK(t, symmem_set_signal_pad_size(t->context, bytes));
     facts = world(t);
     for (int i = 0; i < DTYPES; i++) {
@@ -283,14 +288,13 @@ static void odd_pads_round_down(struct tk *t) {
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-static void views_keep_memory(struct tk *t) {
+TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8) {
     const int32_t peer = (t->rank + 1) % t->world_size;
     const int64_t size = BYTES, words = 4;
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
     DLManagedTensor *own = NULL, *remote = NULL, *pad = NULL;
     uint8_t found[BYTES];
-    TK_REQ(t, "SM-VIEW-07");
     tk_fill(t, handle, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
     TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->rank, 1, &size, SYMMEM_UINT8, 0, &own));
     TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, peer, 1, &size, SYMMEM_UINT8, 0, &remote));
@@ -312,27 +316,3 @@ static void views_keep_memory(struct tk *t) {
     tk_out_of_band_barrier(t);
     pad->deleter(pad);
 }
-
-#define CASE(name_, requirements_, max_, body_)                                                    \
-    {                                                                                              \
-        .name = name_, .requirements = requirements_, .needs = SYMMEM_CAP_DIRECT_ACCESS,           \
-        .max_ranks = max_, .body = body_,                                                          \
-    }
-
-static const struct tk_case cases[] = {
-    CASE("view.buffers_of_every_type", "SM-VIEW-01", 4, buffers_of_every_type),
-    CASE("view.dimensions", "SM-VIEW-01,SM-ERROR-04", 2, dimensions),
-    TK_CASE("view.peers_of_every_group", peers_of_every_group, "SM-VIEW-01",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_PLAIN_MEMORY),
-    CASE("view.remote_tensors_begin_at_the_offset", "SM-VIEW-02,SM-HANDLE-05", 4,
-         remote_tensors_begin_at_the_offset),
-    TK_CASE("view.ends_and_overflows", ends_and_overflows, "SM-VIEW-03,SM-ERROR-04",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 2, .flags = TK_PLAIN_MEMORY),
-    CASE("view.ranks_and_types", "SM-VIEW-04,SM-ERROR-04", 4, ranks_and_types),
-    CASE("view.addresses_are_aligned", "SM-VIEW-05", 2, addresses_are_aligned),
-    TK_CASE("test_get_signal_pad", get_signal_pad, "SM-VIEW-06,SM-HANDLE-09",
-            .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS),
-    CASE("view.odd_pads_round_down", "SM-VIEW-06", 5, odd_pads_round_down),
-    CASE("view.views_keep_memory", "SM-VIEW-07", 8, views_keep_memory),
-};
-TK_SUITE(view, cases);

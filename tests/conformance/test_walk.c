@@ -28,11 +28,14 @@
     X(free, 0)                                                                                     \
     X(finalise, 0)
 
-#define BODY(scenario, needs_)                                                                     \
-    static void at_##scenario(struct tk *t) {                                                      \
+#define WALK(scenario, needs_)                                                                     \
+    TK_TEST(walk, scenario,                                                                        \
+            "SM-POINT-02,SM-POINT-03,SM-POINT-04,SM-POINT-05,SM-POINT-06,SM-RDV-10",               \
+            .needs = needs_, .min_ranks = 2, .max_ranks = 8,                                       \
+            .flags = TK_NO_CONTEXT | TK_GROWS_FAST, .timeout_s = 1800) {                           \
         walk_faults(t, #scenario);                                                                 \
     }
-SCENARIOS(BODY)
+SCENARIOS(WALK)
 
 /* --- the points themselves ------------------------------------------------------------ */
 
@@ -86,12 +89,12 @@ static bool went_the_other_way(const struct walk_point *point, const bool *passe
 }
 
 /* The table in SPEC.md is what the library does: no other points, and each is passed somewhere. */
-static void points_are_in_the_table(struct tk *t) {
+TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .min_ranks = 2, .max_ranks = 8,
+        .timeout_s = 40 /* as many groups as scenarios */) {
     bool passed[128] = {false};
     const char *backend = NULL;
     TK_REQUIRE(t, walk_core_point_count <= 128);
     TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
-    TK_REQ(t, "SM-POINT-01");
     run_all(t, backend, passed);
     for (int i = 0; i < walk_core_point_count; i++) {
         bool anybody = false;
@@ -107,21 +110,11 @@ static void points_are_in_the_table(struct tk *t) {
     }
 }
 
-#define CASE(scenario, needs_)                                                                     \
-    {.name = "walk." #scenario,                                                                    \
-     .requirements = "SM-POINT-02,SM-POINT-03,SM-POINT-04,SM-POINT-05,SM-POINT-06,SM-RDV-10",      \
-     .needs = needs_,                                                                              \
-     .min_ranks = 2,                                                                               \
-     .max_ranks = 8,                                                                               \
-     .flags = TK_NO_CONTEXT | TK_GROWS_FAST,                                                       \
-     .timeout_s = 1800,                                                                            \
-     .body = at_##scenario},
+TK_TEST(walk, no_memory, "SM-ERROR-09", .max_ranks = 1, .flags = TK_NO_CONTEXT, .timeout_s = 60) {
+    walk_shortages(t);
+}
 
-static const struct tk_case cases[] = {{.name = "walk.points_are_in_the_table",
-                                        .requirements = "SM-POINT-01",
-                                        .min_ranks = 2,
-                                        .max_ranks = 8,
-                                        .timeout_s = 40, /* as many groups as scenarios */
-                                        .body = points_are_in_the_table},
-                                       SCENARIOS(CASE)};
-TK_SUITE(walk, cases);
+TK_TEST(walk, no_memory_multicast, "SM-ERROR-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
+        .max_ranks = 2, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY, .timeout_s = 60) {
+    walk_shortages(t);
+}

@@ -26,21 +26,11 @@
     X(free, 0, 8)                                                                                  \
     X(finalise, 0, 8)
 
-#define BODY(scenario, needs_, max_)                                                               \
-    static void at_##scenario(struct tk *t) {                                                      \
+#define WALK(scenario, needs_, max_)                                                               \
+    TK_TEST(walk_kill, scenario, "SM-POINT-07,SM-POINT-08,SM-LIFE-02", .needs = needs_,            \
+            .min_ranks = 2, .max_ranks = max_,                                                     \
+            .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK | TK_GROWS_FAST,     \
+            .timeout_s = 1800) {                                                                   \
         walk_kills(t, #scenario);                                                                  \
     }
-SCENARIOS(BODY)
-
-#define CASE(scenario, needs_, max_)                                                               \
-    {.name = "walk_kill." #scenario,                                                               \
-     .requirements = "SM-POINT-07,SM-POINT-08,SM-LIFE-02",                                         \
-     .needs = needs_,                                                                              \
-     .min_ranks = 2,                                                                               \
-     .max_ranks = max_,                                                                            \
-     .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK | TK_GROWS_FAST,            \
-     .timeout_s = 1800,                                                                            \
-     .body = at_##scenario},
-
-static const struct tk_case cases[] = {SCENARIOS(CASE)};
-TK_SUITE(walk_kill, cases);
+SCENARIOS(WALK)

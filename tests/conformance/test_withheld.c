@@ -44,7 +44,8 @@ static symmem_status run_put(struct withheld *w) {
     return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, NULL);
 }
 
-static void barrier_withheld(struct tk *t) {
+TK_TEST(withheld, barrier, "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+        .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "barrier",
                                               .make = make_handle,
                                               .run = run_barrier,
@@ -54,7 +55,8 @@ static void barrier_withheld(struct tk *t) {
     withhold_each(t, &kind);
 }
 
-static void wait_withheld(struct tk *t) {
+TK_TEST(withheld, wait_signal, "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+        .timeout_s = 60, .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "wait_signal",
                                               .make = make_handle,
                                               .run = run_wait,
@@ -64,7 +66,8 @@ static void wait_withheld(struct tk *t) {
     withhold_peers(t, &kind);
 }
 
-static void put_withheld(struct tk *t) {
+TK_TEST(withheld, put_signal, "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
+        .timeout_s = 60, .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "put_signal",
                                               .make = make_handle,
                                               .arm = fill_slot,
@@ -107,7 +110,8 @@ static symmem_status run_streamed_put(struct withheld *w) {
     return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
 }
 
-static void streams_withheld(struct tk *t) {
+TK_TEST(withheld, on_streams, "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
+        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST) {
     struct withheld_kind kind = {.operation = "barrier",
                                  .make = make_streamed,
                                  .run = run_streamed_barrier,
@@ -187,7 +191,9 @@ static void end_replayed_barrier(struct withheld *w) {
     end_streamed(w);
 }
 
-static void replays_withheld(struct tk *t) {
+TK_TEST(withheld, in_replays, "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .min_ranks = 2, .timeout_s = 120,
+        .flags = TK_GROWS_FAST) {
     struct withheld_kind kind = {.operation = "barrier",
                                  .make = make_replayed_barrier,
                                  .run = run_replay,
@@ -206,21 +212,3 @@ static void replays_withheld(struct tk *t) {
     kind.arm = arm_replayed_put;
     withhold_peers(t, &kind);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("withheld.barrier", barrier_withheld,
-            "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .min_ranks = 2,
-            .timeout_s = 120, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.wait_signal", wait_withheld,
-            "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .timeout_s = 60,
-            .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.put_signal", put_withheld,
-            "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07", .timeout_s = 60,
-            .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.on_streams", streams_withheld, "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
-            .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.in_replays", replays_withheld, "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
-            .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .min_ranks = 2, .timeout_s = 120,
-            .flags = TK_GROWS_FAST),
-};
-TK_SUITE(withheld, cases);

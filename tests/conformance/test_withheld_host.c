@@ -39,7 +39,8 @@ static void mend_group(struct withheld *w) {
                  wrong < 0 ? 0 : all[wrong]);
 }
 
-static void group_barrier_withheld(struct tk *t) {
+TK_TEST(withheld, group_barrier, "SM-EXCHANGE-03,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 120,
+        .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "group_barrier",
                                               .own_group = true,
                                               .make = bring_up,
@@ -49,7 +50,8 @@ static void group_barrier_withheld(struct tk *t) {
     withhold_each(t, &kind);
 }
 
-static void all_gather_withheld(struct tk *t) {
+TK_TEST(withheld, all_gather, "SM-EXCHANGE-01,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "group_all_gather",
                                               .own_group = true,
                                               .make = bring_up,
@@ -72,12 +74,12 @@ static void renew_group(struct withheld *w) {
     w->group = tk_group(w->t, name, ranks, w->size);
 }
 
-static void first_contact_withheld(struct tk *t) {
+TK_TEST(withheld, first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "group_barrier",
                                               .own_group = true,
                                               .run = run_group_barrier,
                                               .mend = renew_group};
-    TK_REQ(t, "SM-EXCHANGE-04");
     withhold_some(t, &kind);
 }
 
@@ -126,7 +128,8 @@ static void mend_descriptors(struct withheld *w) {
     close_all(fds, w->size);
 }
 
-static void descriptors_withheld(struct tk *t) {
+TK_TEST(withheld, descriptors, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     struct withheld_kind kind = {.operation = "group_all_gather_fds",
                                  .own_group = true,
                                  .make = bring_up,
@@ -139,7 +142,8 @@ static void descriptors_withheld(struct tk *t) {
     withhold_some(t, &kind);
 }
 
-static void pairwise_withheld(struct tk *t) {
+TK_TEST(withheld, pairwise_descriptor, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2,
+        .timeout_s = 60, .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "group_recv_fd",
                                               .own_group = true,
                                               .make = bring_up,
@@ -178,14 +182,14 @@ static void end_memory(struct withheld *w) {
     tk_free(w->t, w->memory);
 }
 
-static void rendezvous_withheld(struct tk *t) {
+TK_TEST(withheld, rendezvous, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "rendezvous",
                                               .own_group = true,
                                               .make = make_memory,
                                               .run = run_rendezvous,
                                               .mend = mend_rendezvous,
                                               .end = end_memory};
-    TK_REQ(t, "SM-RDV-11");
     withhold_some(t, &kind);
 }
 
@@ -198,7 +202,8 @@ static void mend_reset(struct withheld *w) {
     TK_REQUIRE_OK(w->t, symmem_barrier(w->handle, 0, long_ms(), NULL));
 }
 
-static void reset_withheld(struct tk *t) {
+TK_TEST(withheld, reset, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2, .timeout_s = 60,
+        .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {.operation = "handle_reset",
                                               .own_group = true,
                                               .make = withheld_make_handle,
@@ -237,29 +242,8 @@ static void mend_key(struct withheld *w) {
     tk_out_of_band_barrier(t);
 }
 
-static void store_wait_withheld(struct tk *t) {
+TK_TEST(withheld, store_wait, "SM-STORE-03", .min_ranks = 2, .flags = TK_GROWS_FAST) {
     static const struct withheld_kind kind = {
         .operation = "store_wait", .ranks_unknown = true, .run = run_store_wait, .mend = mend_key};
-    TK_REQ(t, "SM-STORE-03");
     withhold_some(t, &kind);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("withheld.group_barrier", group_barrier_withheld, "SM-EXCHANGE-03,SM-EXCHANGE-04",
-            .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.all_gather", all_gather_withheld, "SM-EXCHANGE-01,SM-EXCHANGE-04",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.first_contact", first_contact_withheld, "SM-EXCHANGE-04", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.descriptors", descriptors_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.pairwise_descriptor", pairwise_withheld, "SM-EXCHANGE-04,SM-EXCHANGE-06",
-            .min_ranks = 2, .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.rendezvous", rendezvous_withheld, "SM-RDV-11", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.reset", reset_withheld, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2,
-            .timeout_s = 60, .flags = TK_GROWS_FAST),
-    TK_CASE("withheld.store_wait", store_wait_withheld, "SM-STORE-03", .min_ranks = 2,
-            .flags = TK_GROWS_FAST),
-};
-TK_SUITE(withheld_host, cases);

@@ -43,7 +43,8 @@ static bool write_by_threads(struct tk *t, symmem_handle *handle, int32_t peer, 
     return TK_EQ_INT(t, WRITERS, started) && !tk_failed(t);
 }
 
-static void joined_before_a_barrier(struct tk *t) {
+TK_TEST(writers, joined_before_a_barrier, "SM-BARRIER-02,SM-THREAD-01", .min_ranks = 2,
+        .max_ranks = 8) {
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     int32_t next = (t->rank + 1) % t->world_size;
@@ -60,7 +61,8 @@ static void joined_before_a_barrier(struct tk *t) {
 }
 
 /* The inputs were written by a peer's threads, which have joined before that peer's own call. */
-static void joined_before_a_collective(struct tk *t) {
+TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 8) {
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     size_t size = (size_t)t->world_size;
@@ -164,12 +166,13 @@ static void pieces(struct tk *t, size_t count, symmem_stream *stream) {
     }
 }
 
-static void pieces_of_a_word(struct tk *t) {
+TK_TEST(writers, pieces_of_a_word, "SM-ONESIDED-01", .min_ranks = 2, .max_ranks = 8) {
     pieces(t, 72, NULL);
 }
 
 /* A queue may not make one put of several, for what lies between them is others'. */
-static void queued_pieces_with_gaps(struct tk *t) {
+TK_TEST(writers, queued_pieces_with_gaps, "SM-ONESIDED-01,SM-STREAM-01",
+        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 8) {
     pieces(t, 520, tk_stream(t));
 }
 
@@ -205,12 +208,14 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     }
 }
 
-static void odd_chunks(struct tk *t) {
+TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .min_ranks = 2,
+        .max_ranks = 8) {
     gather_odd_chunks(t, symmem_all_gather_out);
     gather_odd_chunks(t, symmem_low_contention_all_gather_out);
 }
 
-static void odd_chunks_by_multicast(struct tk *t) {
+TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 8) {
     if (!multicast_allowed(t))
         return;
     gather_odd_chunks(t, symmem_multimem_all_gather_out);
@@ -220,7 +225,8 @@ static void odd_chunks_by_multicast(struct tk *t) {
 /* --- multicast, deep in a segment ---------------------------------------------------- */
 
 /* A block far behind its segment's beginning, between neighbours that must stay as they are. */
-static void multicast_deep_in_a_pool(struct tk *t) {
+TK_TEST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
+        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 8) {
     enum { SEGMENT = 1 << 20, FAR = 700 * 1024 + 256, BYTES = 4096, AT = 1040, COUNT = 40 };
     static const size_t sizes[3] = {FAR, BYTES, BYTES};
     symmem_pool *pool = NULL;
@@ -275,7 +281,8 @@ static void use_what_is_left(struct tk *t, symmem_handle *handle, int32_t gone) 
 }
 
 /* One rank after the other finalises; the rest go on with its memory, and with each other's. */
-static void memory_of_finalised_ranks(struct tk *t) {
+TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .min_ranks = 2,
+        .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, LEFT_BYTES / 2, (uint8_t)(0x21 + t->rank));
     tk_group_barrier(t, tk_world_group(t));
@@ -293,7 +300,8 @@ static void memory_of_finalised_ranks(struct tk *t) {
 }
 
 /* Killed: it had no time to leave anything behind on purpose. */
-static void memory_of_a_killed_rank(struct tk *t) {
+TK_TEST(writers, memory_of_a_killed_rank, "SM-TIMEOUT-06,SM-ONESIDED-02", .min_ranks = 2,
+        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     int32_t gone = t->world_size / 2;
     tk_expect_death(t, gone);
@@ -323,35 +331,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
         use_what_is_left(t, handle, gone);
 }
 
-static void memory_of_a_rank_that_exited(struct tk *t) {
+TK_TEST(writers, memory_of_a_rank_that_exited, "SM-LIFE-04,SM-ONESIDED-02", .min_ranks = 2,
+        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK) {
     TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_by_exit, NULL, LONG_MS));
 }
-
-#define WRITERS_CASE(name_, requirements_, needs_, min_, max_, flags_, body_)                      \
-    {                                                                                              \
-        .name = "writers." name_, .requirements = requirements_, .needs = needs_,                  \
-        .min_ranks = min_, .max_ranks = max_, .flags = flags_, .body = body_                       \
-    }
-
-static const struct tk_case cases[] = {
-    WRITERS_CASE("joined_before_a_barrier", "SM-BARRIER-02,SM-THREAD-01", 0, 2, 8, 0,
-                 joined_before_a_barrier),
-    WRITERS_CASE("joined_before_a_collective", "SM-COLL-01", COLLECTIVES, 2, 8, 0,
-                 joined_before_a_collective),
-    WRITERS_CASE("pieces_of_a_word", "SM-ONESIDED-01", 0, 2, 8, 0, pieces_of_a_word),
-    WRITERS_CASE("queued_pieces_with_gaps", "SM-ONESIDED-01,SM-STREAM-01", SYMMEM_CAP_STREAMS, 2, 8,
-                 0, queued_pieces_with_gaps),
-    WRITERS_CASE("odd_chunks", "SM-MOVE-01,SM-MOVE-09", COLLECTIVES, 2, 8, 0, odd_chunks),
-    WRITERS_CASE("odd_chunks_by_multicast", "SM-MMEM-03,SM-MMEM-05",
-                 COLLECTIVES | SYMMEM_CAP_MULTICAST, 2, 8, 0, odd_chunks_by_multicast),
-    WRITERS_CASE("multicast_deep_in_a_pool", "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
-                 SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, 2, 8, 0, multicast_deep_in_a_pool),
-    WRITERS_CASE("memory_of_finalised_ranks", "SM-LIFE-04,SM-ONESIDED-02", 0, 2, 8, 0,
-                 memory_of_finalised_ranks),
-    WRITERS_CASE("memory_of_a_killed_rank", "SM-TIMEOUT-06,SM-ONESIDED-02", 0, 2, 8,
-                 TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK, memory_of_a_killed_rank),
-    WRITERS_CASE("memory_of_a_rank_that_exited", "SM-LIFE-04,SM-ONESIDED-02", 0, 2, 8,
-                 TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK,
-                 memory_of_a_rank_that_exited),
-};
-TK_SUITE(writers, cases);

@@ -96,6 +96,10 @@ void walk_give_back(struct walk_run *run);
 /* A group of the case's ranks, but for `without` (-1: all). */
 symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without);
 
+/* --- walk_memory.c ------------------------------------------------------------------ */
+
+void walk_shortages(struct tk *t);
+
 /* --- walk_points.c: what the core passes -------------------------------------------- */
 
 /* The core's points, in the table of SPEC.md. */

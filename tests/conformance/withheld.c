@@ -83,6 +83,7 @@ static void *wait_in_thread(void *arg) {
     w->status = self->kind->run(w);
     w->took_ms = tk_now_ms() - w->begin_ms;
     symmem_last_error(&w->record);
+    tk_note_delay(w->t);
     return NULL;
 }
 

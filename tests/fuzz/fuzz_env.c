@@ -37,7 +37,7 @@ static const char *const others[] = {"SYMMEM_BACKEND",
                                      "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES",
                                      "SYMMEM_SHM_DEVICES",
                                      "SYMMEM_SHM_MULTICAST_SLOTS",
-                                     "SYMMEM_SHM_FALLBACK",
+                                     "SYMMEM_SHM_ISA",
                                      "SYMMEM_STORE",
                                      "SYMMEM_ALL_REDUCE_TABLE"};
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))

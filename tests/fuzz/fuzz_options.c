@@ -13,8 +13,6 @@
 /* What the runner is generated with, empty here. */
 const struct spec_requirement spec_requirements[] = {{"SM-NONE-01", "none", "0", true}};
 const int spec_requirement_count = 1;
-const struct tk_suite *const runner_suites[] = {NULL};
-const int runner_suite_count = 0;
 
 #define ARGUMENTS 12
 #define ARGUMENT_BYTES 80

@@ -24,7 +24,8 @@ tests_changed_since() { # REVISION
     git -C "$root" diff --name-only "$1" -- 'tests/conformance/test_*.c' 'tests/unit/**test_*.c' | while IFS= read -r file; do
         case $file in
         tests/unit/*) printf 'unit.%s\n' "$(basename "$file" .c)" ;;
-        *) sed -nE 's/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
+        *) sed -nE 's/^TK_TEST\((\w+), (\w+),.*/\1.\2/p; s/^TK_PORTED\((\w+),.*/\1/p
+            s/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
         esac
     done | awk -F'\t' '
         NR == FNR { changed[$1]; next }
@@ -40,7 +41,11 @@ tests_changed_since() { # REVISION
 }
 
 each_row() { # TABLE...: a line for each row
-    cat "$@" 2>/dev/null | awk '/^[a-z]/ { printf "\n%s\t", $1 } { gsub(/[[:space:]]+/, " "); printf "%s", $0 }'
+    cat "$@" 2>/dev/null | awk '
+        /^@/ { file = $2 }
+        /^[@#]/ { next }
+        /^[a-z]/ { printf "\n%s\t%s ", $1, file }
+        { gsub(/[[:space:]]+/, " "); printf "%s", $0 }'
 }
 
 # Each mutant's number, drawn by lot and always the same one, and its name.

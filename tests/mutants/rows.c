@@ -83,66 +83,78 @@ static void read_head(struct row *row, char *text) {
             bad(row, row->line, "is there twice");
 }
 
-/* "FILE NAME" or "FILE NAME #2"; the name may be two words. */
-static void read_place(struct row *row, int line, char *text) {
-    if (row->edit_count == MOST_EDITS)
-        bad(row, line, "too many edits");
-    struct edit *edit = &row->edits[row->edit_count++];
-    edit->file = text;
-    char *name = text + strcspn(text, " \t"), *which = strrchr(text, '#');
+/* "NAME", "NAME #2" or "FILE NAME"; the name may be two words, a file has a '/'. */
+static void read_place(struct row *row, struct edit *edit, char *text) {
+    char *which = strrchr(text, '#');
     if (which != NULL && isdigit((unsigned char)which[1])) {
         edit->which = atoi(which + 1);
         *which = '\0';
     }
-    if (*name != '\0')
-        *name++ = '\0';
-    edit->name = trimmed(name);
+    char *blank = text + strcspn(text, " ");
+    if (memchr(text, '/', (size_t)(blank - text)) != NULL) {
+        edit->file = text;
+        text = *blank != '\0' ? blank + 1 : blank;
+        *blank = '\0';
+    }
+    edit->name = trimmed(text);
+    if (edit->file == NULL)
+        bad(row, row->line, "no @ FILE before it");
     if (*edit->name == '\0')
-        bad(row, line, "no name behind the file (- for all of it)");
+        bad(row, row->line, "no name behind the file (- for all of it)");
 }
 
-static void add_line(char **text, const char *line) {
-    const size_t length = *text != NULL ? strlen(*text) : 0;
-    char *longer = source_allocate(length + strlen(line) + 2);
-    if (*text != NULL)
-        sprintf(longer, "%s\n", *text);
-    *text = strcat(longer, line);
+/* "PLACE: OLD => NEW"; OLD and NEW may go on over several lines, and "..." in NEW means OLD. */
+static void finish_edit(struct row *row, struct edit *edit) {
+    char *behind = strchr(edit->old, ':'), *arrow = strstr(edit->old, "=>");
+    if (arrow == NULL || behind == NULL || behind > arrow)
+        bad(row, row->line, "not PLACE: OLD => NEW");
+    *behind++ = *arrow = '\0';
+    read_place(row, edit, trimmed(edit->old));
+    edit->old = trimmed(behind);
+    edit->text = trimmed(arrow + 2);
+    const struct source old = source_of(edit->old), dots = source_of("...");
+    struct source new = source_of(edit->text);
+    struct range place;
+    if (source_find(&new, (struct range){0, new.count}, 0, &dots, &place)) {
+        edit->text = source_replace(&new, place, edit->old);
+        new = source_of(edit->text);
+    }
+    if (old.count == 0)
+        bad(row, row->line, "an edit without an old text");
+    if (source_same(&old, (struct range){0, old.count}, &new, (struct range){0, new.count}))
+        bad(row, row->line, "an edit that changes nothing");
 }
 
-/* A line of an edit: "@ FILE NAME", "- old", "+ new". Each "-" behind a "+" begins another edit
- * there. */
-static void read_edit(struct row *row, int line, char *text) {
-    const char kind = *text;
-    text = trimmed(text + 1);
-    if (kind == '@') {
-        read_place(row, line, text);
+/* A line of an edit: its first one is indented by less than four blanks. */
+static void read_edit(struct row *row, int line, char *text, const char *heading) {
+    if (strspn(text, " ") < 4) {
+        if (row->edit_count == MOST_EDITS)
+            bad(row, line, "too many edits");
+        row->edits[row->edit_count++] = (struct edit){.file = heading, .old = text};
         return;
     }
     if (row->edit_count == 0)
-        bad(row, line, "no @ FILE NAME before it");
+        bad(row, line, "no edit that it belongs to");
     struct edit *edit = &row->edits[row->edit_count - 1];
-    if (kind == '+' && edit->old == NULL)
-        bad(row, line, "+ without a -");
-    if (kind == '-' && edit->text != NULL) {
-        if (row->edit_count == MOST_EDITS)
-            bad(row, line, "too many edits");
-        edit[1] = (struct edit){.file = edit->file, .name = edit->name};
-        edit++;
-        row->edit_count++;
-    }
-    add_line(kind == '-' ? &edit->old : &edit->text, text);
+    char *longer = source_allocate(strlen(edit->old) + strlen(text) + 2);
+    sprintf(longer, "%s\n%s", edit->old, text);
+    edit->old = longer;
 }
 
-static void finish_row(struct row *row) {
-    for (int i = 0; i < row->edit_count; i++) {
-        if (row->edits[i].old == NULL)
-            bad(row, row->line, "an edit without a -");
-        if (row->edits[i].text == NULL)
-            row->edits[i].text = "";
-        const struct source old = source_of(row->edits[i].old);
-        const struct source new = source_of(row->edits[i].text);
-        if (source_same(&old, (struct range){0, old.count}, &new, (struct range){0, new.count}))
-            bad(row, row->line, "an edit that changes nothing");
+static void read_line(const char *path, int number, char *line, const char **heading) {
+    struct row *row = row_count > 0 ? &rows[row_count - 1] : NULL;
+    if (*line == '\0' || *line == '#')
+        return;
+    if (*line == '@') {
+        *heading = trimmed(line + 1);
+    } else if (*line != ' ') {
+        rows[row_count] = (struct row){.table = path, .line = number};
+        read_head(&rows[row_count], line);
+        row_count++;
+    } else if (row != NULL && row->table == path) {
+        read_edit(row, number, line, *heading);
+    } else {
+        bad(&(struct row){.table = path}, number, "an edit before the first row");
     }
 }
 
@@ -159,24 +171,11 @@ static void read_table(const char *path) {
     if (row_count > 0)
         memcpy(more, rows, row_count * sizeof *rows);
     rows = more;
-    struct row *row = NULL;
+    const char *heading = NULL;
     int number = 0;
     for (const char *at = table.text, *end; *at != '\0'; at = *end != '\0' ? end + 1 : end) {
         end = at + strcspn(at, "\n");
-        char *line = trimmed(copy_of(at, (size_t)(end - at)));
-        number++;
-        if (*line == '\0' || *line == '#')
-            continue;
-        if (strchr("@-+", *line) == NULL) {
-            row = &rows[row_count];
-            *row = (struct row){.table = path, .line = number};
-            read_head(row, line);
-            row_count++;
-        } else if (row != NULL) {
-            read_edit(row, number, line);
-        } else {
-            bad(&(struct row){.table = path}, number, "an edit before the first row");
-        }
+        read_line(path, ++number, copy_of(at, (size_t)(end - at)), &heading);
     }
 }
 
@@ -184,7 +183,8 @@ static void read_tables(char **paths) {
     for (; *paths != NULL; paths++)
         read_table(*paths);
     for (size_t i = 0; i < row_count; i++)
-        finish_row(&rows[i]);
+        for (int j = 0; j < rows[i].edit_count; j++)
+            finish_edit(&rows[i], &rows[i].edits[j]);
 }
 
 /* --- the rows as fields ---------------------------------------------------------------------- */

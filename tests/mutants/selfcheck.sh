@@ -18,18 +18,14 @@ cd "$copy/tests/mutants" || exit 1
 cp decorator/barrier_does_nothing.c decorator/check_elsewhere.c
 one='barrier.group_of_one' all='barrier.holds_for_each_rank'
 cat >tables/check.txt <<ROWS
+@ core/handle.c
 check_harmless | patch | - | $one | nothing is wrong
-  @ core/handle.c -
-  - #include <stdlib.h>
-  + #include <stdlib.h>
-  + #include <stdlib.h>
+  -: #include <stdlib.h> => ...
+    #include <stdlib.h>
 check_broken | patch | - | $one | does not build
-  @ core/handle.c -
-  - #include <stdlib.h>
-  + #include <no_such_header.h>
+  -: #include <stdlib.h> => #include <no_such_header.h>
 check_stale | patch | - | $one | does not fit
-  @ core/handle.c -
-  - no text of that file
+  -: no text of that file =>
 check_elsewhere | decorator 4 | - | signal.* in $all | killed by another test
 ROWS
 

@@ -12,9 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lateness.h"
+
 #define ARENA_MAX_RANKS 1024
 #define ARENA_LARGEST_PAGE 65536
 #define ARENA_SLOTS 64
+#define ARENA_THREADS 4096
 /* How long devices may take to open before that counts as the case's time. */
 #define ARENA_OPENING_MS 120000
 
@@ -88,9 +91,12 @@ struct arena {
     _Atomic uint32_t epoch; /* futex: changes when somebody may go on */
     _Atomic uint32_t reached[ARENA_STATE_COUNT];
     _Atomic uint32_t prologue_failed;
-    _Atomic uint64_t arrivals; /* out-of-band barriers, all ranks together */
-    char note[160];            /* shown beside a pass; read when all ranks have ended */
+    _Atomic uint64_t arrivals;   /* out-of-band barriers, all ranks together */
+    struct lateness_ring delays; /* of ranks' threads that could run and did not, see delay.c */
+    char note[160];              /* shown beside a pass; read when all ranks have ended */
     struct arena_rank ranks[ARENA_MAX_RANKS];
+    _Atomic uint64_t
+        threads[ARENA_THREADS]; /* what delay.c knows of each; kept from case to case */
     uint64_t last_guard;
 };
 

@@ -104,7 +104,7 @@ static bool has_children(void) {
 static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd)
     __attribute__((noreturn));
 static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd) {
-    struct runner_entry entry = {.suite = run->entry->suite};
+    struct runner_entry entry = {0};
     struct order order;
 
     run->entry = &entry;

@@ -8,6 +8,7 @@
 #include <CUnit/CUnit.h>
 #include <CUnit/TestDB.h>
 #include <CUnit/TestRun.h>
+#include <string.h>
 
 /* A CUnit test function has no argument, so this is the one way to the plan. */
 static struct {
@@ -43,13 +44,13 @@ static void trampoline(void) {
 }
 
 static bool register_cases(struct runner *runner) {
-    const struct tk_suite *area = NULL;
+    const char *area = "";
     CU_pSuite suite = NULL;
 
     for (int i = 0; i < runner->entry_count; i++) {
-        if (runner->entries[i].suite != area) {
-            area = runner->entries[i].suite;
-            suite = CU_add_suite(area->name, NULL, NULL);
+        if (strcmp(runner->entries[i].area, area) != 0) {
+            area = runner->entries[i].area;
+            suite = CU_add_suite(area, NULL, NULL);
             if (suite == NULL)
                 return false;
         }

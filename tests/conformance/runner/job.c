@@ -109,14 +109,13 @@ void job_serve(struct runner *runner, int fd) {
     struct runner_result last = {.verdict = VERDICT_ERROR};
     char bad_ends[192];
     bool good = true;
-    int index;
+    struct job_order order;
 
     settle(runner, fd);
-    while (good && read_all(fd, &index, sizeof(index))) {
+    while (good && read_all(fd, &order, sizeof(order))) {
         struct runner_result result;
 
-        runner_run_case(runner, &runner->entries[index % runner->entry_count],
-                        index / runner->entry_count, &result);
+        runner_run_case(runner, order.index, order.late_ms, &result);
         good = send_result(fd, &result);
         findings_free(&result);
     }

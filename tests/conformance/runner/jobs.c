@@ -170,9 +170,11 @@ static int next_beside(const struct runner_jobs *jobs, int end) {
 }
 
 static bool give(struct runner_jobs *jobs, struct job *job, int index) {
+    struct job_order order = {index, runner_again_late_ms(&jobs->agains[index])};
+
     if (job->pid == 0 && !start_job(jobs, job))
         return false;
-    if (write(job->fd, &index, sizeof(index)) != (ssize_t)sizeof(index))
+    if (write(job->fd, &order, sizeof(order)) != (ssize_t)sizeof(order))
         return false;
     jobs->alone = jobs->stages[index] == WAITING_ALONE;
     jobs->alone_waiting -= jobs->alone;

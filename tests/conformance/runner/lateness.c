@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "runner.h"
 
+#include "delay.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,21 +14,24 @@
 /* A call that ranks make together has some of them wait for each other more than once. */
 #define WAKINGS_OF_A_CALL 4
 /* Who is so late does not measure any more: no lateness excuses anything then. */
-#define GONE_US 30000000u
+#define GONE_MS 30000u
 #define RECENT_MS UINT64_C(2000)
 
 /* --- the process that measures ------------------------------------------------------------------
  */
 
 static void raise_to(_Atomic uint32_t *most, uint64_t value) {
-    if (value > atomic_load_explicit(most, memory_order_relaxed))
-        atomic_store_explicit(most, value > UINT32_MAX ? UINT32_MAX : (uint32_t)value,
-                              memory_order_relaxed);
+    uint32_t new = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
+    uint32_t old = atomic_load_explicit(most, memory_order_relaxed);
+
+    while (new > old && !atomic_compare_exchange_weak_explicit(
+                            most, &old, new, memory_order_relaxed, memory_order_relaxed))
+        continue;
 }
 
-static struct lateness_period *period_at(struct lateness *lateness, uint64_t now_ns) {
+static struct lateness_period *period_at(struct lateness_ring *ring, uint64_t now_ns) {
     uint64_t number = now_ns / (LATENESS_PERIOD_MS * 1000000u);
-    struct lateness_period *period = &lateness->periods[number % LATENESS_PERIODS];
+    struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
 
     if (atomic_load_explicit(&period->number, memory_order_relaxed) != number) {
         atomic_store_explicit(&period->wake_us, 0, memory_order_relaxed);
@@ -38,6 +43,13 @@ static struct lateness_period *period_at(struct lateness *lateness, uint64_t now
     return period;
 }
 
+void lateness_note(struct lateness_ring *ring, uint64_t late_us) {
+    struct lateness_period *period = period_at(ring, arena_now_ns());
+
+    raise_to(&period->wake_us, late_us);
+    atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
+}
+
 /* When it is through with what it does now. */
 static uint64_t be_due(struct lateness *lateness) {
     uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u;
@@ -47,15 +59,11 @@ static uint64_t be_due(struct lateness *lateness) {
 }
 
 static void measure_waking(struct lateness *lateness) {
-    uint64_t due_ns = be_due(lateness), now_ns, late_us;
-    struct lateness_period *period;
+    uint64_t due_ns = be_due(lateness), now_ns;
 
     tk_sleep_ms(SLEEP_MS);
     now_ns = arena_now_ns();
-    late_us = now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
-    period = period_at(lateness, now_ns);
-    raise_to(&period->wake_us, late_us);
-    atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
+    lateness_note(&lateness->ring, now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0);
 }
 
 /* Less what it took at best, or what that usually takes, for it is no lateness. */
@@ -71,7 +79,7 @@ static void measure_fork(struct lateness *lateness) {
     took_us = (arena_now_ns() - start_ns) / 1000u;
     best_us = took_us < best_us ? took_us : best_us;
     if (took_us > best_us)
-        raise_to(&period_at(lateness, arena_now_ns())->fork_us, took_us - best_us);
+        raise_to(&period_at(&lateness->ring, arena_now_ns())->fork_us, took_us - best_us);
 }
 
 static void measure(struct lateness *lateness) __attribute__((noreturn));
@@ -93,17 +101,15 @@ static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
     return now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
 }
 
-struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns) {
+static struct lateness_seen seen_in(const struct lateness_ring *ring, uint64_t since_ns) {
     const uint64_t length_ns = LATENESS_PERIOD_MS * 1000000u;
-    uint64_t now_ns = arena_now_ns(), last = now_ns / length_ns, first = since_ns / length_ns;
+    uint64_t last = arena_now_ns() / length_ns, first = since_ns / length_ns;
     uint64_t wake_us = 0, fork_us = 0, sum_us = 0;
 
-    if (lateness == NULL || atomic_load_explicit(&lateness->process_id, memory_order_relaxed) == 0)
-        return (struct lateness_seen){0};
     if (last >= LATENESS_PERIODS && first < last - LATENESS_PERIODS + 1)
         first = last - LATENESS_PERIODS + 1;
     for (uint64_t number = first; number <= last; number++) {
-        const struct lateness_period *period = &lateness->periods[number % LATENESS_PERIODS];
+        const struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
         uint64_t wake, fork;
 
         if (atomic_load_explicit(&period->number, memory_order_acquire) != number)
@@ -114,32 +120,47 @@ struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t si
         fork_us = fork > fork_us ? fork : fork_us;
         sum_us += atomic_load_explicit(&period->sum_us, memory_order_relaxed);
     }
-    if (overdue_us(lateness, now_ns) > GONE_US)
+    return (struct lateness_seen){.wake_ms = (uint32_t)(wake_us / 1000u),
+                                  .fork_ms = (uint32_t)(fork_us / 1000u),
+                                  .sum_ms = (uint32_t)(sum_us / 1000u)};
+}
+
+struct lateness_seen lateness_since(const struct lateness *lateness,
+                                    const struct lateness_ring *delays, uint64_t since_ns) {
+    struct lateness_seen seen, kept = {0};
+    uint64_t overdue_ms;
+
+    if (lateness == NULL || atomic_load_explicit(&lateness->process_id, memory_order_relaxed) == 0)
         return (struct lateness_seen){0};
-    if (overdue_us(lateness, now_ns) > wake_us)
-        wake_us = overdue_us(lateness, now_ns);
-    return (struct lateness_seen){(uint32_t)(wake_us / 1000u), (uint32_t)(fork_us / 1000u),
-                                  (uint32_t)(sum_us / 1000u)};
+    overdue_ms = overdue_us(lateness, arena_now_ns()) / 1000u;
+    if (overdue_ms > GONE_MS)
+        return (struct lateness_seen){0};
+    seen = seen_in(&lateness->ring, since_ns);
+    if (overdue_ms > seen.wake_ms)
+        seen.wake_ms = (uint32_t)overdue_ms;
+    if (delays != NULL)
+        kept = seen_in(delays, since_ns);
+    seen.kept_ms = kept.wake_ms;
+    seen.sum_ms = kept.sum_ms > seen.sum_ms ? kept.sum_ms : seen.sum_ms;
+    return seen;
 }
 
-static uint32_t of_a_call(const struct lateness_seen *seen) {
-    return WAKINGS_OF_A_CALL * (seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms);
+uint32_t lateness_of_a_call(const struct lateness_seen *seen) {
+    uint32_t machine_ms = seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms;
+
+    return WAKINGS_OF_A_CALL * (machine_ms > seen->kept_ms ? machine_ms : seen->kept_ms);
 }
 
-uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns) {
-    struct lateness_seen seen = lateness_since(lateness, since_ns);
+uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lateness_ring *delays,
+                               uint64_t since_ns) {
+    struct lateness_seen seen = lateness_since(lateness, delays, since_ns);
 
-    return of_a_call(&seen) + seen.sum_ms;
+    return lateness_of_a_call(&seen) + seen.sum_ms;
 }
 
-struct lateness_seen lateness_about(const struct lateness *lateness, uint64_t since_ns) {
-    return lateness_since(lateness, since_ns - RECENT_MS * 1000000u);
-}
-
-uint32_t lateness_expected_ms(const struct lateness *lateness) {
-    struct lateness_seen seen = lateness_about(lateness, arena_now_ns());
-
-    return of_a_call(&seen);
+struct lateness_seen lateness_about(const struct lateness *lateness,
+                                    const struct lateness_ring *delays, uint64_t since_ns) {
+    return lateness_since(lateness, delays, since_ns - RECENT_MS * 1000000u);
 }
 
 /* --- the controller's side ----------------------------------------------------------------------
@@ -152,6 +173,10 @@ void lateness_open(struct runner *runner) {
 
     if (lateness == MAP_FAILED)
         return;
+    if (!delay_is_counted())
+        fputs("symmem-conformance: this kernel does not say how long threads wait for a processor: "
+              "the machine is as late as a process that sleeps\n",
+              stderr);
     (void)be_due(lateness); /* to begin */
     pid = runner_fork(runner);
     if (pid == 0)

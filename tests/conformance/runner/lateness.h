@@ -3,7 +3,8 @@
  * How late the machine is by itself. A process sleeps again and again and notes how late it woke,
  * and now and then how long it takes to start a process and see its end. What takes longer than it
  * may is judged by that: on a machine that wakes a sleeping process 100 ms late nobody can do in
- * 50 ms what takes two wakings.
+ * 50 ms what takes two wakings. A scheduler may favor such a process, though. So the ranks' threads
+ * are asked, too, how long they could have run and had no processor (delay.c).
  */
 #ifndef SYMMEM_RUNNER_LATENESS_H
 #define SYMMEM_RUNNER_LATENESS_H
@@ -20,26 +21,38 @@ struct lateness_period {
     _Atomic uint32_t wake_us, fork_us, sum_us;
 };
 
+struct lateness_ring {
+    struct lateness_period periods[LATENESS_PERIODS];
+};
+
 /* Shared, by one writer. */
 struct lateness {
-    _Atomic int32_t process_id; /* of the writer; 0: there is none */
+    _Atomic int32_t process_id; /* of the writer; 0: nothing is measured */
     _Atomic uint64_t due_ns;    /* when it is to be through with what it does */
-    struct lateness_period periods[LATENESS_PERIODS];
+    struct lateness_ring ring;
 };
 
 /* What was seen from a time on. */
 struct lateness_seen {
     uint32_t wake_ms, fork_ms; /* the worst */
-    uint32_t sum_ms;           /* of all wakings */
+    uint32_t kept_ms;          /* the longest that a rank's thread could run and did not */
+    uint32_t sum_ms;           /* of all wakings, or of what a case was kept */
 };
 
-/* `since_ns` is arena_now_ns's; with NULL all is zero. */
-struct lateness_seen lateness_since(const struct lateness *lateness, uint64_t since_ns);
+/* `since_ns` is arena_now_ns's; with `lateness` NULL all is zero. `delays` are a case's, or NULL.
+ */
+struct lateness_seen lateness_since(const struct lateness *lateness,
+                                    const struct lateness_ring *delays, uint64_t since_ns);
 /* From a little before then, for what is short is over before much of it was measured. */
-struct lateness_seen lateness_about(const struct lateness *lateness, uint64_t since_ns);
+struct lateness_seen lateness_about(const struct lateness *lateness,
+                                    const struct lateness_ring *delays, uint64_t since_ns);
 /* How much longer than on a quiet machine that may take which began then. */
-uint32_t lateness_allowance_ms(const struct lateness *lateness, uint64_t since_ns);
-/* How long a rank may be kept from running in what comes next, by what was seen of late. */
-uint32_t lateness_expected_ms(const struct lateness *lateness);
+uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lateness_ring *delays,
+                               uint64_t since_ns);
+/* How much longer a call that ranks make together may take by what was seen. */
+uint32_t lateness_of_a_call(const struct lateness_seen *seen);
+
+/* Something was that late just now. By any thread: at a period's turn one may get lost. */
+void lateness_note(struct lateness_ring *ring, uint64_t late_us);
 
 #endif

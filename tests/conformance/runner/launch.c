@@ -145,8 +145,11 @@ static bool decided_before(const struct runner *runner, const struct runner_entr
     return true;
 }
 
-void runner_run_case(struct runner *runner, const struct runner_entry *entry, int repeat,
+void runner_run_case(struct runner *runner, int index, uint32_t late_ms,
                      struct runner_result *result) {
+    const struct runner_entry *entry = &runner->entries[index % runner->entry_count];
+    const int repeat = index / runner->entry_count;
+    struct lateness_seen before = lateness_about(runner->lateness, NULL, arena_now_ns());
     struct runner_run run = {.runner = runner, .entry = entry};
     uint64_t start = arena_now_ns();
 
@@ -155,7 +158,9 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (decided_before(runner, entry, result))
         return;
     run.timeout_ms = case_timeout_ms(&runner->options, entry->test);
-    run.late_ms = lateness_expected_ms(runner->lateness);
+    run.late_ms = lateness_of_a_call(&before);
+    if (late_ms > run.late_ms)
+        run.late_ms = late_ms;
     run.by_crew = crew_takes(runner->crew, entry->test);
     run.child_count = runner->options.mode == TK_MODE_THREAD ? 1 : entry->ranks;
     run.children = calloc((size_t)run.child_count, sizeof(*run.children));
@@ -169,6 +174,6 @@ void runner_run_case(struct runner *runner, const struct runner_entry *entry, in
     if (run.scratch[0] != '\0')
         scratch_remove(run.scratch);
     free(run.children);
-    result->late = lateness_about(runner->lateness, start);
+    result->late = lateness_about(runner->lateness, &runner->arena->delays, start);
     result->seconds = (double)(arena_now_ns() - start) / 1e9;
 }

@@ -53,10 +53,9 @@ bool runner_matches(const char *filter, const char *name) {
 }
 
 static bool some_test_matches(const char *pattern) {
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            if (fnmatch(pattern, runner_suites[s]->cases[c].name, 0) == 0)
-                return true;
+    for (int i = 0; i < runner_case_count; i++)
+        if (fnmatch(pattern, runner_case(i)->name, 0) == 0)
+            return true;
     return false;
 }
 
@@ -112,17 +111,16 @@ static bool is_listed(const struct runner_options *options, const struct tk_case
 void runner_print_list(const struct runner_options *options, FILE *out) {
     int planned = 0;
 
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++) {
-            const struct tk_case *test = &runner_suites[s]->cases[c];
-            char capabilities[160];
+    for (int i = 0; i < runner_case_count; i++) {
+        const struct tk_case *test = runner_case(i);
+        char capabilities[160];
 
-            if (!is_listed(options, test, &planned))
-                continue;
-            runner_capability_names(test->needs, capabilities, sizeof(capabilities));
-            fprintf(out, "%s\t%s\t%s\n", test->name,
-                    test->requirements == NULL ? "" : test->requirements, capabilities);
-        }
+        if (!is_listed(options, test, &planned))
+            continue;
+        runner_capability_names(test->needs, capabilities, sizeof(capabilities));
+        fprintf(out, "%s\t%s\t%s\n", test->name,
+                test->requirements == NULL ? "" : test->requirements, capabilities);
+    }
 }
 
 bool tk_suite_is_long(void) {
@@ -131,8 +129,8 @@ bool tk_suite_is_long(void) {
     return text != NULL && strcmp(text, "1") == 0;
 }
 
-static void plan_case(struct runner *runner, const struct tk_suite *suite,
-                      const struct tk_case *test) {
+static void plan_case(struct runner *runner, int index) {
+    const struct tk_case *test = runner_case(index);
     const struct runner_options *options = &runner->options;
     uint64_t declared = runner->arena->probe.capabilities;
     struct runner_unplanned *unplanned = &runner->unplanned[runner->unplanned_count];
@@ -149,8 +147,8 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
     }
     if (!is_of_part(options, runner->whole_count++))
         return;
-    entry->suite = suite;
     entry->test = test;
+    runner_area(index, entry->area, sizeof(entry->area));
     entry->ranks = options->ranks;
     if ((test->flags & TK_GROWS_FAST) != 0 && entry->ranks > FEW_RANKS && !tk_suite_is_long())
         entry->ranks = FEW_RANKS;
@@ -161,17 +159,14 @@ static void plan_case(struct runner *runner, const struct tk_suite *suite,
 }
 
 bool runner_make_plan(struct runner *runner) {
-    size_t case_count = 1; /* calloc of nothing may be NULL */
+    const size_t case_count = (size_t)runner_case_count + 1; /* calloc of nothing may be NULL */
 
-    for (int s = 0; s < runner_suite_count; s++)
-        case_count += (size_t)runner_suites[s]->count;
     runner->entries = calloc(case_count, sizeof(*runner->entries));
     runner->unplanned = calloc(case_count, sizeof(*runner->unplanned));
     if (runner->entries == NULL || runner->unplanned == NULL)
         return false;
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            plan_case(runner, runner_suites[s], &runner_suites[s]->cases[c]);
+    for (int i = 0; i < runner_case_count; i++)
+        plan_case(runner, i);
     runner->planned_count = runner->entry_count * runner->options.repeat;
     runner->results = calloc((size_t)runner->planned_count + 1, sizeof(*runner->results));
     return runner->results != NULL;

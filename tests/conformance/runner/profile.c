@@ -88,9 +88,8 @@ bool runner_declares_profiles(const char *list, const char *backend, uint64_t de
 void runner_print_profiles(FILE *out) {
     int counts[PROFILE_COUNT] = {0};
 
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            counts[profile_of(&runner_suites[s]->cases[c])]++;
+    for (int i = 0; i < runner_case_count; i++)
+        counts[profile_of(runner_case(i))]++;
     for (int i = 0; i < PROFILE_COUNT; i++) {
         char needs[160];
 
@@ -128,16 +127,15 @@ static void count_results(const struct runner *runner, struct claim_profile tall
 }
 
 static void count_left_out(const struct runner *runner, struct claim_profile tallies[]) {
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++) {
-            const struct tk_case *test = &runner_suites[s]->cases[c];
-            struct claim_profile *tally = &tallies[profile_of(test)];
+    for (int i = 0; i < runner_case_count; i++) {
+        const struct tk_case *test = runner_case(i);
+        struct claim_profile *tally = &tallies[profile_of(test)];
 
-            if (runner_is_of_other_mode(&runner->options, test) || is_planned(runner, test))
-                continue;
-            tally->left_out++;
-            tally->other_parts += runner_would_plan(&runner->options, test);
-        }
+        if (runner_is_of_other_mode(&runner->options, test) || is_planned(runner, test))
+            continue;
+        tally->left_out++;
+        tally->other_parts += runner_would_plan(&runner->options, test);
+    }
 }
 
 /* All that claim.c judges by; it points into itself. */

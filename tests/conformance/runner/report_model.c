@@ -107,7 +107,7 @@ static void fill_result(struct page *page, struct page_result *added, const stru
 
     *added = (struct page_result){
         .test = result->entry->test->name,
-        .suite = result->entry->suite->name,
+        .suite = result->entry->area,
         .reason = result->reason == NULL ? "" : result->reason,
         .requirements = result->entry->test->requirements,
         .detail = good ? "" : printed(page, runner, result, write_detail),

@@ -23,8 +23,12 @@ struct spec_requirement {
 extern const struct spec_requirement spec_requirements[];
 extern const int spec_requirement_count;
 
-extern const struct tk_suite *const runner_suites[];
-extern const int runner_suite_count;
+/* --- the cases (cases.c) ------------------------------------------------------------ */
+
+extern int runner_case_count;
+const struct tk_case *runner_case(int index);
+/* Of a case: the <area> of its file, test_<area>.c. */
+void runner_area(int index, char *area, size_t capacity);
 
 /* --- options (options.c) ------------------------------------------------------------ */
 
@@ -88,8 +92,8 @@ void runner_print_trace(FILE *out);
 /* --- plan (plan.c) ------------------------------------------------------------------ */
 
 struct runner_entry {
-    const struct tk_suite *suite;
     const struct tk_case *test;
+    char area[48];
     int ranks;
     uint64_t missing_caps; /* declared by nobody but needed: skip */
 };
@@ -281,7 +285,8 @@ struct runner_run {
     const struct runner_entry *entry;
     uint64_t seed;
     uint32_t timeout_ms;
-    uint32_t late_ms; /* lateness_expected_ms before it began */
+    uint32_t late_ms;      /* how late the machine may be, by what was seen */
+    uint64_t next_look_ns; /* at the ranks' delays */
     char scratch[256];
     struct runner_child *children;
     int child_count; /* 1 with ranks as threads */
@@ -295,7 +300,9 @@ struct runner_run {
 
 /* The seed with which a first round does what round `repeat` of `seed` does. */
 uint64_t runner_repeat_seed(uint64_t seed, int repeat);
-void runner_run_case(struct runner *runner, const struct runner_entry *entry, int repeat,
+/* Number `index` of all that is planned, in all rounds, in this process. `late_ms` is what an
+ * earlier try of it has shown of the machine, see again.c. */
+void runner_run_case(struct runner *runner, int index, uint32_t late_ms,
                      struct runner_result *result);
 /* Starts the ranks; in a child it does not return. */
 void runner_launch(struct runner_run *run);
@@ -320,7 +327,9 @@ bool runner_wants_again(const struct runner *runner, const struct runner_result 
                         const struct runner_again *again);
 void runner_note_again(struct runner_again *again, const struct runner_result *result);
 void runner_tell_again(struct runner_result *result, const struct runner_again *again);
-/* Number `index` of all that is planned, in all rounds, in this process. True. */
+/* How late the machine may be in the next try. */
+uint32_t runner_again_late_ms(const struct runner_again *again);
+/* As runner_run_case, until it needs no other try. True. */
 bool runner_run_alone(struct runner *runner, int index);
 
 /* Starts to measure; without a process or memory for it nothing is late. */
@@ -338,7 +347,12 @@ struct runner_jobs *jobs_open(struct runner *runner);
 bool jobs_await(struct runner_jobs *jobs, int index);
 /* Ends what still runs. As crew_close, of all that jobs kept. */
 bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity);
-/* The process of a job (job.c): takes indices of what is planned over `fd` until its end. */
+/* What a job is told to run, as runner_run_case. */
+struct job_order {
+    int index;
+    uint32_t late_ms;
+};
+/* The process of a job (job.c): takes orders over `fd` until its end. */
 void job_serve(struct runner *runner, int fd) __attribute__((noreturn));
 /* False if the job is gone. A result without an entry is the last, of its kept ranks' end. */
 bool job_receive(int fd, struct runner_result *result);

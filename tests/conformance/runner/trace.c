@@ -36,13 +36,12 @@ static bool cites(const struct tk_case *test, const char *id) {
 static int tests_of(const char *id, FILE *out) {
     int count = 0;
 
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            if (cites(&runner_suites[s]->cases[c], id)) {
-                if (out != NULL)
-                    fprintf(out, "%s%s", count == 0 ? "" : ",", runner_suites[s]->cases[c].name);
-                count++;
-            }
+    for (int i = 0; i < runner_case_count; i++)
+        if (cites(runner_case(i), id)) {
+            if (out != NULL)
+                fprintf(out, "%s%s", count == 0 ? "" : ",", runner_case(i)->name);
+            count++;
+        }
     return count;
 }
 
@@ -73,9 +72,8 @@ static bool check_citations(const struct tk_case *test, FILE *out) {
 static int count_name(const char *name) {
     int count = 0;
 
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            count += strcmp(runner_suites[s]->cases[c].name, name) == 0;
+    for (int i = 0; i < runner_case_count; i++)
+        count += strcmp(runner_case(i)->name, name) == 0;
     return count;
 }
 
@@ -103,9 +101,8 @@ static bool check_case(const struct tk_case *test, FILE *out) {
 bool runner_check_trace(FILE *out) {
     bool good = true;
 
-    for (int s = 0; s < runner_suite_count; s++)
-        for (int c = 0; c < runner_suites[s]->count; c++)
-            good = check_case(&runner_suites[s]->cases[c], out) && good;
+    for (int i = 0; i < runner_case_count; i++)
+        good = check_case(runner_case(i), out) && good;
     for (int i = 0; i < spec_requirement_count; i++)
         if (!spec_requirements[i].withdrawn && tests_of(spec_requirements[i].id, NULL) == 0) {
             fprintf(out, "trace: requirement %s has no test\n", spec_requirements[i].id);

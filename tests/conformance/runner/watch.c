@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The watchdog: waits for the ranks of a case, ends them when time is up, reaps all. */
+#include "delay.h"
 #include "runner.h"
 
 #include <errno.h>
@@ -88,7 +89,8 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     uint64_t now = arena_now_ns();
     uint64_t left = until_ns > now ? until_ns - now : 0;
     /* Who prints goes on printing, and does not notify; nor does who ends a case and goes on. */
-    uint64_t most = output_drain(runner->output) || runner->crew != NULL ? 1000000u : 100000000u;
+    uint64_t most =
+        output_drain(runner->output) || runner->crew != NULL ? 1000000u : DELAY_LOOK_MS * 1000000u;
     struct timespec limit;
     sigset_t awaited;
     int got;
@@ -124,9 +126,28 @@ static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by)
     return !runner->opens_slowly;
 }
 
-/* What a late machine adds to a limit, at most as much again. */
+/* How long the ranks were kept from running since the last look. With many threads a look takes its
+ * time, so that there are fewer. */
+static void look_at_delays(struct runner_run *run) {
+    uint64_t start = arena_now_ns(), most_us = 0, took_ns;
+
+    if (start < run->next_look_ns)
+        return;
+    for (int i = 0; i < run->child_count; i++)
+        if (run->children[i].pid >= 2) {
+            uint64_t us = delay_of_process_us(run->runner->arena, run->children[i].pid);
+
+            most_us = us > most_us ? us : most_us;
+        }
+    lateness_note(&run->runner->arena->delays, most_us);
+    took_ns = arena_now_ns() - start;
+    run->next_look_ns = start + took_ns * 20 + DELAY_LOOK_MS * 1000000u;
+}
+
+/* What a late machine adds to a limit, at most as much again. Ranks that hang in a loop keep each
+ * other from running, which is no reason to wait for them. */
 static uint64_t lateness_ns(const struct runner *runner, uint64_t start, uint64_t limit_ns) {
-    uint64_t more = (uint64_t)lateness_allowance_ms(runner->lateness, start) * 1000000u;
+    uint64_t more = (uint64_t)lateness_allowance_ms(runner->lateness, NULL, start) * 1000000u;
 
     return more < limit_ns ? more : limit_ns;
 }
@@ -142,6 +163,7 @@ static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashe
     while (reap(run) > 0) {
         uint64_t now = arena_now_ns();
 
+        look_at_delays(run);
         if (!*crashed_p && stands_still(run, now, open_by))
             deadline = now + limit_ns;
         if (!*crashed_p && some_ended_badly(run)) {

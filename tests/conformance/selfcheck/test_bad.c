@@ -21,22 +21,22 @@ static int last(const struct tk *t) {
     return t->world_size - 1;
 }
 
-static void fails(struct tk *t) {
+TK_TEST(bad, fails, "SM-SELF-02", .timeout_s = 10) {
     tk_checkpoint(t, "before the check");
     TK_REQ(t, "SM-SELF-02");
     TK_CHECK_MSG(t, t->rank != last(t), "a message with <&\"\n]]> # \\ in it: \xff\x01");
     TK_REQUIRE(t, t->rank != last(t));
 }
 
-static void fails_status(struct tk *t) {
+TK_TEST(bad, fails_status, "SM-SELF-02", .timeout_s = 10) {
     TK_STATUS(t, SYMMEM_TIMEOUT, SYMMEM_OUT_OF_RANGE);
 }
 
-static void vacuous(struct tk *t) {
+TK_TEST(bad, vacuous, "SM-SELF-02", .timeout_s = 10) {
     tk_checkpoint(t, "nothing to see");
 }
 
-static void crashes(struct tk *t) {
+TK_TEST(bad, crashes, "SM-SELF-02", .timeout_s = 30) {
     TK_CHECK(t, true);
     tk_checkpoint(t, "about to crash");
     if (t->rank == last(t)) {
@@ -46,19 +46,23 @@ static void crashes(struct tk *t) {
     tk_sleep_ms(60000); /* the runner does not wait for it */
 }
 
-static void hangs(struct tk *t) {
+static void wait_forever(struct tk *t) {
     TK_CHECK(t, true);
     tk_checkpoint(t, "round %d", t->rank == last(t) ? 7 : 8);
     while (t->rank == last(t))
         pause();
 }
 
-static void hangs_hard(struct tk *t) {
-    signal(SIGTERM, SIG_IGN);
-    hangs(t);
+TK_TEST(bad, hangs, "SM-SELF-02", .timeout_s = 3) {
+    wait_forever(t);
 }
 
-static void hangs_in_a_call(struct tk *t) {
+TK_TEST(bad, hangs_hard, "SM-SELF-02", .timeout_s = 3) {
+    signal(SIGTERM, SIG_IGN);
+    wait_forever(t);
+}
+
+TK_TEST(bad, hangs_in_a_call, "SM-SELF-02", .timeout_s = 3) {
     symmem_context_options options = tk_options(t);
 
     TK_CHECK(t, options.point(options.point_arg, "some.point") == SYMMEM_OK);
@@ -66,49 +70,49 @@ static void hangs_in_a_call(struct tk *t) {
         pause();
 }
 
-static void stops(struct tk *t) {
+TK_TEST(bad, stops, "SM-SELF-02", .timeout_s = 3, .flags = TK_PROCESS_ONLY) {
     TK_CHECK(t, true);
     if (t->rank == last(t))
         raise(SIGSTOP);
 }
 
-static void leaves_by_exit(struct tk *t) {
+TK_TEST(bad, leaves_by_exit, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, true);
     if (t->rank == last(t))
         exit(0);
 }
 
-static void is_killed(struct tk *t) {
+TK_TEST(bad, is_killed, "SM-SELF-02", .timeout_s = 10, .flags = TK_MAY_DIE) {
     TK_CHECK(t, true);
     if (t->rank == last(t))
         raise(SIGKILL);
 }
 
 /* Announced, but the case has no TK_MAY_DIE. */
-static void is_killed_announced(struct tk *t) {
+TK_TEST(bad, is_killed_announced, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     TK_CHECK(t, true);
     if (t->rank == last(t))
         tk_kill_self(t);
 }
 
-static void lacks_memory(struct tk *t) {
+TK_TEST(bad, lacks_memory, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, true);
     tk_unresolved(t, "needs 1 TiB of memory");
 }
 
-static void leaks_descriptor(struct tk *t) {
+TK_TEST(bad, leaks_descriptor, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, open("/dev/null", O_RDONLY | O_CLOEXEC) >= 0);
 }
 
-static void closes_descriptor(struct tk *t) {
+TK_TEST(bad, closes_descriptor, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, t->rank != 0 || close(STDIN_FILENO) == 0);
 }
 
-static void leaks_mapping(struct tk *t) {
+TK_TEST(bad, leaks_mapping, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, mmap(NULL, 8192, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
 }
 
-static void leaks_drivers_mapping(struct tk *t) {
+TK_TEST(bad, leaks_drivers_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
     struct tk_mappings before, now;
 
@@ -118,19 +122,19 @@ static void leaks_drivers_mapping(struct tk *t) {
         abort(); /* not the end that is expected */
 }
 
-static void leaks_runtimes_mapping(struct tk *t) {
+TK_TEST(bad, leaks_runtimes_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
 
     TK_CHECK(t, selfcheck_pin(8192, true));
 }
 
-static void leaks_librarys_mapping(struct tk *t) {
+TK_TEST(bad, leaks_librarys_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_use_library(size_t bytes, bool asks);
 
     TK_CHECK(t, selfcheck_use_library(8192, false));
 }
 
-static void leaks_process(struct tk *t) {
+TK_TEST(bad, leaks_process, "SM-SELF-02", .timeout_s = 10) {
     pid_t pid = fork();
 
     TK_REQUIRE(t, pid >= 0);
@@ -141,7 +145,7 @@ static void leaks_process(struct tk *t) {
 }
 
 /* The self-test removes the name afterwards. */
-static void leaks_name(struct tk *t) {
+TK_TEST(bad, leaks_name, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     int fd = shm_open("/symmem-selfcheck-name", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 
     TK_REQUIRE(t, fd >= 0);
@@ -149,7 +153,7 @@ static void leaks_name(struct tk *t) {
 }
 
 /* Held at the end of the body, which is seen wherever it is. */
-static void leaks_held_name(struct tk *t) {
+TK_TEST(bad, leaks_held_name, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     int fd = shm_open("/symmem-selfcheck-held", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 
     TK_REQUIRE(t, fd >= 0);
@@ -165,11 +169,11 @@ static void bind_socket(struct tk *t, const char *directory) {
     TK_CHECK(t, bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
 }
 
-static void leaks_socket(struct tk *t) {
+TK_TEST(bad, leaks_socket, "SM-SELF-02", .timeout_s = 10) {
     bind_socket(t, "/tmp");
 }
 
-static void leaks_backends_socket(struct tk *t) {
+TK_TEST(bad, leaks_backends_socket, "SM-SELF-02", .timeout_s = 10) {
     extern int selfcheck_socket(void);
     int fd = selfcheck_socket();
 
@@ -177,7 +181,7 @@ static void leaks_backends_socket(struct tk *t) {
     TK_CHECK(t, !tk_is_foreign_socket(fd));
 }
 
-static void leaks_temporary(struct tk *t) {
+TK_TEST(bad, leaks_temporary, "SM-SELF-02", .timeout_s = 10) {
     char path[400];
     int fd;
 
@@ -195,50 +199,50 @@ static void *sleep_on(void *arg) {
     return NULL;
 }
 
-static void leaks_thread(struct tk *t) {
+TK_TEST(bad, leaks_thread, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     pthread_t thread;
 
     TK_CHECK(t, pthread_create(&thread, NULL, sleep_on, NULL) == 0);
 }
 
-static void leaks_eventfd(struct tk *t) {
+TK_TEST(bad, leaks_eventfd, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, eventfd(0, EFD_CLOEXEC) >= 0);
 }
 
-static void leaks_timer(struct tk *t) {
+TK_TEST(bad, leaks_timer, "SM-SELF-02", .timeout_s = 10) {
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     timer_t timer;
 
     TK_CHECK(t, timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
 }
 
-static void leaks_reservation(struct tk *t) {
+TK_TEST(bad, leaks_reservation, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_reserve(bool all_back);
 
     TK_CHECK(t, selfcheck_reserve(true));
     TK_CHECK(t, selfcheck_reserve(false));
 }
 
-static void leaks_heap(struct tk *t) {
+TK_TEST(bad, leaks_heap, "SM-SELF-02", .timeout_s = 10) {
     extern void *selfcheck_leak(size_t bytes);
 
     TK_CHECK(t, selfcheck_leak(96) != NULL);
 }
 
-static void changes_directory(struct tk *t) {
+TK_TEST(bad, changes_directory, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, chdir("/") == 0);
 }
 
-static void changes_umask(struct tk *t) {
+TK_TEST(bad, changes_umask, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, true);
     (void)umask(0);
 }
 
-static void changes_environment(struct tk *t) {
+TK_TEST(bad, changes_environment, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, setenv("SYMMEM_SELFCHECK", "1", 1) == 0);
 }
 
-static void changes_limit(struct tk *t) {
+TK_TEST(bad, changes_limit, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     struct rlimit limit;
 
     TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -246,11 +250,11 @@ static void changes_limit(struct tk *t) {
     TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &limit) == 0);
 }
 
-static void changes_signals(struct tk *t) {
+TK_TEST(bad, changes_signals, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, signal(SIGUSR1, SIG_IGN) != SIG_ERR);
 }
 
-static void changes_mask(struct tk *t) {
+TK_TEST(bad, changes_mask, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     sigset_t set;
 
     sigemptyset(&set);
@@ -258,11 +262,11 @@ static void changes_mask(struct tk *t) {
     TK_CHECK(t, pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
 }
 
-static void changes_flags(struct tk *t) {
+TK_TEST(bad, changes_flags, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, fcntl(STDIN_FILENO, F_SETFD, FD_CLOEXEC) == 0);
 }
 
-static void replaces_descriptor(struct tk *t) {
+TK_TEST(bad, replaces_descriptor, "SM-SELF-02", .timeout_s = 10) {
     int fd = open("/dev/full", O_RDONLY | O_CLOEXEC);
 
     TK_REQUIRE(t, fd >= 0 && dup2(fd, STDIN_FILENO) >= 0);
@@ -277,15 +281,15 @@ static void overwrite(struct tk *t, size_t offset) {
     TK_OK(t, symmem_put(handle, 0, offset, "x", 1, NULL));
 }
 
-static void overwrites_before(struct tk *t) {
+TK_TEST(bad, overwrites_before, "SM-SELF-02", .timeout_s = 10) {
     overwrite(t, (size_t)-1);
 }
 
-static void overwrites_behind(struct tk *t) {
+TK_TEST(bad, overwrites_behind, "SM-SELF-02", .timeout_s = 10) {
     overwrite(t, 64);
 }
 
-static void overwrites_pad(struct tk *t) {
+TK_TEST(bad, overwrites_pad, "SM-SELF-02", .timeout_s = 10) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     void *const *pads = NULL;
 
@@ -293,7 +297,7 @@ static void overwrites_pad(struct tk *t) {
     ((unsigned char *)pads[0])[5] = 9;
 }
 
-static void overwrites_table(struct tk *t) {
+TK_TEST(bad, overwrites_table, "SM-SELF-02", .timeout_s = 10) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     void *const *buffers = NULL;
 
@@ -301,7 +305,7 @@ static void overwrites_table(struct tk *t) {
     *(void **)(uintptr_t)buffers = NULL;
 }
 
-static void overwrites_output(struct tk *t) {
+TK_TEST(bad, overwrites_output, "SM-SELF-02", .timeout_s = 10) {
     extern int selfcheck_long_info;
 
     TK_CHECK(t, true);
@@ -309,7 +313,7 @@ static void overwrites_output(struct tk *t) {
     tk_handle(t, 64, tk_world_group(t));
 }
 
-static void leaks_key(struct tk *t) {
+TK_TEST(bad, leaks_key, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     char path[400];
     FILE *file;
 
@@ -319,13 +323,13 @@ static void leaks_key(struct tk *t) {
     fclose(file);
 }
 
-static void barrier_misses_one(struct tk *t) {
+TK_TEST(bad, barrier_misses_one, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK(t, true);
     if (t->rank != last(t))
         tk_out_of_band_barrier(t);
 }
 
-static void follows_another(struct tk *t) {
+TK_TEST(bad, follows_another, "SM-SELF-02", .timeout_s = 10) {
     TK_REQUIRE(t, true);
     if (t->rank == 2) {
         TK_CHECK_MSG(t, false, "the cause");
@@ -356,15 +360,15 @@ static void fill_reports(struct tk *t, int byte) {
     fclose(maps);
 }
 
-static void overwrites_reports(struct tk *t) {
+TK_TEST(bad, overwrites_reports, "SM-SELF-02", .timeout_s = 10) {
     fill_reports(t, 0xa5);
 }
 
-static void clears_reports(struct tk *t) {
+TK_TEST(bad, clears_reports, "SM-SELF-02", .timeout_s = 10) {
     fill_reports(t, 0);
 }
 
-static void exit_status(struct tk *t) {
+TK_TEST(bad, exit_status, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     extern int selfcheck_exit_status;
 
     TK_CHECK(t, true);
@@ -372,7 +376,7 @@ static void exit_status(struct tk *t) {
 }
 
 /* Whatever a broken backend may have written where a message is looked for. */
-static void any_bytes(struct tk *t) {
+TK_TEST(bad, any_bytes, "SM-SELF-02", .timeout_s = 10) {
     char bytes[256];
 
     for (int i = 0; i < 255; i++)
@@ -385,7 +389,7 @@ static void any_bytes(struct tk *t) {
     TK_CHECK_MSG(t, false, "%s", bytes);
 }
 
-static void prints_much(struct tk *t) {
+TK_TEST(bad, prints_much, "SM-SELF-02") {
     if (t->rank == 0) {
         for (int i = 0; i < 100000; i++)
             fputs("a line of which there are too many\n", stderr);
@@ -396,7 +400,7 @@ static void prints_much(struct tk *t) {
 }
 
 /* But for the first rank, with which the others' are put together. */
-static void fails_again(struct tk *t) {
+TK_TEST(bad, fails_again, "SM-SELF-02", .timeout_s = 10) {
     TK_CHECK_MSG(t, false, "the first");
     if (t->rank == 0)
         return;
@@ -409,83 +413,12 @@ static symmem_status refuse(const void *what) {
 }
 
 /* Shown as it is written here. */
-static void fails_call(struct tk *t) {
+TK_TEST(bad, fails_call, "SM-SELF-02", .timeout_s = 10) {
     TK_OK(t, refuse(NULL));
     TK_REQUIRE_OK(t, refuse(NULL));
 }
 
-static void out_of_bounds(struct tk *t) {
+TK_TEST(bad, out_of_bounds, "SM-SELF-02", .timeout_s = 10) {
     TK_AT_LEAST(t, 5, t->world_size * 0 + 3);
     TK_BELOW(t, 5, t->world_size * 0 + 7);
 }
-
-#define BAD(test, body_fn)                                                                         \
-    { .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 10, .body = body_fn }
-#define BAD_FLAGS(test, body_fn, case_flags)                                                       \
-    {                                                                                              \
-        .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 10, .flags = case_flags,   \
-        .body = body_fn                                                                            \
-    }
-/* These last as long as they may. */
-#define HANGS(test, body_fn, case_flags)                                                           \
-    {                                                                                              \
-        .name = "bad." test, .requirements = "SM-SELF-02", .timeout_s = 3, .flags = case_flags,    \
-        .body = body_fn                                                                            \
-    }
-
-static const struct tk_case cases[] = {
-    BAD("fails", fails),
-    BAD("fails_status", fails_status),
-    BAD("fails_call", fails_call),
-    BAD("fails_again", fails_again),
-    BAD("out_of_bounds", out_of_bounds),
-    BAD("vacuous", vacuous),
-    TK_CASE("bad.crashes", crashes, "SM-SELF-02", .timeout_s = 30),
-    HANGS("hangs", hangs, 0),
-    HANGS("hangs_hard", hangs_hard, 0),
-    HANGS("hangs_in_a_call", hangs_in_a_call, 0),
-    HANGS("stops", stops, TK_PROCESS_ONLY),
-    BAD("leaves_by_exit", leaves_by_exit),
-    BAD_FLAGS("is_killed", is_killed, TK_MAY_DIE),
-    BAD_FLAGS("is_killed_announced", is_killed_announced, TK_PROCESS_ONLY),
-    BAD("lacks_memory", lacks_memory),
-    BAD("leaks_descriptor", leaks_descriptor),
-    BAD("closes_descriptor", closes_descriptor),
-    BAD("leaks_mapping", leaks_mapping),
-    BAD("leaks_drivers_mapping", leaks_drivers_mapping),
-    BAD("leaks_runtimes_mapping", leaks_runtimes_mapping),
-    BAD("leaks_librarys_mapping", leaks_librarys_mapping),
-    BAD("leaks_process", leaks_process),
-    BAD_FLAGS("leaks_name", leaks_name, TK_PROCESS_ONLY),
-    BAD_FLAGS("leaks_held_name", leaks_held_name, TK_PROCESS_ONLY),
-    BAD("leaks_socket", leaks_socket),
-    BAD("leaks_backends_socket", leaks_backends_socket),
-    BAD("leaks_temporary", leaks_temporary),
-    BAD_FLAGS("leaks_thread", leaks_thread, TK_PROCESS_ONLY),
-    BAD("leaks_eventfd", leaks_eventfd),
-    BAD("leaks_timer", leaks_timer),
-    BAD("leaks_heap", leaks_heap),
-    BAD("leaks_reservation", leaks_reservation),
-    BAD("changes_directory", changes_directory),
-    BAD("changes_umask", changes_umask),
-    BAD("changes_environment", changes_environment),
-    BAD_FLAGS("changes_limit", changes_limit, TK_PROCESS_ONLY),
-    BAD("changes_signals", changes_signals),
-    BAD_FLAGS("changes_mask", changes_mask, TK_PROCESS_ONLY),
-    BAD("changes_flags", changes_flags),
-    BAD("replaces_descriptor", replaces_descriptor),
-    BAD("overwrites_before", overwrites_before),
-    BAD("overwrites_behind", overwrites_behind),
-    BAD("overwrites_pad", overwrites_pad),
-    BAD("overwrites_table", overwrites_table),
-    BAD("overwrites_output", overwrites_output),
-    BAD_FLAGS("leaks_key", leaks_key, TK_PROCESS_ONLY),
-    BAD("barrier_misses_one", barrier_misses_one),
-    BAD("follows_another", follows_another),
-    BAD("overwrites_reports", overwrites_reports),
-    BAD("clears_reports", clears_reports),
-    BAD("any_bytes", any_bytes),
-    TK_CASE("bad.prints_much", prints_much, "SM-SELF-02"),
-    BAD_FLAGS("exit_status", exit_status, TK_PROCESS_ONLY),
-};
-TK_SUITE(bad, cases);

@@ -44,7 +44,7 @@ static void must_not_run(struct tk *t) {
     TK_CHECK_MSG(t, false, "this case must not run");
 }
 
-static void one_rank_checks(struct tk *t) {
+TK_TEST(good, one_rank_checks, "SM-SELF-01") {
     if (t->rank == 0)
         TK_CHECK(t, true);
 }
@@ -64,7 +64,8 @@ static int controllers_children(void) {
     return count;
 }
 
-static void dies_as_announced(struct tk *t) {
+TK_TEST(good, dies_as_announced, "SM-SELF-01", .min_ranks = 2,
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     static int cases; /* of this process: who lives is kept */
 
     cases++;
@@ -80,7 +81,7 @@ static void dies_as_announced(struct tk *t) {
 }
 
 /* Kept ranks that idle beside a case would hold the device that it uses. */
-static void alone(struct tk *t) {
+TK_TEST(alone, has_own_processes, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     int children = controllers_children() - 1; /* the one that measures the machine's lateness */
     TK_CHECK_MSG(t, children <= t->world_size, "%d ranks and %d processes", (int)t->world_size,
                  children);
@@ -88,19 +89,19 @@ static void alone(struct tk *t) {
 }
 
 /* For kept ranks. */
-static void ends_slowly(struct tk *t) {
+TK_TEST(kept, ends_slowly, "SM-SELF-01", .flags = TK_PROCESS_ONLY) {
     extern int selfcheck_exit_ms;
 
     TK_CHECK(t, true);
     selfcheck_exit_ms = 1500;
 }
 
-static void waits_under_a_name(struct tk *t) {
+TK_TEST(kept, waits_under_a_name, "SM-SELF-01", .flags = TK_PROCESS_ONLY) {
     TK_CHECK(t, prctl(PR_SET_NAME, KEPT_NAME) == 0);
 }
 
 /* Of the controller's children those which have that name. */
-static void ends_the_kept(struct tk *t) {
+TK_TEST(kept, ends_the_kept, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
     char path[64], name[32];
     FILE *children, *comm;
     int pid, ended = 0;
@@ -121,30 +122,19 @@ static void ends_the_kept(struct tk *t) {
     TK_CHECK(t, t->rank != 0 || ended == t->world_size);
 }
 
-static void capped_ranks(struct tk *t) {
+TK_TEST(good, capped_ranks, "SM-SELF-01", .max_ranks = 2) {
     TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
 }
 
-static void prints(struct tk *t) {
+TK_TEST(good, prints, "SM-SELF-01") {
     TK_CHECK(t, fputs("printed by a rank\n", stderr) >= 0);
 }
 
 static const struct tk_case cases[] = {
     TK_CASE("good.passes", passes, "SM-SELF-01"),
-    TK_CASE("good.one_rank_checks", one_rank_checks, "SM-SELF-01"),
     TK_CASE("good.skipped", must_not_run, "SM-SELF-01,SM-SELF-02", .needs = SYMMEM_CAP_MULTICAST),
     TK_CASE("good.many_ranks", must_not_run, "SM-SELF-01", .min_ranks = 1024),
     TK_CASE("good.large", passes, "SM-SELF-01", .flags = TK_LARGE),
-    TK_CASE("good.capped_ranks", capped_ranks, "SM-SELF-01", .max_ranks = 2),
-    TK_CASE("good.dies_as_announced", dies_as_announced, "SM-SELF-01", .min_ranks = 2,
-            .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
-    TK_CASE("alone.has_own_processes", alone, "SM-SELF-01",
-            .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
-    TK_CASE("kept.ends_slowly", ends_slowly, "SM-SELF-01", .flags = TK_PROCESS_ONLY),
-    TK_CASE("kept.waits_under_a_name", waits_under_a_name, "SM-SELF-01", .flags = TK_PROCESS_ONLY),
-    TK_CASE("kept.ends_the_kept", ends_the_kept, "SM-SELF-01",
-            .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
-    TK_CASE("good.prints", prints, "SM-SELF-01"),
     TK_CASE("good.threads", passes, "SM-SELF-01", .flags = TK_THREAD_ONLY),
 };
 TK_SUITE(good, cases);

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void shares_values(struct tk *t) {
+TK_TEST(kit, shares_values, "SM-SELF-04") {
     for (int round = 0; round < 20; round++) {
         tk_share_u64(t, round, (uint64_t)(t->rank * 1000 + round));
         tk_out_of_band_barrier(t);
@@ -17,7 +17,7 @@ static void shares_values(struct tk *t) {
     }
 }
 
-static void try_barrier_expires(struct tk *t) {
+TK_TEST(kit, try_barrier_expires, "SM-SELF-04", .min_ranks = 2, .flags = TK_NO_CONTEXT) {
     uint64_t start = tk_now_ms();
 
     if (t->rank == 0) {
@@ -29,7 +29,7 @@ static void try_barrier_expires(struct tk *t) {
         tk_sleep_ms(1);
 }
 
-static void seeds_replay(struct tk *t) {
+TK_TEST(kit, seeds_replay, "SM-SELF-04") {
     uint64_t first = tk_random(t);
 
     tk_share_u64(t, 0, t->seed);
@@ -43,7 +43,7 @@ static void seeds_replay(struct tk *t) {
         TK_CHECK(t, tk_random_below(t, 7) < 7);
 }
 
-static void environment(struct tk *t) {
+TK_TEST(kit, environment, "SM-SELF-04") {
     struct stat info;
     const char *rank = getenv("RANK");
 
@@ -57,7 +57,7 @@ static void environment(struct tk *t) {
     }
 }
 
-static void points_count(struct tk *t) {
+TK_TEST(kit, points_count, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
 
     TK_REQUIRE(t, options.point != NULL && options.rank == t->rank);
@@ -70,7 +70,7 @@ static void points_count(struct tk *t) {
     TK_EQ_INT(t, 0, tk_point_count(t, "other"));
 }
 
-static void points_are_recorded(struct tk *t) {
+TK_TEST(walk, points_are_recorded, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
     int count = 0;
 
@@ -110,7 +110,7 @@ static void end_at_a_point(struct tk *t, void *arg) {
     TK_CHECK_MSG(t, false, "lives on with %d", (int)status);
 }
 
-static void children_are_ranks(struct tk *t) {
+TK_TEST(walk, children_are_ranks, "SM-SELF-04", .flags = TK_PROCESS_ONLY) {
     int base = 40;
     uint64_t before_ms = tk_now_ms();
 
@@ -126,7 +126,7 @@ static void leave_badly(struct tk *t, void *arg) {
     _exit(*(int *)arg);
 }
 
-static void child_fails(struct tk *t) {
+TK_TEST(bad, child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     int status = 3;
 
     TK_EQ_INT(t, TK_CHILD_FAILED, tk_run_child(t, leave_badly, &status, 10000));
@@ -139,7 +139,7 @@ static void never_end(struct tk *t, void *arg) {
         pause();
 }
 
-static void child_hangs(struct tk *t) {
+TK_TEST(bad, child_hangs, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     TK_EQ_INT(t, TK_CHILD_HUNG, tk_run_child(t, never_end, NULL, 100));
 }
 
@@ -148,7 +148,7 @@ static void check_in_place(struct tk *t, void *arg) {
     TK_CHECK_MSG(t, t->rank != 1, "seen in the child");
 }
 
-static void child_checks(struct tk *t) {
+TK_TEST(bad, child_checks, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, check_in_place, NULL, 10000));
 }
 
@@ -167,7 +167,7 @@ static void log_shape(struct tk *t, symmem_group *group, const struct tk_shape *
     TK_EQ_INT(t, t->rank, shape->ranks[shape->rank]);
 }
 
-static void visits_shapes(struct tk *t) {
+TK_TEST(kit, visits_shapes, "SM-SELF-04") {
     struct shape_log seen = {0};
 
     tk_for_each_group_shape(t, log_shape, &seen);
@@ -183,14 +183,14 @@ static void leave_from_depth(struct tk *t) {
     tk_leave(t);
 }
 
-static void requires_end_the_body(struct tk *t) {
+TK_TEST(kit, requires_end_the_body, "SM-SELF-04") {
     tk_alloc(t, 64); /* given back although the body is left */
     tk_use_context(t, NULL);
     leave_from_depth(t);
     TK_CHECK_MSG(t, false, "still in the body");
 }
 
-static void own_contexts(struct tk *t) {
+TK_TEST(kit, own_contexts, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
     symmem_context *other = NULL;
 
@@ -206,7 +206,7 @@ static void own_contexts(struct tk *t) {
     TK_CHECK(t, t->context == NULL);
 }
 
-static void data_arrives(struct tk *t) {
+TK_TEST(kit, data_arrives, "SM-SELF-04") {
     symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
     unsigned char bytes[16] = "0123456789abcde";
 
@@ -220,30 +220,10 @@ static void data_arrives(struct tk *t) {
     TK_EQ_STR(t, "0123456789abcde", (const char *)bytes);
 }
 
-static void data_differs(struct tk *t) {
+TK_TEST(bad, data_differs, "SM-SELF-02") {
     symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
 
     tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);
     tk_write(t, handle, t->rank, 150000, "x", 1);
     tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);
 }
-
-static const struct tk_case cases[] = {
-    TK_CASE("kit.shares_values", shares_values, "SM-SELF-04"),
-    TK_CASE("kit.try_barrier_expires", try_barrier_expires, "SM-SELF-04", .min_ranks = 2,
-            .flags = TK_NO_CONTEXT),
-    TK_CASE("kit.seeds_replay", seeds_replay, "SM-SELF-04"),
-    TK_CASE("kit.environment", environment, "SM-SELF-04"),
-    TK_CASE("kit.points_count", points_count, "SM-SELF-04"),
-    TK_CASE("walk.points_are_recorded", points_are_recorded, "SM-SELF-04"),
-    TK_CASE("walk.children_are_ranks", children_are_ranks, "SM-SELF-04", .flags = TK_PROCESS_ONLY),
-    TK_CASE("bad.child_fails", child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-    TK_CASE("bad.child_hangs", child_hangs, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-    TK_CASE("bad.child_checks", child_checks, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-    TK_CASE("kit.visits_shapes", visits_shapes, "SM-SELF-04"),
-    TK_CASE("kit.requires_end_the_body", requires_end_the_body, "SM-SELF-04"),
-    TK_CASE("kit.own_contexts", own_contexts, "SM-SELF-04"),
-    TK_CASE("kit.data_arrives", data_arrives, "SM-SELF-04"),
-    TK_CASE("bad.data_differs", data_differs, "SM-SELF-02"),
-};
-TK_SUITE(kit, cases);

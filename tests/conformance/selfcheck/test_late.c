@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Cases that fail by time, on a machine that is late or quiet whenever they say so: late by
- * stopping the process that measures, quiet by having nothing measured. Rank 0 does either, before
- * the others go on.
+ * stopping the process that measures or by a crowd on the ranks' processor, quiet by having nothing
+ * measured. Rank 0 does each, before the others go on.
  */
 #include "kit_internal.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define STOP_MS 120
+#define CROWD 10
+#define WORK_MS 40
 
 /* How often each case was run, over all processes of this run. */
-enum { ONCE, HANGS_ONCE, BOUNDS, RUNS_COUNT };
+enum { ONCE, HANGS_ONCE, BOUNDS, CROWDED_ONCE, RUNS_COUNT };
 static _Atomic int *runs;
 
 __attribute__((constructor)) static void share_runs(void) {
@@ -60,42 +66,107 @@ static void make_quiet(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
-static void once(struct tk *t) {
+static uint64_t worked_ms(void) {
+    struct timespec used;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
+}
+
+static void work(void) {
+    for (uint64_t begin_ms = worked_ms(); worked_ms() < begin_ms + WORK_MS;)
+        continue;
+}
+
+static pid_t start_spinning(void) {
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (uint64_t begin_ms = worked_ms(); worked_ms() < begin_ms + 5000;)
+            continue;
+        _exit(0);
+    }
+    return pid;
+}
+
+/* The work, while others want the one processor that the ranks have. When it began. */
+static uint64_t work_in_crowd(struct tk *t) {
+    pid_t crowd[CROWD] = {0};
+    cpu_set_t before, one;
+    uint64_t begin_ms;
+    size_t first = 0;
+
+    sched_getaffinity(0, sizeof(before), &before);
+    while (!CPU_ISSET(first, &before))
+        first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    TK_REQUIRE(t, sched_setaffinity(0, sizeof(one), &one) == 0);
+    for (int i = 0; i < CROWD && t->rank == 0; i++)
+        TK_CHECK(t, (crowd[i] = start_spinning()) >= 2);
+    tk_out_of_band_barrier(t);
+    begin_ms = tk_now_ms();
+    work();
+    for (int i = 0; i < CROWD; i++)
+        if (crowd[i] >= 2 && kill(crowd[i], SIGKILL) == 0)
+            (void)waitpid(crowd[i], NULL, 0);
+    sched_setaffinity(0, sizeof(before), &before);
+    return begin_ms;
+}
+
+/* The process that sleeps is hardly late then. */
+TK_TEST(late, crowded, "SM-SELF-02", .timeout_s = 10) {
+    uint64_t begin_ms = work_in_crowd(t);
+
+    TK_WITHIN(t, 2 * WORK_MS, begin_ms);
+}
+
+TK_TEST(late, crowded_once, "SM-SELF-02", .timeout_s = 10) {
+    if (is_first(t, CROWDED_ONCE)) {
+        (void)work_in_crowd(t);
+        TK_TIMELY(t, false, "a rank was kept from running");
+    } else {
+        TK_AT_LEAST(t, 10 + 2 * WORK_MS, tk_limit_ms(t, 10));
+    }
+}
+
+TK_TEST(late, once, "SM-SELF-02", .timeout_s = 10) {
     bool first = is_first(t, ONCE);
 
     make_late(t);
     TK_TIMELY(t, !first, "a rank was kept from running");
 }
 
-static void always(struct tk *t) {
+TK_TEST(late, always, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_POISONED);
 }
 
-static void quiet(struct tk *t) {
+TK_TEST(late, quiet, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_TIMELY(t, false, "a rank was kept from running");
 }
 
-static void another_check(struct tk *t) {
+TK_TEST(late, another_check, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, false, "a rank was kept from running");
     TK_CHECK(t, t->rank != 0);
 }
 
-static void another_rank(struct tk *t) {
+TK_TEST(late, another_rank, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_TIMELY(t, t->rank == 0, "a rank was kept from running");
     TK_STATUS(t, SYMMEM_OK, t->rank == 0 ? SYMMEM_LIMIT : SYMMEM_OK);
 }
 
 /* Poison without a limit that has passed is no matter of time. */
-static void poison_alone(struct tk *t) {
+TK_TEST(late, poison_alone, "SM-SELF-02", .timeout_s = 10) {
     make_late(t);
     TK_STATUS(t, SYMMEM_OK, SYMMEM_POISONED);
 }
 
-static void hangs_once(struct tk *t) {
+TK_TEST(late, hangs_once, "SM-SELF-02", .timeout_s = 1) {
     bool first = is_first(t, HANGS_ONCE);
 
     if (t->rank == 0)
@@ -105,7 +176,7 @@ static void hangs_once(struct tk *t) {
         pause();
 }
 
-static void late_bounds(struct tk *t) {
+TK_TEST(late, late_bounds, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = tk_now_ms();
 
     make_late(t);
@@ -117,7 +188,7 @@ static void late_bounds(struct tk *t) {
         TK_AT_LEAST(t, 10 + STOP_MS, tk_limit_ms(t, 10));
 }
 
-static void quiet_bounds(struct tk *t) {
+TK_TEST(late, quiet_bounds, "SM-SELF-02", .timeout_s = 10) {
     make_quiet(t);
     TK_EQ_INT(t, 0, tk_late_ms(t, 0));
     TK_WITHIN(t, 1000, tk_now_ms() - 500);
@@ -125,7 +196,7 @@ static void quiet_bounds(struct tk *t) {
 }
 
 /* The process that runs the case, if it is one of several. */
-static void ends_its_job(struct tk *t) {
+TK_TEST(jobs, ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     char own[32] = "", above[32] = "", path[64];
     pid_t parent = getppid();
     int of_parent = 0;
@@ -149,20 +220,3 @@ static void ends_its_job(struct tk *t) {
         kill(parent, SIGKILL);
     tk_sleep_ms(5000);
 }
-
-#define LATE(test, body_fn, seconds)                                                               \
-    TK_CASE("late." test, body_fn, "SM-SELF-02", .timeout_s = seconds)
-
-static const struct tk_case cases[] = {
-    LATE("once", once, 10),
-    LATE("always", always, 10),
-    LATE("quiet", quiet, 10),
-    LATE("another_check", another_check, 10),
-    LATE("another_rank", another_rank, 10),
-    LATE("poison_alone", poison_alone, 10),
-    LATE("hangs_once", hangs_once, 1),
-    LATE("late_bounds", late_bounds, 10),
-    LATE("quiet_bounds", quiet_bounds, 10),
-    TK_CASE("jobs.ends_its_job", ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY),
-};
-TK_SUITE(late, cases);

@@ -164,7 +164,7 @@ static bool runs_right(const call *c) {
                                    .streaming = c->streaming,
                                    .read_ahead = c->read_ahead,
                                    .cached_count = c->cached_count};
-    symmem_cpu_reduce_find_isa(c->isa, c->dtype, c->op)(&args);
+    symmem_cpu_reduce_find(c->isa, c->dtype, c->op)(&args);
     bool right = true;
     for (int32_t k = 0; k < c->dst_count; k++) {
         right = right && memcmp(dsts[k], expected, bytes) == 0;
@@ -242,8 +242,8 @@ static void check_pair(symmem_dtype dtype, symmem_reduce_op op, int32_t src_coun
         symmem_reference_reduce(expected, srcs, src_count, large ? MOST_COUNT : 4097, dtype, op);
     call c = {.dtype = dtype, .op = op, .src_count = src_count};
     for (c.isa = SYMMEM_CPU_PORTABLE; c.isa <= symmem_cpu_isa_best(); c.isa++) {
-        CU_ASSERT_EQUAL(supported, symmem_cpu_reduce_find_isa(c.isa, dtype, op) != NULL);
-        if (!symmem_cpu_reduce_find_isa(c.isa, dtype, op))
+        CU_ASSERT_EQUAL(supported, symmem_cpu_reduce_find(c.isa, dtype, op) != NULL);
+        if (!symmem_cpu_reduce_find(c.isa, dtype, op))
             continue;
         for (c.count = 0; c.count <= 130; c.count++) {
             if (src_count <= 3)
@@ -290,8 +290,8 @@ static void test_every_half(void) {
                 .dsts = &dst, .dst_count = 1, .srcs = srcs, .src_count = 2, .count = ALL};
             symmem_reduce_op op = shift % 2 ? SYMMEM_AVG : SYMMEM_SUM;
             CU_ASSERT_TRUE(symmem_reference_reduce(right, srcs, 2, ALL, dtype, op));
-            for (symmem_cpu_isa isa = 0; isa <= symmem_cpu_isa_best(); isa++) {
-                symmem_cpu_reduce_find_isa(isa, dtype, op)(&args);
+            for (symmem_cpu_isa isa = SYMMEM_CPU_PORTABLE; isa <= symmem_cpu_isa_best(); isa++) {
+                symmem_cpu_reduce_find(isa, dtype, op)(&args);
                 CU_ASSERT(memcmp(sum, right, sizeof sum) == 0);
             }
         }
@@ -299,16 +299,17 @@ static void test_every_half(void) {
 }
 
 static void test_find(void) {
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_DTYPE_COUNT, SYMMEM_SUM));
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find((symmem_dtype)-1, SYMMEM_SUM));
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_UINT8, SYMMEM_REDUCE_OP_COUNT));
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_UINT8, (symmem_reduce_op)-1));
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_UINT8, SYMMEM_AVG));
+    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_DTYPE_COUNT, SYMMEM_SUM));
+    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, (symmem_dtype)-1, SYMMEM_SUM));
+    CU_ASSERT_PTR_NULL(
+        symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_UINT8, SYMMEM_REDUCE_OP_COUNT));
+    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_UINT8, (symmem_reduce_op)-1));
+    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_UINT8, SYMMEM_AVG));
     symmem_cpu_isa best = symmem_cpu_isa_best();
     printf("best here: %s ", symmem_cpu_isa_name(best));
-    CU_ASSERT_PTR_EQUAL(symmem_cpu_reduce_find(SYMMEM_FLOAT32, SYMMEM_SUM),
-                        symmem_cpu_reduce_find_isa(best, SYMMEM_FLOAT32, SYMMEM_SUM));
-    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find_isa(SYMMEM_CPU_ISA_COUNT, SYMMEM_UINT8, SYMMEM_SUM));
+    CU_ASSERT_PTR_EQUAL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_FLOAT32, SYMMEM_SUM),
+                        symmem_cpu_reduce_find(best, SYMMEM_FLOAT32, SYMMEM_SUM));
+    CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_ISA_COUNT, SYMMEM_UINT8, SYMMEM_SUM));
     CU_ASSERT_STRING_EQUAL(symmem_cpu_isa_name(SYMMEM_CPU_PORTABLE), "portable");
     CU_ASSERT_STRING_EQUAL(symmem_cpu_isa_name(SYMMEM_CPU_AVX2), "avx2");
     CU_ASSERT_STRING_EQUAL(symmem_cpu_isa_name(SYMMEM_CPU_AVX512), "avx512");

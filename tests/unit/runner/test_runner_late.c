@@ -30,6 +30,18 @@ static void test_run_again(void) {
     each_way("late.hangs_once", 0, " s): run again: the machine ", true);
 }
 
+/* With one job, for several would be in a crowd of each other. */
+static void test_crowd(void) {
+    for (int i = 0; i < 2; i++) {
+        char options[80];
+
+        snprintf(options, sizeof(options), "--jobs 1 --rank-mode %s", modes[i]);
+        CU_ASSERT_EQUAL(run_case("late.crowded*", options), 0);
+        CU_ASSERT(says(" late.crowded_once ("));
+        CU_ASSERT(says(" s): run again: the machine "));
+    }
+}
+
 static void test_not_run_again(void) {
     each_way("late.quiet", 1, "a rank was kept from running (test_late.c:", false);
     each_way("late.another_check", 1, "a rank was kept from running (test_late.c:", false);
@@ -118,6 +130,7 @@ static void test_options(void) {
 
 static const unit_case cases[] = {
     {"run again on a late machine", test_run_again},
+    {"a crowd on the ranks' processor", test_crowd},
     {"not run again", test_not_run_again},
     {"bounds ask for the lateness", test_bounds},
     {"several jobs make the same report", test_same_report},

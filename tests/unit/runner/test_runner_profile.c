@@ -34,9 +34,7 @@ static const struct tk_case cases[] = {
      .body = body},
     {.name = "a.two_ranks", .requirements = "SM-A-01", .min_ranks = 2, .body = body},
 };
-static const struct tk_suite suite = {"a", cases, sizeof(cases) / sizeof(cases[0])};
-const struct tk_suite *const runner_suites[] = {&suite, NULL};
-const int runner_suite_count = 1;
+TK_SUITE(a, cases);
 const struct spec_requirement spec_requirements[] = {{"SM-A-01", "It MUST.", "", false}};
 const int spec_requirement_count = 1;
 

@@ -32,49 +32,6 @@ static void test_table(void) {
     CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_OK);
 }
 
-static symmem_status try_open(int32_t world_size, int32_t *devices_p, int32_t *multicast_p) {
-    fake_host host;
-    fake_host_init(&host);
-    symmem_backend_config config = {.size = sizeof config, .world_size = world_size};
-    void *instance;
-    symmem_status status = backend->open(&host.host, &config, &instance);
-    if (status != SYMMEM_OK)
-        return status;
-    symmem_device_info info;
-    CU_ASSERT_EQUAL(backend->device_count(instance, devices_p), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->device_info(instance, *devices_p - 1, &info), SYMMEM_OK);
-    CU_ASSERT_EQUAL(info.device_type, 1);
-    CU_ASSERT(info.granularity >= 4096);
-    *multicast_p = info.multicast;
-    backend->close(instance);
-    return SYMMEM_OK;
-}
-
-static void test_settings(void) {
-    int32_t devices = 0;
-    int32_t multicast = -1;
-    CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_OK);
-    CU_ASSERT_EQUAL(devices, 8);
-    CU_ASSERT_EQUAL(multicast, 1);
-    CU_ASSERT_EQUAL(try_open(100, &devices, &multicast), SYMMEM_OK);
-    CU_ASSERT_EQUAL(devices, 100);
-    setenv("SYMMEM_SHM_DEVICES", "3", 1);
-    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "0", 1);
-    CU_ASSERT_EQUAL(try_open(100, &devices, &multicast), SYMMEM_OK);
-    CU_ASSERT_EQUAL(devices, 3);
-    CU_ASSERT_EQUAL(multicast, 0);
-    static const char *const bad[] = {"",   "0",  "1025", "x", "3x", "99999999999999999999",
-                                      " 3", "+3", "-3"};
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        setenv("SYMMEM_SHM_DEVICES", bad[i], 1);
-        CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_INVALID_ARGUMENT);
-    }
-    unsetenv("SYMMEM_SHM_DEVICES");
-    setenv("SYMMEM_SHM_MULTICAST_SLOTS", "-1", 1);
-    CU_ASSERT_EQUAL(try_open(2, &devices, &multicast), SYMMEM_INVALID_ARGUMENT);
-    unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
-}
-
 /* True if the child that touches *address is killed for it. */
 static bool faults(const char *address) {
     fflush(NULL);
@@ -350,60 +307,6 @@ static int no_addresses(void) {
     return 0;
 }
 
-/* Gives this process a /dev/shm of its own. */
-static bool small_dev_shm(const char *options, unsigned long flags) {
-    return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
-           mount("tmpfs", "/dev/shm", "tmpfs", flags, options) == 0;
-}
-
-static int full_file_system(void) {
-    if (!small_dev_shm("size=2m", 0))
-        return SKIPPED;
-    setenv("SYMMEM_SHM_FALLBACK", "0", 1);
-    fake_host host;
-    void *instance = fake_open(&host);
-    symmem_memory memory;
-    int descriptors = fake_count_descriptors();
-    REQUIRE(backend->memory_alloc(instance, 0, 8 << 20, &memory) == SYMMEM_NO_SPACE);
-    REQUIRE(host.expected == 8 << 20);
-    REQUIRE(host.actual > 0 && host.actual <= 2 << 20);
-    REQUIRE(fake_count_descriptors() == descriptors);
-    REQUIRE(atomic_load(&host.notice_count) == 0);
-    /* What was begun was given back. */
-    REQUIRE(backend->memory_alloc(instance, 0, 1 << 20, &memory) == SYMMEM_OK);
-    memset(memory.ptr, 1, 1 << 20);
-    backend->memory_release(instance, &memory);
-    backend->close(instance);
-
-    unsetenv("SYMMEM_SHM_FALLBACK");
-    instance = fake_open(&host);
-    REQUIRE(backend->memory_alloc(instance, 0, 8 << 20, &memory) == SYMMEM_OK);
-    REQUIRE(atomic_load(&host.notice_count) == 1);
-    REQUIRE(strstr(host.notice, "/dev/shm") != NULL);
-    memset(memory.ptr, 1, 8 << 20);
-    backend->memory_release(instance, &memory);
-    backend->close(instance);
-    return 0;
-}
-
-static int read_only_file_system(void) {
-    if (!small_dev_shm("size=2m", MS_RDONLY))
-        return SKIPPED;
-    char reason[128] = "";
-    REQUIRE(backend->probe(reason, sizeof reason) == SYMMEM_OK);
-    setenv("SYMMEM_SHM_FALLBACK", "0", 1);
-    REQUIRE(backend->probe(reason, sizeof reason) == SYMMEM_UNSUPPORTED);
-    REQUIRE(strstr(reason, "/dev/shm") != NULL);
-    REQUIRE(backend->probe(NULL, 0) == SYMMEM_UNSUPPORTED);
-    fake_host host;
-    void *instance = fake_open(&host);
-    symmem_memory memory;
-    REQUIRE(backend->memory_alloc(instance, 0, 100, &memory) == SYMMEM_PERMISSION);
-    REQUIRE(strstr(host.text, "/dev/shm") != NULL);
-    backend->close(instance);
-    return 0;
-}
-
 static void run_in_child(int (*fn)(void), const char *name) {
     int result = in_child(fn);
     if (result == SKIPPED)
@@ -415,8 +318,6 @@ static void run_in_child(int (*fn)(void), const char *name) {
 static void test_limits(void) {
     run_in_child(no_descriptors, "no descriptors");
     run_in_child(no_addresses, "no addresses");
-    run_in_child(full_file_system, "a small /dev/shm");
-    run_in_child(read_only_file_system, "a read-only /dev/shm");
 }
 
 static int write_peers(fake_rank *rank) {
@@ -458,17 +359,11 @@ static void test_rounding(void) {
 }
 
 static const unit_case cases[] = {
-    {"table", test_table},
-    {"settings", test_settings},
-    {"rounding", test_rounding},
-    {"alloc", test_alloc},
-    {"privacy", test_privacy},
-    {"import", test_import},
-    {"import of a file that grew", test_grown_import},
-    {"too much", test_too_much},
-    {"test points", test_points},
-    {"limits", test_limits},
-    {"worlds", test_worlds},
+    {"table", test_table},       {"rounding", test_rounding},
+    {"alloc", test_alloc},       {"privacy", test_privacy},
+    {"import", test_import},     {"import of a file that grew", test_grown_import},
+    {"too much", test_too_much}, {"test points", test_points},
+    {"limits", test_limits},     {"worlds", test_worlds},
 };
 
 int main(void) {
