@@ -137,6 +137,9 @@ static symmem_status check_share(shm_instance *instance, const symmem_share *sha
                           "shared memory of %llu bytes where %llu are needed and %llu announced",
                           (unsigned long long)length, (unsigned long long)bytes,
                           (unsigned long long)share->mapped_bytes);
+    if (instance->can_seal && !shm_backing_is_sealed(share->fd))
+        return host->fail(host, SYMMEM_CORRUPT, 0, operation,
+                          "shared memory that its owner could shorten under this rank");
     return SYMMEM_OK;
 }
 

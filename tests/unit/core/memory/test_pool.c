@@ -132,7 +132,7 @@ static uint64_t cost_ns(symmem_context *context, symmem_pool *pool, char *const 
 
 /* What is kept is no part of the cost; looking through it would be many times as much. */
 static void many(void) {
-    enum { FEW = 10, MANY = 10000 };
+    enum { FEW = 10, MANY = 4000 };
     static char *kept[MANY];
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
