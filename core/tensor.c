@@ -78,9 +78,12 @@ static symmem_status check_device(symmem_context *context, const DLTensor *from,
     symmem_status status =
         device == -1 ? sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "%s is of device -1", what)
                      : sm_device_resolve(context, device, operation, &device);
-    if (status == SYMMEM_OK)
-        status = context->backend->device_info(context->instance, device, &info);
-    if (status != SYMMEM_OK || is_served(&info, from->device.device_type))
+    if (status != SYMMEM_OK)
+        return status;
+    status = context->backend->device_info(context->instance, device, &info);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "device_info");
+    if (is_served(&info, from->device.device_type))
         return status;
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                    "%s is memory of a device of type %d, the backend's are of type %d", what,
