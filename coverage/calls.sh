@@ -46,7 +46,7 @@ answering() { # HEADER...: the calls that return a status
 
 refused() {
     {
-        cat "$cases"/*.[ch] | tr '\n' ' ' | grep -oE '\b(REFUSED|TK_STATUS|[A-Z]+_STATUS)\([^;]*;'
+        cat "$cases"/*.[ch] | tr '\n' ' ' | grep -oE '\b(REFUSED|TK_STATUS|TK_FAILS|[A-Z]+_STATUS)\([^;]*;'
         grep -h 'return symmem_' "$cases"/ops_table_help.h
     } | names
 }

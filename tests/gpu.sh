@@ -1,24 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu.sh [RANKS [runner options]]: builds, and runs the conformance suite on the CUDA backend, with
-# ranks as threads and as processes. RANKS is the number of GPUs unless it is given; more ranks than
-# GPUs share them. Needs a driver, nvcc and no network. The ranks' processes are kept from case to
-# case, for opening a device takes seconds; SYMMEM_GPU_KEEP_RANKS=0 gives each case new ones. Results:
-# build/gpu/*.json, *.txt and about.txt; the last lines are the summaries. Exit status: the worst of
-# the runner's, 4 if there is no GPU, RANKS or a setting is not what it should be, or nothing was
-# built; a check that finds nothing good counts as 1.
-# SYMMEM_GPU_MODES="thread process": which of them, in order. SYMMEM_GPU_LIMIT_S: how long a runner may
-# take, in seconds; unset: 3600.
-# SYMMEM_GPU_PARTS=N: N runners at once, each with every N-th case, on the same GPUs; MODE.K.txt and
-# MODE.K.json are of part K, and symmem-report (it takes libcjson) makes MODE.json of them.
-# SYMMEM_GPU_MODES_AT_ONCE=1: the modes at once, too. On processors that are too few for that,
-# SYMMEM_TIMEOUT_SCALE=3 gives every time limit more room.
-# SYMMEM_GPU_BACKEND=nccl: the NCCL backend instead, results in build/gpu-nccl/; NCCL wants a GPU for
-# each rank, or to be 2.30 or later with NCCL_MULTI_RANK_GPU_ENABLE=1. NCCL_HOME: a folder with include/
-# and lib/ of the NCCL to use, where it is not the system's; see backend_nccl/README.md.
-# symmem-cuda-caller and symmem-cuda-check or symmem-nccl-check come last; SYMMEM_GPU_CHECK=0: not.
-# Under a launcher (mpirun -n N, srun, torchrun --no-python) its rank 0 does all that, with N ranks
-# that the runner starts itself, since many cases end ranks and start new ones; the others do nothing.
+# gpu.sh [RANKS [runner options]]: builds, and runs the conformance suite on a GPU backend, with ranks as
+# threads and as processes, then the programs for what the suite cannot know. README.md, "On GPUs" and
+# "Environment", says what it needs and which variables it heeds. RANKS is the number of GPUs unless it is given,
+# or a launcher's number of ranks; more ranks than GPUs share them. Results: build/gpu/*.json, *.txt and about.txt
+# (build/gpu-nccl/); MODE.K.* are of part K. The last lines are the summaries. Exit status: the worst of the
+# runner's, 4 if there is no GPU, RANKS or a setting is not what it should be, or nothing was built; a check that
+# finds nothing good counts as 1.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"
@@ -57,18 +45,14 @@ if ! [[ $parts =~ ^[1-9][0-9]*$ ]]; then
     printf 'gpu.sh: SYMMEM_GPU_PARTS is a number, not "%s"\n' "$parts" >&2
     exit 4
 fi
-# Never multicast: on shared hosts it can put GPUs out of service.
-export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
-export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+never_multicast
 if [ "$backend" = nccl ]; then
     if [ "$ranks" -gt "$gpus" ] && ! [[ ${NCCL_MULTI_RANK_GPU_ENABLE:-} =~ ^[1-9][0-9]*$ ]]; then
         printf 'NCCL takes several ranks on a GPU from 2.30 on, and only with %s: %s ranks, %s GPUs\n' \
             NCCL_MULTI_RANK_GPU_ENABLE=1 "$ranks" "$gpus"
         exit 4
     fi
-    # One host: no other network than its own, no service threads, and what NCCL warns of.
-    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0
-    export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+    nccl_on_one_host
     # A communicator takes half a second, where the cases expect milliseconds.
     export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-3}
     if [ -f "${NCCL_HOME:-}/include/nccl_device.h" ]; then
@@ -82,13 +66,9 @@ fi
 build_target="suite symmem_backend_$backend" build_in build "${options[@]}" || exit 4
 mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
 {
-    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    nvcc --version | grep release
-    printf 'ranks %s (%s), commit %s\n' "$ranks" "${origin:-one for each GPU}" \
-        "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+    about_gpus nvcc "$ranks (${origin:-one for each GPU})"
     [ "$backend" != nccl ] || printf 'libnccl: %s\n' "${SYMMEM_NCCL_LIBRARY:-of the system}"
-} >"$results/about.txt"
-cat "$results/about.txt"
+} | tee "$results/about.txt"
 
 keep=(--keep-ranks)
 [ "${SYMMEM_GPU_KEEP_RANKS:-1}" != 0 ] || keep=()

@@ -23,8 +23,7 @@ cases=${SYMMEM_SANITIZE_CASES:-$(printf '%s,' 'all_reduce.*' 'barrier.ho*' 'barr
     'move.all_gather*' 'move.broadcast*' 'move.all_to_all_[eaps]*' 'move.back*' 'move.on_streams' \
     'move.replayed' 'move.low_contention_on*' 'ops.captured' 'composed.copy*' 'test_fused*' 'fused.*' \
     'fused_scatter.*')}
-# Never multicast: on shared hosts it can put GPUs out of service.
-export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
+never_multicast
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
 # Memcheck counts a call that the driver refuses as an error: fabric handles are not tried.
 export SYMMEM_CUDA_FABRIC=0
@@ -38,12 +37,7 @@ if ! have_command compute-sanitizer; then
 fi
 build_target="suite symmem_backend_cuda" build_in build || exit 4
 mkdir -p "$results" && mv build/build.log "$results/build.log" || exit 4
-{
-    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    compute-sanitizer --version | grep Version
-    printf 'ranks 2, commit %s\n' "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
-} >"$results/about.txt"
-cat "$results/about.txt"
+about_gpus compute-sanitizer 2 | tee "$results/about.txt"
 
 # symmem/device.cuh in a user's kernels.
 cmake --build build --target symmem-cuda-check >>"$results/build.log" 2>&1 || exit 4

@@ -130,6 +130,23 @@ find_gpus() {
     return 1
 }
 
+# On shared hosts multicast can put GPUs out of service.
+never_multicast() {
+    export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+}
+
+# No other network than the host's own, no service threads, and what NCCL warns of.
+nccl_on_one_host() {
+    export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+}
+
+# What a result was made on and by.
+about_gpus() { # TOOL RANKS
+    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+    "$1" --version | grep -i '\(release\|^version\)'
+    printf 'ranks %s, commit %s\n' "$2" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+}
+
 # Sets launched to this process's rank, 0 without a launcher, and world to the job's number of ranks, if
 # a launcher says one. Of Slurm's only more than one counts: a batch script and what it starts without
 # srun has one task, whatever was allocated.

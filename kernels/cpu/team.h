@@ -8,7 +8,7 @@
 
 #include <symmem/backend.h>
 
-#include "cpu/reduce.h"
+#include "reduce.h"
 
 #ifdef __cplusplus
 extern "C" {

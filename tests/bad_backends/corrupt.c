@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Backends that write where they should not. */
-#include "bad.h"
+#include "../mutants/decorator/decorator.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -25,20 +25,20 @@ static void fill_mappings(const char *text, int byte) {
 static symmem_status barrier_fills(void *instance, const symmem_peers *peers, int32_t channel,
                                    const symmem_exec *exec) {
     fill_mappings(SHARED_ANONYMOUS, 0xa5);
-    return bad_real->barrier(instance, peers, channel, exec);
+    return real->barrier(instance, peers, channel, exec);
 }
 
 static symmem_status barrier_clears(void *instance, const symmem_peers *peers, int32_t channel,
                                     const symmem_exec *exec) {
     fill_mappings(SHARED_ANONYMOUS, 0);
-    return bad_real->barrier(instance, peers, channel, exec);
+    return real->barrier(instance, peers, channel, exec);
 }
 
 /* In the probe, too: there the runner learns what the backend can do. */
 static symmem_status open_fills(const symmem_host *host, const symmem_backend_config *config,
                                 void **instance_p) {
     fill_mappings(SHARED_ANONYMOUS, 0xff);
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
 
 /* So that what the probe found out looks as if it were there. */
@@ -51,7 +51,7 @@ static symmem_status open_fills_and_fails(const symmem_host *host,
 
 static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peers, int32_t dst,
                                         int32_t channel, const symmem_exec *exec) {
-    symmem_status status = bad_real->put_signal(instance, peers, dst, channel, exec);
+    symmem_status status = real->put_signal(instance, peers, dst, channel, exec);
     fill_mappings("[heap]", 0xa5);
     return status;
 }
@@ -59,7 +59,7 @@ static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peer
 /* The neighbours of what it was to write, which are somebody else's. */
 static symmem_status copy_writes_too_much(void *instance, int32_t device, void *dst,
                                           const void *src, size_t bytes, const symmem_exec *exec) {
-    symmem_status status = bad_real->copy(instance, device, dst, src, bytes, exec);
+    symmem_status status = real->copy(instance, device, dst, src, bytes, exec);
     if (bytes > 0 && bytes < 4096)
         ((char *)dst)[bytes] ^= 0x55;
     return status;
@@ -69,57 +69,23 @@ static symmem_status barrier_writes_into_pads(void *instance, const symmem_peers
                                               int32_t channel, const symmem_exec *exec) {
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         *(uint32_t *)peers->pads[rank] = 1;
-    return bad_real->barrier(instance, peers, channel, exec);
+    return real->barrier(instance, peers, channel, exec);
 }
 
 static void close_closes_descriptors(void *instance) {
     for (int fd = 0; fd < 256; fd++)
         close(fd);
-    bad_real->close(instance);
+    real->close(instance);
 }
 
-/* --- what they spoil ---------------------------------------------------------------- */
-
-static void report(symmem_backend *table) {
-    table->barrier = barrier_fills;
-}
-
-static void report_cleared(symmem_backend *table) {
-    table->barrier = barrier_clears;
-}
-
-static void report_in_open(symmem_backend *table) {
-    table->open = open_fills;
-}
-
-static void probe(symmem_backend *table) {
-    table->open = open_fills_and_fails;
-}
-
-static void heap(symmem_backend *table) {
-    table->put_signal = put_fills_the_heap;
-}
-
-static void neighbours(symmem_backend *table) {
-    table->copy = copy_writes_too_much;
-}
-
-static void pads(symmem_backend *table) {
-    table->barrier = barrier_writes_into_pads;
-}
-
-static void descriptors(symmem_backend *table) {
-    table->close = close_closes_descriptors;
-}
-
-const struct bad_kind bad_corrupting[] = {
-    {"corrupt.report", report},
-    {"corrupt.report_cleared", report_cleared},
-    {"corrupt.report_in_open", report_in_open},
-    {"corrupt.probe", probe},
-    {"corrupt.heap", heap},
-    {"corrupt.neighbours", neighbours},
-    {"corrupt.pads", pads},
-    {"corrupt.descriptors", descriptors},
-    {NULL, NULL},
+const struct mutant bad_corrupting[] = {
+    {"corrupt.report", .entries.barrier = barrier_fills},
+    {"corrupt.report_cleared", .entries.barrier = barrier_clears},
+    {"corrupt.report_in_open", .entries.open = open_fills},
+    {"corrupt.probe", .entries.open = open_fills_and_fails},
+    {"corrupt.heap", .entries.put_signal = put_fills_the_heap},
+    {"corrupt.neighbours", .entries.copy = copy_writes_too_much},
+    {"corrupt.pads", .entries.barrier = barrier_writes_into_pads},
+    {"corrupt.descriptors", .entries.close = close_closes_descriptors},
+    {.name = NULL},
 };

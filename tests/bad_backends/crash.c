@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Backends that end the process that uses them. */
-#include "bad.h"
+#include "../mutants/decorator/decorator.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -39,7 +39,7 @@ static void close_exits(void *instance) {
 static void release_frees_twice(void *instance, symmem_memory *memory) {
     void *block = malloc(64);
     void *volatile again = block;
-    bad_real->memory_release(instance, memory);
+    real->memory_release(instance, memory);
     free(block);
     free(again);
 }
@@ -68,7 +68,7 @@ static symmem_status open_starts_a_bomb(const symmem_host *host,
     pthread_t thread;
     if (config->world_size > 1 && pthread_create(&thread, NULL, crash_later, NULL) == 0)
         pthread_detach(thread);
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
 
 static void segfault(void) {
@@ -79,7 +79,7 @@ static symmem_status open_for_a_bad_end(const symmem_host *host,
                                         const symmem_backend_config *config, void **instance_p) {
     if (config->world_size > 1 && atexit(segfault) != 0)
         return SYMMEM_SYSTEM;
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
 
 static symmem_status open_segfaults(const symmem_host *host, const symmem_backend_config *config,
@@ -95,58 +95,16 @@ static symmem_status open_exits(const symmem_host *host, const symmem_backend_co
     exit(0);
 }
 
-/* --- what they spoil ---------------------------------------------------------------- */
-
-static void in_barrier(symmem_backend *table) {
-    table->barrier = barrier_segfaults;
-}
-
-static void in_alloc(symmem_backend *table) {
-    table->memory_alloc = alloc_aborts;
-}
-
-static void exit_0(symmem_backend *table) {
-    table->barrier = barrier_exits;
-}
-
-static void exit_0_in_close(symmem_backend *table) {
-    table->close = close_exits;
-}
-
-static void double_free(symmem_backend *table) {
-    table->memory_release = release_frees_twice;
-}
-
-static void stack(symmem_backend *table) {
-    table->put_signal = put_overflows_the_stack;
-}
-
-static void in_thread(symmem_backend *table) {
-    table->open = open_starts_a_bomb;
-}
-
-static void at_exit(symmem_backend *table) {
-    table->open = open_for_a_bad_end;
-}
-
-static void in_open(symmem_backend *table) {
-    table->open = open_segfaults;
-}
-
-static void exit_0_in_open(symmem_backend *table) {
-    table->open = open_exits;
-}
-
-const struct bad_kind bad_crashing[] = {
-    {"crash.barrier", in_barrier},
-    {"crash.alloc", in_alloc},
-    {"crash.exit_0", exit_0},
-    {"crash.exit_0_in_close", exit_0_in_close},
-    {"crash.double_free", double_free},
-    {"crash.stack", stack},
-    {"crash.thread", in_thread},
-    {"crash.at_exit", at_exit},
-    {"crash.open", in_open},
-    {"crash.exit_0_in_open", exit_0_in_open},
-    {NULL, NULL},
+const struct mutant bad_crashing[] = {
+    {"crash.barrier", .entries.barrier = barrier_segfaults},
+    {"crash.alloc", .entries.memory_alloc = alloc_aborts},
+    {"crash.exit_0", .entries.barrier = barrier_exits},
+    {"crash.exit_0_in_close", .entries.close = close_exits},
+    {"crash.double_free", .entries.memory_release = release_frees_twice},
+    {"crash.stack", .entries.put_signal = put_overflows_the_stack},
+    {"crash.thread", .entries.open = open_starts_a_bomb},
+    {"crash.at_exit", .entries.open = open_for_a_bad_end},
+    {"crash.open", .entries.open = open_segfaults},
+    {"crash.exit_0_in_open", .entries.open = open_exits},
+    {.name = NULL},
 };

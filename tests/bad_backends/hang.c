@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Backends that do not return. */
-#include "bad.h"
+#include "../mutants/decorator/decorator.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -40,7 +40,7 @@ static symmem_status barrier_hangs(void *instance, const symmem_peers *peers, in
 static symmem_status barrier_stops(void *instance, const symmem_peers *peers, int32_t channel,
                                    const symmem_exec *exec) {
     raise(SIGSTOP);
-    return bad_real->barrier(instance, peers, channel, exec);
+    return real->barrier(instance, peers, channel, exec);
 }
 
 static symmem_status open_hangs(const symmem_host *host, const symmem_backend_config *config,
@@ -61,16 +61,16 @@ static bool in_a_case;
 static symmem_status open_looks(const symmem_host *host, const symmem_backend_config *config,
                                 void **instance_p) {
     in_a_case = config->world_size > 1;
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
 
 static void close_hangs_later(void *instance) {
     if (in_a_case)
         sleep_for_ever();
-    bad_real->close(instance);
+    real->close(instance);
 }
 
-/* --- in a stream's thread ----------------------------------------------------------- */
+/* --- in a stream's thread --------------------------------------------------------- */
 
 static void never_done(void *arg) {
     (void)arg;
@@ -80,27 +80,27 @@ static void never_done(void *arg) {
 /* What waits for the stream waits for ever, whatever limit it was given. */
 static symmem_status copy_is_never_done(void *instance, int32_t device, void *dst, const void *src,
                                         size_t bytes, const symmem_exec *exec) {
-    return exec->stream != NULL ? bad_real->host_fn(instance, exec->stream, never_done, NULL)
-                                : bad_real->copy(instance, device, dst, src, bytes, exec);
+    return exec->stream != NULL ? real->host_fn(instance, exec->stream, never_done, NULL)
+                                : real->copy(instance, device, dst, src, bytes, exec);
 }
 
 static symmem_status synchronize_hangs(void *instance, void *stream, uint32_t timeout_ms,
                                        symmem_error_record *record_p) {
     symmem_status status;
     do
-        status = bad_real->stream_synchronize(instance, stream, timeout_ms, record_p);
+        status = real->stream_synchronize(instance, stream, timeout_ms, record_p);
     while (status == SYMMEM_TIMEOUT);
     return status;
 }
 
-/* --- after everything, and beside it ------------------------------------------------ */
+/* --- after everything, and beside it ---------------------------------------------- */
 
 static symmem_status open_for_a_bad_end(const symmem_host *host,
                                         const symmem_backend_config *config, void **instance_p) {
     /* not in the probe, which has a world of one */
     if (config->world_size > 1 && atexit(sleep_for_ever) != 0)
         return SYMMEM_SYSTEM;
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
 
 /* A process that nobody knows of: the child of a child, in a session of its own. The one between
@@ -115,64 +115,25 @@ static symmem_status open_leaves_a_process(const symmem_host *host,
     }
     while (pid > 0 && waitpid(pid, NULL, 0) < 0 && errno == EINTR)
         continue;
-    return bad_real->open(host, config, instance_p);
+    return real->open(host, config, instance_p);
 }
-
-/* --- what they spoil ---------------------------------------------------------------- */
 
 static void entry(symmem_backend *table) {
     (void)table;
     spin_for_ever();
 }
 
-static void in_open(symmem_backend *table) {
-    table->open = open_hangs;
-}
-
-static void in_alloc(symmem_backend *table) {
-    table->memory_alloc = alloc_hangs;
-}
-
-static void in_barrier(symmem_backend *table) {
-    table->barrier = barrier_hangs;
-}
-
-static void in_close(symmem_backend *table) {
-    table->open = open_looks;
-    table->close = close_hangs_later;
-}
-
-static void in_close_at_once(symmem_backend *table) {
-    table->close = close_hangs;
-}
-
-static void in_stream(symmem_backend *table) {
-    table->copy = copy_is_never_done;
-    table->stream_synchronize = synchronize_hangs;
-}
-
-static void at_exit(symmem_backend *table) {
-    table->open = open_for_a_bad_end;
-}
-
-static void stopped(symmem_backend *table) {
-    table->barrier = barrier_stops;
-}
-
-static void left_behind(symmem_backend *table) {
-    table->open = open_leaves_a_process;
-}
-
-const struct bad_kind bad_hanging[] = {
-    {"hang.entry", entry},
-    {"hang.open", in_open},
-    {"hang.alloc", in_alloc},
-    {"hang.barrier", in_barrier},
-    {"hang.close", in_close},
-    {"hang.close_at_once", in_close_at_once},
-    {"hang.stream", in_stream},
-    {"hang.exit", at_exit},
-    {"hang.stopped", stopped},
-    {"hang.process", left_behind},
-    {NULL, NULL},
+const struct mutant bad_hanging[] = {
+    {"hang.entry", .change = entry},
+    {"hang.open", .entries.open = open_hangs},
+    {"hang.alloc", .entries.memory_alloc = alloc_hangs},
+    {"hang.barrier", .entries.barrier = barrier_hangs},
+    {"hang.close", .entries = {.open = open_looks, .close = close_hangs_later}},
+    {"hang.close_at_once", .entries.close = close_hangs},
+    {"hang.stream",
+     .entries = {.copy = copy_is_never_done, .stream_synchronize = synchronize_hangs}},
+    {"hang.exit", .entries.open = open_for_a_bad_end},
+    {"hang.stopped", .entries.barrier = barrier_stops},
+    {"hang.process", .entries.open = open_leaves_a_process},
+    {.name = NULL},
 };

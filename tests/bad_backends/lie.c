@@ -1,74 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Backends that say what is not so: in their table, or in what they answer. */
-#include "bad.h"
+#include "../mutants/decorator/decorator.h"
 
 #include <string.h>
 
-/* --- tables that are refused -------------------------------------------------------- */
+/* --- tables that are refused ------------------------------------------------------ */
 
-static void abi(symmem_backend *table) {
-    table->abi++;
-}
+#define CHANGE(name, statement)                                                                    \
+    static void name(symmem_backend *table) {                                                      \
+        statement;                                                                                 \
+    }
 
-static void size_short(symmem_backend *table) {
-    table->size = SYMMEM_BACKEND_SIZE_ABI1 - 1;
-}
-
-static void size_zero(symmem_backend *table) {
-    table->size = 0;
-}
-
-static void reserved(symmem_backend *table) {
-    table->reserved = 1;
-}
-
-static void name_invalid(symmem_backend *table) {
-    table->name = "Not A Name";
-}
-
-static void name_null(symmem_backend *table) {
-    table->name = NULL;
-}
-
-static void description_null(symmem_backend *table) {
-    table->description = NULL;
-}
-
-static void unknown_bits(symmem_backend *table) {
-    table->capabilities |= SYMMEM_CAP_ALL + 1;
-}
-
-static void entry_null(symmem_backend *table) {
-    table->barrier = NULL;
-}
-
-static void capability_without_entry(symmem_backend *table) {
-    table->capabilities |= SYMMEM_CAP_WRAP_STREAM;
-}
-
-static void entry_without_capability(symmem_backend *table) {
-    table->capabilities &= ~SYMMEM_CAP_MULTICAST;
-}
-
-static void capture_without_streams(symmem_backend *table) {
-    table->capabilities &= ~SYMMEM_CAP_STREAMS;
-}
-
-static void no_rank_mode(symmem_backend *table) {
-    table->capabilities &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS);
-}
-
-static void half_an_export(symmem_backend *table) {
-    table->memory_import = NULL;
-}
+CHANGE(abi, table->abi++)
+CHANGE(size_short, table->size = SYMMEM_BACKEND_SIZE_ABI1 - 1)
+CHANGE(size_zero, table->size = 0)
+CHANGE(reserved, table->reserved = 1)
+CHANGE(name_invalid, table->name = "Not A Name")
+CHANGE(name_null, table->name = NULL)
+CHANGE(description_null, table->description = NULL)
+CHANGE(unknown_bits, table->capabilities |= SYMMEM_CAP_ALL + 1)
+CHANGE(entry_null, table->barrier = NULL)
+CHANGE(capability_without_entry, table->capabilities |= SYMMEM_CAP_WRAP_STREAM)
+CHANGE(entry_without_capability, table->capabilities &= ~SYMMEM_CAP_MULTICAST)
+CHANGE(capture_without_streams, table->capabilities &= ~SYMMEM_CAP_STREAMS)
+CHANGE(no_rank_mode, table->capabilities &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS))
+CHANGE(half_an_export, table->memory_import = NULL)
 
 static symmem_status says_no(char *reason, size_t capacity) {
     (void)reason, (void)capacity;
     return SYMMEM_UNSUPPORTED;
-}
-
-static void probe_without_reason(symmem_backend *table) {
-    table->probe = says_no;
 }
 
 static symmem_status no_devices(void *instance, int32_t *count_p) {
@@ -77,25 +37,16 @@ static symmem_status no_devices(void *instance, int32_t *count_p) {
     return SYMMEM_OK;
 }
 
-static void zero_devices(symmem_backend *table) {
-    table->device_count = no_devices;
-}
-
 static symmem_status says_nothing(void *instance, int32_t device, symmem_device_info *info_p) {
     (void)instance, (void)device, (void)info_p;
     return SYMMEM_OK;
 }
 
-static void no_device_type(symmem_backend *table) {
-    table->device_info = says_nothing;
-}
-
-/* --- promises that are not kept ------------------------------------------------------ */
+/* --- promises that are not kept --------------------------------------------------- */
 
 static symmem_status copy_runs_nothing(void *instance, int32_t device, void *dst, const void *src,
                                        size_t bytes, const symmem_exec *exec) {
-    return exec->stream != NULL ? SYMMEM_OK
-                                : bad_real->copy(instance, device, dst, src, bytes, exec);
+    return exec->stream != NULL ? SYMMEM_OK : real->copy(instance, device, dst, src, bytes, exec);
 }
 
 static symmem_status barrier_unsupported(void *instance, const symmem_peers *peers, int32_t channel,
@@ -141,7 +92,7 @@ static symmem_status import_gives_nothing(void *instance, int32_t device, const 
 
 static symmem_status barrier_makes_up_a_status(void *instance, const symmem_peers *peers,
                                                int32_t channel, const symmem_exec *exec) {
-    (void)bad_real->barrier(instance, peers, channel, exec);
+    (void)real->barrier(instance, peers, channel, exec);
     return (symmem_status)12345;
 }
 
@@ -157,76 +108,40 @@ static symmem_status wait_expires_at_once(void *instance, const symmem_peers *pe
 
 static symmem_status bind_gives_no_address(void *instance, void *multicast, symmem_memory *own,
                                            const symmem_peers *peers, void **address_p) {
-    symmem_status status = bad_real->multicast_bind(instance, multicast, own, peers, address_p);
+    symmem_status status = real->multicast_bind(instance, multicast, own, peers, address_p);
     *address_p = NULL;
     return status;
 }
 
-static void streams_run_nothing(symmem_backend *table) {
-    table->copy = copy_runs_nothing;
-}
-
-static void unsupported(symmem_backend *table) {
-    table->barrier = barrier_unsupported;
-}
-
-static void unsupported_capture(symmem_backend *table) {
-    table->capture_begin = capture_unsupported;
-}
-
-static void ok_and_nothing(symmem_backend *table) {
-    table->barrier = barrier_does_nothing;
-    table->put_signal = signal_does_nothing;
-    table->wait_signal = signal_does_nothing;
-    table->copy = copy_does_nothing;
-}
-
-static void no_memory(symmem_backend *table) {
-    table->memory_alloc = alloc_gives_nothing;
-}
-
-static void no_peer_memory(symmem_backend *table) {
-    table->memory_import = import_gives_nothing;
-}
-
-static void strange_status(symmem_backend *table) {
-    table->barrier = barrier_makes_up_a_status;
-}
-
-static void early_timeout(symmem_backend *table) {
-    table->wait_signal = wait_expires_at_once;
-}
-
-static void no_multicast_address(symmem_backend *table) {
-    table->multicast_bind = bind_gives_no_address;
-}
-
-const struct bad_kind bad_lying[] = {
-    {"lie.abi", abi},
-    {"lie.size_short", size_short},
-    {"lie.size_zero", size_zero},
-    {"lie.reserved", reserved},
-    {"lie.name_invalid", name_invalid},
-    {"lie.name_null", name_null},
-    {"lie.description_null", description_null},
-    {"lie.unknown_bits", unknown_bits},
-    {"lie.entry_null", entry_null},
-    {"lie.capability_without_entry", capability_without_entry},
-    {"lie.entry_without_capability", entry_without_capability},
-    {"lie.capture_without_streams", capture_without_streams},
-    {"lie.no_rank_mode", no_rank_mode},
-    {"lie.half_an_export", half_an_export},
-    {"lie.probe_without_reason", probe_without_reason},
-    {"lie.zero_devices", zero_devices},
-    {"lie.no_device_type", no_device_type},
-    {"lie.streams_run_nothing", streams_run_nothing},
-    {"lie.unsupported", unsupported},
-    {"lie.unsupported_capture", unsupported_capture},
-    {"lie.ok_and_nothing", ok_and_nothing},
-    {"lie.no_memory", no_memory},
-    {"lie.no_peer_memory", no_peer_memory},
-    {"lie.strange_status", strange_status},
-    {"lie.early_timeout", early_timeout},
-    {"lie.no_multicast_address", no_multicast_address},
-    {NULL, NULL},
+const struct mutant bad_lying[] = {
+    {"lie.abi", .change = abi},
+    {"lie.size_short", .change = size_short},
+    {"lie.size_zero", .change = size_zero},
+    {"lie.reserved", .change = reserved},
+    {"lie.name_invalid", .change = name_invalid},
+    {"lie.name_null", .change = name_null},
+    {"lie.description_null", .change = description_null},
+    {"lie.unknown_bits", .change = unknown_bits},
+    {"lie.entry_null", .change = entry_null},
+    {"lie.capability_without_entry", .change = capability_without_entry},
+    {"lie.entry_without_capability", .change = entry_without_capability},
+    {"lie.capture_without_streams", .change = capture_without_streams},
+    {"lie.no_rank_mode", .change = no_rank_mode},
+    {"lie.half_an_export", .change = half_an_export},
+    {"lie.probe_without_reason", .entries.probe = says_no},
+    {"lie.zero_devices", .entries.device_count = no_devices},
+    {"lie.no_device_type", .entries.device_info = says_nothing},
+    {"lie.streams_run_nothing", .entries.copy = copy_runs_nothing},
+    {"lie.unsupported", .entries.barrier = barrier_unsupported},
+    {"lie.unsupported_capture", .entries.capture_begin = capture_unsupported},
+    {"lie.ok_and_nothing", .entries = {.barrier = barrier_does_nothing,
+                                       .put_signal = signal_does_nothing,
+                                       .wait_signal = signal_does_nothing,
+                                       .copy = copy_does_nothing}},
+    {"lie.no_memory", .entries.memory_alloc = alloc_gives_nothing},
+    {"lie.no_peer_memory", .entries.memory_import = import_gives_nothing},
+    {"lie.strange_status", .entries.barrier = barrier_makes_up_a_status},
+    {"lie.early_timeout", .entries.wait_signal = wait_expires_at_once},
+    {"lie.no_multicast_address", .entries.multicast_bind = bind_gives_no_address},
+    {.name = NULL},
 };

@@ -12,7 +12,7 @@ backend=lib/bad/bad.so
 if [[ $kind == file:* ]]; then
     backend=${kind#file:}
 else
-    export BAD_KIND=$kind
+    export SYMMEM_MUTANT=$kind
 fi
 timeout -k 2 40 bin/symmem-conformance --backend "$backend" --ranks 2 --rank-mode "$mode" \
     --filter "$filter" --timeout 3 --seed 1 --no-large 2>&1

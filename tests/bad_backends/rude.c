@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Backends that work, but do as they like with the process that uses them, or with its neighbours.
  */
-#include "bad.h"
+#include "../mutants/decorator/decorator.h"
 
 #include <fenv.h>
 #include <pthread.h>
@@ -13,24 +13,23 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-static void (*rudeness)(void);
 static int32_t own_rank;
 
 static symmem_status open_rudely(const symmem_host *host, const symmem_backend_config *config,
                                  void **instance_p) {
     if (config->world_size > 1) /* not in the probe */
-        rudeness();
-    return bad_real->open(host, config, instance_p);
+        mutant->rudeness();
+    return real->open(host, config, instance_p);
 }
 
 static symmem_status barrier_rudely(void *instance, const symmem_peers *peers, int32_t channel,
                                     const symmem_exec *exec) {
     own_rank = peers->rank;
-    rudeness();
-    return bad_real->barrier(instance, peers, channel, exec);
+    mutant->rudeness();
+    return real->barrier(instance, peers, channel, exec);
 }
 
-/* --- settings of the process -------------------------------------------------------- */
+/* --- settings of the process ------------------------------------------------------ */
 
 static void ignore(int number) {
     (void)number;
@@ -75,7 +74,7 @@ static void flush_subnormals(void) {
 #endif
 }
 
-/* --- ends --------------------------------------------------------------------------- */
+/* --- ends ------------------------------------------------------------------------- */
 
 static void end_thread(void) {
     pthread_exit(NULL);
@@ -106,12 +105,12 @@ __attribute__((destructor)) static void destructor(void) {
 }
 
 __attribute__((constructor)) static void constructor(void) {
-    const char *name = getenv("BAD_KIND");
+    const char *name = getenv("SYMMEM_MUTANT");
     if (name != NULL && strcmp(name, "rude.constructor") == 0)
         raise(SIGSEGV);
 }
 
-/* --- neighbours --------------------------------------------------------------------- */
+/* --- neighbours ------------------------------------------------------------------- */
 
 /* The other ranks: our parent's other children. */
 static void kill_siblings(void) {
@@ -176,45 +175,21 @@ static void close_everything(void) {
         close(fd);
 }
 
-/* --- what they spoil ---------------------------------------------------------------- */
-
-#define IN(entry, function)                                                                        \
-    static void entry##_##function(symmem_backend *table) {                                        \
-        rudeness = function;                                                                       \
-        table->entry = entry##_rudely;                                                             \
-    }
-IN(open, change_settings)
-IN(open, change_execution)
-IN(open, flush_subnormals)
-IN(barrier, end_thread)
-IN(barrier, become_another)
-IN(open, arm_exit)
-IN(open, arm_destructor)
-IN(barrier, kill_siblings)
-IN(barrier, end_controller)
-IN(barrier, end_controller_unseen)
-IN(open, fork_and_go_on)
-IN(barrier, print_for_ever)
-IN(barrier, close_everything)
-
-static void nothing(symmem_backend *table) {
-    (void)table;
-}
-
-const struct bad_kind bad_rude[] = {
-    {"rude.settings", open_change_settings},
-    {"rude.execution", open_change_execution},
-    {"rude.flushes_subnormals", open_flush_subnormals},
-    {"rude.ends_thread", barrier_end_thread},
-    {"rude.becomes_another", barrier_become_another},
-    {"rude.ends_at_exit", open_arm_exit},
-    {"rude.ends_in_destructor", open_arm_destructor},
-    {"rude.constructor", nothing},
-    {"rude.kills_siblings", barrier_kill_siblings},
-    {"rude.ends_controller", barrier_end_controller},
-    {"rude.ends_controller_unseen", barrier_end_controller_unseen},
-    {"rude.forks", open_fork_and_go_on},
-    {"rude.prints", barrier_print_for_ever},
-    {"rude.closes_everything", barrier_close_everything},
-    {NULL, NULL},
+const struct mutant bad_rude[] = {
+    {"rude.settings", .entries.open = open_rudely, .rudeness = change_settings},
+    {"rude.execution", .entries.open = open_rudely, .rudeness = change_execution},
+    {"rude.flushes_subnormals", .entries.open = open_rudely, .rudeness = flush_subnormals},
+    {"rude.ends_thread", .entries.barrier = barrier_rudely, .rudeness = end_thread},
+    {"rude.becomes_another", .entries.barrier = barrier_rudely, .rudeness = become_another},
+    {"rude.ends_at_exit", .entries.open = open_rudely, .rudeness = arm_exit},
+    {"rude.ends_in_destructor", .entries.open = open_rudely, .rudeness = arm_destructor},
+    {.name = "rude.constructor"},
+    {"rude.kills_siblings", .entries.barrier = barrier_rudely, .rudeness = kill_siblings},
+    {"rude.ends_controller", .entries.barrier = barrier_rudely, .rudeness = end_controller},
+    {"rude.ends_controller_unseen", .entries.barrier = barrier_rudely,
+     .rudeness = end_controller_unseen},
+    {"rude.forks", .entries.open = open_rudely, .rudeness = fork_and_go_on},
+    {"rude.prints", .entries.barrier = barrier_rudely, .rudeness = print_for_ever},
+    {"rude.closes_everything", .entries.barrier = barrier_rudely, .rudeness = close_everything},
+    {.name = NULL},
 };

@@ -9,9 +9,7 @@ stage_bad_backends() {
     status=$?
     if [ "$status" -eq 77 ]; then
         skip bad-backends "$(grep 'cannot be contained' "$log")"
-    elif [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
-        add_counts "bad backends" "$log" "$status" "${BASH_REMATCH[@]:1:3}"
     else
-        add_counts "bad backends" "$log" 1 0 0 0
+        add_run "bad backends" "$log" "$status"
     fi
 }

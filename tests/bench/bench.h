@@ -38,7 +38,7 @@ typedef struct bench_options {
     double seconds;     /* of measuring, a size */
     int64_t iterations; /* at most so many operations a size; 0: what fits into `seconds` */
     int64_t warmup;     /* operations before the first that counts; 0: some */
-    unsigned timeout_s; /* the whole run is ended after that */
+    int timeout_s;      /* the whole run is ended after that */
 } bench_options;
 
 #define BENCH_CHECKING_BOTH 2 /* off and on by turns */

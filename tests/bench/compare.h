@@ -56,7 +56,4 @@ void compare_size_text(size_t bytes, char *text, size_t capacity);
 void compare_print_bars(const compare_data *data, FILE *out);
 void compare_print_bars_json(const compare_data *data, FILE *out);
 
-/* compare_svg.c */
-void compare_print_svg(const compare_data *data, FILE *out);
-
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * bench-compare [--json FILE] [--svg FILE] [--bars] < LINES: a table of the results that run.sh has
+ * bench-compare [--json FILE] [--bars] < LINES: a table of the results that run.sh has
  * collected, with ratios. LINES are those of symmem-bench, the MPI programs and bench-limits, each
  * with the number of its round.
  */
@@ -8,14 +8,13 @@
 
 #include <string.h>
 
-static bool write_file(const compare_data *data, const char *path,
-                       void (*print)(const compare_data *, FILE *)) {
+static bool write_json(const compare_data *data, const char *path) {
     FILE *out = fopen(path, "we");
     if (out == NULL) {
         perror(path);
         return false;
     }
-    print(data, out);
+    compare_print_json(data, out);
     bool good = ferror(out) == 0;
     good = fclose(out) == 0 && good;
     if (!good)
@@ -24,7 +23,7 @@ static bool write_file(const compare_data *data, const char *path,
 }
 
 int main(int argc, char **argv) {
-    const char *json = NULL, *svg = NULL;
+    const char *json = NULL;
     bool bars = false, good = true;
     compare_data data;
     for (int i = 1; i < argc; i++) {
@@ -32,10 +31,8 @@ int main(int argc, char **argv) {
             bars = true;
         } else if (i + 1 < argc && strcmp(argv[i], "--json") == 0) {
             json = argv[++i];
-        } else if (i + 1 < argc && strcmp(argv[i], "--svg") == 0) {
-            svg = argv[++i];
         } else {
-            fprintf(stderr, "usage: %s [--json FILE] [--svg FILE] [--bars] < LINES\n", argv[0]);
+            fprintf(stderr, "usage: %s [--json FILE] [--bars] < LINES\n", argv[0]);
             return BENCH_USAGE;
         }
     }
@@ -48,9 +45,7 @@ int main(int argc, char **argv) {
     if (bars)
         compare_print_bars(&data, stdout);
     if (json != NULL)
-        good = write_file(&data, json, compare_print_json);
-    if (svg != NULL)
-        good = write_file(&data, svg, compare_print_svg) && good;
+        good = write_json(&data, json);
     if (fflush(stdout) != 0 || ferror(stdout) != 0) {
         fputs("the table could not be written\n", stderr);
         good = false;

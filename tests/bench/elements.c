@@ -57,58 +57,38 @@ static double from_float16(uint16_t half) {
     return value;
 }
 
+/* What a whole number's memory begins with, at any width. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low byte first");
+
 void bench_store(symmem_dtype dtype, void *memory, size_t index, double value) {
-    switch (dtype) {
-    case SYMMEM_FLOAT64:
-        ((double *)memory)[index] = value;
-        break;
-    case SYMMEM_FLOAT32:
-        ((float *)memory)[index] = (float)value;
-        break;
-    case SYMMEM_FLOAT16:
-        ((uint16_t *)memory)[index] = to_float16(value);
-        break;
-    case SYMMEM_BFLOAT16:
-        ((uint16_t *)memory)[index] = to_bfloat16(value);
-        break;
-    default:
-        switch (symmem_dtype_size(dtype)) {
-        case 1:
-            ((uint8_t *)memory)[index] = (uint8_t)value;
-            break;
-        case 2:
-            ((uint16_t *)memory)[index] = (uint16_t)value;
-            break;
-        case 4:
-            ((uint32_t *)memory)[index] = (uint32_t)value;
-            break;
-        default:
-            ((uint64_t *)memory)[index] = (uint64_t)value;
-            break;
-        }
-    }
+    size_t bytes = symmem_dtype_size(dtype);
+    void *element = (char *)memory + index * bytes;
+    uint64_t whole = dtype == SYMMEM_FLOAT16    ? to_float16(value)
+                     : dtype == SYMMEM_BFLOAT16 ? to_bfloat16(value)
+                                                : (uint64_t)value;
+    float single = (float)value;
+    memcpy(element,
+           dtype == SYMMEM_FLOAT64   ? (void *)&value
+           : dtype == SYMMEM_FLOAT32 ? (void *)&single
+                                     : (void *)&whole,
+           bytes);
 }
 
 double bench_load(symmem_dtype dtype, const void *memory, size_t index) {
+    size_t bytes = symmem_dtype_size(dtype);
+    const void *element = (const char *)memory + index * bytes;
+    uint64_t whole = 0;
+    memcpy(&whole, element, bytes);
     switch (dtype) {
     case SYMMEM_FLOAT64:
-        return ((const double *)memory)[index];
+        return *(const double *)element;
     case SYMMEM_FLOAT32:
-        return (double)((const float *)memory)[index];
+        return (double)*(const float *)element;
     case SYMMEM_FLOAT16:
-        return from_float16(((const uint16_t *)memory)[index]);
+        return from_float16((uint16_t)whole);
     case SYMMEM_BFLOAT16:
-        return from_bfloat16(((const uint16_t *)memory)[index]);
+        return from_bfloat16((uint16_t)whole);
     default:
-        switch (symmem_dtype_size(dtype)) {
-        case 1:
-            return (double)((const uint8_t *)memory)[index];
-        case 2:
-            return (double)((const uint16_t *)memory)[index];
-        case 4:
-            return (double)((const uint32_t *)memory)[index];
-        default:
-            return (double)((const uint64_t *)memory)[index];
-        }
+        return (double)whole;
     }
 }

@@ -14,19 +14,11 @@ find_gpus || exit 4
 ranks=${1:-$gpus}
 [ $# -eq 0 ] || shift
 out=${SYMMEM_GPU_OUT:-build/gpu-bench}
-# Never multicast: on shared hosts it can put GPUs out of service.
-export SYMMEM_MULTICAST=0 NCCL_NVLS_ENABLE=0
-export TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
+never_multicast
+nccl_on_one_host
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
-# One host: no other network than its own, no service threads, and what NCCL warns of.
-export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_RAS_ENABLE=0 NCCL_DEBUG=${NCCL_DEBUG:-WARN}
 
 build_target="symmem-bench symmem_backend_cuda" build_in build || exit 4
 mkdir -p "$out" && mv build/build.log "$out/build.log" || exit 4
-{
-    nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
-    nvcc --version | grep release
-    printf 'ranks %s, commit %s\n' "$ranks" "$(git rev-parse HEAD 2>/dev/null || echo unknown)"
-} >"$out/about.txt" 2>&1
-cat "$out/about.txt"
+about_gpus nvcc "$ranks" 2>&1 | tee "$out/about.txt"
 exec python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"

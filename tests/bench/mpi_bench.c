@@ -45,6 +45,15 @@ static double pattern(int rank, int index) {
 
 /* --- the operations ----------------------------------------------------------------- */
 
+#define ONCE(name, call)                                                                           \
+    static int name(state *self) {                                                                 \
+        return call;                                                                               \
+    }
+#define EXPECTED(name, value)                                                                      \
+    static double name(const state *self, int index) {                                             \
+        return value;                                                                              \
+    }
+
 static int barrier(state *self) {
     (void)self;
     return MPI_Barrier(MPI_COMM_WORLD);
@@ -78,42 +87,22 @@ static int rendezvous(state *self) {
     return error != MPI_SUCCESS ? error : MPI_Win_free(&window);
 }
 
-static int all_reduce(state *self) {
-    return MPI_Allreduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-}
-
-static int all_reduce_in_place(state *self) {
-    return MPI_Allreduce(MPI_IN_PLACE, self->in, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-}
-
-static int reduce(state *self) {
-    return MPI_Reduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
-}
-
-static int reduce_scatter(state *self) {
-    return MPI_Reduce_scatter_block(self->in, self->out, self->part, MPI_FLOAT, MPI_SUM,
-                                    MPI_COMM_WORLD);
-}
-
-static int all_gather(state *self) {
-    return MPI_Allgather(self->in, self->count, MPI_FLOAT, self->out, self->count, MPI_FLOAT,
-                         MPI_COMM_WORLD);
-}
-
-static int broadcast(state *self) {
-    return MPI_Bcast(self->in, self->count, MPI_FLOAT, 0, MPI_COMM_WORLD);
-}
-
-static int all_to_all(state *self) {
-    return MPI_Alltoall(self->in, self->part, MPI_FLOAT, self->out, self->part, MPI_FLOAT,
-                        MPI_COMM_WORLD);
-}
+ONCE(all_reduce,
+     MPI_Allreduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD))
+ONCE(all_reduce_in_place,
+     MPI_Allreduce(MPI_IN_PLACE, self->in, self->count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD))
+ONCE(reduce, MPI_Reduce(self->in, self->out, self->count, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD))
+ONCE(reduce_scatter,
+     MPI_Reduce_scatter_block(self->in, self->out, self->part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD))
+ONCE(all_gather, MPI_Allgather(self->in, self->count, MPI_FLOAT, self->out, self->count, MPI_FLOAT,
+                               MPI_COMM_WORLD))
+ONCE(broadcast, MPI_Bcast(self->in, self->count, MPI_FLOAT, 0, MPI_COMM_WORLD))
+ONCE(all_to_all, MPI_Alltoall(self->in, self->part, MPI_FLOAT, self->out, self->part, MPI_FLOAT,
+                              MPI_COMM_WORLD))
 
 /* --- what comes out ------------------------------------------------------------------- */
 
-static double of_peer(const state *self, int index) {
-    return self->rank > 1 ? 0 : pattern(1 - self->rank, index);
-}
+EXPECTED(of_peer, self->rank > 1 ? 0 : pattern(1 - self->rank, index))
 
 static double of_root(const state *self, int index) {
     (void)self;
@@ -127,21 +116,10 @@ static double summed(const state *self, int index) {
     return sum;
 }
 
-static double summed_on_root(const state *self, int index) {
-    return self->rank == 0 ? summed(self, index) : 0;
-}
-
-static double summed_part(const state *self, int index) {
-    return summed(self, self->rank * self->part + index);
-}
-
-static double gathered(const state *self, int index) {
-    return pattern(index / self->count, index % self->count);
-}
-
-static double exchanged(const state *self, int index) {
-    return pattern(index / self->part, self->rank * self->part + index % self->part);
-}
+EXPECTED(summed_on_root, self->rank == 0 ? summed(self, index) : 0)
+EXPECTED(summed_part, summed(self, self->rank * self->part + index))
+EXPECTED(gathered, pattern(index / self->count, index % self->count))
+EXPECTED(exchanged, pattern(index / self->part, self->rank * self->part + index % self->part))
 
 /* symmem has several of one kind. */
 #define ALL_REDUCE(text)                                                                           \

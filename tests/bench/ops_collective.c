@@ -5,15 +5,10 @@
 /* --- reductions --------------------------------------------------------------------- */
 
 /* Symmetric to private, in place, or private to private: as the op's flags say. */
-static symmem_status all_reduce(bench_rank *self) {
-    return symmem_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, &self->out_tensor,
-                             BENCH_ON_CHANNEL);
-}
-
-static symmem_status one_shot(bench_rank *self) {
-    return symmem_one_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
-                                          &self->out_tensor, BENCH_ON_CHANNEL);
-}
+BENCH_ONCE(all_reduce, symmem_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                         &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_ONCE(one_shot, symmem_one_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                    &self->out_tensor, BENCH_ON_CHANNEL))
 
 /* The way there lies in the handle's memory. */
 static symmem_status one_shot_copy(bench_rank *self) {
@@ -23,19 +18,12 @@ static symmem_status one_shot_copy(bench_rank *self) {
                                                &self->out_tensor, BENCH_ON_CHANNEL);
 }
 
-static symmem_status two_shot(bench_rank *self) {
-    return symmem_two_shot_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, BENCH_ON_CHANNEL);
-}
-
-static symmem_status two_shot_out(bench_rank *self) {
-    return symmem_two_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
-                                          &self->out_tensor, BENCH_ON_CHANNEL);
-}
-
-static symmem_status reduce_scatter(bench_rank *self) {
-    return symmem_reduce_scatter_out(self->handle, &self->in_tensor, SYMMEM_SUM, false,
-                                     &self->out_tensor, BENCH_ON_CHANNEL);
-}
+BENCH_ONCE(two_shot,
+           symmem_two_shot_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, BENCH_ON_CHANNEL))
+BENCH_ONCE(two_shot_out, symmem_two_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                        &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_ONCE(reduce_scatter, symmem_reduce_scatter_out(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                     false, &self->out_tensor, BENCH_ON_CHANNEL))
 
 /* Each row's own part: the last dimension is split. */
 #define ROWS 16
@@ -48,10 +36,9 @@ static bool make_rows(bench_rank *self) {
     return true;
 }
 
-static symmem_status reduce_scatter_rows(bench_rank *self) {
-    return symmem_reduce_scatter_out(self->handle, &self->in_tensor, SYMMEM_SUM, true,
-                                     &self->out_tensor, BENCH_ON_CHANNEL);
-}
+BENCH_ONCE(reduce_scatter_rows,
+           symmem_reduce_scatter_out(self->handle, &self->in_tensor, SYMMEM_SUM, true,
+                                     &self->out_tensor, BENCH_ON_CHANNEL))
 
 static double summed_columns(const bench_rank *self, size_t index) {
     size_t columns = self->out_count / ROWS, row = index / columns;
@@ -59,35 +46,21 @@ static double summed_columns(const bench_rank *self, size_t index) {
     return bench_summed(self, before + index % columns);
 }
 
-static symmem_status low_contention_reduce_scatter(bench_rank *self) {
-    return symmem_low_contention_reduce_scatter(self->handle, &self->in_tensor, SYMMEM_SUM,
-                                                &self->out_tensor, BENCH_ON_CHANNEL);
-}
-
-static double summed_part(const bench_rank *self, size_t index) {
-    return bench_summed(self, (size_t)self->rank * self->out_count + index);
-}
+BENCH_ONCE(low_contention_reduce_scatter,
+           symmem_low_contention_reduce_scatter(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_EXPECTED(summed_part, bench_summed(self, (size_t)self->rank * self->out_count + index))
 
 /* --- moves ---------------------------------------------------------------------------- */
 
-static symmem_status all_gather(bench_rank *self) {
-    return symmem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
-                                 BENCH_ON_CHANNEL);
-}
-
-static symmem_status low_contention_all_gather(bench_rank *self) {
-    return symmem_low_contention_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
-                                                BENCH_ON_CHANNEL);
-}
-
-static symmem_status broadcast(bench_rank *self) {
-    return symmem_broadcast(self->handle, &self->in_tensor, 0, BENCH_ON_CHANNEL);
-}
-
-static symmem_status all_to_all(bench_rank *self) {
-    return symmem_all_to_all_out(self->handle, &self->in_tensor, NULL, &self->out_tensor, NULL,
-                                 BENCH_ON_CHANNEL);
-}
+BENCH_ONCE(all_gather, symmem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
+                                             BENCH_ON_CHANNEL))
+BENCH_ONCE(low_contention_all_gather,
+           symmem_low_contention_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
+                                                BENCH_ON_CHANNEL))
+BENCH_ONCE(broadcast, symmem_broadcast(self->handle, &self->in_tensor, 0, BENCH_ON_CHANNEL))
+BENCH_ONCE(all_to_all, symmem_all_to_all_out(self->handle, &self->in_tensor, NULL,
+                                             &self->out_tensor, NULL, BENCH_ON_CHANNEL))
 
 /* The same parts by arrays, which ranks have to compare. */
 static symmem_status all_to_all_splits(bench_rank *self) {

@@ -94,19 +94,11 @@ static symmem_status matmul_reduce_scatter(bench_rank *self) {
                                                      0, &self->out_tensor, ON_CHANNEL);
 }
 
-static symmem_status async_input_mm(bench_rank *self) {
-    return symmem_async_input_mm(self->context, &self->in_tensor, &self->factor_tensor,
-                                 &self->signals_tensor, 0, &self->out_tensor, BENCH_TIMEOUT_MS,
-                                 NULL);
-}
-
-static double summed_part(const bench_rank *self, size_t index) {
-    return bench_summed(self, (size_t)self->rank * self->out_count + index);
-}
-
-static double of_self(const bench_rank *self, size_t index) {
-    return bench_pattern(self->rank, index);
-}
+BENCH_ONCE(async_input_mm, symmem_async_input_mm(self->context, &self->in_tensor,
+                                                 &self->factor_tensor, &self->signals_tensor, 0,
+                                                 &self->out_tensor, BENCH_TIMEOUT_MS, NULL))
+BENCH_EXPECTED(summed_part, bench_summed(self, (size_t)self->rank * self->out_count + index))
+BENCH_EXPECTED(of_self, bench_pattern(self->rank, index))
 
 #define GATHER(name_, scaled_)                                                                     \
     {                                                                                              \

@@ -2,30 +2,13 @@
 /* Ops that move bytes and wait for nobody. All ranks work at once, each with its neighbour. */
 #include "rank.h"
 
-static symmem_status put(bench_rank *self) {
-    return symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes,
-                      self->stream);
-}
-
-static symmem_status get(bench_rank *self) {
-    return symmem_get(self->handle, self->right, 0, self->out, self->bytes, self->stream);
-}
-
-static symmem_status copy(bench_rank *self) {
-    return symmem_copy(self->context, self->out, self->in, self->bytes, self->stream);
-}
-
-static double of_left(const bench_rank *self, size_t index) {
-    return bench_pattern(self->left, index);
-}
-
-static double of_right(const bench_rank *self, size_t index) {
-    return bench_pattern(self->right, index);
-}
-
-static double of_self(const bench_rank *self, size_t index) {
-    return bench_pattern(self->rank, index);
-}
+BENCH_ONCE(put, symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes,
+                           self->stream))
+BENCH_ONCE(get, symmem_get(self->handle, self->right, 0, self->out, self->bytes, self->stream))
+BENCH_ONCE(copy, symmem_copy(self->context, self->out, self->in, self->bytes, self->stream))
+BENCH_EXPECTED(of_left, bench_pattern(self->left, index))
+BENCH_EXPECTED(of_right, bench_pattern(self->right, index))
+BENCH_EXPECTED(of_self, bench_pattern(self->rank, index))
 
 const bench_op bench_move_ops[] = {
     BENCH_OP("put", put, .flags = BENCH_OUT_SYMMETRIC, .expected = of_left),

@@ -2,40 +2,25 @@
 /* The operations on multicast addresses. Without multicast they are unsupported, and left out. */
 #include "rank.h"
 
-static symmem_status all_reduce(bench_rank *self) {
-    return symmem_multimem_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, BENCH_ON_CHANNEL);
-}
-
-static symmem_status one_shot_all_reduce(bench_rank *self) {
-    return symmem_multimem_one_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
-                                                   &self->out_tensor, BENCH_ON_CHANNEL);
-}
-
-static symmem_status one_shot_reduce(bench_rank *self) {
-    return symmem_multimem_one_shot_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM, 0,
-                                               &self->out_tensor, BENCH_ON_CHANNEL);
-}
-
-static symmem_status all_gather(bench_rank *self) {
-    return symmem_multimem_all_gather_out(self->handle, &self->in_tensor, &self->out_tensor,
-                                          BENCH_ON_CHANNEL);
-}
-
-static symmem_status ce_all_gather(bench_rank *self) {
-    return symmem_low_contention_all_gather_ce_multicast_out(self->handle, &self->in_tensor,
-                                                             &self->out_tensor, BENCH_ON_CHANNEL);
-}
+BENCH_ONCE(all_reduce,
+           symmem_multimem_all_reduce(self->handle, &self->in_tensor, SYMMEM_SUM, BENCH_ON_CHANNEL))
+BENCH_ONCE(one_shot_all_reduce,
+           symmem_multimem_one_shot_all_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM,
+                                                   &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_ONCE(one_shot_reduce,
+           symmem_multimem_one_shot_reduce_out(self->handle, &self->in_tensor, SYMMEM_SUM, 0,
+                                               &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_ONCE(all_gather, symmem_multimem_all_gather_out(self->handle, &self->in_tensor,
+                                                      &self->out_tensor, BENCH_ON_CHANNEL))
+BENCH_ONCE(ce_all_gather,
+           symmem_low_contention_all_gather_ce_multicast_out(self->handle, &self->in_tensor,
+                                                             &self->out_tensor, BENCH_ON_CHANNEL))
 
 /* All ranks at once, each to its own place. */
-static symmem_status copy(bench_rank *self) {
-    return symmem_memcpy_to_multicast(self->handle,
-                                      self->out_offset + (size_t)self->rank * self->bytes,
-                                      &self->in_tensor, self->stream);
-}
-
-static double summed_on_root(const bench_rank *self, size_t index) {
-    return self->rank == 0 ? bench_summed(self, index) : 0;
-}
+BENCH_ONCE(copy, symmem_memcpy_to_multicast(self->handle,
+                                            self->out_offset + (size_t)self->rank * self->bytes,
+                                            &self->in_tensor, self->stream))
+BENCH_EXPECTED(summed_on_root, self->rank == 0 ? bench_summed(self, index) : 0)
 
 const bench_op bench_multimem_ops[] = {
     BENCH_OP("multimem_all_reduce", all_reduce, .flags = BENCH_IN_SYMMETRIC | BENCH_IN_PLACE,

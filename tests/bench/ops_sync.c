@@ -4,13 +4,8 @@
 
 #include <stdio.h>
 
-static symmem_status barrier(bench_rank *self) {
-    return symmem_barrier(self->handle, BENCH_ON_CHANNEL);
-}
-
-static symmem_status host_barrier(bench_rank *self) {
-    return symmem_group_barrier(self->group, BENCH_TIMEOUT_MS);
-}
+BENCH_ONCE(barrier, symmem_barrier(self->handle, BENCH_ON_CHANNEL))
+BENCH_ONCE(host_barrier, symmem_group_barrier(self->group, BENCH_TIMEOUT_MS))
 
 /* After a barrier everybody sees what everybody wrote before it. */
 static bool check_barrier(bench_rank *self) {
@@ -55,9 +50,7 @@ static symmem_status put_wait(bench_rank *self) {
     return self->rank == 0 ? receive(self, 1) : send(self, 0);
 }
 
-static double put_wait_expected(const bench_rank *self, size_t index) {
-    return self->rank > 1 ? 0 : bench_pattern(1 - self->rank, index);
-}
+BENCH_EXPECTED(put_wait_expected, self->rank > 1 ? 0 : bench_pattern(1 - self->rank, index))
 
 /* A buffer from its allocation to its end. */
 static symmem_status rendezvous(bench_rank *self) {
@@ -85,10 +78,8 @@ static bool allocate(bench_rank *self) {
            bench_failed(self, "alloc");
 }
 
-static symmem_status meet_with_it(bench_rank *self) {
-    return symmem_rendezvous(self->context, self->fresh, self->group, BENCH_TIMEOUT_MS,
-                             &self->fresh_handle);
-}
+BENCH_ONCE(meet_with_it, symmem_rendezvous(self->context, self->fresh, self->group,
+                                           BENCH_TIMEOUT_MS, &self->fresh_handle))
 
 static bool check_rendezvous(bench_rank *self) {
     return rendezvous(self) == SYMMEM_OK || bench_failed(self, "rendezvous");

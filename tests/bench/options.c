@@ -45,43 +45,6 @@ static const char usage[] =
     "  --list                print the names of the ops\n"
     "  --help                this text\n";
 
-enum {
-    LONG_BASE = 256,
-    ITERATIONS,
-    WARMUP,
-    TIMEOUT,
-    SECONDS,
-    PIN,
-    TUNE,
-    GRAPH,
-    SERVE,
-    JSON,
-    LIST,
-    HELP
-};
-static const struct option long_options[] = {
-    {"op", required_argument, NULL, 'o'},
-    {"bytes", required_argument, NULL, 'b'},
-    {"ranks", required_argument, NULL, 'n'},
-    {"backend", required_argument, NULL, 'B'},
-    {"rank-mode", required_argument, NULL, 'm'},
-    {"dtype", required_argument, NULL, 'd'},
-    {"checking", required_argument, NULL, 'c'},
-    {"input", required_argument, NULL, 'i'},
-    {"seconds", required_argument, NULL, SECONDS},
-    {"iterations", required_argument, NULL, ITERATIONS},
-    {"warmup", required_argument, NULL, WARMUP},
-    {"timeout", required_argument, NULL, TIMEOUT},
-    {"pin", no_argument, NULL, PIN},
-    {"tune", no_argument, NULL, TUNE},
-    {"graph", required_argument, NULL, GRAPH},
-    {"serve", no_argument, NULL, SERVE},
-    {"json", no_argument, NULL, JSON},
-    {"list", no_argument, NULL, LIST},
-    {"help", no_argument, NULL, HELP},
-    {NULL, 0, NULL, 0},
-};
-
 bool bench_list_has(const char *list, const char *name) {
     size_t length = strlen(name);
     if (strcmp(list, "all") == 0)
@@ -109,23 +72,6 @@ static bool parse_whole(const char *name, const char *text, uint64_t low, uint64
         return wrong(name, text);
     *value_p = value;
     return true;
-}
-
-/* One of two words. */
-static bool parse_choice(const char *name, const char *text, const char *no, const char *yes,
-                         bool *value_p) {
-    *value_p = strcmp(text, yes) == 0;
-    return *value_p || strcmp(text, no) == 0 || wrong(name, text);
-}
-
-static bool parse_checking(const char *text, int *checking_p) {
-    static const char *const words[] = {"off", "on", "both"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(text, words[i]) == 0) {
-            *checking_p = i;
-            return true;
-        }
-    return wrong("checking", text);
 }
 
 /* One size at *text_p, which is moved behind it. */
@@ -166,73 +112,77 @@ static bool parse_seconds(const char *text, double *seconds_p) {
     return true;
 }
 
-static bool take(int option, const char *text, bench_options *options) {
+/* An option, and the field of bench_options that it sets. */
+typedef struct option_kind {
+    const char *name;
+    enum { TEXT, FLAG, WHOLE, CHOICE, SIZES, TIME } kind;
+    size_t offset;
+    int64_t low, high;    /* of a whole number; of 4 bytes if `wide` is not set */
+    const char *words[4]; /* of a choice: the value is the word's number */
+    bool wide;
+} option_kind;
+
+#define FIELD(member) .offset = offsetof(bench_options, member)
+static const option_kind kinds[] = {
+    {"op", TEXT, FIELD(ops)},
+    {"bytes", SIZES, FIELD(sizes)},
+    {"ranks", WHOLE, FIELD(ranks), 1, MAX_RANKS},
+    {"backend", TEXT, FIELD(backend)},
+    {"rank-mode", CHOICE, FIELD(threads), .words = {"process", "thread"}},
+    {"dtype", TEXT, FIELD(dtype)},
+    {"checking", CHOICE, FIELD(checking), .words = {"off", "on", "both"}},
+    {"input", CHOICE, FIELD(rewrite), .words = {"reused", "rewritten"}},
+    {"seconds", TIME, FIELD(seconds)},
+    {"iterations", WHOLE, FIELD(iterations), 1, INT32_MAX, .wide = true},
+    {"warmup", WHOLE, FIELD(warmup), 0, INT32_MAX, .wide = true},
+    {"timeout", WHOLE, FIELD(timeout_s), 1, 86400},
+    {"graph", WHOLE, FIELD(graph), 1, BENCH_MAX_GRAPH},
+    {"pin", FLAG, FIELD(pin)},
+    {"tune", FLAG, FIELD(tune)},
+    {"serve", FLAG, FIELD(serve)},
+    {"json", FLAG, FIELD(json)},
+    {"list", FLAG, FIELD(list)},
+    {"help", FLAG, .offset = 0},
+};
+enum { KIND_COUNT = sizeof kinds / sizeof kinds[0], HELP = KIND_COUNT - 1 };
+
+static bool take_choice(const option_kind *kind, const char *text, void *field) {
+    for (int i = 0; kind->words[i] != NULL; i++)
+        if (strcmp(text, kind->words[i]) == 0) {
+            if (kind->words[2] != NULL)
+                *(int *)field = i;
+            else
+                *(bool *)field = i != 0;
+            return true;
+        }
+    return wrong(kind->name, text);
+}
+
+static bool take(const option_kind *kind, const char *text, bench_options *options) {
+    void *field = (char *)options + kind->offset;
     uint64_t number = 0;
-    bool good = true;
-    switch (option) {
-    case 'o':
-        options->ops = text;
-        break;
-    case 'B':
-        options->backend = text;
-        break;
-    case 'd':
-        options->dtype = text;
-        break;
-    case 'b':
-        good = parse_sizes(text, options);
-        break;
-    case 'm':
-        good = parse_choice("rank-mode", text, "process", "thread", &options->threads);
-        break;
-    case 'i':
-        good = parse_choice("input", text, "reused", "rewritten", &options->rewrite);
-        break;
-    case 'c':
-        good = parse_checking(text, &options->checking);
-        break;
-    case 'n':
-        good = parse_whole("ranks", text, 1, MAX_RANKS, &number);
-        options->ranks = (int)number;
-        break;
-    case SECONDS:
-        good = parse_seconds(text, &options->seconds);
-        break;
-    case ITERATIONS:
-        good = parse_whole("iterations", text, 1, INT32_MAX, &number);
-        options->iterations = (int64_t)number;
-        break;
-    case WARMUP:
-        good = parse_whole("warmup", text, 0, INT32_MAX, &number);
-        options->warmup = (int64_t)number;
-        break;
-    case TIMEOUT:
-        good = parse_whole("timeout", text, 1, 86400, &number);
-        options->timeout_s = (unsigned)number;
-        break;
-    case GRAPH:
-        good = parse_whole("graph", text, 1, BENCH_MAX_GRAPH, &number);
-        options->graph = (int)number;
-        break;
-    case SERVE:
-        options->serve = true;
-        break;
-    case PIN:
-        options->pin = true;
-        break;
-    case TUNE:
-        options->tune = true;
-        break;
-    case JSON:
-        options->json = true;
-        break;
-    case LIST:
-        options->list = true;
-        break;
+    switch (kind->kind) {
+    case TEXT:
+        *(const char **)field = text;
+        return true;
+    case FLAG:
+        *(bool *)field = true;
+        return true;
+    case CHOICE:
+        return take_choice(kind, text, field);
+    case SIZES:
+        return parse_sizes(text, options);
+    case TIME:
+        return parse_seconds(text, field);
     default:
-        good = false;
+        if (!parse_whole(kind->name, text, (uint64_t)kind->low, (uint64_t)kind->high, &number))
+            return false;
+        if (kind->wide)
+            *(int64_t *)field = (int64_t)number;
+        else
+            *(int *)field = (int)number;
+        return true;
     }
-    return good;
 }
 
 bool bench_options_parse(int argc, char **argv, bench_options *options, int *status_p) {
@@ -244,6 +194,9 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
                                .warmup = 10,
                                .timeout_s = 120};
     *status_p = BENCH_USAGE;
+    struct option long_options[KIND_COUNT + 1] = {{.name = NULL}};
+    for (int i = 0; i < KIND_COUNT; i++)
+        long_options[i] = (struct option){kinds[i].name, kinds[i].kind != FLAG, NULL, i};
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         if (option == HELP) {
@@ -251,7 +204,7 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
             *status_p = BENCH_DONE;
             return false;
         }
-        if (!take(option, optarg, options))
+        if (option == '?' || !take(&kinds[option], optarg, options))
             return false;
     }
     bool calls = options->tune || options->rewrite || options->checking == BENCH_CHECKING_BOTH;

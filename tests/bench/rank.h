@@ -96,6 +96,16 @@ struct bench_op {
 #define BENCH_OP(name_, once_, ...)                                                                \
     { .name = name_, .once = once_, __VA_ARGS__ }
 
+/* The definition of a call that is timed, and of what comes out, by an expression. */
+#define BENCH_ONCE(name, call)                                                                     \
+    static symmem_status name(bench_rank *self) {                                                  \
+        return call;                                                                               \
+    }
+#define BENCH_EXPECTED(name, value)                                                                \
+    static double name(const bench_rank *self, size_t index) {                                     \
+        return value;                                                                              \
+    }
+
 extern const bench_op bench_sync_ops[];
 extern const bench_op bench_move_ops[];
 extern const bench_op bench_collective_ops[];

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh [options]: symmem, Open MPI and MPICH by turns, in one go, and what the machine can do at best;
-# a table with ratios on standard output, all of it as JSON and a plot as SVG in the folder --out.
+# a table with ratios on standard output, all of it as JSON in the folder --out.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
@@ -182,7 +182,7 @@ one_round_of_bars() {
     done
 }
 
-compare=("$build/bin/bench-compare" --json "$out/results.json" --svg "$out/results.svg")
+compare=("$build/bin/bench-compare" --json "$out/results.json")
 for ((round = 0; round < rounds; round++)); do
     say "round $((round + 1)) of $rounds"
     if [ "$bars" -eq 1 ]; then
@@ -193,7 +193,7 @@ for ((round = 0; round < rounds; round++)); do
 done
 [ "$bars" -eq 0 ] || compare+=(--bars)
 "${compare[@]}" <"$lines" || exit 1
-printf '\n%s\n' "lines, JSON and plot: $out/"
+printf '\n%s\n' "lines and JSON: $out/"
 if [ "$failures" -gt 0 ]; then
     say "$failures measurements failed, see $log"
     exit 1

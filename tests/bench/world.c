@@ -245,7 +245,7 @@ static void watch(controller *self, const sigset_t *signals) {
         bool late = bench_now_ns() >= self->deadline_ns;
         if (self->running > 0 && (late || is_end(signal_number))) {
             if (late && self->status == BENCH_DONE)
-                fprintf(stderr, "not done after %u s; ended\n", self->options->timeout_s);
+                fprintf(stderr, "not done after %d s; ended\n", self->options->timeout_s);
             kill_children(self);
             self->killed = true;
             worsen(self, BENCH_FAILED);

@@ -2,8 +2,6 @@
 #include "backend_table.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
 
 #include "table_entries.h"
 

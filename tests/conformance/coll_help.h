@@ -63,10 +63,8 @@ static inline void out_untouched(struct tk *t, const struct sum *s) {
 static inline symmem_status sum_count(const struct sum *s, symmem_dtype dtype, size_t count,
                                       symmem_reduce_op op, int32_t channel, uint32_t limit_ms,
                                       symmem_stream *stream) {
-    struct ops_tensor input, out;
-    return symmem_one_shot_all_reduce_out(s->handle, ops_flat(&input, s->own, dtype, count), op,
-                                          ops_flat(&out, s->out, dtype, count), channel, limit_ms,
-                                          stream);
+    return symmem_one_shot_all_reduce_out(s->handle, FLAT(s->own, dtype, count), op,
+                                          FLAT(s->out, dtype, count), channel, limit_ms, stream);
 }
 
 static inline symmem_status sum_run(const struct sum *s, int32_t channel, uint32_t limit_ms,

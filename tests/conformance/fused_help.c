@@ -3,12 +3,6 @@
 
 #include <math.h>
 
-static void *zeroed(struct tk *t, size_t count, size_t element) {
-    void *memory = calloc(count > 0 ? count : 1, element);
-    TK_REQUIRE(t, memory != NULL);
-    return memory;
-}
-
 static void make(struct tk *t, struct fused_tensor *tensor, symmem_dtype dtype, int32_t ndim,
                  const int64_t *shape) {
     struct ops_tensor dl;
@@ -26,7 +20,7 @@ static void make(struct tk *t, struct fused_tensor *tensor, symmem_dtype dtype, 
     tensor->bytes = tensor->count * symmem_dtype_size(dtype);
     tensor->memory = tk_alloc(t, tensor->bytes > 0 ? tensor->bytes : 1);
     tensor->dl.data = tensor->memory;
-    tensor->values = zeroed(t, tensor->count, sizeof(double));
+    tensor->values = tk_scratch(t, tensor->count * sizeof(double));
 }
 
 void fused_make(struct tk *t, struct fused_tensor *tensor, symmem_dtype dtype, int32_t ndim,
@@ -46,11 +40,6 @@ void fused_make_columns(struct tk *t, struct fused_tensor *tensor, symmem_dtype 
                         int64_t columns) {
     const int64_t shape[2] = {rows, columns};
     fused_make(t, tensor, dtype, 2, shape, 1);
-}
-
-void fused_free(struct fused_tensor *tensor) {
-    free(tensor->values);
-    tensor->values = NULL;
 }
 
 void fused_fill(struct fused_tensor *tensor, int32_t rank, uint32_t generation, bool whole) {
@@ -77,38 +66,34 @@ static int64_t place(const struct fused_tensor *tensor, size_t index) {
 }
 
 void fused_upload(struct tk *t, struct fused_tensor *tensor) {
-    char *host = zeroed(t, tensor->bytes, 1);
+    char *host = tk_scratch(t, tensor->bytes);
     for (size_t i = 0; i < tensor->count; i++)
         symmem_reference_store(tensor->dtype, host, place(tensor, i), tensor->values[i]);
     ops_upload(t, tensor->memory, host, tensor->bytes);
-    free(host);
 }
 
 double *fused_download(struct tk *t, const struct fused_tensor *tensor) {
-    char *host = zeroed(t, tensor->bytes, 1);
-    double *values = zeroed(t, tensor->count, sizeof *values);
+    char *host = tk_scratch(t, tensor->bytes);
+    double *values = tk_scratch(t, tensor->count * sizeof *values);
     ops_download(t, host, tensor->memory, tensor->bytes);
     for (size_t i = 0; i < tensor->count; i++)
         values[i] = symmem_reference_load(tensor->dtype, host, place(tensor, i));
-    free(host);
     return values;
 }
 
 void fused_set_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t byte) {
-    char *host = zeroed(t, tensor->bytes, 1);
+    char *host = tk_scratch(t, tensor->bytes);
     memset(host, byte, tensor->bytes);
     ops_upload(t, tensor->memory, host, tensor->bytes);
-    free(host);
 }
 
 bool fused_expect_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t byte,
                         const char *what) {
-    uint8_t *host = zeroed(t, tensor->bytes, 1);
+    uint8_t *host = tk_scratch(t, tensor->bytes);
     ops_download(t, host, tensor->memory, tensor->bytes);
     size_t wrong = 0;
     while (wrong < tensor->bytes && host[wrong] == byte)
         wrong++;
-    free(host);
     return TK_CHECK_MSG(t, wrong == tensor->bytes, "%s: byte %zu was written", what, wrong);
 }
 
@@ -120,7 +105,6 @@ bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double 
            fabs(values[wrong] - tensor->values[wrong]) <= (bounds != NULL ? bounds[wrong] : 0))
         wrong++;
     double got = wrong < tensor->count ? values[wrong] : 0;
-    free(values);
     if (wrong == tensor->count)
         return TK_CHECK(t, true);
     return TK_CHECK_MSG(t, false, "%s: element %zu of %zu %s is %.9g, not %.9g within %.3g", what,
@@ -137,13 +121,8 @@ bool fused_wanted(const struct tk_shape *shape, int i) {
 
 void fused_sum_make(struct tk *t, struct fused_sum *sum, size_t count) {
     sum->count = count;
-    sum->values = zeroed(t, count, sizeof(double));
-    sum->magnitudes = zeroed(t, count, sizeof(double));
-}
-
-void fused_sum_free(struct fused_sum *sum) {
-    free(sum->values);
-    free(sum->magnitudes);
+    sum->values = tk_scratch(t, count * sizeof(double));
+    sum->magnitudes = tk_scratch(t, count * sizeof(double));
 }
 
 void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t k, const double *b,
@@ -168,7 +147,7 @@ void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t
 bool fused_sum_expect(struct tk *t, const struct fused_sum *sum, struct fused_tensor *tensor,
                       bool exact, int64_t terms, int roundings, const char *what) {
     double eps = symmem_reference_matmul_eps(tensor->dtype);
-    double *bounds = zeroed(t, sum->count, sizeof *bounds);
+    double *bounds = tk_scratch(t, sum->count * sizeof *bounds);
     TK_REQUIRE(t, sum->count == tensor->count);
     for (size_t i = 0; i < sum->count; i++) {
         double magnitude = sum->magnitudes[i];
@@ -177,9 +156,7 @@ bool fused_sum_expect(struct tk *t, const struct fused_sum *sum, struct fused_te
                         roundings * symmem_reference_rounding(tensor->dtype, magnitude);
         tensor->values[i] = sum->values[i];
     }
-    bool held = fused_expect(t, tensor, bounds, what);
-    free(bounds);
-    return held;
+    return fused_expect(t, tensor, bounds, what);
 }
 
 double *fused_gather(struct tk *t, const double *const *shards, int32_t count, int32_t ndim,
@@ -190,7 +167,7 @@ double *fused_gather(struct tk *t, const double *const *shards, int32_t count, i
             outer *= (size_t)shape[d];
         else
             inner *= (size_t)shape[d];
-    double *all = zeroed(t, outer * inner * (size_t)count, sizeof *all);
+    double *all = tk_scratch(t, outer * inner * (size_t)count * sizeof *all);
     for (size_t o = 0; o < outer; o++)
         for (int32_t r = 0; r < count; r++)
             memcpy(all + (o * (size_t)count + (size_t)r) * inner, shards[r] + o * inner,

@@ -29,15 +29,12 @@ void fused_make(struct tk *t, struct fused_tensor *tensor, symmem_dtype dtype, i
 /* Of two dimensions, column-major. */
 void fused_make_columns(struct tk *t, struct fused_tensor *tensor, symmem_dtype dtype, int64_t rows,
                         int64_t columns);
-/* Gives the host's memory back. NULL values are allowed. */
-void fused_free(struct fused_tensor *tensor);
-
 /* Values that `rank` puts in, which the dtype can hold: small whole numbers, or (floats) numbers
  * with as many digits as it has. */
 void fused_fill(struct fused_tensor *tensor, int32_t rank, uint32_t generation, bool whole);
 /* Puts the values into the memory. */
 void fused_upload(struct tk *t, struct fused_tensor *tensor);
-/* The memory's values into an array in logical order, which the caller frees. */
+/* The memory's values into an array in logical order, which is scratch. */
 double *fused_download(struct tk *t, const struct fused_tensor *tensor);
 /* All bytes of the memory. */
 void fused_set_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t byte);
@@ -59,7 +56,6 @@ struct fused_sum {
     size_t count;
 };
 void fused_sum_make(struct tk *t, struct fused_sum *sum, size_t count);
-void fused_sum_free(struct fused_sum *sum);
 /* rows x k, and k rows of b of b_row elements each, of which n are taken: both arrays of float64 in
  * row-major order. Adds the product. a_scale has one a row, b_scale one a column; both may be NULL.
  */
@@ -70,8 +66,7 @@ void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t
 bool fused_sum_expect(struct tk *t, const struct fused_sum *sum, struct fused_tensor *tensor,
                       bool exact, int64_t terms, int roundings, const char *what);
 
-/* The shards of one shape, one after the other, as one tensor gathered along `dim`; the caller
- * frees it. */
+/* The shards of one shape, one after the other, as one tensor gathered along `dim`. */
 double *fused_gather(struct tk *t, const double *const *shards, int32_t count, int32_t ndim,
                      const int64_t *shape, int32_t dim);
 

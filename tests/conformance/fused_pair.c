@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fused_pair.h"
 
-void pair_begin(struct tk *t, struct fused_pair *x) {
+struct fused_pair *pair_begin(struct tk *t) {
+    struct fused_pair *x = tk_scratch(t, sizeof *x);
     const int64_t shard[2] = {PAIR_ROWS, PAIR_K}, b[2] = {PAIR_K, PAIR_N},
                   part[2] = {PAIR_ROWS, PAIR_N};
     const int64_t full[2] = {PAIR_ROWS * t->world_size, PAIR_K},
                   out[2] = {PAIR_ROWS * t->world_size, PAIR_N};
     size_t other = 0;
-    memset(x, 0, sizeof *x);
     fused_make(t, &x->shard, SYMMEM_FLOAT32, 2, shard, 0);
     fused_make(t, &x->b, SYMMEM_FLOAT32, 2, b, 0);
     fused_make(t, &x->out, SYMMEM_FLOAT32, 2, out, 0);
@@ -35,13 +35,7 @@ void pair_begin(struct tk *t, struct fused_pair *x) {
     fused_set_bytes(t, &x->out, 0x55);
     fused_set_bytes(t, &x->a_out, 0x55);
     fused_set_bytes(t, &x->part, 0x55);
-}
-
-void pair_end(struct fused_pair *x) {
-    struct fused_tensor *const all[] = {&x->shard, &x->b,         &x->out, &x->a_out,
-                                        &x->a,     &x->scatter_b, &x->part};
-    for (int i = 0; i < 7; i++)
-        fused_free(all[i]);
+    return x;
 }
 
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream) {
@@ -72,7 +66,6 @@ void pair_expect_gather(struct tk *t, struct fused_pair *x, double factor) {
         sum.values[i] *= factor;
     fused_expect(t, &x->a_out, NULL, "a_out");
     fused_sum_expect(t, &sum, &x->out, true, PAIR_K, 1, "out");
-    fused_sum_free(&sum);
 }
 
 void pair_expect_scatter(struct tk *t, struct fused_pair *x, double factor) {
@@ -87,7 +80,6 @@ void pair_expect_scatter(struct tk *t, struct fused_pair *x, double factor) {
     for (size_t i = 0; i < sum.count; i++)
         sum.values[i] *= factor;
     fused_sum_expect(t, &sum, &x->part, true, PAIR_K, 1, "part");
-    fused_sum_free(&sum);
 }
 
 void pair_expect_untouched(struct tk *t, const struct fused_pair *x) {

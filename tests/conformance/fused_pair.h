@@ -18,8 +18,7 @@ struct fused_pair {
     size_t bytes; /* needed by either */
 };
 
-void pair_begin(struct tk *t, struct fused_pair *x);
-void pair_end(struct fused_pair *x);
+struct fused_pair *pair_begin(struct tk *t);
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream);
 symmem_status pair_scatter(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream);
 /* The results of the two, times `factor`. */

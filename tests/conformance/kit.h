@@ -8,11 +8,10 @@
  *
  *     TK_TEST(onesided, put_then_get, "SM-ONESIDED-01", .min_ranks = 2) {
  *         symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
- *         int32_t next = (t->rank + 1) % t->world_size;
- *         tk_fill(t, handle, next, 0, 4096, (uint8_t)(t->rank + 1));
+ *         tk_fill(t, handle, t->next, 0, 4096, (uint8_t)(t->rank + 1));
  *         tk_group_barrier(t, tk_world_group(t));
  *         ...
- *         TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
+ *         TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, -1, 0, bytes, 1, NULL));
  *     }
  *
  * Verdicts. A case passes if some rank made a check, no check failed, every rank came to its end in
@@ -23,8 +22,20 @@
 #ifndef SYMMEM_CONFORMANCE_KIT_H
 #define SYMMEM_CONFORMANCE_KIT_H
 
+/* What nearly every file here needs. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <symmem/backend.h> /* SYMMEM_CAP_ */
 #include <symmem/symmem.h>
 
@@ -53,8 +64,13 @@ struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
     const char *requirements; /* "SM-A-01,SM-B-02" */
     uint64_t needs;           /* SYMMEM_CAP_ bits, all of them; else skipped */
-    int min_ranks;            /* 0 counts as 1 */
-    int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+    union {
+        int ranks[2]; /* at least, at most */
+        struct {
+            int min_ranks; /* 0 counts as 1 */
+            int max_ranks; /* 0: no limit. With more ranks the case runs on the first max_ranks */
+        };
+    };
     unsigned flags;
     unsigned timeout_s; /* 0: 20 */
     tk_body_fn body;
@@ -97,8 +113,9 @@ enum tk_mode { TK_MODE_PROCESS = 0, TK_MODE_THREAD = 1 };
 struct tk_rank; /* the kit's own */
 
 struct tk {
-    int32_t rank;
-    int32_t world_size;
+    int32_t rank, world_size;
+    int32_t next, previous; /* ranks of a ring */
+    int32_t last;           /* world_size - 1 */
     enum tk_mode mode;
     uint64_t seed;           /* the same on all ranks; differs by case and by repeat */
     symmem_context *context; /* made by the prologue with the backend set, ended by the epilogue */
@@ -122,6 +139,9 @@ struct tk {
     tk_status_at((t), (expected), (call), #call, __FILE__, __LINE__)
 /* By #call of its own: handed on it would be shown with NULL and the like expanded. */
 #define TK_OK(t, call) tk_status_at((t), SYMMEM_OK, (call), #call, __FILE__, __LINE__)
+/* TK_FAILS(t, TIMEOUT, symmem_x(...)): it answers SYMMEM_TIMEOUT. */
+#define TK_FAILS(t, expected, call)                                                                \
+    tk_status_at((t), SYMMEM_##expected, (call), #call, __FILE__, __LINE__)
 /* One of two statuses. */
 #define TK_STATUS_EITHER(t, expected, other, call)                                                 \
     tk_status_either_at((t), (expected), (other), (call), #call, __FILE__, __LINE__)
@@ -202,6 +222,13 @@ void tk_unresolved(struct tk *t, const char *format, ...) __attribute__((format(
 /* True if this rank has failed a check so far. */
 bool tk_failed(const struct tk *t);
 
+/* The calling thread's error record. */
+static inline symmem_error_record last_record(void) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    return record;
+}
+
 /* --- the case's ranks, without symmem -----------------------------------------------------------
  * They order memory between the ranks, so do not put them between the two accesses whose ordering a
  * test is about: ThreadSanitizer would be satisfied by the kit instead of the library. */
@@ -277,9 +304,14 @@ void *tk_alloc(struct tk *t, size_t bytes);
 symmem_handle *tk_handle(struct tk *t, size_t bytes, symmem_group *group);
 /* Rendezvous of memory that is there already; the handle is tracked. Collective. */
 symmem_handle *tk_rendezvous(struct tk *t, void *ptr, symmem_group *group);
-/* A stream on the rank's own device. */
+/* A stream and an event on the rank's own device. */
 symmem_stream *tk_stream(struct tk *t);
-/* Waits for the stream; required to succeed. */
+symmem_event *tk_event(struct tk *t);
+/* What the stream has captured. */
+symmem_graph *tk_end_capture(struct tk *t, symmem_stream *stream);
+/* Memory of the host's alone, zero at first; for what a body compares with. */
+void *tk_scratch(struct tk *t, size_t bytes);
+/* Waits for the stream, if it is not NULL; required to succeed. */
 void tk_synchronize(struct tk *t, symmem_stream *stream);
 /* Gives one tracked object back early; required to succeed. */
 void tk_free(struct tk *t, void *ptr);
@@ -409,6 +441,9 @@ void tk_at(struct tk *t, const char *file, int line);
 #define tk_handle(t, bytes, group) TK_HERE(t, (tk_handle)(t, bytes, group))
 #define tk_rendezvous(t, ptr, group) TK_HERE(t, (tk_rendezvous)(t, ptr, group))
 #define tk_stream(t) TK_HERE(t, (tk_stream)(t))
+#define tk_event(t) TK_HERE(t, (tk_event)(t))
+#define tk_end_capture(t, stream) TK_HERE(t, (tk_end_capture)(t, stream))
+#define tk_scratch(t, bytes) TK_HERE(t, (tk_scratch)(t, bytes))
 #define tk_synchronize(t, stream) TK_HERE(t, (tk_synchronize)(t, stream))
 #define tk_free(t, ptr) TK_HERE(t, (tk_free)(t, ptr))
 #define tk_release(t, handle) TK_HERE(t, (tk_release)(t, handle))

@@ -8,8 +8,6 @@
  */
 #include "kit_internal.h"
 
-#include <string.h>
-
 #if KIT_OWNS_ALLOCATION
 
 #include <dlfcn.h>

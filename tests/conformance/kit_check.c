@@ -2,8 +2,6 @@
 /* Checks, and what a rank tells the controller. */
 #include "kit_internal.h"
 
-#include <string.h>
-
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
 

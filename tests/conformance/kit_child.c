@@ -2,14 +2,9 @@
 /* A process in a rank's place, and the line beside a verdict. */
 #include "kit_internal.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define POLL_MS 1
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */

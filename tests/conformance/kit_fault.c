@@ -3,11 +3,7 @@
 #include "kit_internal.h"
 
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* How long the system may take to end a process. */
 #define ENDING_MS 15000u

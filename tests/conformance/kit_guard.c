@@ -6,9 +6,6 @@
  */
 #include "kit_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define GUARD_BYTES ((size_t)SYMMEM_ALIGNMENT)
 #define GUARD_BYTE 0xa5
 /* Larger buffers have none: their cases are about what memory there is. */

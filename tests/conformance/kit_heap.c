@@ -10,12 +10,8 @@
 #include "kit_internal.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <link.h>
 #include <malloc.h>
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #if KIT_OWNS_ALLOCATION
 
@@ -224,8 +220,7 @@ static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     const char *name = info->dlpi_name;
     const char *base = strrchr(name, '/');
 
-    (void)size;
-    (void)arg;
+    (void)size, (void)arg;
     base = base == NULL ? name : base + 1;
     if (name[0] != '\0' && strncmp(base, "libc.", 5) != 0 && strncmp(base, "ld-", 3) != 0 &&
         strncmp(base, "libpthread", 10) != 0 && strncmp(base, "libdl.", 6) != 0 &&

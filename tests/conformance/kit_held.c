@@ -6,13 +6,10 @@
 #include "kit_internal.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 static bool is_noted(const char *list, const char *path) {
     size_t length = strlen(path);

@@ -3,7 +3,6 @@
 #ifndef SYMMEM_KIT_INTERNAL_H
 #define SYMMEM_KIT_INTERNAL_H
 
-#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 
@@ -37,7 +36,16 @@
 #endif
 
 /* In the order in which the epilogue gives them back. */
-enum kit_kind { KIT_STREAM, KIT_HANDLE, KIT_MEMORY, KIT_GROUP, KIT_KIND_COUNT };
+enum kit_kind {
+    KIT_GRAPH,
+    KIT_EVENT,
+    KIT_STREAM,
+    KIT_HANDLE,
+    KIT_MEMORY,
+    KIT_GROUP,
+    KIT_SCRATCH,
+    KIT_KIND_COUNT
+};
 
 struct kit_object {
     enum kit_kind kind;

@@ -7,12 +7,8 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <unistd.h>
 
 #define MAX_FD 65536
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */

@@ -9,11 +9,9 @@
  */
 #include "kit_internal.h"
 
-#include <pthread.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #if !KIT_OWNS_ALLOCATION || !defined(SYS_mmap) || !defined(__LP64__)
 

@@ -2,9 +2,6 @@
 /* symmem objects that the epilogue gives back, and moving data through handles. */
 #include "kit_internal.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* Reads and comparisons go through a buffer of this size. */
 #define CHUNK_BYTES 65536
 
@@ -19,7 +16,8 @@ void kit_track(struct tk *t, enum kit_kind kind, void *object) {
         own->objects = grown;
         own->object_capacity = capacity;
     }
-    own->objects[own->object_count++] = (struct kit_object){kind, object, own->target};
+    own->objects[own->object_count++] =
+        (struct kit_object){kind, object, kind == KIT_SCRATCH ? NULL : own->target};
 }
 
 bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object) {
@@ -37,6 +35,11 @@ bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object) {
 
 static symmem_status give_back(struct tk *t, const struct kit_object *object) {
     switch (object->kind) {
+    case KIT_GRAPH:
+        return symmem_graph_destroy(object->object);
+    case KIT_EVENT:
+        symmem_event_destroy(object->object);
+        return SYMMEM_OK;
     case KIT_STREAM:
         return symmem_stream_destroy(object->object);
     case KIT_HANDLE:
@@ -45,14 +48,22 @@ static symmem_status give_back(struct tk *t, const struct kit_object *object) {
         return SYMMEM_OK;
     case KIT_MEMORY:
         return symmem_free(object->context, object->object);
+    case KIT_SCRATCH:
+        free(object->object);
+        return SYMMEM_OK;
     default:
         return symmem_group_destroy(object->object);
     }
 }
 
 static void give_back_checked(struct tk *t, const struct kit_object *object) {
-    static const char *const calls[KIT_KIND_COUNT] = {
-        "symmem_stream_destroy", "symmem_handle_release", "symmem_free", "symmem_group_destroy"};
+    static const char *const calls[KIT_KIND_COUNT] = {"symmem_graph_destroy",
+                                                      "symmem_event_destroy",
+                                                      "symmem_stream_destroy",
+                                                      "symmem_handle_release",
+                                                      "symmem_free",
+                                                      "symmem_group_destroy",
+                                                      "free"};
     symmem_status status = give_back(t, object);
 
     /* The body may have finalised the context or given the object back by itself. */
@@ -96,6 +107,14 @@ symmem_group *(tk_group)(struct tk *t, const char *name, const int32_t *ranks, i
     KIT_OK(t, symmem_group_create(t->own->target, name, ranks, count, NULL, &group));
     kit_track(t, KIT_GROUP, group);
     return group;
+}
+
+void *(tk_scratch)(struct tk *t, size_t bytes) {
+    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+
+    TK_REQUIRE(t, memory != NULL);
+    kit_track(t, KIT_SCRATCH, memory);
+    return memory;
 }
 
 void(tk_group_barrier)(struct tk *t, symmem_group *group) {
@@ -147,8 +166,25 @@ symmem_stream *(tk_stream)(struct tk *t) {
     return stream;
 }
 
+symmem_event *(tk_event)(struct tk *t) {
+    symmem_event *event = NULL;
+
+    KIT_OK(t, symmem_event_create(t->own->target, -1, &event));
+    kit_track(t, KIT_EVENT, event);
+    return event;
+}
+
+symmem_graph *(tk_end_capture)(struct tk *t, symmem_stream *stream) {
+    symmem_graph *graph = NULL;
+
+    KIT_OK(t, symmem_stream_end_capture(stream, &graph));
+    kit_track(t, KIT_GRAPH, graph);
+    return graph;
+}
+
 void(tk_synchronize)(struct tk *t, symmem_stream *stream) {
-    KIT_OK(t, symmem_stream_synchronize(stream, SYMMEM_TIMEOUT_DEFAULT));
+    if (stream != NULL)
+        KIT_OK(t, symmem_stream_synchronize(stream, SYMMEM_TIMEOUT_DEFAULT));
 }
 
 void(tk_free)(struct tk *t, void *ptr) {

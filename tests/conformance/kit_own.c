@@ -2,8 +2,6 @@
 /* Shared mappings of this process, and which of them a library beneath a backend keeps. */
 #include "kit_internal.h"
 
-#include <stdio.h>
-
 static bool is_librarys(uintptr_t low, uintptr_t high) {
     struct kit_stack asked;
 

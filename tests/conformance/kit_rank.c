@@ -2,11 +2,6 @@
 /* Prologue, body and epilogue of one rank. */
 #include "kit_internal.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define CONTEXT_TIMEOUT_MS 20000
 #define PROLOGUE_MEET_MS 60000
 /* A rank that has ended its body keeps its context this long for ranks that are still at work. */
@@ -171,6 +166,9 @@ void kit_run_rank(const struct kit_setup *setup) {
     struct tk t = {
         .rank = setup->rank,
         .world_size = setup->world_size,
+        .next = (setup->rank + 1) % setup->world_size,
+        .previous = (setup->rank + setup->world_size - 1) % setup->world_size,
+        .last = setup->world_size - 1,
         .mode = setup->mode,
         .seed = setup->seed,
         .backend = setup->backend,

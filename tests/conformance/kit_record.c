@@ -2,8 +2,6 @@
 /* Which test points a rank passes, and how often. */
 #include "kit_internal.h"
 
-#include <string.h>
-
 void tk_record_points(struct tk *t, bool on) {
     struct kit_record *record = &t->own->record;
 

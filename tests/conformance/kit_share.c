@@ -3,9 +3,7 @@
 #include "kit_internal.h"
 #include "runner/delay.h"
 
-#include <errno.h>
 #include <time.h>
-#include <unistd.h>
 
 #define BARRIER_TIMEOUT_MS 30000
 

@@ -7,11 +7,9 @@
  */
 #include "kit_internal.h"
 
-#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #if !KIT_OWNS_ALLOCATION
 

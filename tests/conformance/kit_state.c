@@ -9,14 +9,9 @@
 #include <dirent.h>
 #include <fenv.h>
 #include <float.h>
-#include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #define MAX_THREADS 64
 #define SETTLE_MS 500

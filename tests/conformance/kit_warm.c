@@ -5,10 +5,6 @@
  */
 #include "kit_internal.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define WARM_MS 20000u
 #define BYTES 4096

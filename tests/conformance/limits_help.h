@@ -4,8 +4,6 @@
 #ifndef SYMMEM_CONFORMANCE_LIMITS_HELP_H
 #define SYMMEM_CONFORMANCE_LIMITS_HELP_H
 
-#include <stdio.h>
-
 #include "ops_help.h"
 
 /* REFUSED(t, OUT_OF_RANGE, symmem_put(...)): the status, and a record of that call. */

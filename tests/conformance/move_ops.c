@@ -80,37 +80,34 @@ void mover_overwrite(struct tk *t, const struct mover *mover) {
 }
 
 symmem_status mover_run(const struct mover *m, uint32_t limit_ms, symmem_stream *stream) {
-    struct ops_tensor in, same, gathered;
-    (void)ops_flat(&in, m->in, SYMMEM_INT32, MOVER_COUNT);
-    (void)ops_flat(&same, m->out, SYMMEM_INT32, MOVER_COUNT);
-    (void)ops_flat(&gathered, m->out, SYMMEM_INT32, MOVER_COUNT * (size_t)m->size);
+    const DLTensor *in = FLAT(m->in, SYMMEM_INT32, MOVER_COUNT);
+    const DLTensor *same = FLAT(m->out, SYMMEM_INT32, MOVER_COUNT);
+    const DLTensor *gathered = FLAT(m->out, SYMMEM_INT32, MOVER_COUNT * (size_t)m->size);
     switch (m->kind) {
     case MOVER_PULL:
     case MOVER_PUSH:
-        return symmem_all_gather_out(m->handle, &in.dl, &gathered.dl, m->channel, limit_ms, stream);
+        return symmem_all_gather_out(m->handle, in, gathered, m->channel, limit_ms, stream);
     case MOVER_BROADCAST:
-        return symmem_broadcast(m->handle, &in.dl, root_of(m), m->channel, limit_ms, stream);
+        return symmem_broadcast(m->handle, in, root_of(m), m->channel, limit_ms, stream);
     case MOVER_ALL_TO_ALL:
-        return symmem_all_to_all_out(m->handle, &in.dl, NULL, &same.dl, NULL, m->channel, limit_ms,
-                                     stream);
+        return symmem_all_to_all_out(m->handle, in, NULL, same, NULL, m->channel, limit_ms, stream);
     case MOVER_LOW_CONTENTION:
     case MOVER_STAGED:
-        return symmem_low_contention_all_gather_out(m->handle, &in.dl, &gathered.dl, m->channel,
-                                                    limit_ms, stream);
+        return symmem_low_contention_all_gather_out(m->handle, in, gathered, m->channel, limit_ms,
+                                                    stream);
     case MOVER_MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(m->handle, &in.dl, SYMMEM_SUM, m->channel, limit_ms,
-                                          stream);
+        return symmem_multimem_all_reduce(m->handle, in, SYMMEM_SUM, m->channel, limit_ms, stream);
     case MOVER_MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(m->handle, &in.dl, SYMMEM_SUM, &same.dl,
-                                                       m->channel, limit_ms, stream);
+        return symmem_multimem_one_shot_all_reduce_out(m->handle, in, SYMMEM_SUM, same, m->channel,
+                                                       limit_ms, stream);
     case MOVER_MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(m->handle, &in.dl, SYMMEM_SUM, root_of(m),
-                                                   &same.dl, m->channel, limit_ms, stream);
+        return symmem_multimem_one_shot_reduce_out(m->handle, in, SYMMEM_SUM, root_of(m), same,
+                                                   m->channel, limit_ms, stream);
     case MOVER_MULTIMEM_ALL_GATHER:
-        return symmem_multimem_all_gather_out(m->handle, &in.dl, &gathered.dl, m->channel, limit_ms,
+        return symmem_multimem_all_gather_out(m->handle, in, gathered, m->channel, limit_ms,
                                               stream);
     default:
-        return symmem_low_contention_all_gather_ce_multicast_out(m->handle, &in.dl, &gathered.dl,
+        return symmem_low_contention_all_gather_ce_multicast_out(m->handle, in, gathered,
                                                                  m->channel, limit_ms, stream);
     }
 }

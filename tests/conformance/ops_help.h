@@ -23,6 +23,11 @@ const DLTensor *ops_flat(struct ops_tensor *tensor, void *data, symmem_dtype dty
 /* Of up to 4 dimensions. */
 const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype dtype, int32_t ndim,
                            const int64_t *shape);
+/* The same, of a tensor that lives as long as the block around it. */
+#define FLAT(data_, dtype_, count_)                                                                \
+    ops_flat(&(struct ops_tensor){.shape = {0}}, data_, dtype_, count_)
+#define SHAPED(data_, dtype_, ndim_, shape_)                                                       \
+    ops_shaped(&(struct ops_tensor){.shape = {0}}, data_, dtype_, ndim_, shape_)
 
 /* Gives a tensor its wrong member number i and says what it is and how it has to be refused; NULL:
  * there are no more. `takes_form`: ndim, shape and strides are among them. [SM-COLL-02] */

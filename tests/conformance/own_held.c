@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "own_held.h"
 
-#include <stdio.h>
-
 /* Of a communicator of NCCL's that did not come up; one that is forgotten has more. */
 #define SOCKETS_MORE 2
 #define MAPPINGS_MORE 1

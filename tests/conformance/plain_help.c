@@ -22,13 +22,12 @@ static void settle(const struct plain *plain) {
 /* By the device. */
 static void move(const struct plain *plain, uint32_t *to, uint32_t *from, size_t count) {
     struct tk *t = plain->t;
-    struct ops_tensor src, dst;
     if ((t->capabilities & SYMMEM_CAP_MATMUL) == 0) {
         TK_OK(t, symmem_copy(t->context, to, from, count * 4, plain->stream));
         return;
     }
-    TK_OK(t, symmem_restride(t->context, ops_flat(&src, from, SYMMEM_UINT32, count),
-                             ops_flat(&dst, to, SYMMEM_UINT32, count), plain->stream));
+    TK_OK(t, symmem_restride(t->context, FLAT(from, SYMMEM_UINT32, count),
+                             FLAT(to, SYMMEM_UINT32, count), plain->stream));
 }
 
 void plain_store(const struct plain *plain, uint32_t *to, const uint32_t *words, size_t at,

@@ -41,11 +41,6 @@ stage_withheld() {
     for ranks in 1 2 3 4 5 6 7 8 9 31 32 33 63 64 65 72 128; do
         status=1 mode=unknown
         [ ! -f "$logs/$stage.$ranks.status" ] || read -r status mode <"$logs/$stage.$ranks.status"
-        if [[ $(tail -n 1 "$logs/$stage.$ranks.log") =~ $closing_pattern ]]; then
-            add_counts "$ranks ranks ($mode)" "$logs/$stage.$ranks.log" "$status" \
-                "${BASH_REMATCH[@]:1:3}"
-        else
-            add_counts "$ranks ranks ($mode)" "$logs/$stage.$ranks.log" 1 0 0 0
-        fi
+        add_run "$ranks ranks ($mode)" "$logs/$stage.$ranks.log" "$status"
     done
 }

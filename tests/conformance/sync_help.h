@@ -3,13 +3,9 @@
 #ifndef SYMMEM_CONFORMANCE_SYNC_HELP_H
 #define SYMMEM_CONFORMANCE_SYNC_HELP_H
 
-#include <limits.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
+#include "resources.h"
+#include "work_after.h"
 
 /* A limit that only a broken library reaches; it grows with the limits of the cases. */
 #define LONG_MS tk_scaled_ms(15000)
@@ -104,12 +100,6 @@ static inline void barrier_holding(struct tk *t, symmem_handle *handle, int32_t 
 
 /* --- records ---------------------------------------------------------------------------------- */
 
-static inline symmem_error_record last_record(void) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    return record;
-}
-
 /* The record names exactly the ranks whose entry in absent[] is true. One more may be missing if it
  * was kept from running; none of the absent may be left out, however late who. */
 static inline void check_missing(struct tk *t, const symmem_error_record *record,
@@ -158,19 +148,16 @@ static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
     void *const *pads = NULL;
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
-    uint8_t *bytes = malloc(info.signal_pad_size);
-    TK_REQUIRE(t, bytes != NULL);
+    uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, pads[info.rank], bytes, info.signal_pad_size, NULL));
-    free(bytes);
 }
 
 static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
     void *const *pads = NULL;
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
-    uint8_t *bytes = malloc(info.signal_pad_size);
-    TK_REQUIRE(t, bytes != NULL);
+    uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, (uint8_t)~byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, bytes, pads[info.rank], info.signal_pad_size, NULL));
     size_t wrong = 0;
@@ -179,7 +166,6 @@ static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte)
     bool held = TK_CHECK_MSG(t, wrong == info.signal_pad_size,
                              "byte %zu of the signal pad is 0x%02x, not 0x%02x", wrong,
                              wrong < info.signal_pad_size ? bytes[wrong] : 0u, byte);
-    free(bytes);
     return held;
 }
 
@@ -202,7 +188,7 @@ static inline void check_nothing_pending(struct tk *t, symmem_handle *handle, in
     if (source_rank < 0)
         source_rank = info.world_size - 1;
     if (info.rank == 0)
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, source_rank, channel, 25, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, source_rank, channel, 25, NULL));
 }
 
 /* Word i of what `rank` writes in generation `generation`. */

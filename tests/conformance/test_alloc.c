@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Symmetric allocations: size, place, content, queries, end. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -38,7 +35,7 @@ static void *allocate(struct tk *t, size_t bytes) {
 
 /* --- requirements ----------------------------------------------------------------------------- */
 
-TK_TEST(alloc, is_local, "SM-ALLOC-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(alloc, is_local, "SM-ALLOC-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         if (rank == t->rank) /* the others make no call until it is through */
             TK_OK(t, symmem_free(t->context, allocate(t, 1000)));
@@ -79,10 +76,10 @@ TK_TEST(alloc, impossible_sizes, "SM-ALLOC-04,SM-ERROR-04", .max_ranks = 2) {
     void *ptr = untouched;
     symmem_error_record record;
     TK_REQ(t, "SM-ALLOC-04");
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     for (size_t i = 0; i < 3; i++)
-        TK_STATUS(t, SYMMEM_OVERFLOW, symmem_alloc(t->context, wrapping[i], -1, NULL, &ptr));
-    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(t->context, too_much, -1, NULL, &ptr));
+        TK_FAILS(t, OVERFLOW, symmem_alloc(t->context, wrapping[i], -1, NULL, &ptr));
+    TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, too_much, -1, NULL, &ptr));
     symmem_last_error(&record);
     TK_EQ_SIZE(t, too_much, record.expected);
     TK_EQ_PTR(t, untouched, ptr);
@@ -150,12 +147,12 @@ TK_TEST(alloc, what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04", .max_ranks = 2) {
         TK_CHECK(t, is_symmetric(t, ptr + sizes[i] - 1));
         TK_CHECK_MSG(t, !is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
         TK_CHECK(t, !is_symmetric(t, ptr - 1));
-        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
         TK_EQ_SIZE(t, 77, bytes);
         TK_OK(t, symmem_free(t->context, ptr));
         TK_CHECK(t, !is_symmetric(t, ptr));
         TK_CHECK(t, !is_symmetric(t, ptr + sizes[i] - 1));
-        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
     }
     TK_CHECK(t, !is_symmetric(t, NULL));
     TK_CHECK(t, !is_symmetric(t, on_stack));
@@ -174,15 +171,15 @@ TK_PORTED(test_is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4) {
 
 TK_TEST(alloc, free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2) {
     char *ptr = allocate(t, 1000), *other = allocate(t, 1000), on_stack[64] = "";
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 1));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_free(t->context, ptr + 999));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, on_stack));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_free(t->context, ptr + 1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_free(t->context, ptr + 999));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, on_stack));
     TK_OK(t, symmem_free(t->context, NULL));
     TK_CHECK(t, is_symmetric(t, ptr)); /* still there */
     TK_OK(t, symmem_free(t->context, ptr));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
     TK_CHECK(t, is_symmetric(t, other));
     TK_OK(t, symmem_free(t->context, other));
 }
@@ -269,9 +266,9 @@ TK_PORTED(test_set_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4) {
     }
     TK_OK(t, symmem_set_signal_pad_size(t->context, 4096));
     for (size_t i = 0; i < sizeof(misaligned) / sizeof(misaligned[0]); i++)
-        TK_STATUS(t, SYMMEM_MISALIGNED, symmem_set_signal_pad_size(t->context, misaligned[i]));
+        TK_FAILS(t, MISALIGNED, symmem_set_signal_pad_size(t->context, misaligned[i]));
     for (size_t i = 0; i < sizeof(too_large) / sizeof(too_large[0]); i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, too_large[i]));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, too_large[i]));
     TK_EQ_SIZE(t, 4096, pad_size(t));
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
     TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
@@ -319,7 +316,7 @@ TK_TEST(alloc, ordinals_count_allocations, "SM-ALLOC-11", .max_ranks = 2) {
     second = allocate(t, 4096);
     TK_EQ_SIZE(t, 2, ordinal_of(t, second));
     TK_OK(t, symmem_free(t->context, second));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &failed));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &failed));
     third = allocate(t, 4096); /* perhaps at the second one's address */
     TK_EQ_SIZE(t, 3, ordinal_of(t, third));
     TK_EQ_SIZE(t, 1, ordinal_of(t, first));

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives of ranks without direct access to each other, on a fake backend of two ranks whose
  * pointers to one another are NULL: what reaches the backend and what does not. */
-#include <string.h>
-
 #include "fake_table.h"
 #include "kit.h"
 
@@ -172,15 +170,14 @@ static void refused(scene *s, symmem_call_kind kind) {
     struct tk *t = s->t;
     symmem_error_record record;
     memset(s->data, 0xEE, sizeof(s->data));
-    TK_STATUS(t, SYMMEM_UNREACHABLE, call(s, kind));
+    TK_FAILS(t, UNREACHABLE, call(s, kind));
     symmem_last_error(&record);
     TK_EQ_INT(t, 1 - t->rank, record.failed_rank);
     for (size_t i = 0; i < sizeof(s->data); i++)
         TK_EQ_INT(t, 0xEE, ((unsigned char *)s->data)[i]);
 }
 
-TK_TEST(apart, without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, without_a_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, false));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++)
@@ -190,8 +187,7 @@ TK_TEST(apart, without_a_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
     end(&s);
 }
 
-TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, true));
     for (int kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE; kind <= SYMMEM_CALL_ALL_TO_ALL; kind++) {
@@ -210,8 +206,7 @@ TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .min_ranks = 2, .max_ranks = 2
 
 /* One rank's call fails; a reset fails before it resets that rank's state; another one goes well,
  * and then one of a handle that nothing is wrong with. */
-TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, true));
     TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
@@ -221,7 +216,7 @@ TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .min_ranks = 2, .max_ranks =
     TK_EQ_INT(t, 0, seen[t->rank].lost);
     if (t->rank == 1)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_NO_SPACE});
-    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_FAILS(t, NO_SPACE, symmem_handle_reset(s.handle, LIMIT_MS));
     TK_EQ_INT(t, 1, seen[t->rank].lost);
     TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
     TK_EQ_INT(t, 2, seen[t->rank].lost);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Choosing a backend, what it does not declare, and its devices. */
-#include <string.h>
-
 #include "backend_table.h"
 #include "fake_table.h"
 #include "kit.h"
@@ -26,12 +24,12 @@ TK_TEST(backend, unknown_name_changes_nothing, "SM-BACKEND-01", .max_ranks = 1,
     static const char *const unknown[] = {"nobody", "suite_fake", "suite_fake_ab"};
     register_fakes(t);
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
-        TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_set_backend(t->context, unknown[i]));
+        TK_FAILS(t, NOT_FOUND, symmem_set_backend(t->context, unknown[i]));
         TK_EQ_PTR(t, NULL, active(t));
     }
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
     for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
-        TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_set_backend(t->context, unknown[i]));
+        TK_FAILS(t, NOT_FOUND, symmem_set_backend(t->context, unknown[i]));
         TK_EQ_STR(t, "suite_fake_a", active(t));
     }
 }
@@ -53,7 +51,7 @@ TK_TEST(backend, no_change_after_use, "SM-BACKEND-02", .max_ranks = 1, .flags = 
     register_fakes(t);
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_b"));
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory));
-    TK_STATUS(t, SYMMEM_BUSY, symmem_set_backend(t->context, "suite_fake_a"));
+    TK_FAILS(t, BUSY, symmem_set_backend(t->context, "suite_fake_a"));
     TK_EQ_STR(t, "suite_fake_b", active(t));
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_b"));
     TK_OK(t, symmem_free(t->context, memory));
@@ -65,7 +63,7 @@ TK_TEST(backend, device_query_is_use, "SM-BACKEND-02", .max_ranks = 1, .flags = 
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
     TK_OK(t, symmem_device_count(t->context, &count));
     TK_EQ_INT(t, 2, count);
-    TK_STATUS(t, SYMMEM_BUSY, symmem_set_backend(t->context, "suite_fake_b"));
+    TK_FAILS(t, BUSY, symmem_set_backend(t->context, "suite_fake_b"));
     TK_EQ_STR(t, "suite_fake_a", active(t));
 }
 
@@ -103,7 +101,7 @@ TK_TEST(backend, availability, "SM-BACKEND-04", .max_ranks = 1, .flags = TK_NO_B
     TK_OK(t, symmem_backend_available(t->context, "suite_fake_absent", &available));
     TK_CHECK(t, !available);
     TK_EQ_PTR(t, NULL, active(t));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_set_backend(t->context, "suite_fake_absent"));
+    TK_FAILS(t, UNSUPPORTED, symmem_set_backend(t->context, "suite_fake_absent"));
     symmem_last_error(&record);
     TK_CHECK_MSG(t, strstr(record.message, fake_reason) != NULL, "no reason in \"%s\"",
                  record.message);
@@ -119,9 +117,9 @@ TK_TEST(backend, active_backend_is_available, "SM-BACKEND-04", .max_ranks = 1) {
 TK_TEST(backend, names_are_taken_once, "SM-BACKEND-05", .max_ranks = 1, .flags = TK_NO_BACKEND) {
     symmem_backend twin = fake_table_b;
     register_fakes(t);
-    TK_STATUS(t, SYMMEM_EXISTS, symmem_register_backend(t->context, &fake_table_a));
+    TK_FAILS(t, EXISTS, symmem_register_backend(t->context, &fake_table_a));
     twin.name = "suite_fake_a";
-    TK_STATUS(t, SYMMEM_EXISTS, symmem_register_backend(t->context, &twin));
+    TK_FAILS(t, EXISTS, symmem_register_backend(t->context, &twin));
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
 }
 
@@ -133,10 +131,10 @@ TK_TEST(backend, without_a_backend, "SM-BACKEND-03,SM-ERROR-04", .max_ranks = 1,
     uint64_t capabilities = 77;
     bool supported = true;
     TK_REQ(t, "SM-BACKEND-03");
-    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_alloc(t->context, 64, -1, NULL, &memory));
-    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_device_count(t->context, &value));
-    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_device_type(t->context, &value));
-    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_backend_capabilities(t->context, &capabilities));
+    TK_FAILS(t, NOT_FOUND, symmem_alloc(t->context, 64, -1, NULL, &memory));
+    TK_FAILS(t, NOT_FOUND, symmem_device_count(t->context, &value));
+    TK_FAILS(t, NOT_FOUND, symmem_device_type(t->context, &value));
+    TK_FAILS(t, NOT_FOUND, symmem_backend_capabilities(t->context, &capabilities));
     TK_CHECK(t, memory == untouched && value == 77 && capabilities == 77);
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, 0, &supported));
     TK_CHECK(t, !supported);
@@ -147,22 +145,22 @@ TK_TEST(backend, without_a_backend, "SM-BACKEND-03,SM-ERROR-04", .max_ranks = 1,
 static void refuse_streams(struct tk *t) {
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_stream_create(t->context, 0, &stream));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_event_create(t->context, 0, &event));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_create(t->context, 0, &stream));
+    TK_FAILS(t, UNSUPPORTED, symmem_event_create(t->context, 0, &event));
     TK_CHECK(t, stream == NULL && event == NULL);
 }
 
 static void refuse_wrap(struct tk *t) {
     symmem_stream *stream = NULL;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_stream_wrap(t->context, 0, &stream, &stream));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_wrap(t->context, 0, &stream, &stream));
     TK_EQ_PTR(t, NULL, stream);
 }
 
 static void refuse_connectivity(struct tk *t) {
     int32_t count = 0, matrix[4] = {-7, -7, -7, -7};
     TK_OK(t, symmem_device_count(t->context, &count));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_connectivity(t->context, "nvlink", count, matrix));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_connectivity(t->context, "nothing", 1, matrix));
+    TK_FAILS(t, UNSUPPORTED, symmem_connectivity(t->context, "nvlink", count, matrix));
+    TK_FAILS(t, UNSUPPORTED, symmem_connectivity(t->context, "nothing", 1, matrix));
     for (int i = 0; i < 4; i++)
         TK_EQ_INT(t, -7, matrix[i]);
 }
@@ -181,16 +179,16 @@ static void refuse_multicast(struct tk *t) {
     TK_CHECK(t, !supported);
     TK_OK(t, symmem_handle_get_info(handle, &info));
     TK_EQ_PTR(t, NULL, info.multicast_ptr);
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, &word, sizeof(word), NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_ld_reduce(handle, 0, &sum, 1, SYMMEM_UINT32, SYMMEM_SUM, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(handle, 0, &word, sizeof(word), NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_ld_reduce(handle, 0, &sum, 1, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     TK_EQ_INT(t, 9, sum);
     tk_expect_bytes(t, handle, info.rank, 0, 256, 0);
 }
 
 static void refuse_pool(struct tk *t) {
     symmem_pool *pool = NULL;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_pool_create(t->context, -1, 4096, &pool));
+    TK_FAILS(t, UNSUPPORTED, symmem_pool_create(t->context, -1, 4096, &pool));
     TK_EQ_PTR(t, NULL, pool);
 }
 
@@ -218,8 +216,8 @@ TK_TEST(backend, without_capture, "SM-BACKEND-09", .needs = SYMMEM_CAP_STREAMS, 
     backend_without(t, SYMMEM_CAP_CAPTURE);
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_stream_begin_capture(stream));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_stream_end_capture(stream, &graph));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_begin_capture(stream));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_end_capture(stream, &graph));
     TK_EQ_PTR(t, NULL, graph);
     tk_synchronize(t, stream);
 }
@@ -233,7 +231,7 @@ TK_TEST(backend, without_host_functions, "SM-BACKEND-09", .needs = SYMMEM_CAP_ST
     backend_without(t, SYMMEM_CAP_HOST_FN);
     symmem_stream *stream = tk_stream(t);
     int ran = 0;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_stream_host_fn(stream, must_not_run, &ran));
+    TK_FAILS(t, UNSUPPORTED, symmem_stream_host_fn(stream, must_not_run, &ran));
     tk_synchronize(t, stream);
     TK_EQ_INT(t, 0, ran);
 }
@@ -277,10 +275,10 @@ TK_TEST(backend, devices, "SM-BACKEND-11,SM-ERROR-04", .max_ranks = 4) {
     TK_REQUIRE(t, count >= 1);
     TK_OK(t, symmem_device_type(t->context, &type));
     TK_EQ_INT(t, t->device_type, type);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_alloc(t->context, 64, count, NULL, &memory));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_alloc(t->context, 64, INT32_MAX, NULL, &memory));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_alloc(t->context, 64, -2, NULL, &memory));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_alloc(t->context, 64, INT32_MIN, NULL, &memory));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_alloc(t->context, 64, count, NULL, &memory));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_alloc(t->context, 64, INT32_MAX, NULL, &memory));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_alloc(t->context, 64, -2, NULL, &memory));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_alloc(t->context, 64, INT32_MIN, NULL, &memory));
     TK_EQ_PTR(t, untouched, memory);
     TK_OK(t, symmem_alloc(t->context, 64, count - 1, NULL, &memory));
     TK_OK(t, symmem_alloc_query(t->context, memory, &info));
@@ -297,10 +295,10 @@ TK_TEST(backend, devices_of_streams, "SM-BACKEND-11", .needs = SYMMEM_CAP_STREAM
     symmem_event *event = NULL;
     int32_t count = 0;
     TK_OK(t, symmem_device_count(t->context, &count));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_stream_create(t->context, count, &stream));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_stream_create(t->context, -2, &stream));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_event_create(t->context, count, &event));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_event_create(t->context, -2, &event));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_stream_create(t->context, count, &stream));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_stream_create(t->context, -2, &stream));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_event_create(t->context, count, &event));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_event_create(t->context, -2, &event));
     TK_CHECK(t, stream == NULL && event == NULL);
 }
 
@@ -308,7 +306,7 @@ TK_TEST(backend, devices_of_pools, "SM-BACKEND-11", .needs = SYMMEM_CAP_POOL, .m
     symmem_pool *pool = NULL;
     int32_t count = 0;
     TK_OK(t, symmem_device_count(t->context, &count));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_pool_create(t->context, count, 4096, &pool));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_pool_create(t->context, -2, 4096, &pool));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_pool_create(t->context, count, 4096, &pool));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_pool_create(t->context, -2, 4096, &pool));
     TK_EQ_PTR(t, NULL, pool);
 }

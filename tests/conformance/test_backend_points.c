@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A failure at a backend's own test points on one rank, another one each time. Points that a
  * backend does not have are never passed; the cases then show that nothing fails. */
-#include <stdio.h>
-
 #include "sync_help.h"
 
 #define INJECTED SYMMEM_LIMIT
@@ -51,7 +49,7 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     tk_free(t, ptr);
 }
 
-TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}) {
     static const char *const steps[] = {"alloc.create", "alloc.backing", "alloc.map", "export",
                                         "import.map"};
     for (int i = 0; i < (int)(sizeof(steps) / sizeof(steps[0])); i++)
@@ -74,7 +72,7 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
     TK_CHECK_MSG(t, has_multicast(t, handle) != hit, "%s multicast although rank %d %s",
                  hit ? "with" : "without", (int)odd, hit ? "failed" : "did not fail");
     if (hit)
-        TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
+        TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 512, 0);
     symmem_handle *again = tk_handle(t, 512, tk_world_group(t));
@@ -84,12 +82,11 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
 
 /* That it goes without multicast is what is to happen. */
 static void say_nothing(void *arg, const char *text) {
-    (void)arg;
-    (void)text;
+    (void)arg, (void)text;
 }
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     static const char *const steps[] = {"multicast.create", "multicast.attach", "multicast.bind"};
     symmem_context_options options = tk_options(t);
     bool supported = false;
@@ -103,6 +100,6 @@ TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMM
     }
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         fail_in_multicast(t, steps[i], 0);
-        fail_in_multicast(t, steps[i], t->world_size - 1);
+        fail_in_multicast(t, steps[i], t->last);
     }
 }

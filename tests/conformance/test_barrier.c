@@ -63,7 +63,7 @@ TK_TEST(barrier, never_more_than_one_round_ahead, "SM-BARRIER-03", .min_ranks = 
 }
 
 /* The two halves of the group take turns in coming late. */
-TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     uint64_t out_of_step = 0;
     for (uint64_t g = 1; g <= 40; g++) {
@@ -115,8 +115,7 @@ static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *
         }
         good = TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream)) && good;
     }
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
 }
 
 TK_TEST(barrier, writes_are_visible, "SM-BARRIER-02") {
@@ -163,8 +162,7 @@ static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first
     check_nothing_pending(t, handle, 0, channel);
 }
 
-TK_TEST(barrier, pending_signal_is_no_arrival, "SM-BARRIER-04,SM-BARRIER-01", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(barrier, pending_signal_is_no_arrival, "SM-BARRIER-04,SM-BARRIER-01", .ranks = {2, 4}) {
     barrier_beside_signals(t, 0, 1);
     tk_out_of_band_barrier(t);
     barrier_beside_signals(t, -1, (uint64_t)t->world_size + 1);

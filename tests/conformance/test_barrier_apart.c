@@ -27,7 +27,7 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
                         symmem_handle *free_handle, int32_t free_channel) {
     struct side_barrier side = {.t = t, .handle = held, .channel = held_channel};
     pthread_t thread;
-    bool last = t->rank == t->world_size - 1;
+    bool last = t->rank == t->last;
     if (!last)
         TK_REQUIRE(t, pthread_create(&thread, NULL, run_side_barrier, &side) == 0);
     for (int i = 0; i < 3; i++)
@@ -43,7 +43,7 @@ static void independent(struct tk *t, symmem_handle *held, int32_t held_channel,
     TK_EQ_INT(t, SYMMEM_OK, side.status);
 }
 
-TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     independent(t, handle, 0, handle, 1);
@@ -51,7 +51,7 @@ TK_TEST(barrier, channels_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max
     independent(t, handle, 0, handle, last);
 }
 
-TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *first = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *second = tk_handle(t, 64, tk_world_group(t));
     independent(t, first, 0, second, 0);
@@ -59,13 +59,11 @@ TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_
 }
 
 /* Two groups of the same ranks over one block. */
-TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .min_ranks = 2, .max_ranks = 4) {
-    int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQUIRE(t, ranks != NULL);
+TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
+    int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = i;
     symmem_group *twin = tk_group(t, "twin", ranks, t->world_size);
-    free(ranks);
     void *ptr = tk_alloc(t, 64);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_world_group(t));
     symmem_handle *second = tk_rendezvous(t, ptr, twin);
@@ -85,12 +83,12 @@ TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
     pad_fill(t, handle, 0x3C);
     tk_out_of_band_barrier(t);
     for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_barrier(handle, channels[i], 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, channels[i], 50, NULL));
     tk_out_of_band_barrier(t);
     TK_CHECK(t, !info_of(t, handle).poisoned);
     /* No refused call counts as an arrival: the last channel still holds. */
     barrier_holding(t, handle, count - 1, NULL, t->world_size, 0, 1);
-    barrier_holding(t, handle, 0, NULL, t->world_size, t->world_size - 1, 2);
+    barrier_holding(t, handle, 0, NULL, t->world_size, t->last, 2);
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0xC3);
     pad_expect(t, handle, 0x3C);
 }
@@ -117,8 +115,8 @@ TK_PORTED(test_builtin_ops_leave_signal_pad_alone, "SM-BARRIER-07,SM-HANDLE-09",
 /* PyTorch shares one internal pad between allocations; here each block has its own, and the user's
  * pads of two allocations differ and stay as filled under 100 barriers on two streams. */
 TK_PORTED(test_internal_signal_pad_shared_across_allocations,
-          "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2,
-          .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          "SM-BARRIER-07,SM-HANDLE-09,SM-HANDLE-11", .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 4},
+          .flags = TK_WRITES_PADS) {
     symmem_handle *handles[2];
     symmem_stream *streams[2];
     void *const *pads[2] = {NULL, NULL};

@@ -13,16 +13,13 @@ static void views(struct tk *t, symmem_handle *handle) {
         int64_t wrap = (int64_t)(FOUR_GIB / symmem_dtype_size(dtypes[i]));
         const int64_t some = 8, many = wrap + 8, rows[2] = {65536, wrap / 65536};
         DLManagedTensor *tensor = NULL;
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_buffer(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_buffer(handle, 0, 1, &many, dtypes[i], 0, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_buffer(handle, 0, 2, rows, dtypes[i], 0, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_remote_tensor(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_signal_pad(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &many, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 2, rows, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_remote_tensor(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_signal_pad(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
         TK_EQ_PTR(t, NULL, tensor);
     }
 }
@@ -33,12 +30,11 @@ static void transfers(struct tk *t, symmem_handle *handle) {
     uint8_t data[64] = {0};
     TK_REQ(t, "SM-ONESIDED-03");
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); i++) {
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_put(handle, 0, FOUR_GIB + 16, data, sizes[i], NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, FOUR_GIB, data, sizes[i], NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, 0, FOUR_GIB + 16, data, sizes[i], NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, FOUR_GIB, data, sizes[i], NULL));
     }
     if (!tk_failed(t))
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, 0, data, FOUR_GIB + 16, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, 0, data, FOUR_GIB + 16, NULL));
 }
 
 TK_TEST(bounds, past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2) {

@@ -77,7 +77,7 @@ TK_TEST(stream, arguments_are_taken_at_the_call, "SM-STREAM-18",
     symmem_status status = enqueue_from_a_frame(&to, 100);
     overwrite_the_frame();
     gate_open(&gate);
-    TK_STATUS(t, SYMMEM_OK, status);
+    TK_OK(t, status);
     tk_synchronize(t, to.stream);
     check_words(t, &to, 100);
 }
@@ -85,12 +85,11 @@ TK_TEST(stream, arguments_are_taken_at_the_call, "SM-STREAM-18",
 TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CAPTURE,
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct target to = target_begin(t);
-    symmem_graph *graph = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(to.stream));
     symmem_status status = enqueue_from_a_frame(&to, 200);
     overwrite_the_frame();
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(to.stream, &graph));
-    TK_STATUS(t, SYMMEM_OK, status);
+    symmem_graph *graph = tk_end_capture(t, to.stream);
+    TK_OK(t, status);
     for (int i = 0; i < 3; i++) {
         reset_words(t, &to);
         overwrite_the_frame();
@@ -98,7 +97,6 @@ TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CA
         tk_synchronize(t, to.stream);
         check_words(t, &to, 200);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* --- other threads during a capture ----------------------------------------------------------- */
@@ -119,7 +117,7 @@ static void *calls_beside(void *arg) {
     void *memory = NULL;
     bool symmetric = false;
     uint32_t word = 5;
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+    TK_FAILS(t, CAPTURE, symmem_alloc(t->context, 4096, -1, NULL, &memory));
     symmem_status freed = symmem_free(t->context, beside->known);
     TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_CAPTURE, freed);
     beside->freed = freed == SYMMEM_OK;
@@ -181,15 +179,13 @@ struct replayer {
 
 static void record(struct tk *t, struct replayer *r) {
     uint32_t limit_ms = LONG_MS;
-    int32_t next = (t->rank + 1) % t->world_size;
     size_t at = (size_t)r->number * 64;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(r->stream));
-    TK_OK(t, symmem_put(r->handle, next, at, &r->mine, 4, r->stream));
+    TK_OK(t, symmem_put(r->handle, t->next, at, &r->mine, 4, r->stream));
     TK_OK(t, symmem_barrier(r->handle, r->number, limit_ms, r->stream));
     TK_OK(t, symmem_get(r->handle, t->rank, at, &r->seen, 4, r->stream));
-    TK_OK(t, symmem_put_signal(r->handle, next, r->number, limit_ms, r->stream));
-    TK_OK(t, symmem_wait_signal(r->handle, (t->rank + t->world_size - 1) % t->world_size, r->number,
-                                limit_ms, r->stream));
+    TK_OK(t, symmem_put_signal(r->handle, t->next, r->number, limit_ms, r->stream));
+    TK_OK(t, symmem_wait_signal(r->handle, t->previous, r->number, limit_ms, r->stream));
     TK_OK(t, symmem_barrier(r->handle, r->number, limit_ms, r->stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(r->stream, &r->graph));
 }
@@ -197,7 +193,7 @@ static void record(struct tk *t, struct replayer *r) {
 static void *replay(void *arg) {
     struct replayer *r = arg;
     struct tk *t = r->t;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
+    int32_t previous = t->previous;
     for (uint32_t g = 1; g <= REPLAYS && !tk_failed(t); g++) {
         r->mine = word_of(t->rank, g, (size_t)r->number);
         TK_OK(t, symmem_graph_launch(r->graph, r->stream));
@@ -243,7 +239,6 @@ TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
     void *memory[2] = {NULL, NULL};
     symmem_event *events[2] = {NULL, NULL};
     int32_t count = 0;
-    int32_t next = (t->rank + 1) % t->world_size;
     uint32_t words[ROUNDS];
     TK_OK(t, symmem_device_count(t->context, &count));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
@@ -259,19 +254,18 @@ TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
         int32_t from = i % 2;
         size_t at = (size_t)i * 4;
         words[i] = word_of(t->rank, (uint32_t)i, 0);
-        TK_OK(t, symmem_put(handles[from], next, at, &words[i], 4, streams[from]));
+        TK_OK(t, symmem_put(handles[from], t->next, at, &words[i], 4, streams[from]));
         TK_OK(t, symmem_event_record(events[from], streams[from]));
         TK_OK(t, symmem_stream_wait_event(streams[1 - from], events[from]));
         TK_OK(t, symmem_barrier(handles[1 - from], 0, LONG_MS, streams[1 - from]));
-        TK_OK(t, symmem_put(handles[1 - from], next, at, &words[i], 4, streams[1 - from]));
+        TK_OK(t, symmem_put(handles[1 - from], t->next, at, &words[i], 4, streams[1 - from]));
     }
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     for (int i = 0; i < 2; i++)
         tk_synchronize(t, streams[i]);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < 2; i++) {
         for (uint32_t k = 0; k < ROUNDS; k++)
-            words[k] = word_of(previous, k, 0);
+            words[k] = word_of(t->previous, k, 0);
         tk_expect_data(t, handles[i], t->rank, 0, words, sizeof(words));
     }
     tk_out_of_band_barrier(t);

@@ -16,8 +16,8 @@ struct captured {
 static struct captured captured_begin(struct tk *t, size_t bytes) {
     struct captured c = {.handle = tk_handle(t, bytes, tk_world_group(t))};
     c.stream = tk_stream(t);
-    c.next = (t->rank + 1) % t->world_size;
-    c.previous = (t->rank + t->world_size - 1) % t->world_size;
+    c.next = t->next;
+    c.previous = t->previous;
     c.limit_ms = LONG_MS;
     return c;
 }
@@ -70,12 +70,10 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
           "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
-    symmem_event *join = NULL;
     bool capturing = false;
     uint32_t value = 0;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &join));
+    symmem_event *fork = tk_event(t);
+    symmem_event *join = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
@@ -100,8 +98,6 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
     }
     pad_expect(t, c.handle, 0);
     graph_end(t, &c);
-    symmem_event_destroy(fork);
-    symmem_event_destroy(join);
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
@@ -115,13 +111,13 @@ TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-
         if (t->rank == capturing) {
             void *ptr = NULL;
             TK_OK(t, symmem_stream_begin_capture(c.stream));
-            TK_STATUS(t, SYMMEM_CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &ptr));
+            TK_FAILS(t, CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &ptr));
             TK_CHECK(t, ptr == NULL);
             TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
         }
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_CAPTURE,
-                  symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
+        TK_FAILS(t, CAPTURE,
+                 symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
         TK_CHECK(t, none == NULL);
         TK_EQ_INT(t, capturing, last_record().failed_rank);
         if (t->rank == capturing) {
@@ -153,7 +149,7 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
 }
 
 TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
@@ -257,20 +253,17 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
         .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
-    symmem_graph *graph = NULL;
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     uint32_t value = 0;
     uint32_t seen = 0;
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &peer_view));
     TK_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_put(peer_view, next, 128, &value, 4, stream));
+    TK_OK(t, symmem_put(peer_view, t->next, 128, &value, 4, stream));
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(peer_view, t->rank, 128, &seen, 4, stream));
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     symmem_handle_release(peer_view);
     TK_OK(t, symmem_free(t->context, ptr));
     /* Memory handed out anew must not be the graph's. */
@@ -280,24 +273,22 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
         seen = 0;
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_synchronize(t, stream);
-        TK_EQ_INT(t, i * 1000 + (uint32_t)previous, seen);
+        TK_EQ_INT(t, i * 1000 + (uint32_t)t->previous, seen);
     }
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* A fork that is not joined back spoils the capture and nothing else. */
 TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    symmem_event *fork = NULL;
     bool capturing = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &fork));
+    symmem_event *fork = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_event_record(fork, c.stream));
     TK_OK(t, symmem_stream_wait_event(side, fork));
     TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_CHECK(t, c.graph == NULL);
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, !capturing);
@@ -307,7 +298,6 @@ TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .ma
     TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
     tk_synchronize(t, c.stream);
     tk_synchronize(t, side);
-    symmem_event_destroy(fork);
 }
 
 TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {
@@ -316,10 +306,10 @@ TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks
     uint32_t value = 0x77;
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, !capturing);
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
+    TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
-    TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_synchronize(c.stream, 1000));
+    TK_FAILS(t, CAPTURE, symmem_stream_synchronize(c.stream, 1000));
     TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
     TK_CHECK(t, capturing);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
@@ -330,7 +320,7 @@ TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks
 }
 
 TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     for (int op = 0; op < OP_COUNT; op++) {
         struct captured c = captured_begin(t, 64);
         if (t->rank == 0) {
@@ -340,7 +330,7 @@ TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", 
             TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
             TK_OK(t, symmem_stream_synchronize(c.stream, 1000));
             TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
+            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 3, record.channel);

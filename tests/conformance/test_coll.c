@@ -91,12 +91,12 @@ TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
     }
     (void)ops_flat(&input, s.own, SYMMEM_FLOAT32, COUNT);
     (void)ops_flat(&out, s.out, SYMMEM_FLOAT32, COUNT);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_out(s.handle, NULL, SYMMEM_SUM, &out.dl, 0, 50, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_out(s.handle, &input.dl, SYMMEM_SUM, NULL, 0, 50, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_out(NULL, &input.dl, SYMMEM_SUM, &out.dl, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(s.handle, NULL, SYMMEM_SUM, &out.dl, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(s.handle, &input.dl, SYMMEM_SUM, NULL, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(NULL, &input.dl, SYMMEM_SUM, &out.dl, 0, 50, NULL));
     out_untouched(t, &s);
     TK_CHECK(t, !info_of(t, s.handle).poisoned);
     /* A stride says nothing where there is one element or none. */
@@ -110,8 +110,8 @@ TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
 TK_TEST(coll, channels, "SM-COLL-02", .needs = COLLECTIVES) {
     struct sum s = sum_begin(t, tk_world_group(t));
     int32_t count = info_of(t, s.handle).channel_count;
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, sum_run(&s, -1, 50, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, sum_run(&s, count, 50, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, sum_run(&s, -1, 50, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, sum_run(&s, count, 50, NULL));
     TK_EQ_SIZE(t, (uint64_t)count, last_record().expected);
     sum_load(t, &s, 1);
     TK_OK(t, sum_run(&s, count - 1, s.limit_ms, NULL));
@@ -150,21 +150,20 @@ TK_TEST(coll, places, "SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES, .flags = TK
     TK_OK(t, symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
                                             ops_flat(&out, own + BYTES, SYMMEM_FLOAT32, COUNT), 0,
                                             LONG_MS, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
-                                             ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT),
-                                             0, 50, NULL));
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
-        symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM, &input.dl, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
+                                            ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT),
+                                            0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM, &input.dl, 0, 50, NULL));
     void *const *buffers = NULL;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     int32_t next = (info.rank + 1) % info.world_size;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_one_shot_all_reduce_out(
-                  handle, &input.dl, SYMMEM_SUM,
-                  ops_flat(&out, (char *)buffers[next] + info.offset, SYMMEM_FLOAT32, COUNT), 0, 50,
-                  NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_one_shot_all_reduce_out(
+                 handle, &input.dl, SYMMEM_SUM,
+                 ops_flat(&out, (char *)buffers[next] + info.offset, SYMMEM_FLOAT32, COUNT), 0, 50,
+                 NULL));
 }
 
 TK_TEST(coll, supported_pairs, "SM-COLL-05", .needs = COLLECTIVES) {
@@ -187,8 +186,8 @@ TK_TEST(coll, supported_pairs, "SM-COLL-05", .needs = COLLECTIVES) {
     TK_CHECK(t, !symmem_reduce_supported((symmem_dtype)-1, SYMMEM_SUM));
     TK_CHECK(t, !symmem_reduce_supported(SYMMEM_FLOAT32, SYMMEM_REDUCE_OP_COUNT));
     TK_CHECK(t, !symmem_reduce_supported(SYMMEM_FLOAT32, (symmem_reduce_op)-1));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              sum_count(&s, SYMMEM_FLOAT32, 8, SYMMEM_REDUCE_OP_COUNT, 0, 50, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              sum_count(&s, SYMMEM_FLOAT32, 8, (symmem_reduce_op)-1, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             sum_count(&s, SYMMEM_FLOAT32, 8, SYMMEM_REDUCE_OP_COUNT, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             sum_count(&s, SYMMEM_FLOAT32, 8, (symmem_reduce_op)-1, 0, 50, NULL));
 }

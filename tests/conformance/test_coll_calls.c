@@ -12,7 +12,6 @@
 enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_OFFSET, ODD_BARRIER, ODDITIES };
 
 static symmem_status odd_call(const struct sum *s, enum oddity oddity, symmem_stream *stream) {
-    struct ops_tensor input, out;
     switch (oddity) {
     case ODD_COUNT:
         return sum_count(s, SYMMEM_FLOAT32, COUNT / 2 - 1, SYMMEM_SUM, 0, s->limit_ms, stream);
@@ -22,8 +21,8 @@ static symmem_status odd_call(const struct sum *s, enum oddity oddity, symmem_st
         return sum_count(s, SYMMEM_FLOAT32, COUNT / 2, SYMMEM_MAX, 0, s->limit_ms, stream);
     case ODD_OFFSET:
         return symmem_one_shot_all_reduce_out(
-            s->handle, ops_flat(&input, s->own + 4, SYMMEM_FLOAT32, COUNT / 2), SYMMEM_SUM,
-            ops_flat(&out, s->out, SYMMEM_FLOAT32, COUNT / 2), 0, s->limit_ms, stream);
+            s->handle, FLAT(s->own + 4, SYMMEM_FLOAT32, COUNT / 2), SYMMEM_SUM,
+            FLAT(s->out, SYMMEM_FLOAT32, COUNT / 2), 0, s->limit_ms, stream);
     default:
         return symmem_barrier(s->handle, 0, s->limit_ms, stream);
     }
@@ -55,7 +54,7 @@ static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
                                                           0, s->limit_ms, stream);
         if (stream != NULL && TK_OK(t, status))
             status = symmem_stream_synchronize(stream, s->limit_ms);
-        TK_STATUS(t, SYMMEM_MISMATCH, status);
+        TK_FAILS(t, MISMATCH, status);
         expect_mismatch(t, s, (enum oddity)oddity, odd);
         out_untouched(t, s);
         TK_CHECK(t, !info_of(t, s->handle).poisoned);
@@ -98,7 +97,7 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
         options.check_collectives = wrong[i];
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_init(&options, &context));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
     }
     symmem_context_options options = tk_options(t);
@@ -107,8 +106,8 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
     tk_reinit(t, &options);
     TK_REQUIRE(t, unsetenv("SYMMEM_CHECK_COLLECTIVES") == 0);
     struct sum s = sum_begin(t, tk_world_group(t));
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
+    TK_FAILS(t, MISMATCH,
+             sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
 }
 
 /* --- waiting and failing -------------------------------------------------------------------- */
@@ -136,14 +135,14 @@ TK_TEST(coll, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .m
     out_mark(t, &s);
     if (s.rank != absent) {
         uint64_t begin_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, sum_run(&s, 0, 40, NULL));
+        TK_FAILS(t, TIMEOUT, sum_run(&s, 0, 40, NULL));
         TK_AT_LEAST(t, 40, tk_now_ms() - begin_ms);
         TK_WITHIN(t, 2000, begin_ms);
         symmem_error_record record = last_record();
         TK_EQ_STR(t, "one_shot_all_reduce_out", record.operation);
         TK_CHECK(t, symmem_error_is_missing(&record, absent));
         TK_CHECK(t, info_of(t, s.handle).poisoned);
-        TK_STATUS(t, SYMMEM_POISONED, sum_run(&s, 0, 40, NULL));
+        TK_FAILS(t, POISONED, sum_run(&s, 0, 40, NULL));
         out_untouched(t, &s);
     }
     tk_out_of_band_barrier(t);
@@ -166,7 +165,7 @@ TK_TEST(coll, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_
         tk_kill_self(t);
     }
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, sum_run(&s, 0, 60000, NULL));
+    TK_FAILS(t, PEER_LOST, sum_run(&s, 0, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, s.handle).poisoned);
@@ -237,9 +236,8 @@ TK_TEST(coll, writes_of_peers_count, "SM-COLL-18", .needs = COLLECTIVES, .min_ra
 
 /* In place, so that inputs and outputs are what peers could write to. */
 static void sum_in_place(struct tk *t, const struct sum *s) {
-    struct ops_tensor tensor;
-    TK_OK(t, symmem_two_shot_all_reduce(s->handle, ops_flat(&tensor, s->own, SYMMEM_FLOAT32, COUNT),
-                                        SYMMEM_SUM, 0, s->limit_ms, NULL));
+    TK_OK(t, symmem_two_shot_all_reduce(s->handle, FLAT(s->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                        0, s->limit_ms, NULL));
     TK_OK(t, symmem_barrier(s->handle, 0, s->limit_ms, NULL));
 }
 
@@ -294,11 +292,10 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
     enum { LAUNCHES = 5 };
     struct sum s = sum_begin(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     out_mark(t, &s);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     out_untouched(t, &s);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         sum_load(t, &s, launch);
@@ -311,7 +308,6 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
         tk_synchronize(t, stream);
         sum_expect(t, &s, launch, "an eager call");
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* One stream's collective is held at one rank; another stream's barrier on the same channel comes

@@ -5,10 +5,8 @@
  * is not there until a while after it was touched, as of a program that brings memory in by itself.
  * Without HOST_ACCESS no rank can be held up between them: there it comes to no meeting in time.
  */
-#include <signal.h>
 #include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "ops_help.h"
 #include "timeout_help.h"
@@ -52,29 +50,28 @@ static void slow_end(struct tk *t) {
 }
 
 TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     enum { COUNT = 16 };
     const uint32_t limit_ms = tk_limit_ms(t, 600);
-    const int32_t last = t->world_size - 1;
     const bool splits = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     symmem_handle *handle = tk_handle(t, COUNT * sizeof(int32_t), tk_world_group(t));
     char *result = tk_alloc(t, COUNT * sizeof(int32_t));
-    struct ops_tensor in, out;
+    struct ops_tensor in;
     TK_REQ(t, "SM-COLL-08");
     if (!splits && t->rank == 0)
         tk_note(t, "a device's memory is there at once: the last rank comes to no meeting in time");
-    if (splits && t->rank == last) {
+    if (splits && t->rank == t->last) {
         slow_begin(t, limit_ms * 12 / 10);
         result = slow.page;
     }
     (void)ops_flat(&in, ops_own(t, handle), SYMMEM_INT32, COUNT);
-    (void)ops_flat(&out, result, SYMMEM_INT32, COUNT);
+    const DLTensor *out = FLAT(result, SYMMEM_INT32, COUNT);
     tk_out_of_band_barrier(t);
-    if (t->rank == last) {
+    if (t->rank == t->last) {
         tk_sleep_ms(splits ? limit_ms * 9 / 10 : limit_ms * 2);
         /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, LONG_MS, NULL);
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, out, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_POISONED || slow.touched == 0,
                      "the rank that is late got %s", symmem_status_name(status));
         if (splits)
@@ -82,7 +79,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
     } else {
         uint64_t begin_ms = tk_now_ms();
         symmem_status status =
-            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, &out.dl, 0, limit_ms, NULL);
+            symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, out, 0, limit_ms, NULL);
         uint64_t took_ms = tk_now_ms() - begin_ms;
         symmem_error_record record = last_record();
         /* On a busy machine it may be so late itself that the last rank was not. */
@@ -97,7 +94,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
                   "it took %u ms with a limit of %u", (unsigned)took_ms, limit_ms);
         if (status == SYMMEM_TIMEOUT) {
             TK_AT_LEAST(t, limit_ms, took_ms + 1);
-            TK_CHECK(t, symmem_error_is_missing(&record, last));
+            TK_CHECK(t, symmem_error_is_missing(&record, t->last));
         }
     }
     tk_out_of_band_barrier(t);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
-#include <stdio.h>
-
 #include "ops_help.h"
 
 /* --- every collective as one thing to call -------------------------------------------------- */
@@ -68,77 +66,72 @@ static struct bench bench_begin(struct tk *t) {
 }
 
 static symmem_status gather(const struct bench *b, const struct call *c) {
-    struct ops_tensor in, out;
     bool push = c->kind == GATHER_PUSH || c->kind >= MULTIMEM_GATHER;
     char *from = push || c->kind == GATHER_STAGED ? b->far : b->own + c->at;
     char *to = push ? b->own + ROOM + c->at : b->far + ROOM;
-    (void)ops_flat(&in, from, c->dtype, c->count);
-    (void)ops_flat(&out, to, c->dtype, c->count * (size_t)b->size);
+    const DLTensor *in = FLAT(from, c->dtype, c->count);
+    const DLTensor *out = FLAT(to, c->dtype, c->count * (size_t)b->size);
     if (c->kind == MULTIMEM_GATHER)
-        return symmem_multimem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms,
+        return symmem_multimem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
                                               b->stream);
     if (c->kind == MULTIMEM_GATHER_CE)
-        return symmem_low_contention_all_gather_ce_multicast_out(
-            b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+        return symmem_low_contention_all_gather_ce_multicast_out(b->handle, in, out, b->channel,
+                                                                 b->limit_ms, b->stream);
     if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
-        return symmem_low_contention_all_gather_out(b->handle, &in.dl, &out.dl, b->channel,
-                                                    b->limit_ms, b->stream);
-    return symmem_all_gather_out(b->handle, &in.dl, &out.dl, b->channel, b->limit_ms, b->stream);
+        return symmem_low_contention_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
+                                                    b->stream);
+    return symmem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms, b->stream);
 }
 
 static symmem_status scatter(const struct bench *b, const struct call *c) {
-    struct ops_tensor in, out;
     bool rows = c->kind == SCATTER_ROWS;
     int64_t size = (int64_t)c->count / (rows ? 2 : 1);
     const int64_t from[2] = {rows ? 2 : size, size};
     const int64_t to[2] = {rows ? 2 : size / b->size, size / b->size};
     char *data = c->kind == SCATTER_PUSH ? b->far : b->own + c->at;
-    (void)ops_shaped(&in, data, c->dtype, rows ? 2 : 1, from);
-    (void)ops_shaped(&out, b->far + ROOM, c->dtype, rows ? 2 : 1, to);
+    const DLTensor *in = SHAPED(data, c->dtype, rows ? 2 : 1, from);
+    const DLTensor *out = SHAPED(b->far + ROOM, c->dtype, rows ? 2 : 1, to);
     if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
-        return symmem_low_contention_reduce_scatter(b->handle, &in.dl, c->op, &out.dl, b->channel,
+        return symmem_low_contention_reduce_scatter(b->handle, in, c->op, out, b->channel,
                                                     b->limit_ms, b->stream);
-    return symmem_reduce_scatter_out(b->handle, &in.dl, c->op, rows, &out.dl, b->channel,
-                                     b->limit_ms, b->stream);
+    return symmem_reduce_scatter_out(b->handle, in, c->op, rows, out, b->channel, b->limit_ms,
+                                     b->stream);
 }
 
 static symmem_status run(const struct bench *b, const struct call *c) {
-    struct ops_tensor own, far, out;
     symmem_handle *h = b->handle;
     uint32_t ms = b->limit_ms;
-    (void)ops_flat(&own, b->own + c->at, c->dtype, c->count);
-    (void)ops_flat(&far, b->far, c->dtype, c->count);
-    (void)ops_flat(&out, b->far + ROOM, c->dtype, c->count);
+    const DLTensor *own = FLAT(b->own + c->at, c->dtype, c->count);
+    const DLTensor *far = FLAT(b->far, c->dtype, c->count);
+    const DLTensor *out = FLAT(b->far + ROOM, c->dtype, c->count);
     switch (c->kind) {
     case ONE_SHOT:
-        return symmem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
-                                              b->stream);
+        return symmem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
     case ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy_out(h, &own.dl, &far.dl, c->op, &out.dl, b->channel,
-                                                   ms, b->stream);
+        return symmem_one_shot_all_reduce_copy_out(h, own, far, c->op, out, b->channel, ms,
+                                                   b->stream);
     case TWO_SHOT:
-        return symmem_two_shot_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+        return symmem_two_shot_all_reduce(h, own, c->op, b->channel, ms, b->stream);
     case TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
-                                              b->stream);
+        return symmem_two_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
     case CHOSEN_PRIVATE:
-        return symmem_all_reduce(h, &far.dl, c->op, &out.dl, b->channel, ms, b->stream);
+        return symmem_all_reduce(h, far, c->op, out, b->channel, ms, b->stream);
     case CHOSEN_TO_SYMMETRIC:
-        return symmem_all_reduce(h, &far.dl, c->op, &own.dl, b->channel, ms, b->stream);
+        return symmem_all_reduce(h, far, c->op, own, b->channel, ms, b->stream);
     case BROADCAST:
-        return symmem_broadcast(h, &own.dl, c->root, b->channel, ms, b->stream);
+        return symmem_broadcast(h, own, c->root, b->channel, ms, b->stream);
     case ALL_TO_ALL:
-        return symmem_all_to_all_out(h, &own.dl, NULL, &out.dl, NULL, b->channel, ms, b->stream);
+        return symmem_all_to_all_out(h, own, NULL, out, NULL, b->channel, ms, b->stream);
     case BARRIER:
         return symmem_barrier(h, b->channel, ms, b->stream);
     case MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(h, &own.dl, c->op, b->channel, ms, b->stream);
+        return symmem_multimem_all_reduce(h, own, c->op, b->channel, ms, b->stream);
     case MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(h, &own.dl, c->op, &out.dl, b->channel, ms,
+        return symmem_multimem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms,
                                                        b->stream);
     case MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(h, &own.dl, c->op, c->root, &out.dl, b->channel,
-                                                   ms, b->stream);
+        return symmem_multimem_one_shot_reduce_out(h, own, c->op, c->root, out, b->channel, ms,
+                                                   b->stream);
     case SCATTER:
     case SCATTER_ROWS:
     case SCATTER_PULL:
@@ -214,7 +207,7 @@ static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) 
 
 /* Programs of random calls, in which at some step one rank does another thing: that one fails on
  * all, and all others work. */
-TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8,
+TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 8},
         .timeout_s = 60) {
     struct bench b = bench_begin(t);
     int steps = tk_suite_is_long() ? 20000 : 400;
@@ -284,7 +277,7 @@ static void fail_once(struct tk *t, const struct bench *bench, const struct call
     uint64_t took_ms = tk_now_ms() - begin_ms;
     tk_forget_points(t);
     if (b.rank == victim)
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_FAILS(t, SYSTEM, status);
     tk_share_u64(t, SLOT_POISONED, info_of(t, b.handle).poisoned);
     tk_out_of_band_barrier(t);
     bool told = tk_read_u64(t, victim, SLOT_POISONED) != 0;
@@ -312,7 +305,7 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
     symmem_status status = run(&b, c);
     ended_ms = tk_now_ms();
     if (b.rank == victim) {
-        TK_STATUS(t, SYMMEM_TIMEOUT, status);
+        TK_FAILS(t, TIMEOUT, status);
         tk_share_u64(t, SLOT_TOTAL, ended_ms);
         tk_share_u64(t, SLOT_ENDED, round);
     } else {
@@ -361,7 +354,7 @@ static void fail_in_every_way(struct tk *t, const struct bench *b, const struct 
     expect_sum(t, b, (uint32_t)(8 * c->kind));
 }
 
-TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .ranks = {2, 8}) {
     struct bench b = bench_begin(t);
     int stride = tk_suite_is_long() ? 1 : 5;
     for (int kind = (int)(t->seed % (uint64_t)stride); kind < b.kinds; kind += stride) {

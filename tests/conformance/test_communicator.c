@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Communicators of the user's: what becomes of them, on any backend and on a fake that takes them.
  */
-#include <stdlib.h>
-
 #include "fake_table.h"
 #include "kit.h"
 
@@ -14,19 +12,19 @@ static symmem_group *fresh(struct tk *t, const char *name) {
 TK_TEST(communicator, taken_or_refused, "SM-GROUP-12", .max_ranks = 4) {
     int any = 0;
     symmem_group *group = fresh(t, "communicator");
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_set_communicator(NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_group_set_communicator(NULL, NULL));
     symmem_status status = symmem_group_set_communicator(group, NULL);
     TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_UNSUPPORTED, "the status is %s",
                  symmem_status_name(status));
     if (status == SYMMEM_UNSUPPORTED)
-        TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_group_set_communicator(group, &any));
+        TK_FAILS(t, UNSUPPORTED, symmem_group_set_communicator(group, &any));
     symmem_handle *handle = tk_handle(t, 512, group);
     TK_OK(t, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
     TK_STATUS(t, status == SYMMEM_OK ? SYMMEM_BUSY : SYMMEM_UNSUPPORTED,
               symmem_group_set_communicator(group, NULL));
     tk_release(t, handle);
     tk_group_destroy(t, group);
-    TK_STATUS(t, SYMMEM_STALE, symmem_group_set_communicator(group, NULL));
+    TK_FAILS(t, STALE, symmem_group_set_communicator(group, NULL));
 }
 
 /* --- a fake that takes them; its cases have one rank ------------------------------------------ */
@@ -87,7 +85,7 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
     TK_EQ_INT(t, 0, seen.rank);
     TK_EQ_INT(t, 1, seen.world_size);
     seen.answer = SYMMEM_INVALID_ARGUMENT;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_set_communicator(group, &handle));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_group_set_communicator(group, &handle));
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 512, -1, NULL, &memory));
     TK_EQ_INT(t, opened, seen.opened);
     TK_REQ(t, "SM-GROUP-13");
@@ -96,7 +94,7 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
     TK_EQ_PTR(t, wanted, seen.found);
     TK_REQ(t, "SM-GROUP-12");
     int answered = seen.answered;
-    TK_STATUS(t, SYMMEM_BUSY, symmem_group_set_communicator(group, wanted));
+    TK_FAILS(t, BUSY, symmem_group_set_communicator(group, wanted));
     TK_EQ_INT(t, answered, seen.answered);
     symmem_handle_release(handle);
     TK_OK(t, symmem_free(t->context, memory));

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations that are composed of several entries, on streams: once a part has failed, the later
  * ones do nothing, and the failure is told once. */
-#include <stdio.h>
-
 #include "fused_pair.h"
 #include "move_help.h"
 #include "sync_help.h"
-#include "work_after.h"
 
 #define COUNT 32
 
@@ -42,7 +39,8 @@ static void find_step(struct tk *t, struct gather *g) {
     }
 }
 
-static void gather_begin(struct tk *t, struct gather *g) {
+static struct gather *gather_begin(struct tk *t) {
+    struct gather *g = tk_scratch(t, sizeof *g);
     size_t bytes = COUNT * sizeof(int32_t);
     int32_t words[COUNT];
     g->handle = tk_handle(t, bytes, tk_world_group(t));
@@ -56,6 +54,7 @@ static void gather_begin(struct tk *t, struct gather *g) {
     (void)ops_flat(&g->result, g->out, SYMMEM_INT32, COUNT * (size_t)t->world_size);
     g->step[0] = 0;
     find_step(t, g);
+    return g;
 }
 
 static symmem_status gather_enqueue(struct gather *g) {
@@ -91,10 +90,10 @@ static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueue
     bool passed = g->step[0] != 0;
     if (t->rank == 0 && passed) {
         symmem_error_record record = last_record();
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+        TK_FAILS(t, SYSTEM, status);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 1, tk_point_count(t, g->step));
-        TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(g->handle, NULL));
+        TK_FAILS(t, SYSTEM, symmem_handle_status(g->handle, NULL));
         gather_expect(t, g, false);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
@@ -114,65 +113,60 @@ static void fail_first_copy(struct tk *t, const struct gather *g) {
 }
 
 TK_TEST(composed, copy_fails, "SM-COLL-15,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4) {
-    struct gather g;
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
-    gather_begin(t, &g);
-    gather_clear(t, &g);
-    fail_first_copy(t, &g);
-    one_that_fails(t, &g, gather_enqueue(&g));
-    TK_OK(t, gather_enqueue(&g));
-    tk_synchronize(t, g.stream);
-    gather_expect(t, &g, true);
-    work_after(t, g.stream);
+    struct gather *g = gather_begin(t);
+    gather_clear(t, g);
+    fail_first_copy(t, g);
+    one_that_fails(t, g, gather_enqueue(g));
+    TK_OK(t, gather_enqueue(g));
+    tk_synchronize(t, g->stream);
+    gather_expect(t, g, true);
+    work_after(t, g->stream);
 }
 
 TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE, .min_ranks = 2,
-        .max_ranks = 4) {
-    struct gather g;
-    symmem_graph *graph = NULL;
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
+        .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
-    gather_begin(t, &g);
-    TK_REQUIRE_OK(t, symmem_stream_begin_capture(g.stream));
-    TK_OK(t, gather_enqueue(&g));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(g.stream, &graph));
+    struct gather *g = gather_begin(t);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(g->stream));
+    TK_OK(t, gather_enqueue(g));
+    symmem_graph *graph = tk_end_capture(t, g->stream);
     for (int launch = 0; launch < 2; launch++) {
-        gather_clear(t, &g);
+        gather_clear(t, g);
         tk_out_of_band_barrier(t);
-        fail_first_copy(t, &g);
-        one_that_fails(t, &g, symmem_graph_launch(graph, g.stream));
-        TK_OK(t, symmem_graph_launch(graph, g.stream));
-        tk_synchronize(t, g.stream);
-        gather_expect(t, &g, true);
+        fail_first_copy(t, g);
+        one_that_fails(t, g, symmem_graph_launch(graph, g->stream));
+        TK_OK(t, symmem_graph_launch(graph, g->stream));
+        tk_synchronize(t, g->stream);
+        gather_expect(t, g, true);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
-    work_after(t, g.stream);
+    work_after(t, g->stream);
 }
 
 /* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
 TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4) {
-    struct gather g;
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
-    gather_begin(t, &g);
-    gather_clear(t, &g);
+    struct gather *g = gather_begin(t);
+    gather_clear(t, g);
     if (t->rank == 0) {
-        uint32_t limit_ms = g.limit_ms;
-        g.limit_ms = 60;
-        TK_OK(t, gather_enqueue(&g));
-        g.limit_ms = limit_ms;
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(g.stream, LONG_MS));
+        uint32_t limit_ms = g->limit_ms;
+        g->limit_ms = 60;
+        TK_OK(t, gather_enqueue(g));
+        g->limit_ms = limit_ms;
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(g->stream, LONG_MS));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        gather_expect(t, &g, false);
-        TK_OK(t, symmem_stream_synchronize(g.stream, LONG_MS));
+        gather_expect(t, g, false);
+        TK_OK(t, symmem_stream_synchronize(g->stream, LONG_MS));
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
-    TK_OK(t, gather_enqueue(&g));
-    tk_synchronize(t, g.stream);
-    gather_expect(t, &g, true);
-    work_after(t, g.stream);
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+    TK_OK(t, gather_enqueue(g));
+    tk_synchronize(t, g->stream);
+    gather_expect(t, g, true);
+    work_after(t, g->stream);
 }
 
 /* --- a product that fails --------------------------------------------------------------------- */
@@ -184,8 +178,7 @@ struct failing {
 
 static symmem_status failing_product(void *arg, const symmem_matmul *product, void *native_stream) {
     struct failing *failing = arg;
-    (void)product;
-    (void)native_stream;
+    (void)product, (void)native_stream;
     atomic_fetch_add_explicit(&failing->calls, 1, memory_order_relaxed);
     return failing->status;
 }
@@ -206,34 +199,32 @@ static void expect_told(struct tk *t, symmem_status call, symmem_stream *stream)
 
 /* Both lanes on one stream: then the first product's failure leaves out all others. */
 static void product_fails_with(struct tk *t, symmem_status failure) {
-    struct fused_pair x;
     struct failing failing = {.status = failure};
     symmem_stream *stream = tk_stream(t);
-    bool fails = t->rank == t->world_size - 1;
+    bool fails = t->rank == t->last;
     TK_REQ(t, "SM-COLL-15");
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     if (fails)
         TK_OK(t, symmem_set_matmul(t->context, failing_product, &failing));
     uint64_t begin_ms = tk_now_ms();
     symmem_status call = symmem_fused_all_gather_matmul(
-        x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl, x.outs, 0, LONG_MS, stream, stream);
+        x->workspace, &x->shard.dl, 0, 1, x->bs, &x->a_out.dl, x->outs, 0, LONG_MS, stream, stream);
     TK_STATUS(t, fails ? failure : SYMMEM_POISONED, told_once(call, stream));
     TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "a peer was waited for");
     expect_told(t, call, stream);
     TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
-    TK_OK(t, pair_gather(&x, LONG_MS, stream));
+    TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
     tk_synchronize(t, stream);
-    pair_expect_gather(t, &x, 1);
+    pair_expect_gather(t, x, 1);
     work_after(t, stream);
-    pair_end(&x);
 }
 
 /* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
  */
 TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     product_fails_with(t, SYMMEM_LIMIT);
     product_fails_with(t, SYMMEM_MISMATCH);
 }
@@ -251,33 +242,31 @@ static symmem_status fussy_product(void *arg, const symmem_matmul *product, void
 
 /* The second stream tells what happened there, and the first one that it did not get through. */
 TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .min_ranks = 2, .max_ranks = 4) {
-    struct fused_pair x;
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
     TK_REQ(t, "SM-COLL-15");
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
-    size_t next = (size_t)((t->rank + 1) % t->world_size);
-    struct fussy fussy = {.out = (char *)x.out.dl.data + x.out.dl.byte_offset + next * part};
+    size_t next = (size_t)(t->next);
+    struct fussy fussy = {.out = (char *)x->out.dl.data + x->out.dl.byte_offset + next * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
-    symmem_status call = symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, NULL,
-                                                        x.outs, 0, limit_ms, stream, second);
+    symmem_status call = symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs,
+                                                        NULL, x->outs, 0, limit_ms, stream, second);
     if (call == SYMMEM_OK) {
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, limit_ms));
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_stream_synchronize(second, limit_ms));
+        TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, LIMIT, symmem_stream_synchronize(second, limit_ms));
     } else {
-        TK_STATUS(t, SYMMEM_LIMIT, call);
+        TK_FAILS(t, LIMIT, call);
     }
     expect_told(t, call, stream);
     expect_told(t, call, second);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    TK_OK(t, symmem_handle_reset(x.workspace, limit_ms));
-    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    TK_OK(t, symmem_handle_reset(x->workspace, limit_ms));
+    TK_OK(t, pair_gather(x, limit_ms, stream));
     tk_synchronize(t, stream);
-    pair_expect_gather(t, &x, 1);
+    pair_expect_gather(t, x, 1);
     work_after(t, second);
-    pair_end(&x);
 }
 
 /* --- calls that differ ------------------------------------------------------------------------ */
@@ -285,59 +274,54 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
 /* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
  * first stream, and no harm done. */
 TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
-        .min_ranks = 2, .max_ranks = 4) {
-    struct fused_pair x;
+        .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     for (int turn = 0; turn < 3; turn++) {
         symmem_status status;
         if (t->rank == 0)
             status =
-                symmem_fused_all_gather_matmul(x.workspace, &x.shard.dl, 0, 1, x.bs, &x.a_out.dl,
-                                               x.outs, 0, limit_ms, stream, second);
+                symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs,
+                                               &x->a_out.dl, x->outs, 0, limit_ms, stream, second);
         else
-            status = symmem_fused_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
-                                                        SYMMEM_SUM, 0, &x.part.dl, 0, limit_ms,
+            status = symmem_fused_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
+                                                        SYMMEM_SUM, 0, &x->part.dl, 0, limit_ms,
                                                         stream, second);
         TK_OK(t, status);
-        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
         TK_OK(t, symmem_stream_synchronize(second, limit_ms));
         TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
-        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
-        pair_expect_untouched(t, &x);
+        TK_CHECK(t, !info_of(t, x->workspace).poisoned);
+        pair_expect_untouched(t, x);
         tk_out_of_band_barrier(t);
     }
-    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    TK_OK(t, pair_gather(x, limit_ms, stream));
     tk_synchronize(t, stream);
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+    pair_expect_gather(t, x, 1);
 }
 
 TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
-        .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .min_ranks = 2,
-        .max_ranks = 4) {
-    struct fused_pair x;
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .ranks = {2, 4}) {
     symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, t->rank == 0 ? pair_gather(&x, limit_ms, stream) : pair_scatter(&x, limit_ms, stream));
+    TK_OK(t, t->rank == 0 ? pair_gather(x, limit_ms, stream) : pair_scatter(x, limit_ms, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     for (int launch = 0; launch < 3; launch++) {
         TK_OK(t, symmem_graph_launch(graph, stream));
-        TK_STATUS(t, SYMMEM_MISMATCH, symmem_stream_synchronize(stream, limit_ms));
+        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
         TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
-        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
-        pair_expect_untouched(t, &x);
+        TK_CHECK(t, !info_of(t, x->workspace).poisoned);
+        pair_expect_untouched(t, x);
         tk_out_of_band_barrier(t);
     }
     TK_OK(t, symmem_graph_destroy(graph));
-    TK_OK(t, pair_gather(&x, limit_ms, stream));
+    TK_OK(t, pair_gather(x, limit_ms, stream));
     tk_synchronize(t, stream);
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+    pair_expect_gather(t, x, 1);
 }
 
 /* Of those that fail. */

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: what makes one, what ends one, and that two are two. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -58,7 +54,7 @@ static void expect_identity(struct tk *t, const symmem_context_options *options,
 /* NULL is asked for on failure, so something else has to be there before. */
 static void expect_refusal(struct tk *t, const symmem_context_options *options) {
     symmem_context *context = (symmem_context *)(void *)t;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_init(options, &context));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_init(options, &context));
     TK_EQ_PTR(t, NULL, context);
 }
 
@@ -229,11 +225,9 @@ TK_TEST(context, again_and_again, "SM-CONTEXT-06",
     symmem_context_options options = tk_options(t);
     for (int cycle = 0; cycle < cycles; cycle++) {
         symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-        int32_t right = (t->rank + 1) % t->world_size;
-        int32_t left = (t->rank + t->world_size - 1) % t->world_size;
-        tk_fill(t, handle, right, 0, 256, (uint8_t)(t->rank + cycle));
+        tk_fill(t, handle, t->next, 0, 256, (uint8_t)(t->rank + cycle));
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(left + cycle));
+        tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(t->previous + cycle));
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
         tk_reinit(t, &options);
     }
@@ -248,7 +242,7 @@ TK_TEST(context, finalize_does_not_wait, "SM-CONTEXT-07", .max_ranks = 8) {
     tk_group_barrier(t, own);
     for (int32_t i = 0; i < t->world_size; i++) {
         tk_out_of_band_barrier(t);
-        if (t->rank == t->world_size - 1 - i) {
+        if (t->rank == t->last - i) {
             uint64_t start = tk_now_ms();
             TK_OK(t, symmem_finalize(t->context));
             TK_WITHIN(t, 5000, start);
@@ -302,15 +296,15 @@ TK_TEST(context, two_contexts_are_apart, "SM-CONTEXT-08", .max_ranks = 1,
     TK_OK(t, symmem_get_signal_pad_size(other, &bytes));
     TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, bytes);
     TK_OK(t, symmem_group_create(t->context, "same", NULL, 0, NULL, &mine));
-    TK_STATUS(t, SYMMEM_NOT_FOUND, symmem_group_find(other, "same", &found));
+    TK_FAILS(t, NOT_FOUND, symmem_group_find(other, "same", &found));
     TK_OK(t, symmem_group_create(other, "same", NULL, 0, NULL, &theirs));
     TK_OK(t, symmem_group_find(t->context, "same", &found));
     TK_EQ_PTR(t, mine, found);
     TK_OK(t, symmem_is_symmetric(other, memory, &symmetric));
     TK_CHECK(t, !symmetric);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(other, memory, &bytes));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(other, memory));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_rendezvous(other, memory, theirs, LIMIT_MS, &handle));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(other, memory, &bytes));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(other, memory));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(other, memory, theirs, LIMIT_MS, &handle));
     TK_EQ_PTR(t, NULL, handle);
     TK_OK(t, symmem_alloc(other, 1000, -1, NULL, &twin));
     TK_OK(t, symmem_alloc_query(other, twin, &info));
@@ -333,8 +327,7 @@ TK_TEST(context, group_of_another_context, "SM-CONTEXT-08", .max_ranks = 1) {
     options.store = NULL;
     TK_REQUIRE_OK(t, symmem_init(&options, &other));
     TK_OK(t, symmem_group_create(other, "theirs", NULL, 0, NULL, &theirs));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_rendezvous(t->context, memory, theirs, LIMIT_MS, &handle));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, theirs, LIMIT_MS, &handle));
     TK_EQ_PTR(t, NULL, handle);
     symmem_context_free(other);
 }

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls without a context, after its end, and failures injected at test points. */
-#include <stdio.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -146,9 +143,8 @@ TK_TEST(context_state, finalised_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
 TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
-    symmem_event *event = NULL;
     bool flag = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, 0, &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_finalize(t->context));
     TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LIMIT_MS));
     TK_STATUS(t, GONE, symmem_stream_query(stream, &flag));
@@ -156,7 +152,6 @@ TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_ST
     TK_STATUS(t, GONE, symmem_stream_wait_event(stream, event));
     TK_STATUS(t, GONE, symmem_event_query(event, &flag));
     TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
-    symmem_event_destroy(event);
 }
 
 TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
@@ -201,8 +196,7 @@ TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
 static const struct tk_action fail_here = {.status = SYMMEM_LIMIT};
 
 static void expect_stage(struct tk *t, const char *stage) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_LIMIT, record.status);
     TK_EQ_STR(t, stage, record.stage);
 }
@@ -213,7 +207,7 @@ TK_TEST(context_state, point_fails_init, "SM-CONTEXT-09", .max_ranks = 2) {
     for (int i = 0; i < 2; i++) {
         symmem_context *context = (symmem_context *)(void *)t;
         tk_on_point(t, points[i], 1, fail_here);
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_init(&options, &context));
+        TK_FAILS(t, LIMIT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
         expect_stage(t, points[i]);
         TK_REQUIRE_OK(t, symmem_init(&options, &context));
@@ -227,7 +221,7 @@ TK_TEST(context_state, point_fails_alloc, "SM-CONTEXT-09", .max_ranks = 2) {
         void *const untouched = t;
         void *ptr = untouched;
         tk_on_point(t, points[i], 1, fail_here);
-        TK_STATUS(t, SYMMEM_LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
+        TK_FAILS(t, LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
         TK_EQ_PTR(t, untouched, ptr);
         expect_stage(t, points[i]);
         TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &ptr));
@@ -317,7 +311,7 @@ static void expect_point(struct tk *t, const char *point, symmem_status status) 
 }
 
 /* On the failing rank alone: what becomes of the others is the exchange's business. */
-TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .ranks = {2, 3}) {
     static const char *const points[] = {"session.join.before", "session.join.published",
                                          "exchange.publish.before"};
     int passed = 0;
@@ -343,7 +337,7 @@ TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .min_ranks = 2, 
     TK_CHECK(t, t->rank != 0 || passed == 3);
 }
 
-TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .ranks = {2, 3}) {
     static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;

@@ -41,7 +41,7 @@ TK_TEST(device_memory, of_collectives, "SM-STREAM-25", .needs = COLLECTIVES | SY
             continue;
         for (int s = 0; s < 2; s++) {
             tk_checkpoint(t, "%s, %s", row->what, s == 0 ? "no stream" : "a stream");
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, ops_run_usual(t, &apart, row, 0, streams[s]));
+            TK_FAILS(t, INVALID_ARGUMENT, ops_run_usual(t, &apart, row, 0, streams[s]));
             TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what,
                          last_record().operation);
         }
@@ -52,17 +52,17 @@ TK_TEST(device_memory, of_collectives, "SM-STREAM-25", .needs = COLLECTIVES | SY
     expect_far_untouched(t, far);
 }
 
-TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(device_memory, of_multicast, "SM-STREAM-25", .needs = SYMMEM_CAP_MULTICAST,
+        .ranks = {2, 2}) {
     struct ops_desk desk = ops_desk_begin(t);
     char *far = desk.multicast ? far_memory(t) : NULL;
     if (far == NULL)
         return;
     ops_load(t, &desk, 1);
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_multimem_store(desk.handle, 0, far, 16, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_ld_reduce(desk.handle, 0, far, 4, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     TK_OK(t, symmem_multimem_store(desk.handle, 0, far, 0, NULL)); /* nothing is nowhere */
     TK_OK(t, symmem_multimem_ld_reduce(desk.handle, 0, far, 0, SYMMEM_UINT32, SYMMEM_SUM, NULL));
     tk_out_of_band_barrier(t);
@@ -85,9 +85,9 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
         const DLTensor *used[4];
         for (int j = 0; j < 4; j++)
             used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
-                                                 &used[3], 0, 2000, stream, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
+                                                &used[3], 0, 2000, stream, NULL));
     }
     for (int i = 0; i < 3; i++) {
         const struct fused_tensor *all[] = {&x->a, &x->scatter_b, &x->part};
@@ -95,49 +95,46 @@ static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
         const DLTensor *used[3];
         for (int j = 0; j < 3; j++)
             used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
-                                                     used[2], 0, 2000, stream, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
+                                                    used[2], 0, 2000, stream, NULL));
     }
 }
 
 TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     char *far = far_memory(t);
-    struct fused_pair x;
-    struct ops_tensor words, far_words;
     if (far == NULL)
         return;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     symmem_stream *streams[2] = {NULL, tk_stream(t)};
     uint32_t *signal = tk_alloc(t, sizeof *signal);
-    const DLTensor *signals = ops_flat(&words, signal, SYMMEM_UINT32, 1);
-    const DLTensor a = moved(&x.shard, far), b = moved(&x.b, far), out = moved(&x.part, far);
+    const DLTensor *signals = FLAT(signal, SYMMEM_UINT32, 1);
+    const DLTensor a = moved(&x->shard, far), b = moved(&x->b, far), out = moved(&x->part, far);
     uint32_t zero = 0, *far_signal = (uint32_t *)(void *)far;
-    const DLTensor *far_signals = ops_flat(&far_words, far_signal, SYMMEM_UINT32, 1);
+    const DLTensor *far_signals = FLAT(far_signal, SYMMEM_UINT32, 1);
     ops_upload(t, signal, &zero, sizeof zero);
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
-        one_at_a_time(t, &x, far, stream);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, far_signals, 0,
-                                        &x.part.dl, 30, stream));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &a, &x.shard.dl, stream));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_restride(t->context, &x.shard.dl, &a, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &a, &x.b.dl, signals, 0, &x.part.dl, 30, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &x.shard.dl, &b, signals, 0, &x.part.dl, 30, stream));
-        TK_STATUS(
-            t, SYMMEM_INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &x.shard.dl, &x.b.dl, signals, 0, &out, 30, stream));
+        one_at_a_time(t, x, far, stream);
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, far_signals, 0,
+                                       &x->part.dl, 30, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &a, &x->shard.dl, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x->shard.dl, &a, stream));
+        TK_FAILS(
+            t, INVALID_ARGUMENT,
+            symmem_async_input_mm(t->context, &a, &x->b.dl, signals, 0, &x->part.dl, 30, stream));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x->shard.dl, &b, signals, 0, &x->part.dl, 30,
+                                       stream));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, signals, 0, &out, 30,
+                                       stream));
     }
     tk_synchronize(t, streams[1]);
-    pair_expect_untouched(t, &x);
+    pair_expect_untouched(t, x);
     expect_far_untouched(t, far);
-    pair_end(&x);
 }
 
 /* What is empty may point anywhere. */
@@ -164,7 +161,6 @@ TK_TEST(device_memory, of_nothing, "SM-STREAM-25", .needs = COLLECTIVES, .max_ra
 /* A product without terms: what is multiplied is empty, its result is not. */
 TK_TEST(device_memory, of_empty_products, "SM-STREAM-25", .needs = PRODUCTS, .max_ranks = 1) {
     char *far = far_memory(t);
-    struct ops_tensor words, a, b, out;
     static const int64_t tall[2] = {2, 0}, flat[2] = {0, 3}, whole[2] = {2, 3};
     static const float zero[6];
     float sums[6] = {1, 1, 1, 1, 1, 1};
@@ -175,13 +171,13 @@ TK_TEST(device_memory, of_empty_products, "SM-STREAM-25", .needs = PRODUCTS, .ma
     float *result = tk_alloc(t, sizeof sums);
     ops_upload(t, signal, &one, sizeof one);
     ops_upload(t, result, sums, sizeof sums);
-    TK_OK(t, symmem_async_input_mm(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, tall),
-                                   ops_shaped(&b, far, SYMMEM_FLOAT32, 2, flat),
-                                   ops_flat(&words, signal, SYMMEM_UINT32, 1), 0,
-                                   ops_shaped(&out, result, SYMMEM_FLOAT32, 2, whole), 5000, NULL));
+    TK_OK(t, symmem_async_input_mm(t->context, SHAPED(far, SYMMEM_FLOAT32, 2, tall),
+                                   SHAPED(far, SYMMEM_FLOAT32, 2, flat),
+                                   FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   SHAPED(result, SYMMEM_FLOAT32, 2, whole), 5000, NULL));
     ops_download(t, sums, result, sizeof sums);
     TK_CHECK(t, memcmp(sums, zero, sizeof sums) == 0);
-    TK_OK(t, symmem_restride(t->context, ops_shaped(&a, far, SYMMEM_FLOAT32, 2, flat),
-                             ops_shaped(&b, result, SYMMEM_FLOAT32, 2, flat), NULL));
+    TK_OK(t, symmem_restride(t->context, SHAPED(far, SYMMEM_FLOAT32, 2, flat),
+                             SHAPED(result, SYMMEM_FLOAT32, 2, flat), NULL));
     expect_far_untouched(t, far);
 }

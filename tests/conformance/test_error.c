@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Statuses and error records. */
-#include <pthread.h>
-#include <string.h>
-
 #include "counting_store.h"
 #include "fake_table.h"
 #include "kit.h"
@@ -30,7 +27,15 @@ static void expect_record(struct tk *t, symmem_status expected, symmem_status st
                  "a success after %s changed the record", operation);
     symmem_clear_error();
 }
-#define FAILS(expected, operation, call) expect_record(t, SYMMEM_##expected, call, operation)
+
+/* The operation in the text of a call: what stands between symmem_ and the bracket. */
+static const char *operation_in(const char *call, char name[40]) {
+    const char *begin = call + strlen("symmem_");
+    snprintf(name, 40, "%.*s", (int)strcspn(begin, "("), begin);
+    return name;
+}
+#define FAILS(expected, call)                                                                      \
+    expect_record(t, SYMMEM_##expected, call, operation_in(#call, (char[40]){""}))
 
 TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01", .max_ranks = 2) {
     const int32_t own = t->rank, twice[] = {own, own};
@@ -43,25 +48,22 @@ TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01", .max_ranks = 2) {
     size_t bytes;
     int32_t value;
     options.rank = -5;
-    FAILS(INVALID_ARGUMENT, "init", symmem_init(&options, &context));
-    FAILS(INVALID_ARGUMENT, "alloc", symmem_alloc(t->context, 0, -1, NULL, &ptr));
-    FAILS(OUT_OF_RANGE, "alloc", symmem_alloc(t->context, 8, -9, NULL, &ptr));
-    FAILS(NOT_SYMMETRIC, "free", symmem_free(t->context, &bytes));
-    FAILS(NOT_SYMMETRIC, "alloc_query", symmem_alloc_query(t->context, &bytes, &info));
-    FAILS(NOT_SYMMETRIC, "alloc_size", symmem_alloc_size(t->context, &bytes, &bytes));
-    FAILS(MISALIGNED, "set_signal_pad_size", symmem_set_signal_pad_size(t->context, 3));
-    FAILS(NOT_FOUND, "set_backend", symmem_set_backend(t->context, "nobody"));
-    FAILS(LOAD, "load_backend", symmem_load_backend(t->context, "/nowhere/at.so"));
-    FAILS(EXISTS, "group_create", symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
-    FAILS(INVALID_ARGUMENT, "group_create",
-          symmem_group_create(t->context, "twice", twice, 2, NULL, &other));
-    FAILS(NOT_FOUND, "group_find", symmem_group_find(t->context, "nobody", &other));
-    FAILS(OUT_OF_RANGE, "group_global_rank", symmem_group_global_rank(group, 1, &value));
-    FAILS(INVALID_ARGUMENT, "rendezvous",
-          symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
-    FAILS(NOT_SYMMETRIC, "rendezvous",
-          symmem_rendezvous(t->context, &bytes, group, LIMIT_MS, &handle));
-    FAILS(NOT_INITIALISED, "finalize", symmem_finalize(NULL));
+    FAILS(INVALID_ARGUMENT, symmem_init(&options, &context));
+    FAILS(INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    FAILS(OUT_OF_RANGE, symmem_alloc(t->context, 8, -9, NULL, &ptr));
+    FAILS(NOT_SYMMETRIC, symmem_free(t->context, &bytes));
+    FAILS(NOT_SYMMETRIC, symmem_alloc_query(t->context, &bytes, &info));
+    FAILS(NOT_SYMMETRIC, symmem_alloc_size(t->context, &bytes, &bytes));
+    FAILS(MISALIGNED, symmem_set_signal_pad_size(t->context, 3));
+    FAILS(NOT_FOUND, symmem_set_backend(t->context, "nobody"));
+    FAILS(LOAD, symmem_load_backend(t->context, "/nowhere/at.so"));
+    FAILS(EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
+    FAILS(INVALID_ARGUMENT, symmem_group_create(t->context, "twice", twice, 2, NULL, &other));
+    FAILS(NOT_FOUND, symmem_group_find(t->context, "nobody", &other));
+    FAILS(OUT_OF_RANGE, symmem_group_global_rank(group, 1, &value));
+    FAILS(INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
+    FAILS(NOT_SYMMETRIC, symmem_rendezvous(t->context, &bytes, group, LIMIT_MS, &handle));
+    FAILS(NOT_INITIALISED, symmem_finalize(NULL));
 }
 
 TK_TEST(error, failures_of_handles, "SM-ERROR-01", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
@@ -72,24 +74,21 @@ TK_TEST(error, failures_of_handles, "SM-ERROR-01", .max_ranks = 2, .flags = TK_P
     DLTensor none = {0};
     char byte = 0;
     int32_t value;
-    FAILS(OUT_OF_RANGE, "handle_global_rank", symmem_handle_global_rank(handle, 1, &value));
-    FAILS(OUT_OF_RANGE, "barrier", symmem_barrier(handle, -1, LIMIT_MS, NULL));
-    FAILS(OUT_OF_RANGE, "put_signal", symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
-    FAILS(OUT_OF_RANGE, "wait_signal", symmem_wait_signal(handle, 0, -1, LIMIT_MS, NULL));
-    FAILS(OUT_OF_RANGE, "put", symmem_put(handle, 0, 256, &byte, 1, NULL));
-    FAILS(OUT_OF_RANGE, "get", symmem_get(handle, -1, 0, &byte, 1, NULL));
-    FAILS(INVALID_ARGUMENT, "copy", symmem_copy(t->context, NULL, &byte, 1, NULL));
-    FAILS(OUT_OF_RANGE, "get_buffer",
-          symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
-    FAILS(OUT_OF_RANGE, "get_remote_tensor",
-          symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
-    FAILS(INVALID_ARGUMENT, "get_signal_pad",
+    FAILS(OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
+    FAILS(OUT_OF_RANGE, symmem_barrier(handle, -1, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_wait_signal(handle, 0, -1, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_put(handle, 0, 256, &byte, 1, NULL));
+    FAILS(OUT_OF_RANGE, symmem_get(handle, -1, 0, &byte, 1, NULL));
+    FAILS(INVALID_ARGUMENT, symmem_copy(t->context, NULL, &byte, 1, NULL));
+    FAILS(OUT_OF_RANGE, symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    FAILS(OUT_OF_RANGE, symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
+    FAILS(INVALID_ARGUMENT,
           symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_DTYPE_COUNT, 0, &tensor));
-    FAILS(INVALID_ARGUMENT, "memset32", symmem_memset32(t->context, &none, 0, 0, 1, NULL));
-    FAILS(INVALID_ARGUMENT, "stream_write_value32",
-          symmem_stream_write_value32(t->context, &none, 0, 0, NULL));
-    FAILS(TIMEOUT, "wait_signal", symmem_wait_signal(handle, 0, 0, 20, NULL));
-    FAILS(POISONED, "barrier", symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    FAILS(INVALID_ARGUMENT, symmem_memset32(t->context, &none, 0, 0, 1, NULL));
+    FAILS(INVALID_ARGUMENT, symmem_stream_write_value32(t->context, &none, 0, 0, NULL));
+    FAILS(TIMEOUT, symmem_wait_signal(handle, 0, 0, 20, NULL));
+    FAILS(POISONED, symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
 TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
@@ -98,12 +97,12 @@ TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
     int64_t value;
     size_t bytes;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    FAILS(INVALID_ARGUMENT, "store_set", symmem_store_set(store, "", "v", 1, LIMIT_MS));
-    FAILS(NOT_FOUND, "store_get", symmem_store_get(store, "k", &value, 8, &bytes, LIMIT_MS));
-    FAILS(TIMEOUT, "store_wait", symmem_store_wait(store, "k", 5));
-    FAILS(INVALID_ARGUMENT, "store_add", symmem_store_add(store, " ", 1, &value, LIMIT_MS));
-    FAILS(INVALID_ARGUMENT, "store_remove", symmem_store_remove(store, " ", LIMIT_MS));
-    FAILS(ABI, "store_open_custom", symmem_store_open_custom(&short_table, NULL, &opened));
+    FAILS(INVALID_ARGUMENT, symmem_store_set(store, "", "v", 1, LIMIT_MS));
+    FAILS(NOT_FOUND, symmem_store_get(store, "k", &value, 8, &bytes, LIMIT_MS));
+    FAILS(TIMEOUT, symmem_store_wait(store, "k", 5));
+    FAILS(INVALID_ARGUMENT, symmem_store_add(store, " ", 1, &value, LIMIT_MS));
+    FAILS(INVALID_ARGUMENT, symmem_store_remove(store, " ", LIMIT_MS));
+    FAILS(ABI, symmem_store_open_custom(&short_table, NULL, &opened));
     symmem_store_close(store);
 }
 
@@ -111,26 +110,25 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01", .needs = SYMMEM_CAP_STREA
         .max_ranks = 1) {
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;
-    FAILS(OUT_OF_RANGE, "stream_create", symmem_stream_create(t->context, 9999, &stream));
-    FAILS(OUT_OF_RANGE, "event_create", symmem_event_create(t->context, 9999, &event));
+    FAILS(OUT_OF_RANGE, symmem_stream_create(t->context, 9999, &stream));
+    FAILS(OUT_OF_RANGE, symmem_event_create(t->context, 9999, &event));
 }
 
 /* The record of the group names the rank in that group's numbers. */
-TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     int32_t reversed[8];
     symmem_group *group;
     symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
     for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->world_size - 1 - i;
+        reversed[i] = t->last - i;
     group = tk_group(t, "backwards", reversed, t->world_size);
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
+    TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
     symmem_last_error(&record);
     TK_EQ_STR(t, "backwards", record.group);
-    TK_EQ_INT(t, t->world_size - 1 - t->rank, record.rank);
+    TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
 }
 
@@ -154,7 +152,7 @@ TK_TEST(error, records_are_per_thread, "SM-ERROR-02", .max_ranks = 2) {
     symmem_error_record before, after;
     pthread_t thread;
     void *ptr = NULL;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&before);
     TK_REQUIRE(t, pthread_create(&thread, NULL, fail_elsewhere, &other) == 0);
     TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
@@ -208,25 +206,23 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
     const int64_t one = 1;
     memset(&info, 0x5A, sizeof(info));
     info_before = info;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
-    TK_STATUS(t, SYMMEM_EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 0, 254, data, 3, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, 1, 0, data, 3, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_get_signal_pad(handle, -1, 0, NULL, SYMMEM_UINT8, 0, &tensor));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
+    TK_FAILS(t, EXISTS, symmem_group_create(t->context, "mine", &own, 1, NULL, &other));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_global_rank(group, -1, &value));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, 254, data, 3, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 1, 0, data, 3, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 1, 1, &one, SYMMEM_UINT8, 0, &tensor));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 256, &tensor));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get_signal_pad(handle, -1, 0, NULL, SYMMEM_UINT8, 0, &tensor));
     TK_CHECK(t, ptr == untouched && (void *)other == untouched && (void *)tensor == untouched);
     TK_CHECK(t, bytes == 77 && value == 77 && memcmp(data, "abc", 4) == 0);
     TK_CHECK(t, memcmp(&info, &info_before, sizeof(info)) == 0);
     /* The handle is the one that the header says is NULL. */
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
     TK_EQ_PTR(t, NULL, none);
 }
 
@@ -236,7 +232,7 @@ TK_TEST(error, clear, "SM-ERROR-05", .max_ranks = 2) {
     symmem_clear_error();
     symmem_last_error(&record);
     TK_EQ_INT(t, SYMMEM_OK, record.status);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&record);
     TK_EQ_INT(t, SYMMEM_INVALID_ARGUMENT, record.status);
     symmem_clear_error();
@@ -298,8 +294,7 @@ static symmem_status odd_get(void *self, const char *key, void *value, size_t ca
 
 static void expect_odd(struct tk *t, symmem_status expected, symmem_status status,
                        const char *operation) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, strstr(record.message, "77") != NULL, "%s: the message does not say 77: %s",
                  operation, record.message);
     expect_record(t, expected, status, operation);

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The host-side exchange of a group: gathering, the barrier, who is missing, what it costs. */
-#include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "counting_store.h"
 #include "kit.h"
 #include "resources.h"
@@ -68,21 +63,18 @@ TK_TEST(exchange, all_gather_of_every_size, "SM-EXCHANGE-01", .max_ranks = 4) {
         gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
 }
 
-TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .ranks = {2, 8}) {
     symmem_group *group = tk_world_group(t);
-    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
-    uint8_t in[80] = {0}, *out = malloc(80 * (size_t)t->world_size);
-    TK_REQUIRE(t, out != NULL);
+    int32_t step = t->world_size > 4 ? t->last : 1;
+    uint8_t in[80] = {0}, *out = tk_scratch(t, 80 * (size_t)t->world_size);
     for (int32_t odd = 0; odd < t->world_size; odd += step) {
         for (int longer = 0; longer < 2; longer++) {
             size_t bytes = t->rank != odd ? 40 : longer ? 80 : 39;
             tk_checkpoint(t, "rank %d gives another size", odd);
-            TK_STATUS(t, SYMMEM_MISMATCH, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
+            TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
             gather_and_compare(t, group, 40, (uint32_t)odd);
         }
     }
-    free(out);
 }
 
 /* --- barrier ---------------------------------------------------------------------------------- */
@@ -110,9 +102,8 @@ TK_TEST(exchange, barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2, 
 }
 
 /* The group's first collective call is a barrier as well. */
-TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .min_ranks = 2,
-        .max_ranks = 8) {
-    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
+TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .ranks = {2, 8}) {
+    int32_t step = t->world_size > 4 ? t->last : 1;
     uint64_t round = 0;
     for (int32_t late = 0; late < t->world_size; late += step) {
         symmem_group *group = NULL;
@@ -165,7 +156,7 @@ static bool miss_them(struct tk *t, symmem_group *group, const char *name,
                       const struct absence *absence, uint32_t limit_ms) {
     symmem_error_record record;
     uint64_t start = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, limit_ms));
+    TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, limit_ms));
     TK_AT_LEAST(t, limit_ms, tk_now_ms() - start + 1);
     TK_WITHIN(t, limit_ms + 1000, start);
     symmem_last_error(&record);
@@ -191,19 +182,19 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, struc
 }
 
 TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60) {
-    int32_t step = t->world_size > 4 ? t->world_size - 1 : 1;
+    int32_t step = t->world_size > 4 ? t->last : 1;
     symmem_group *group = NULL;
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
         stay_away(t, group, "known", (struct absence){rank, 1});
     if (t->world_size > 2)
-        stay_away(t, group, "known", (struct absence){1, t->world_size - 1});
+        stay_away(t, group, "known", (struct absence){1, t->last});
     TK_OK(t, symmem_group_destroy(group));
 }
 
-TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 8) {
-    const struct absence absences[] = {{0, 1}, {t->world_size - 1, 1}, {0, t->world_size - 1}};
+TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .ranks = {2, 8}) {
+    const struct absence absences[] = {{0, 1}, {t->last, 1}, {0, t->last}};
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
         char name[24];
@@ -238,16 +229,16 @@ static void *exchange_in_thread(void *arg) {
     return NULL;
 }
 
-TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 4}) {
     enum { GROUPS = 3 };
-    int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->world_size - 1, t->world_size};
+    int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->last, t->world_size};
     struct exchanger exchangers[GROUPS];
     pthread_t threads[GROUPS];
     bool started[GROUPS] = {false};
     for (int32_t i = 0; i < t->world_size; i++) {
         ranks[0][i] = i;
         ranks[1][i] = i + 1; /* without rank 0; the last entry is not used */
-        ranks[2][i] = t->world_size - 1 - i;
+        ranks[2][i] = t->last - i;
     }
     for (int i = 0; i < GROUPS; i++) {
         char name[16];
@@ -278,7 +269,7 @@ static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting
 }
 
 /* Which rank combines what the others wrote may vary; the sum over the ranks tells the growth. */
-TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .min_ranks = 3, .max_ranks = 16) {
+TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16}) {
     const int32_t pair[] = {0, 1};
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;

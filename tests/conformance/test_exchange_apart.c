@@ -43,8 +43,8 @@ static void run_both(struct tk *t, struct gatherer *gatherers) {
 }
 
 /* Two groups of the same ranks come up at the same time, at rank 0 in the other order. */
-TK_TEST(exchange, twin_groups_in_threads, "SM-EXCHANGE-07,SM-EXCHANGE-01", .min_ranks = 2,
-        .max_ranks = MAX_RANKS) {
+TK_TEST(exchange, twin_groups_in_threads, "SM-EXCHANGE-07,SM-EXCHANGE-01",
+        .ranks = {2, MAX_RANKS}) {
     int32_t ranks[MAX_RANKS] = {0, 1, 2, 3};
     TK_REQUIRE(t, t->world_size <= MAX_RANKS);
     symmem_group *groups[2] = {tk_group(t, "twin", ranks, t->world_size),
@@ -57,7 +57,7 @@ TK_TEST(exchange, twin_groups_in_threads, "SM-EXCHANGE-07,SM-EXCHANGE-01", .min_
 }
 
 /* Both threads of a rank call on one group; whichever meet, all ranks take part. */
-TK_TEST(exchange, threads_take_turns, "SM-GROUP-11", .min_ranks = 2, .max_ranks = MAX_RANKS) {
+TK_TEST(exchange, threads_take_turns, "SM-GROUP-11", .ranks = {2, MAX_RANKS}) {
     TK_REQUIRE(t, t->world_size <= MAX_RANKS);
     struct gatherer gatherers[2] = {{t, tk_world_group(t), -1, 0}, {t, tk_world_group(t), -1, 0}};
     tk_group_barrier(t, tk_world_group(t));

@@ -62,7 +62,7 @@ static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *gro
     symmem_error_record record;
     slow->slowness = slowness;
     slow->limit_ms = LIMIT;
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_group_barrier(group, LIMIT));
+    TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, LIMIT));
     slow->limit_ms = 0;
     symmem_last_error(&record);
     if (record.missing_count == 0 && record.elapsed_ns > last_ms * 1000000u)
@@ -87,7 +87,7 @@ static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_g
 }
 
 /* Before the first call of all on a group and after it. */
-TK_TEST(exchange_slow, absent_rank_is_named, "SM-EXCHANGE-04", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(exchange_slow, absent_rank_is_named, "SM-EXCHANGE-04", .ranks = {2, 2}) {
     static _Thread_local struct slow_store slow; /* stays, if the body is left early */
     symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Datagrams of strangers at the sockets over which descriptors travel. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
-#include "resources.h"
 #include "sync_help.h"
 
 #define MAX_RANKS 4
@@ -106,8 +102,8 @@ static void pass(struct tk *t, struct passing *passing) {
 
 /* Junk of each length, of zeroes and of ones, to each rank's socket, a few before each gathering.
  */
-TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .min_ranks = 2,
-        .max_ranks = MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
+TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .ranks = {2, MAX_RANKS},
+        .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
     struct passing passing = {0};
     struct sockaddr_un sockets[MAX_SOCKETS];
     int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), pipe_fds[2], sent = 0;

@@ -58,17 +58,17 @@ TK_PORTED(test_memset32, "SM-FILL-01,SM-FILL-03", .max_ranks = 2, .flags = TK_PL
     bad.tensor.ndim = 2;
     bad.shape[0] = 8;
     bad.shape[1] = 8;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
     bad = own.flat;
     bad.tensor.shape = bad.shape;
     bad.tensor.dtype.code = kDLFloat;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, -1, 2, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 1ll << 32, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, -1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, 0, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, WORDS, 2, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, WORDS + 1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, -1, 2, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 1ll << 32, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, -1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, 0, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, WORDS, 2, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, WORDS + 1, NULL));
     expect_words(t, &own, t->rank, expected);
 
     TK_OK(t, symmem_memset32(context, tensor, 0, 3, WORDS, NULL));
@@ -90,10 +90,10 @@ TK_PORTED(test_stream_write_value32, "SM-FILL-02,SM-FILL-03", .needs = SYMMEM_CA
         expected[i] = 1;
         expect_words(t, &own, t->rank, expected);
     }
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_stream_write_value32(t->context, &own.flat.tensor, -1, 1, stream));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_stream_write_value32(t->context, &own.flat.tensor, 0, 1ll << 32, stream));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_stream_write_value32(t->context, &own.flat.tensor, -1, 1, stream));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_stream_write_value32(t->context, &own.flat.tensor, 0, 1ll << 32, stream));
     tk_synchronize(t, stream);
     expect_words(t, &own, t->rank, expected);
 }
@@ -113,10 +113,10 @@ TK_TEST(fill, write_value32_sets_one_word, "SM-FILL-02,SM-FILL-03", .max_ranks =
     expected[WORDS - 1] = UINT32_MAX;
     TK_OK(t,
           symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS - 1, UINT32_MAX, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_stream_write_value32(t->context, &own.flat.tensor, INT64_MAX, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_stream_write_value32(t->context, &own.flat.tensor, INT64_MAX, 1, NULL));
     expect_words(t, &own, t->rank, expected);
 }
 
@@ -140,18 +140,17 @@ TK_TEST(fill, peers_memory, "SM-FILL-01,SM-FILL-02", .needs = SYMMEM_CAP_DIRECT_
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
-    int32_t next = (t->rank + 1) % t->world_size;
     const int64_t sizes[1] = {WORDS};
     DLManagedTensor *view = NULL;
     uint32_t expected[WORDS] = {0};
-    TK_REQUIRE_OK(t, symmem_get_buffer(own.handle, next, 1, sizes, SYMMEM_UINT32, 1, &view));
+    TK_REQUIRE_OK(t, symmem_get_buffer(own.handle, t->next, 1, sizes, SYMMEM_UINT32, 1, &view));
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_memset32(t->context, &view->dl_tensor, 10, 0xABCDEF01, 3, NULL));
     TK_OK(t, symmem_stream_write_value32(t->context, &view->dl_tensor, 63, 5, NULL));
     for (int i = 10; i < 13; i++)
         expected[i] = 0xABCDEF01;
     expected[63] = 5;
-    expect_words(t, &own, next, expected);
+    expect_words(t, &own, t->next, expected);
     view->deleter(view);
     tk_out_of_band_barrier(t);
     struct flat part = own.flat;
@@ -161,8 +160,7 @@ TK_TEST(fill, peers_memory, "SM-FILL-01,SM-FILL-02", .needs = SYMMEM_CAP_DIRECT_
     TK_OK(t, symmem_memset32(t->context, &part.tensor, 0, 9, 1, NULL));
     expected[4] = 9;
     expect_words(t, &own, t->rank, expected);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memset32(t->context, &part.tensor, WORDS - 4, 9, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &part.tensor, WORDS - 4, 9, 1, NULL));
 }
 
 /* A bad tensor is refused first, whatever else is wrong; nothing is written by any refusal. */
@@ -186,24 +184,19 @@ TK_TEST(fill, refusals_in_order, "SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN
     bad[4].shape[1] = 2;
     bad[5].tensor.data = NULL;
     for (int i = 0; i < 6; i++) {
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_memset32(t->context, &bad[i].tensor, -1, -1, 0, NULL));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_memset32(t->context, &bad[i].tensor, 0, 1, 1, NULL));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_stream_write_value32(t->context, &bad[i].tensor, -1, -1, NULL));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_stream_write_value32(t->context, &bad[i].tensor, 0, 1, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, &bad[i].tensor, -1, -1, 0, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, &bad[i].tensor, 0, 1, 1, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_stream_write_value32(t->context, &bad[i].tensor, -1, -1, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_stream_write_value32(t->context, &bad[i].tensor, 0, 1, NULL));
     }
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memset32(t->context, &own.flat.tensor, 0, -1, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memset32(t->context, &own.flat.tensor, 1, 1, INT64_MAX, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memset32(t->context, &own.flat.tensor, INT64_MAX, 1, 1, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_stream_write_value32(t->context, &own.flat.tensor, 0, -1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, 0, -1, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, 1, 1, INT64_MAX, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, INT64_MAX, 1, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_stream_write_value32(t->context, &own.flat.tensor, 0, -1, NULL));
     expect_words(t, &own, t->rank, zeros);
     /* Explicit strides that say contiguous are no obstacle. */
     struct flat plain = own.flat;
@@ -224,14 +217,13 @@ TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 
     TK_OK(t, symmem_memset32(t->context, &flat.tensor, 0, 7, WORDS, NULL));
     TK_OK(t, symmem_memset32(t->context, &flat.tensor, 2, 8, 3, stream));
     TK_OK(t, symmem_stream_write_value32(t->context, &flat.tensor, 63, 9, stream));
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
     if (!by_host)
         TK_OK(t, symmem_copy(t->context, own_words, words, sizeof(own_words), NULL));
     for (int i = 0; i < WORDS; i++)
         TK_EQ_INT(t, i == 63 ? 9 : i >= 2 && i < 5 ? 8 : 7, own_words[i + 1]);
     TK_CHECK(t, own_words[0] == 0 && own_words[WORDS + 1] == 0);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memset32(t->context, &flat.tensor, 63, 1, 2, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &flat.tensor, 63, 1, 2, NULL));
 }
 
 /* By the CPU itself where it can, else by a copy of its own. */
@@ -295,7 +287,7 @@ static void words_appear_whole(struct tk *t, const struct flat *flag, const uint
 /* The word is a flag for what the stream wrote before: the peer polls it and reads the data. Behind
  * something slow, where the stream can have that: data must not be there by chance. */
 TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY) {
     enum { DATA_WORDS = 4096 };
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
@@ -303,29 +295,24 @@ TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
     symmem_stream *stream = tk_stream(t);
     void *const *buffers = NULL;
     struct flat flag;
-    uint32_t *words = malloc(DATA_WORDS * 4), *room = malloc(DATA_WORDS * 4);
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    TK_REQUIRE(t, words != NULL && room != NULL);
+    uint32_t *words = tk_scratch(t, DATA_WORDS * 4), *room = tk_scratch(t, DATA_WORDS * 4);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     const uint32_t *own = buffers[info.rank];
-    flat_init(t, &flag, (uint32_t *)buffers[next] + DATA_WORDS, 1, info.device);
+    flat_init(t, &flag, (uint32_t *)buffers[t->next] + DATA_WORDS, 1, info.device);
     for (uint32_t g = 1; g <= 20 && !tk_failed(t); g++) {
         fill_words(words, DATA_WORDS, t->rank, g);
         if ((t->capabilities & SYMMEM_CAP_HOST_FN) != 0)
             TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
-        TK_OK(t, symmem_put(handle, next, 0, words, DATA_WORDS * 4, stream));
+        TK_OK(t, symmem_put(handle, t->next, 0, words, DATA_WORDS * 4, stream));
         TK_OK(t, symmem_stream_write_value32(t->context, &flag.tensor, 0, g, stream));
         uint64_t end_ms = tk_now_ms() + LONG_MS;
         while (flag_at(t, own + DATA_WORDS) != g && tk_now_ms() < end_ms)
             tk_sleep_ms(0);
         TK_EQ_SIZE(t, DATA_WORDS,
-                   first_wrong_word(data_at(t, own, DATA_WORDS, room), DATA_WORDS, previous, g));
+                   first_wrong_word(data_at(t, own, DATA_WORDS, room), DATA_WORDS, t->previous, g));
         tk_synchronize(t, stream);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
         words_appear_whole(t, &flag, own + DATA_WORDS);
-    free(room);
-    free(words);
 }

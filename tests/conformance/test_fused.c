@@ -103,7 +103,6 @@ static void end_run(struct tk *t, struct gather_run *run) {
                                                             : &run->b_scale[i - 3 - 2 * B_COUNT];
         if (tensor->memory != NULL)
             tk_free(t, tensor->memory);
-        fused_free(tensor);
     }
 }
 
@@ -127,12 +126,11 @@ static void put_shard(struct tk *t, struct gather_run *run, uint32_t generation)
         fused_set_bytes(t, &run->out[i], 0x55);
 }
 
-/* Rank r's shard, or scales, as it makes them; the caller frees them. */
+/* Rank r's shard, or scales, as it makes them. */
 static double *peers_values(struct tk *t, const struct fused_tensor *own, int32_t rank,
                             uint32_t generation, bool scale, bool whole) {
     struct fused_tensor theirs = *own;
-    theirs.values = calloc(own->count + 1, sizeof(double));
-    TK_REQUIRE(t, theirs.values != NULL);
+    theirs.values = tk_scratch(t, own->count * sizeof(double));
     if (scale)
         fill_scale(&theirs, rank);
     else
@@ -143,8 +141,7 @@ static double *peers_values(struct tk *t, const struct fused_tensor *own, int32_
 /* One scale a row (of `rows`), whatever they were given as; NULL without. */
 static double *spread(struct tk *t, const struct fused_tensor *scale, const double *values,
                       int64_t rows) {
-    double *all = calloc((size_t)rows + 1, sizeof *all);
-    TK_REQUIRE(t, all != NULL);
+    double *all = tk_scratch(t, (size_t)rows * sizeof *all);
     for (int64_t i = 0; i < rows; i++)
         all[i] = values[scale->count == 1 ? 0 : i];
     return all;
@@ -164,7 +161,6 @@ static void add_up(struct tk *t, const struct gather_run *run, double *const *sh
         for (int32_t r = 0; r < ranks; r++) {
             double *a_scale = is_scaled(c) ? spread(t, &run->a_scale, scales[r], rows) : NULL;
             fused_sum_add(sum, shards[r], rows, k, b + r * k * n, n, n, a_scale, b_scale);
-            free(a_scale);
         }
     } else {
         const int64_t scale_shape[NDIM] = {run->shard.shape[0], run->shard.shape[1], 1};
@@ -177,10 +173,7 @@ static void add_up(struct tk *t, const struct gather_run *run, double *const *sh
         else if (is_scaled(c))
             a_scale = spread(t, &run->a_scale, run->a_scale.values, rows * ranks);
         fused_sum_add(sum, all, rows * ranks, k, b, n, n, a_scale, b_scale);
-        free(a_scale);
-        free(all);
     }
-    free(b_scale);
 }
 
 static void check_results(struct tk *t, struct gather_run *run, uint32_t generation) {
@@ -196,7 +189,6 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
                                  : NULL;
     }
     if (c->want_a) {
-        free(run->a_out.values);
         run->a_out.values =
             fused_gather(t, (const double *const *)shards, ranks, NDIM, run->shard.shape, c->dim);
         fused_expect(t, &run->a_out, NULL, "a_out");
@@ -209,11 +201,6 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
         add_up(t, run, shards, scales, i, &sum);
         fused_sum_expect(t, &sum, &run->out[i], c->whole && !narrow, k,
                          c->dim == NDIM - 1 ? ranks : 1, "out");
-        fused_sum_free(&sum);
-    }
-    for (int32_t r = 0; r < ranks; r++) {
-        free(shards[r]);
-        free(scales[r]);
     }
 }
 
@@ -239,8 +226,7 @@ static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_s
         begin_run(t, group, &run);
         put_shard(t, &run, 1);
         TK_OK(t, call(t, &run));
-        if (stream != NULL)
-            tk_synchronize(t, stream);
+        tk_synchronize(t, stream);
         check_results(t, &run, 1);
         end_run(t, &run);
     }
@@ -320,10 +306,6 @@ static void gather_one_row(struct tk *t, int32_t dim, int64_t n) {
     TK_OK(t, symmem_fused_all_gather_matmul(workspace, &shard.dl, dim, 1, bs, NULL, outs, 0,
                                             LONG_MS, NULL, NULL));
     fused_sum_expect(t, &sum, &out, true, k, 1, "out");
-    fused_sum_free(&sum);
-    fused_free(&shard);
-    fused_free(&b);
-    fused_free(&out);
 }
 
 TK_TEST(fused, one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS) {
@@ -380,12 +362,10 @@ TK_PORTED(test_optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL, .max_r
         fused_expect(t, &to, NULL, "dst");
         tk_free(t, from.memory);
         tk_free(t, to.memory);
-        fused_free(&from);
-        fused_free(&to);
     }
     int64_t strides[2];
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_fused_strides(2, shape, -1, strides));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, -1, strides));
     const int64_t huge[2] = {INT64_MAX, 4};
-    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
+    TK_FAILS(t, OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
 }

@@ -33,8 +33,7 @@ static symmem_status twice(void *arg, const symmem_matmul *p, void *native_strea
 }
 
 static void settle(struct tk *t, symmem_stream *stream) {
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
 }
 
 static void use_own(struct tk *t, struct own_product *own) {
@@ -59,27 +58,25 @@ static void empty_product(struct tk *t, struct fused_pair *x, symmem_stream *str
 }
 
 static void own_product_of(struct tk *t, symmem_stream *stream) {
-    struct fused_pair x;
     struct own_product own = {.status = SYMMEM_OK,
                               .is_empty = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) == 0};
-    pair_begin(t, &x);
-    empty_product(t, &x, stream);
+    struct fused_pair *x = pair_begin(t);
+    empty_product(t, x, stream);
     use_own(t, &own);
-    TK_OK(t, pair_gather(&x, LONG_MS, stream));
-    TK_OK(t, pair_scatter(&x, LONG_MS, stream));
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    TK_OK(t, pair_scatter(x, LONG_MS, stream));
     use_own(t, NULL);
     settle(t, stream);
     expect_calls(t, &own, 2 * t->world_size);
     if (!own.is_empty) {
-        pair_expect_gather(t, &x, 2);
-        pair_expect_scatter(t, &x, 2);
+        pair_expect_gather(t, x, 2);
+        pair_expect_scatter(t, x, 2);
     }
-    TK_OK(t, pair_gather(&x, LONG_MS, stream));
-    TK_OK(t, pair_scatter(&x, LONG_MS, stream));
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    TK_OK(t, pair_scatter(x, LONG_MS, stream));
     settle(t, stream);
-    pair_expect_gather(t, &x, 1);
-    pair_expect_scatter(t, &x, 1);
-    pair_end(&x);
+    pair_expect_gather(t, x, 1);
+    pair_expect_scatter(t, x, 1);
 }
 
 TK_TEST(fused_faults, own_product, "SM-FUSED-11", .needs = PRODUCTS, .max_ranks = 3) {
@@ -102,90 +99,83 @@ static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
 
 /* The last rank's product fails, in one operation and then in the other. */
 static void failing(struct tk *t, symmem_stream *stream) {
-    struct fused_pair x;
     struct own_product own = {.status = SYMMEM_LIMIT};
-    bool fails = t->rank == t->world_size - 1;
+    bool fails = t->rank == t->last;
     TK_REQ(t, "SM-FUSED-12");
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     for (int i = 0; i < 2; i++) {
         uint64_t begin_ms = tk_now_ms();
         if (fails)
             TK_OK(t, symmem_set_matmul(t->context, twice, &own));
         symmem_status status =
-            i == 0 ? pair_gather(&x, LONG_MS, stream) : pair_scatter(&x, LONG_MS, stream);
+            i == 0 ? pair_gather(x, LONG_MS, stream) : pair_scatter(x, LONG_MS, stream);
         status = both_ends(status, stream);
         if (fails && stream != NULL) /* it may have been the second stream's */
             TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, status);
         else
             TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
         if (fails)
-            TK_STATUS(t, SYMMEM_LIMIT, symmem_handle_status(x.workspace, NULL));
+            TK_FAILS(t, LIMIT, symmem_handle_status(x->workspace, NULL));
         TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "it took too long");
         TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-        TK_STATUS(t, SYMMEM_POISONED, pair_gather(&x, 1000, stream));
-        TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
-        TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
-        pair_expect_gather(t, &x, 1);
+        TK_FAILS(t, POISONED, pair_gather(x, 1000, stream));
+        TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
+        TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
+        pair_expect_gather(t, x, 1);
     }
     work_after(t, stream);
-    pair_end(&x);
 }
 
-TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS,
+        .ranks = {2, 3}) {
     failing(t, NULL);
 }
 
 TK_TEST(fused_faults, product_fails_on_stream, "SM-FUSED-12,SM-TIMEOUT-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     failing(t, tk_stream(t));
 }
 
 /* Rank 0 does not call. */
-TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
-    struct fused_pair x;
+TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCTS,
+        .ranks = {2, 3}) {
     TK_REQ(t, "SM-COLL-08");
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     for (int i = 0; i < 2; i++) {
         uint64_t begin_ms = tk_now_ms();
         if (t->rank != 0) {
             TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
-                             i == 0 ? pair_gather(&x, 30, NULL) : pair_scatter(&x, 30, NULL));
+                             i == 0 ? pair_gather(x, 30, NULL) : pair_scatter(x, 30, NULL));
             TK_WITHIN(t, 5000, begin_ms);
-            pair_expect_untouched(t, &x);
+            pair_expect_untouched(t, x);
         }
-        TK_OK(t, symmem_handle_reset(x.workspace, LONG_MS));
+        TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
     }
-    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
-    pair_expect_gather(t, &x, 1);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
     work_after(t, NULL);
-    pair_end(&x);
 }
 
 /* --- reuse ------------------------------------------------------------------------------------ */
 
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
  * through. */
-TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 5) {
-    struct fused_pair x;
+TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks = {2, 5}) {
     struct own_product own = {.status = SYMMEM_OK, .delay_ms = t->rank == 0 ? 15 : 0};
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     if (by_host)
         TK_OK(t, symmem_set_matmul(t->context, twice, &own));
     for (int i = 0; i < 2; i++) {
         if (!by_host) /* late as a whole, where it cannot be in its products */
             tk_sleep_ms(own.delay_ms);
-        TK_OK(t, i == 0 ? pair_gather(&x, LONG_MS, NULL) : pair_scatter(&x, LONG_MS, NULL));
-        tk_fill(t, x.workspace, t->rank, 0, x.bytes, 0xff);
-        fused_set_bytes(t, i == 0 ? &x.shard : &x.a, 0xff);
+        TK_OK(t, i == 0 ? pair_gather(x, LONG_MS, NULL) : pair_scatter(x, LONG_MS, NULL));
+        tk_fill(t, x->workspace, t->rank, 0, x->bytes, 0xff);
+        fused_set_bytes(t, i == 0 ? &x->shard : &x->a, 0xff);
     }
-    pair_expect_gather(t, &x, by_host ? 2 : 1);
-    pair_expect_scatter(t, &x, by_host ? 2 : 1);
+    pair_expect_gather(t, x, by_host ? 2 : 1);
+    pair_expect_scatter(t, x, by_host ? 2 : 1);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    pair_end(&x);
 }
 
 /* --- two at once ------------------------------------------------------------------------------ */
@@ -194,31 +184,28 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .min_ran
  * held by what the first one does on a second stream. */
 TK_TEST(fused_faults, two_at_once, "SM-COLL-10",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 3) {
-    struct fused_pair held, free_one;
     struct gate gate = {0};
     symmem_stream *stream = tk_stream(t), *other = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
-    pair_begin(t, &held);
-    pair_begin(t, &free_one);
-    /* A library of products may load code for a new shape, which waits for whatever is held. */
-    TK_OK(t, pair_gather(&free_one, limit_ms, other));
+    struct fused_pair *held = pair_begin(t);
+    struct fused_pair *free_one = pair_begin(t);
+    /* A library of products may load code for a new shape, which waits for whatever is held-> */
+    TK_OK(t, pair_gather(free_one, limit_ms, other));
     tk_synchronize(t, other);
-    fused_set_bytes(t, &free_one.out, 0x55);
-    fused_set_bytes(t, &free_one.a_out, 0x55);
+    fused_set_bytes(t, &free_one->out, 0x55);
+    fused_set_bytes(t, &free_one->a_out, 0x55);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, pair_gather(&held, limit_ms, stream));
-    TK_OK(t, symmem_fused_all_gather_matmul(free_one.workspace, &free_one.shard.dl, 0, 1,
-                                            free_one.bs, &free_one.a_out.dl, free_one.outs, 2,
+    TK_OK(t, pair_gather(held, limit_ms, stream));
+    TK_OK(t, symmem_fused_all_gather_matmul(free_one->workspace, &free_one->shard.dl, 0, 1,
+                                            free_one->bs, &free_one->a_out.dl, free_one->outs, 2,
                                             limit_ms, other, NULL));
     TK_OK(t, symmem_stream_synchronize(other, tk_limit_ms(t, 3000)));
-    pair_expect_untouched(t, &held);
+    pair_expect_untouched(t, held);
     gate_open(&gate);
     tk_synchronize(t, stream);
     tk_synchronize(t, other);
-    pair_expect_gather(t, &held, 1);
-    pair_expect_gather(t, &free_one, 1);
-    pair_end(&held);
-    pair_end(&free_one);
+    pair_expect_gather(t, held, 1);
+    pair_expect_gather(t, free_one, 1);
 }
 
 struct caller {
@@ -253,13 +240,11 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 
 /* Another thread's barrier on the channel comes behind all of the operation, on whichever rank it
  * finds that in the middle: rank 0 is, while the others spoil what it has yet to fetch. */
-TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
-    struct fused_pair x;
+TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
+    struct fused_pair *x = pair_begin(t);
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
-    struct caller gather = {&x, LONG_MS, SYMMEM_OK, 0}, meet = gather;
+    struct caller gather = {x, LONG_MS, SYMMEM_OK, 0}, meet = gather;
     pthread_t first, second;
-    pair_begin(t, &x);
     use_own(t, &own);
     TK_REQUIRE(t, pthread_create(&first, NULL, gather_in_thread, &gather) == 0);
     uint64_t give_up_ms = tk_now_ms() + gather.limit_ms;
@@ -267,33 +252,31 @@ TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .mi
         tk_sleep_ms(1);
     bool started = TK_CHECK(t, pthread_create(&second, NULL, meet_on_channel, &meet) == 0);
     TK_CHECK(t, pthread_join(first, NULL) == 0);
-    tk_fill(t, x.workspace, t->rank, 0, x.bytes, 0xff);
+    tk_fill(t, x->workspace, t->rank, 0, x->bytes, 0xff);
     if (started)
         TK_CHECK(t, pthread_join(second, NULL) == 0);
     TK_EQ_INT(t, SYMMEM_OK, gather.status);
     TK_EQ_INT(t, SYMMEM_OK, meet.status);
-    expect_gathered(t, &x);
+    expect_gathered(t, x);
     use_own(t, NULL);
-    pair_end(&x);
 }
 
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
 static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream) {
-    struct fused_pair x;
-    struct caller meet = {&x, LONG_MS, SYMMEM_OK, channel};
+    struct fused_pair *x = pair_begin(t);
+    struct caller meet = {x, LONG_MS, SYMMEM_OK, channel};
     pthread_t thread;
     TK_REQ(t, "SM-THREAD-02");
-    pair_begin(t, &x);
     if (t->rank == 0) {
         if (stream != NULL)
-            TK_OK(t, symmem_barrier(x.workspace, channel, meet.limit_ms, stream));
+            TK_OK(t, symmem_barrier(x->workspace, channel, meet.limit_ms, stream));
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
         tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
-        TK_STATUS(t, SYMMEM_TIMEOUT, pair_gather(&x, 50, NULL));
+        TK_FAILS(t, TIMEOUT, pair_gather(x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
-        TK_STATUS(t, SYMMEM_TIMEOUT, pair_scatter(&x, 50, NULL));
-        TK_CHECK(t, !info_of(t, x.workspace).poisoned);
+        TK_FAILS(t, TIMEOUT, pair_scatter(x, 50, NULL));
+        TK_CHECK(t, !info_of(t, x->workspace).poisoned);
         tk_share_u64(t, 0, 1);
         if (stream != NULL)
             tk_synchronize(t, stream);
@@ -307,14 +290,12 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
         (void)meet_on_channel(&meet);
     }
     TK_EQ_INT(t, SYMMEM_OK, meet.status);
-    pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+    pair_expect_untouched(t, x);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
 }
 
-TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
     busy_channel_by(t, 0, NULL);
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -323,7 +304,7 @@ TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .min_rank
 }
 
 TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     busy_channel_by(t, 0, tk_stream(t));
     tk_out_of_band_barrier(t);
     tk_share_u64(t, 0, 0);
@@ -335,7 +316,7 @@ TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
     const int64_t other_shape[2] = {PAIR_ROWS / 2, PAIR_K * 2};
-    bool odd = t->rank == t->world_size - 1;
+    bool odd = t->rank == t->last;
     DLTensor other = x->shard.dl;
     int64_t strides[2] = {PAIR_K * 2, 1}, shape[2] = {other_shape[0], other_shape[1]};
     struct fused_tensor wide_b, few_out;
@@ -357,35 +338,28 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
         status = pair_scatter(x, limit_ms, stream);
     else
         status = symmem_barrier(x->workspace, 0, limit_ms, stream);
-    TK_STATUS(t, SYMMEM_MISMATCH, both_ends(status, stream));
-    TK_EQ_INT(t, odd ? 0 : t->world_size - 1, last_record().failed_rank);
-    fused_free(&wide_b);
-    fused_free(&few_out);
+    TK_FAILS(t, MISMATCH, both_ends(status, stream));
+    TK_EQ_INT(t, odd ? 0 : t->last, last_record().failed_rank);
     TK_CHECK(t, !info_of(t, x->workspace).poisoned);
     pair_expect_untouched(t, x);
 }
 
-TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .min_ranks = 2,
-        .max_ranks = 3) {
-    struct fused_pair x;
-    pair_begin(t, &x);
+TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .ranks = {2, 3}) {
+    struct fused_pair *x = pair_begin(t);
     for (int kind = 0; kind < 3; kind++)
-        check_apart(t, &x, kind, NULL);
-    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+        check_apart(t, x, kind, NULL);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
 }
 
 TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
-    struct fused_pair x;
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     symmem_stream *stream = tk_stream(t);
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     for (int kind = 0; kind < 3; kind++)
-        check_apart(t, &x, kind, stream);
-    TK_OK(t, both_ends(pair_gather(&x, LONG_MS, stream), stream));
-    pair_expect_gather(t, &x, 1);
-    pair_end(&x);
+        check_apart(t, x, kind, stream);
+    TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
+    pair_expect_gather(t, x, 1);
 }
 
 /* A device's library may wait for all that runs when a product's shape is new to it: not then. */
@@ -401,37 +375,34 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
 
 /* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
 TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
-    struct fused_pair left, next;
     options.default_timeout_ms = tk_limit_ms(t, 1000);
     tk_reinit(t, &options);
-    pair_begin(t, &left);
-    pair_begin(t, &next);
-    have_had_the_products(t, &left);
-    have_had_the_products(t, &next);
+    struct fused_pair *left = pair_begin(t);
+    struct fused_pair *next = pair_begin(t);
+    have_had_the_products(t, left);
+    have_had_the_products(t, next);
     tk_out_of_band_barrier(t);
     if (t->rank == 0) {
         symmem_stream *stream = NULL;
         TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
         TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &over));
-        TK_OK(t, pair_gather(&left, 2 * LONG_MS, stream));
+        TK_OK(t, pair_gather(left, 2 * LONG_MS, stream));
         TK_OK(t, symmem_event_record(over, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+        TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     }
     tk_out_of_band_barrier(t);
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, pair_gather(&next, tk_limit_ms(t, 3000), stream));
+    TK_OK(t, pair_gather(next, tk_limit_ms(t, 3000), stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
-    pair_expect_gather(t, &next, 1);
+    pair_expect_gather(t, next, 1);
     tk_out_of_band_barrier(t);
     if (t->rank != 0)
-        TK_OK(t, pair_gather(&left, LONG_MS, NULL));
+        TK_OK(t, pair_gather(left, LONG_MS, NULL));
     else
         TK_OK(t, symmem_event_synchronize(over, LONG_MS));
-    pair_expect_gather(t, &left, 1);
+    pair_expect_gather(t, left, 1);
     symmem_event_destroy(over);
-    pair_end(&left);
-    pair_end(&next);
 }

@@ -19,23 +19,22 @@ static symmem_status gather_with(const struct fused_pair *x, struct gather_args 
 
 /* Each rank is refused at once: a rank that waited would end with TIMEOUT. */
 TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor half, columns, wide;
-    pair_begin(t, &x);
-    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x.b.shape, 0);
-    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x.out.shape[0], PAIR_N);
+    struct fused_pair *x = pair_begin(t);
+    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x->b.shape, 0);
+    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x->out.shape[0], PAIR_N);
     const int64_t wide_shape[2] = {PAIR_K + 4, PAIR_N};
     fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
-    DLTensor misplaced = x.shard.dl, crooked = x.out.dl, outside = x.out.dl;
-    misplaced.data = ops_own(t, x.workspace);
+    DLTensor misplaced = x->shard.dl, crooked = x->out.dl, outside = x->out.dl;
+    misplaced.data = ops_own(t, x->workspace);
     crooked.byte_offset = 2;
-    outside.byte_offset = x.out.bytes / 2;
-    symmem_handle_info info = info_of(t, x.workspace);
+    outside.byte_offset = x->out.bytes / 2;
+    symmem_handle_info info = info_of(t, x->workspace);
 #define REFUSED(expected, ...)                                                                     \
     do {                                                                                           \
-        struct gather_args args = good(&x);                                                        \
+        struct gather_args args = good(x);                                                         \
         __VA_ARGS__;                                                                               \
-        TK_STATUS(t, expected, gather_with(&x, args));                                             \
+        TK_STATUS(t, expected, gather_with(x, args));                                              \
     } while (0)
     REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = 2);
     REFUSED(SYMMEM_OUT_OF_RANGE, args.dim = -1);
@@ -49,19 +48,15 @@ TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.b = &wide.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &wide.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &columns.dl);
-    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &x.a_out.dl; args.a_out = NULL);
-    REFUSED(SYMMEM_INVALID_ARGUMENT, args.a_out = &x.out.dl);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.out = &x->a_out.dl; args.a_out = NULL);
+    REFUSED(SYMMEM_INVALID_ARGUMENT, args.a_out = &x->out.dl);
     REFUSED(SYMMEM_INVALID_ARGUMENT, args.shard = &misplaced);
     REFUSED(SYMMEM_MISALIGNED, args.out = &crooked);
     REFUSED(SYMMEM_OUT_OF_RANGE, args.out = &outside);
 #undef REFUSED
-    pair_expect_untouched(t, &x);
-    TK_OK(t, pair_gather(&x, LONG_MS, NULL));
-    pair_expect_gather(t, &x, 1);
-    fused_free(&half);
-    fused_free(&columns);
-    fused_free(&wide);
-    pair_end(&x);
+    pair_expect_untouched(t, x);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
 }
 
 /* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
@@ -69,17 +64,16 @@ TK_TEST(fused_refusals, gather_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_
 TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
         .min_ranks = 2, /* or b would not find room in out */
         .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor more;
     const int64_t one_shape[1] = {1};
-    pair_begin(t, &x);
-    fused_make(t, &more, SYMMEM_FLOAT32, 2, x.out.shape, 0);
+    struct fused_pair *x = pair_begin(t);
+    fused_make(t, &more, SYMMEM_FLOAT32, 2, x->out.shape, 0);
     int64_t shape[1] = {one_shape[0]};
-    DLTensor in_out = x.out.dl, in_a = x.a_out.dl, in_workspace = x.b.dl, one = x.b.dl;
-    DLTensor b_in_out = x.b.dl, b_in_a = x.b.dl;
-    b_in_out.data = x.out.dl.data;
-    b_in_a.data = x.a_out.dl.data;
-    in_workspace.data = ops_own(t, x.workspace);
+    DLTensor in_out = x->out.dl, in_a = x->a_out.dl, in_workspace = x->b.dl, one = x->b.dl;
+    DLTensor b_in_out = x->b.dl, b_in_a = x->b.dl;
+    b_in_out.data = x->out.dl.data;
+    b_in_a.data = x->a_out.dl.data;
+    in_workspace.data = ops_own(t, x->workspace);
     DLTensor *const scales_of_one[] = {&in_out, &in_a, &in_workspace, &one};
     for (int i = 0; i < 4; i++) {
         scales_of_one[i]->ndim = 1;
@@ -88,14 +82,14 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     }
 #define REFUSED(b0, b1, scale0, scale1)                                                            \
     do {                                                                                           \
-        const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x.out.dl, &more.dl};                        \
+        const DLTensor *bs[2] = {b0, b1}, *outs[2] = {&x->out.dl, &more.dl};                       \
         const DLTensor *scales[2] = {scale0, scale1};                                              \
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,                                                      \
-                  symmem_fused_all_gather_scaled_matmul(x.workspace, &x.shard.dl, &one, 0, 2, bs,  \
-                                                        scales, &x.a_out.dl, outs, 0, 2000, NULL,  \
-                                                        NULL));                                    \
+        TK_FAILS(t, INVALID_ARGUMENT,                                                              \
+                 symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, &one, 0, 2, bs, \
+                                                       scales, &x->a_out.dl, outs, 0, 2000, NULL,  \
+                                                       NULL));                                     \
     } while (0)
-    const DLTensor *b = &x.b.dl;
+    const DLTensor *b = &x->b.dl;
     REFUSED(b, &b_in_out, &one, &one);
     REFUSED(&b_in_a, b, &one, &one);
     REFUSED(b, b, &in_out, &one);
@@ -103,26 +97,23 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     REFUSED(b, b, &one, &in_a);
     REFUSED(b, b, &in_workspace, &one);
 #undef REFUSED
-    in_out.data = x.part.dl.data;
+    in_out.data = x->part.dl.data;
     const DLTensor *const scales[] = {&in_out, &in_workspace};
     for (int i = 0; i < 2; i++)
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_fused_scaled_matmul_reduce_scatter(x.workspace, &x.a.dl, &x.scatter_b.dl,
-                                                            &one, scales[i], SYMMEM_SUM, 0,
-                                                            &x.part.dl, 0, 2000, NULL, NULL));
-    pair_expect_untouched(t, &x);
-    fused_free(&more);
-    pair_end(&x);
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_fused_scaled_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
+                                                           &one, scales[i], SYMMEM_SUM, 0,
+                                                           &x->part.dl, 0, 2000, NULL, NULL));
+    pair_expect_untouched(t, x);
 }
 
 /* Sides whose product no address reaches, of tensors without elements. */
 TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
-    struct fused_pair x;
     const int64_t far = INT64_C(1) << 40;
     int64_t shape[3] = {far, far, 0}, b_shape[2] = {0, 0}, wide[2] = {0, INT64_MAX};
     size_t bytes = 7;
-    pair_begin(t, &x);
-    DLTensor a = x.shard.dl, b = x.b.dl, out = x.out.dl, row = x.shard.dl;
+    struct fused_pair *x = pair_begin(t);
+    DLTensor a = x->shard.dl, b = x->b.dl, out = x->out.dl, row = x->shard.dl;
     DLTensor *const all[] = {&a, &b, &out, &row};
     for (int i = 0; i < 4; i++)
         all[i]->strides = NULL;
@@ -130,30 +121,27 @@ TK_TEST(fused_refusals, endless, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     a.shape = out.shape = shape;
     b.shape = b_shape;
     row.shape = wide;
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_all_gather_matmul_workspace(&a, NULL, 2, false, 1, &bytes));
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_all_gather_matmul_workspace(&row, NULL, 1, false, 2, &bytes));
-    TK_STATUS(t, SYMMEM_OVERFLOW,
-              symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
+    TK_FAILS(t, OVERFLOW, symmem_fused_all_gather_matmul_workspace(&a, NULL, 2, false, 1, &bytes));
+    TK_FAILS(t, OVERFLOW,
+             symmem_fused_all_gather_matmul_workspace(&row, NULL, 1, false, 2, &bytes));
+    TK_FAILS(t, OVERFLOW,
+             symmem_fused_matmul_reduce_scatter_workspace(&a, &b, NULL, 2, &out, 1, &bytes));
     TK_EQ_SIZE(t, 7, bytes);
-    pair_end(&x);
 }
 
 TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_pair x;
     struct fused_tensor odd;
-    pair_begin(t, &x);
+    struct fused_pair *x = pair_begin(t);
     const int64_t odd_shape[2] = {PAIR_ROWS * t->world_size + 1, PAIR_K};
     fused_make(t, &odd, SYMMEM_FLOAT32, 2, odd_shape, 0);
-    symmem_handle_info info = info_of(t, x.workspace);
-    DLTensor inside = x.part.dl;
-    inside.data = ops_own(t, x.workspace);
+    symmem_handle_info info = info_of(t, x->workspace);
+    DLTensor inside = x->part.dl;
+    inside.data = ops_own(t, x->workspace);
 #define REFUSED(expected, a_, b_, op_, dim_, out_, channel_)                                       \
     TK_STATUS(t, expected,                                                                         \
-              symmem_fused_matmul_reduce_scatter(x.workspace, a_, b_, op_, dim_, out_, channel_,   \
+              symmem_fused_matmul_reduce_scatter(x->workspace, a_, b_, op_, dim_, out_, channel_,  \
                                                  2000, NULL, NULL))
-    const DLTensor *a = &x.a.dl, *b = &x.scatter_b.dl, *part = &x.part.dl;
+    const DLTensor *a = &x->a.dl, *b = &x->scatter_b.dl, *part = &x->part.dl;
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 2, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, -1, part, 0);
     REFUSED(SYMMEM_OUT_OF_RANGE, a, b, SYMMEM_SUM, 0, part, info.channel_count - 1);
@@ -166,35 +154,31 @@ TK_TEST(fused_refusals, scatter_refusals, "SM-FUSED-10", .needs = PRODUCTS, .max
     REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &inside, 0);
     if (t->world_size > 1) {
         REFUSED(SYMMEM_INVALID_ARGUMENT, &odd.dl, b, SYMMEM_SUM, 0, part, 0);
-        REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &x.out.dl, 0);
+        REFUSED(SYMMEM_INVALID_ARGUMENT, a, b, SYMMEM_SUM, 0, &x->out.dl, 0);
     }
 #undef REFUSED
-    pair_expect_untouched(t, &x);
-    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
-    pair_expect_scatter(t, &x, 1);
-    fused_free(&odd);
-    pair_end(&x);
+    pair_expect_untouched(t, x);
+    TK_OK(t, pair_scatter(x, LONG_MS, NULL));
+    pair_expect_scatter(t, x, 1);
 }
 
 /* A byte too few, behind the handle's pointer. */
 TK_TEST(fused_refusals, small_workspace, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3,
         .flags = TK_PLAIN_MEMORY) {
-    struct fused_pair x;
-    pair_begin(t, &x);
-    symmem_handle *whole = x.workspace;
-    x.workspace = tk_rendezvous(t, tk_alloc(t, x.bytes - 1), tk_world_group(t));
+    struct fused_pair *x = pair_begin(t);
+    symmem_handle *whole = x->workspace;
+    x->workspace = tk_rendezvous(t, tk_alloc(t, x->bytes - 1), tk_world_group(t));
     size_t gather_bytes = 0;
-    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&x.shard.dl, NULL, 0, true, t->world_size,
+    TK_OK(t, symmem_fused_all_gather_matmul_workspace(&x->shard.dl, NULL, 0, true, t->world_size,
                                                       &gather_bytes));
-    TK_STATUS(t, gather_bytes == x.bytes ? SYMMEM_OUT_OF_RANGE : SYMMEM_OUT_OF_RANGE,
-              pair_scatter(&x, 2000, NULL));
-    TK_EQ_SIZE(t, x.bytes, last_record().expected);
-    pair_expect_untouched(t, &x);
-    tk_release(t, x.workspace);
-    x.workspace = whole;
-    TK_OK(t, pair_scatter(&x, LONG_MS, NULL));
-    pair_expect_scatter(t, &x, 1);
-    pair_end(&x);
+    TK_STATUS(t, gather_bytes == x->bytes ? SYMMEM_OUT_OF_RANGE : SYMMEM_OUT_OF_RANGE,
+              pair_scatter(x, 2000, NULL));
+    TK_EQ_SIZE(t, x->bytes, last_record().expected);
+    pair_expect_untouched(t, x);
+    tk_release(t, x->workspace);
+    x->workspace = whole;
+    TK_OK(t, pair_scatter(x, LONG_MS, NULL));
+    pair_expect_scatter(t, x, 1);
 }
 
 /* Sides of no elements: the ranks meet all the same, and PAIR_K = 0 gives zeros. */
@@ -222,9 +206,6 @@ static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
                                                 LONG_MS, NULL, NULL));
     fused_expect(t, &out, NULL, "out");
     fused_expect(t, &part, NULL, "part");
-    struct fused_tensor *const all[] = {&shard, &b, &out, &a, &part};
-    for (int i = 0; i < 5; i++)
-        fused_free(all[i]);
 }
 
 TK_TEST(fused_refusals, empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS, .max_ranks = 3) {
@@ -237,27 +218,23 @@ TK_TEST(fused_refusals, empty, "SM-FUSED-01,SM-FUSED-04", .needs = PRODUCTS, .ma
 /* Without the capability nothing is done. */
 TK_TEST(fused_refusals, refused_without_products, "SM-BACKEND-09", .max_ranks = 2) {
     struct fused_tensor a, b;
-    struct ops_tensor words;
     const int64_t shape[2] = {4, 4};
     backend_without(t, SYMMEM_CAP_MATMUL);
     uint32_t *signal = tk_alloc(t, sizeof *signal);
     fused_make(t, &a, SYMMEM_FLOAT32, 2, shape, 0);
     fused_make(t, &b, SYMMEM_FLOAT32, 2, shape, 0);
     fused_set_bytes(t, &b, 0x55);
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_async_input_mm(t->context, &a.dl, &a.dl,
-                                    ops_flat(&words, signal, SYMMEM_UINT32, 1), 0, &b.dl, 30,
-                                    NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_restride(t->context, &a.dl, &b.dl, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_async_input_mm(t->context, &a.dl, &a.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
+                                   &b.dl, 30, NULL));
     symmem_handle *workspace = tk_handle(t, 4096, tk_world_group(t));
     const DLTensor *bs[1] = {&a.dl}, *outs[1] = {&b.dl};
-    TK_STATUS(
-        t, SYMMEM_UNSUPPORTED,
+    TK_FAILS(
+        t, UNSUPPORTED,
         symmem_fused_all_gather_matmul(workspace, &a.dl, 0, 1, bs, NULL, outs, 0, 30, NULL, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
-                                                 30, NULL, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_fused_matmul_reduce_scatter(workspace, &a.dl, &a.dl, SYMMEM_SUM, 0, &b.dl, 0,
+                                                30, NULL, NULL));
     fused_expect_bytes(t, &b, 0x55, "out");
-    fused_free(&a);
-    fused_free(&b);
 }

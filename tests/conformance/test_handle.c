@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a handle tells of group, allocation and peers. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -52,8 +49,8 @@ static void numbers_in_shape(struct tk *t, symmem_group *group, const struct tk_
         TK_EQ_INT(t, shape->ranks[rank], global);
     }
     global = 77;
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, -1, &global));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, shape->count, &global));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_handle_global_rank(handle, -1, &global));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_handle_global_rank(handle, shape->count, &global));
     TK_EQ_INT(t, 77, global);
 }
 
@@ -75,8 +72,7 @@ TK_TEST(handle, channel_count_rounds_down, "SM-HANDLE-04", .max_ranks = 8) {
         TK_EQ_SIZE(t, pads[i], info.signal_pad_size);
         TK_EQ_INT(t, pads[i] / row, info.channel_count);
         TK_OK(t, symmem_barrier(handle, info.channel_count - 1, LIMIT_MS, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_barrier(handle, info.channel_count, LIMIT_MS, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, info.channel_count, LIMIT_MS, NULL));
     }
 }
 
@@ -101,8 +97,7 @@ TK_PORTED(test_handle_group_name, "SM-HANDLE-08", .max_ranks = 8) {
 TK_TEST(handle, tables_in_device_memory, "SM-HANDLE-03", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const size_t bytes = (size_t)t->world_size * sizeof(void *);
-    void **found = malloc(bytes), *table = NULL;
-    TK_REQUIRE(t, found != NULL);
+    void **found = tk_scratch(t, bytes), *table = NULL;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs_dev(handle, &table));
     TK_OK(t, symmem_copy(t->context, found, table, bytes, NULL));
     TK_CHECK(t, memcmp(found, buffers_of(t, handle), bytes) == 0);
@@ -110,7 +105,6 @@ TK_TEST(handle, tables_in_device_memory, "SM-HANDLE-03", .max_ranks = 8) {
     TK_OK(t, symmem_copy(t->context, found, table, bytes, NULL));
     TK_CHECK(t, memcmp(found, pads_of(t, handle), bytes) == 0);
     TK_CHECK(t, memcmp(found, buffers_of(t, handle), bytes) != 0);
-    free(found);
 }
 
 TK_TEST(handle, direct_access_flag, "SM-HANDLE-07", .max_ranks = 8) {
@@ -176,8 +170,6 @@ TK_TEST(handle, pointers_address_their_rank, "SM-HANDLE-02,SM-RDV-01",
 
 TK_TEST(handle, offsets_count_from_the_pointer, "SM-HANDLE-05", .max_ranks = 4) {
     static const size_t offsets[] = {0, 1, 8, 256, 1000, BYTES - 1};
-    const int32_t peer = (t->rank + 1) % t->world_size;
-    const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
     char *memory = tk_alloc(t, BYTES);
     symmem_handle *base = tk_rendezvous(t, memory, tk_world_group(t));
     for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
@@ -190,11 +182,11 @@ TK_TEST(handle, offsets_count_from_the_pointer, "SM-HANDLE-05", .max_ranks = 4) 
         TK_EQ_PTR(t, memory, buffers_of(t, handle)[t->rank]); /* the base all the same */
         tk_fill(t, base, t->rank, 0, BYTES, 0xEE);
         TK_OK(t, symmem_barrier(base, 0, LIMIT_MS, NULL));
-        TK_OK(t, symmem_put(handle, peer, 0, &byte, 1, NULL));
-        TK_OK(t, symmem_put(handle, peer, rest - 1, &byte, 1, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, peer, rest, &byte, 1, NULL));
+        TK_OK(t, symmem_put(handle, t->next, 0, &byte, 1, NULL));
+        TK_OK(t, symmem_put(handle, t->next, rest - 1, &byte, 1, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, t->next, rest, &byte, 1, NULL));
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        byte = (uint8_t)(left * 16 + (int)i + 1);
+        byte = (uint8_t)(t->previous * 16 + (int)i + 1);
         if (offset > 0)
             tk_expect_bytes(t, base, t->rank, 0, offset, 0xEE);
         tk_expect_bytes(t, base, t->rank, offset, 1, byte);

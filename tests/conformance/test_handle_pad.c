@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The users' signal pads: theirs alone. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -46,18 +43,17 @@ static void fill_pad(struct tk *t, symmem_handle *handle, int32_t rank, uint8_t 
 /* Dirt of earlier lives is in the memory; nobody may see it, nor lose it by a late zeroing. */
 TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS) {
-    const int32_t peer = (t->rank + 1) % t->world_size;
     TK_REQ(t, "SM-HANDLE-09");
     for (int round = 0; round < 4; round++) {
         void *memory = tk_alloc(t, BYTES);
         symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
-        expect_pad(t, handle, peer, 0);
+        expect_pad(t, handle, t->next, 0);
         expect_pad(t, handle, t->rank, 0);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
         fill_pad(t, handle, t->rank, 0xFF);
         tk_fill(t, handle, t->rank, 0, BYTES, 0xFF);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        expect_pad(t, handle, peer, 0xFF);
+        expect_pad(t, handle, t->next, 0xFF);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
         tk_release(t, handle);
         tk_free(t, memory);
@@ -66,22 +62,20 @@ TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
 
 /* A mark that a peer leaves as soon as its rendezvous returns stays, however late this rank is. */
 TK_TEST(handle_pad, early_marks_stay, "SM-HANDLE-09,SM-RDV-13", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .min_ranks = 2, .max_ranks = 8, .flags = TK_WRITES_PADS) {
+        .ranks = {2, 8}, .flags = TK_WRITES_PADS) {
     void *memory = tk_alloc(t, 64);
     symmem_handle *handle;
     uint32_t mark = 0xABCD0000u + (uint32_t)t->rank, found = 0;
-    int32_t peer = (t->rank + 1) % t->world_size;
-    int32_t left = (t->rank + t->world_size - 1) % t->world_size;
     TK_REQ(t, "SM-HANDLE-09");
     if (t->rank == 0)
         tk_on_point(t, "rendezvous.commit.after", 1, (struct tk_action){.delay_ms = 60});
     handle = tk_rendezvous(t, memory, tk_world_group(t));
-    TK_OK(t,
-          symmem_copy(t->context, (uint32_t *)pads_of(t, handle)[peer] + t->rank, &mark, 4, NULL));
+    TK_OK(t, symmem_copy(t->context, (uint32_t *)pads_of(t, handle)[t->next] + t->rank, &mark, 4,
+                         NULL));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    TK_OK(t,
-          symmem_copy(t->context, &found, (uint32_t *)pads_of(t, handle)[t->rank] + left, 4, NULL));
-    TK_EQ_INT(t, 0xABCD0000u + (uint32_t)left, found);
+    TK_OK(t, symmem_copy(t->context, &found, (uint32_t *)pads_of(t, handle)[t->rank] + t->previous,
+                         4, NULL));
+    TK_EQ_INT(t, 0xABCD0000u + (uint32_t)t->previous, found);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
@@ -114,20 +108,18 @@ TK_TEST(handle_pad, lie_apart, "SM-HANDLE-09", .needs = SYMMEM_CAP_DIRECT_ACCESS
 TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    const int32_t right = (t->rank + 1) % t->world_size,
-                  last = info_of(t, handle).channel_count - 1;
-    const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
+    const int32_t right = t->next, last = info_of(t, handle).channel_count - 1;
     TK_REQ(t, "SM-HANDLE-09");
     fill_pad(t, handle, t->rank, 1); /* looks like a signal in every slot */
     for (int32_t channel = 0; channel <= last; channel += last > 0 ? last : 1) {
         TK_OK(t, symmem_barrier(handle, channel, LIMIT_MS, NULL));
         TK_OK(t, symmem_put_signal(handle, right, channel, LIMIT_MS, NULL));
-        TK_OK(t, symmem_wait_signal(handle, left, channel, LIMIT_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, channel, LIMIT_MS, NULL));
     }
     tk_fill(t, handle, right, 0, BYTES, 0x44);
     /* Unless the neighbour has timed out already and poisoned this one. */
     TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
-                     symmem_wait_signal(handle, left, 0, 40, NULL));
+                     symmem_wait_signal(handle, t->previous, 0, 40, NULL));
     expect_pad(t, handle, t->rank, 1);
     TK_OK(t, symmem_handle_reset(handle, LIMIT_MS));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
@@ -137,16 +129,14 @@ TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
 }
 
 TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-          .min_ranks = 2, .max_ranks = 16, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 16}, .flags = TK_WRITES_PADS) {
     enum { CHANNEL = 3 };
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    const int32_t peer = (t->rank + 1) % t->world_size;
-    const int32_t left = (t->rank + t->world_size - 1) % t->world_size;
     const size_t words = info_of(t, handle).signal_pad_size / 4;
     DLManagedTensor *pad = NULL;
     uint32_t *found = malloc(words * 4);
     TK_REQUIRE(t, found != NULL);
-    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, peer, 0, NULL, SYMMEM_UINT32, 0, &pad));
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, t->next, 0, NULL, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_stream_write_value32(t->context, &pad->dl_tensor,
                                          t->world_size * CHANNEL + t->rank, t->rank + 1, NULL));
     pad->deleter(pad);
@@ -154,11 +144,11 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
     TK_OK(t, symmem_copy(t->context, found, pads_of(t, handle)[t->rank], words * 4, NULL));
     for (size_t word = 0; word < words; word++) {
         uint32_t expected =
-            word == (size_t)(t->world_size * CHANNEL + left) ? (uint32_t)left + 1 : 0;
+            word == (size_t)(t->world_size * CHANNEL + t->previous) ? (uint32_t)t->previous + 1 : 0;
         if (found[word] != expected)
             TK_CHECK_MSG(t, false, "word %zu is %u, not %u", word, found[word], expected);
     }
-    TK_EQ_INT(t, left + 1, found[t->world_size * CHANNEL + left]);
+    TK_EQ_INT(t, t->previous + 1, found[t->world_size * CHANNEL + t->previous]);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     free(found);
 }
@@ -169,14 +159,14 @@ TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handles[3];
     for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->world_size - 1 - i;
+        ranks[i] = t->last - i;
     handles[0] = tk_rendezvous(t, memory, tk_world_group(t));
     handles[1] = tk_rendezvous(t, memory, tk_group(t, "backwards", ranks, t->world_size));
     handles[2] = tk_handle(t, BYTES, tk_world_group(t)); /* another block */
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < i; k++)
             for (int32_t rank = 0; rank < t->world_size; rank++) {
-                int32_t twin = (i == 1) != (k == 1) ? t->world_size - 1 - rank : rank;
+                int32_t twin = (i == 1) != (k == 1) ? t->last - rank : rank;
                 TK_CHECK(t, pads_of(t, handles[i])[rank] != pads_of(t, handles[k])[twin]);
             }
     for (int i = 0; i < 3; i++)

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What neither descriptors nor shared mappings show: address space, heap, threads, exec, and one
  * address for ranks of one process. */
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "resources.h"
 #include "sync_help.h"
 
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
@@ -207,8 +203,7 @@ TK_TEST(life, context_takes_its_threads, "SM-LIFE-09", .needs = SYMMEM_CAP_STREA
 
 /* Each rank's memory is what its owner sees, and where the CPU reaches it at the same address. */
 TK_TEST(handle, one_address_for_threads, "SM-HANDLE-13", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .min_ranks = 2, .max_ranks = 8,
-        .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY) {
+        .ranks = {2, 8}, .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     void *const *buffers = NULL;

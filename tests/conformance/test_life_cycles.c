@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* That nothing is left of what begins and ends many times: contexts, allocations, groups. */
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "device_used.h"
 #include "life_help.h"
 #include "resources.h"
@@ -39,7 +35,7 @@ static uint64_t free_bytes(struct tk *t, symmem_context *context) {
     TK_OK(t, symmem_device_count(context, &devices));
     if (devices < t->world_size)
         return 0;
-    TK_STATUS(t, SYMMEM_NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
+    TK_FAILS(t, NO_SPACE, symmem_alloc(context, (size_t)1 << 46, -1, NULL, &none));
     symmem_last_error(&record);
     TK_CHECK(t, record.actual > 0);
     return record.actual;

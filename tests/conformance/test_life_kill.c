@@ -5,10 +5,6 @@
  * it, die before the barrier. When one or some die, the survivors are members of that job; when all
  * die, the last rank looks on.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kit.h"
 #include "resources.h"
 #include "work_after.h"
@@ -161,7 +157,7 @@ static void survive(struct tk *t, const char *point, int32_t dying) {
 
 /* All ranks of a job die; only a rank that was not in it is left to look. */
 static void look_on(struct tk *t, const char *point) {
-    const int32_t job_ranks = t->world_size - 1;
+    const int32_t job_ranks = t->last;
     struct before before;
     TK_REQ(t, "SM-LIFE-02");
     look(t, &before);
@@ -205,7 +201,7 @@ static void killed_in_a_barrier(struct tk *t, int32_t dying) {
     /* What a user sees, the system's time to end a process included. */
     tk_note(t, "told %lld ms after SIGKILL",
             (long long)(told_ms - tk_read_u64(t, 0, SLOT_KILL_MS)));
-    TK_STATUS(t, SYMMEM_PEER_LOST, status);
+    TK_FAILS(t, PEER_LOST, status);
     TK_CHECK_MSG(t, record.failed_rank < dying, "rank %d is blamed", record.failed_rank);
     work_after_loss(t, job.context, 0, dying, NULL);
     end_job(t, &job);
@@ -218,9 +214,9 @@ TK_TEST(life_kill, one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min
     killed_in_a_barrier(t, 1);
 }
 
-TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3,
-        .max_ranks = 8, .flags = KILLS, .timeout_s = 40) {
-    killed_in_a_barrier(t, t->world_size - 1);
+TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 8},
+        .flags = KILLS, .timeout_s = 40) {
+    killed_in_a_barrier(t, t->last);
 }
 
 /* --- the points ------------------------------------------------------------------------------- */
@@ -252,17 +248,17 @@ TK_TEST(life_kill, all_but_one_in_a_barrier, "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-1
 
 #define TESTS(area, step, point)                                                                   \
     TK_NAMED("life_kill.one_at." point, one_at_##area##_##step,                                    \
-             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,                \
-             .flags = KILLS, .timeout_s = 40) {                                                    \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {2, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
         survive(t, point, 1);                                                                      \
     }                                                                                              \
     TK_NAMED("life_kill.some_at." point, some_at_##area##_##step,                                  \
-             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .min_ranks = 3, .max_ranks = 4,                \
-             .flags = KILLS, .timeout_s = 40) {                                                    \
-        survive(t, point, t->world_size - 1);                                                      \
+             "SM-LIFE-02,SM-LIFE-03,SM-TIMEOUT-14", .ranks = {3, 4}, .flags = KILLS,               \
+             .timeout_s = 40) {                                                                    \
+        survive(t, point, t->last);                                                                \
     }                                                                                              \
     TK_NAMED("life_kill.all_at." point, all_at_##area##_##step, "SM-LIFE-02,SM-LIFE-03",           \
-             .min_ranks = 2, .max_ranks = 4, .flags = KILLS, .timeout_s = 40) {                    \
+             .ranks = {2, 4}, .flags = KILLS, .timeout_s = 40) {                                   \
         look_on(t, point);                                                                         \
     }
 POINTS(TESTS)

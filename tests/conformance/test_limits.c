@@ -13,13 +13,15 @@ struct scene {
     struct outputs out;
 };
 
-static void scene_begin(struct tk *t, struct scene *s) {
+static struct scene *scene_begin(struct tk *t) {
+    struct scene *s = tk_scratch(t, sizeof *s);
     *s = (struct scene){.t = t, .handle = tk_handle(t, BYTES, tk_world_group(t))};
     s->info = info_of(t, s->handle);
     s->out = outputs_fresh();
     tk_fill(t, s->handle, t->rank, 0, BYTES, 0x37);
     pad_fill(t, s->handle, 0x37);
     tk_group_barrier(t, tk_world_group(t));
+    return s;
 }
 
 /* Nothing was written on any rank, and no signal was left: the same channels work. */
@@ -41,33 +43,30 @@ static void scene_end(struct scene *s) {
 
 TK_TEST(limits, signals, "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_WRITES_PADS) {
-    struct scene s;
 
-    scene_begin(t, &s);
-    const int32_t n = s.info.world_size, channels = s.info.channel_count;
+    struct scene *s = scene_begin(t);
+    const int32_t n = s->info.world_size, channels = s->info.channel_count;
     const int32_t bad_channels[] = {-1, channels, INT32_MIN, INT32_MAX};
     const int32_t bad_ranks[] = {-1, n, INT32_MIN, INT32_MAX};
 
     for (int i = 0; i < 4; i++) {
         TK_REQ(t, "SM-BARRIER-06");
-        REFUSED(t, OUT_OF_RANGE, symmem_barrier(s.handle, bad_channels[i], LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_barrier(s->handle, bad_channels[i], LIMIT_MS, NULL));
         TK_REQ(t, "SM-SIGNAL-09");
-        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s.handle, 0, bad_channels[i], LIMIT_MS, NULL));
-        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s.handle, 0, bad_channels[i], LIMIT_MS, NULL));
-        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s.handle, bad_ranks[i], 0, LIMIT_MS, NULL));
-        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s.handle, bad_ranks[i], 0, LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s->handle, 0, bad_channels[i], LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s->handle, 0, bad_channels[i], LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put_signal(s->handle, bad_ranks[i], 0, LIMIT_MS, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_wait_signal(s->handle, bad_ranks[i], 0, LIMIT_MS, NULL));
     }
     REFUSED(t, INVALID_ARGUMENT, symmem_barrier(NULL, 0, LIMIT_MS, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_put_signal(NULL, 0, 0, LIMIT_MS, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_wait_signal(NULL, 0, 0, LIMIT_MS, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_reset(NULL, LIMIT_MS));
-    scene_end(&s);
+    scene_end(s);
 }
 
 /* A peer that is a little late shows whether long limits last. */
 static void late_peers(struct tk *t, symmem_handle *handle) {
-    const int32_t next = (t->rank + 1) % t->world_size;
-    const int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
 
     for (size_t i = 0; i < LONG_LIMITS; i++) {
         tk_out_of_band_barrier(t);
@@ -77,8 +76,8 @@ static void late_peers(struct tk *t, symmem_handle *handle) {
         tk_out_of_band_barrier(t);
         if (t->rank == 0)
             tk_sleep_ms(40);
-        TK_OK(t, symmem_put_signal(handle, next, 0, long_limits_ms[i], NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, 0, long_limits_ms[i], NULL));
+        TK_OK(t, symmem_put_signal(handle, t->next, 0, long_limits_ms[i], NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, 0, long_limits_ms[i], NULL));
     }
 }
 
@@ -100,7 +99,7 @@ TK_TEST(limits, time, "SM-TIMEOUT-03,SM-TIMEOUT-11", .max_ranks = 4, .flags = TK
     TK_OK(t, symmem_put_signal(handle, t->rank, 0, 1, NULL));
     TK_OK(t, symmem_wait_signal(handle, t->rank, 0, 1, NULL));
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 1, NULL));
+    TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 1, NULL));
     TK_WITHIN(t, 15000, begin_ms);
 }
 
@@ -109,110 +108,108 @@ TK_TEST(limits, time, "SM-TIMEOUT-03,SM-TIMEOUT-11", .max_ranks = 4, .flags = TK
 TK_TEST(limits, onesided, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    struct scene s;
     unsigned char data[BYTES + 1];
 
-    scene_begin(t, &s);
-    const int32_t bad_ranks[] = {-1, s.info.world_size, INT32_MIN, INT32_MAX};
-    unsigned char *out = s.out.bytes;
+    struct scene *s = scene_begin(t);
+    const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
+    unsigned char *out = s->out.bytes;
 
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-ONESIDED-03");
     for (int i = 0; i < 4; i++) {
-        REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, bad_ranks[i], 0, data, 1, NULL));
-        REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, bad_ranks[i], 0, out, 1, NULL));
-        REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, bad_ranks[i], 0, data, 0, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, bad_ranks[i], 0, data, 1, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, bad_ranks[i], 0, out, 1, NULL));
+        REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, bad_ranks[i], 0, data, 0, NULL));
     }
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, BYTES, data, 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, 0, data, BYTES + 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s.handle, 0, BYTES + 1, data, 0, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES, out, 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES - 63, out, 64, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s.handle, 0, BYTES + 1, out, 0, NULL));
-    REFUSED(t, OVERFLOW, symmem_put(s.handle, 0, SIZE_MAX, data, 1, NULL));
-    REFUSED(t, OVERFLOW, symmem_get(s.handle, 0, 1, out, SIZE_MAX, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_put(s.handle, 0, 0, NULL, 1, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_get(s.handle, 0, 0, NULL, 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, BYTES, data, 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, 0, data, BYTES + 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, BYTES + 1, data, 0, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES, out, 1, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES - 63, out, 64, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES + 1, out, 0, NULL));
+    REFUSED(t, OVERFLOW, symmem_put(s->handle, 0, SIZE_MAX, data, 1, NULL));
+    REFUSED(t, OVERFLOW, symmem_get(s->handle, 0, 1, out, SIZE_MAX, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_put(s->handle, 0, 0, NULL, 1, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_get(s->handle, 0, 0, NULL, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_put(NULL, 0, 0, data, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_get(NULL, 0, 0, out, 1, NULL));
-    TK_OK(t, symmem_put(s.handle, 0, BYTES, NULL, 0, NULL));
-    TK_OK(t, symmem_get(s.handle, 0, BYTES, NULL, 0, NULL));
+    TK_OK(t, symmem_put(s->handle, 0, BYTES, NULL, 0, NULL));
+    TK_OK(t, symmem_get(s->handle, 0, BYTES, NULL, 0, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, NULL, data, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, out, NULL, 1, NULL));
     TK_OK(t, symmem_copy(t->context, NULL, NULL, 0, NULL));
-    scene_end(&s);
+    scene_end(s);
 }
 
 TK_TEST(limits, multimem, "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 4,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    struct scene s;
     unsigned char data[BYTES + 16];
 
     if (!multicast_allowed(t))
         return;
-    scene_begin(t, &s);
-    unsigned char *out = s.out.bytes;
+    struct scene *s = scene_begin(t);
+    unsigned char *out = s->out.bytes;
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-MCAST-08");
-    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s.handle, BYTES, data, 16, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s.handle, 0, data, BYTES + 16, NULL));
-    REFUSED(t, OVERFLOW, symmem_multimem_store(s.handle, SIZE_MAX - 15, data, 32, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(s.handle, 0, NULL, 16, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, BYTES, data, 16, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, 0, data, BYTES + 16, NULL));
+    REFUSED(t, OVERFLOW, symmem_multimem_store(s->handle, SIZE_MAX - 15, data, 32, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(s->handle, 0, NULL, 16, NULL));
     REFUSED(
         t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(s.handle, BYTES - 12, out, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
+        symmem_multimem_ld_reduce(s->handle, BYTES - 12, out, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
     REFUSED(t, OVERFLOW,
-            symmem_multimem_ld_reduce(s.handle, 0, out, SIZE_MAX, SYMMEM_INT32, SYMMEM_SUM, NULL));
+            symmem_multimem_ld_reduce(s->handle, 0, out, SIZE_MAX, SYMMEM_INT32, SYMMEM_SUM, NULL));
     REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s.handle, 0, NULL, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
+            symmem_multimem_ld_reduce(s->handle, 0, NULL, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
     REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s.handle, 0, out, 4, (symmem_dtype)-1, SYMMEM_SUM, NULL));
+            symmem_multimem_ld_reduce(s->handle, 0, out, 4, (symmem_dtype)-1, SYMMEM_SUM, NULL));
     REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
+            symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
     REFUSED(
         t, INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_INT32, (symmem_reduce_op)-1, NULL));
-    REFUSED(
-        t, INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(s.handle, 0, out, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT, NULL));
-    scene_end(&s);
+        symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_INT32, (symmem_reduce_op)-1, NULL));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT,
+                                      NULL));
+    scene_end(s);
 }
 
 /* --- queries ---------------------------------------------------------------------------------- */
 
 TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
         .max_ranks = 4, .flags = TK_WRITES_PADS) {
-    struct scene s;
     symmem_handle_info info;
     const char *name = NULL;
     void *const *table = NULL;
 
-    scene_begin(t, &s);
-    const int32_t bad_ranks[] = {-1, s.info.world_size, INT32_MIN, INT32_MAX};
+    struct scene *s = scene_begin(t);
+    const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
 
     TK_REQ(t, "SM-HANDLE-06");
     for (int i = 0; i < 4; i++)
-        REFUSED(t, OUT_OF_RANGE, symmem_handle_global_rank(s.handle, bad_ranks[i], &s.out.number));
+        REFUSED(t, OUT_OF_RANGE,
+                symmem_handle_global_rank(s->handle, bad_ranks[i], &s->out.number));
     TK_REQ(t, "SM-ERROR-01");
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(s.handle, 0, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(NULL, 0, &s.out.number));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_get_info(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(s->handle, 0, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_global_rank(NULL, 0, &s->out.number));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_get_info(s->handle, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_get_info(NULL, &info));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs(s->handle, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs(NULL, &table));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs(s->handle, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs(NULL, &table));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(s.handle, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(NULL, &s.out.pointer));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(s.handle, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(NULL, &s.out.pointer));
-    REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(s.handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(s->handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_buffer_ptrs_dev(NULL, &s->out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(s->handle, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_signal_pad_ptrs_dev(NULL, &s->out.pointer));
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(s->handle, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(NULL, &name));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_retain(NULL));
     symmem_handle_release(NULL);
     TK_CHECK(t, name == NULL && table == NULL);
-    scene_end(&s);
+    scene_end(s);
 }
 
 /* --- views ------------------------------------------------------------------------------------ */
@@ -259,25 +256,23 @@ static void view_arguments_of(struct scene *s, view_fn view, const char *name, i
 TK_TEST(limits, views, "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    struct scene s;
 
-    scene_begin(t, &s);
+    struct scene *s = scene_begin(t);
     TK_REQ(t, "SM-VIEW-03");
-    view_arguments_of(&s, symmem_get_buffer, "get_buffer", BYTES / 4);
-    view_arguments_of(&s, symmem_get_remote_tensor, "get_remote_tensor", BYTES / 4);
-    view_arguments_of(&s, symmem_get_signal_pad, "get_signal_pad",
-                      (int64_t)s.info.signal_pad_size / 4);
-    scene_end(&s);
+    view_arguments_of(s, symmem_get_buffer, "get_buffer", BYTES / 4);
+    view_arguments_of(s, symmem_get_remote_tensor, "get_remote_tensor", BYTES / 4);
+    view_arguments_of(s, symmem_get_signal_pad, "get_signal_pad",
+                      (int64_t)s->info.signal_pad_size / 4);
+    scene_end(s);
 }
 
 TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    struct scene s;
     DLManagedTensor *tensor = NULL;
     const int64_t words = BYTES / 4, all[1] = {words};
 
-    scene_begin(t, &s);
-    TK_REQUIRE_OK(t, symmem_get_buffer(s.handle, t->rank, 1, all, SYMMEM_UINT32, 0, &tensor));
+    struct scene *s = scene_begin(t);
+    TK_REQUIRE_OK(t, symmem_get_buffer(s->handle, t->rank, 1, all, SYMMEM_UINT32, 0, &tensor));
     const DLTensor *whole = &tensor->dl_tensor;
     const int64_t values[] = {-1, (int64_t)1 << 32, INT64_MIN, INT64_MAX};
     const int64_t places[] = {-1, words, INT64_MIN, INT64_MAX};
@@ -303,5 +298,5 @@ TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCE
     REFUSED(t, INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_write_value32(t->context, NULL, 0, 1, NULL));
     tensor->deleter(tensor);
-    scene_end(&s);
+    scene_end(s);
 }

@@ -106,23 +106,22 @@ static void arguments_of(struct tk *t, void (*calls)(struct tk *t, const struct 
 }
 
 TK_TEST(limits, collective_reductions, "SM-COLL-02,SM-ERROR-08", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     arguments_of(t, call_reductions);
 }
 
-TK_TEST(limits, collective_moves, "SM-COLL-02,SM-ERROR-08", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(limits, collective_moves, "SM-COLL-02,SM-ERROR-08", .needs = COLLECTIVES, .ranks = {2, 2}) {
     arguments_of(t, call_moves);
 }
 
 TK_TEST(limits, collective_multicast, "SM-COLL-02,SM-ERROR-08",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 2) {
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 2}) {
     if (multicast_allowed(t))
         arguments_of(t, call_multicast);
 }
 
 TK_TEST(limits, collective_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     symmem_context *alone = context_alone(t);
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *theirs = NULL;
@@ -138,8 +137,7 @@ TK_TEST(limits, collective_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYMME
     symmem_context_free(alone);
 }
 
-TK_TEST(limits, collective_finalised, "SM-CONTEXT-05", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(limits, collective_finalised, "SM-CONTEXT-05", .needs = COLLECTIVES, .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const struct call call = {handle, 0, NULL, SYMMEM_NOT_INITIALISED, ""};
 

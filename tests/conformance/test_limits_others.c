@@ -167,12 +167,11 @@ TK_TEST(limits, foreign_stream, "SM-STREAM-16,SM-ERROR-04",
                 symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_INT32, SYMMEM_SUM, theirs));
     }
     if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0) {
-        struct ops_tensor input, out;
         void *result = tk_alloc(t, 64);
         REFUSED(t, INVALID_ARGUMENT,
-                symmem_one_shot_all_reduce_out(
-                    handle, ops_flat(&input, ops_own(t, handle), SYMMEM_UINT32, 16), SYMMEM_SUM,
-                    ops_flat(&out, result, SYMMEM_UINT32, 16), 0, LIMIT_MS, theirs));
+                symmem_one_shot_all_reduce_out(handle, FLAT(ops_own(t, handle), SYMMEM_UINT32, 16),
+                                               SYMMEM_SUM, FLAT(result, SYMMEM_UINT32, 16), 0,
+                                               LIMIT_MS, theirs));
     }
     tensor->deleter(tensor);
     symmem_event_destroy(event);
@@ -215,7 +214,7 @@ TK_TEST(limits, closed_descriptor, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 3) {
     REFUSED(t, SYSTEM, symmem_group_broadcast_fds(group, 0, fd, out.fds, limit_ms));
     outputs_check(t, &out);
     if (t->rank == 0)
-        REFUSED(t, SYSTEM, symmem_group_send_fd(group, t->world_size - 1, fd, limit_ms));
+        REFUSED(t, SYSTEM, symmem_group_send_fd(group, t->last, fd, limit_ms));
     tk_group_barrier(t, group);
 }
 
@@ -314,7 +313,7 @@ TK_TEST(limits, no_output, "SM-ERROR-08", .max_ranks = 1) {
     symmem_error_record record;
 
     REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     symmem_context_options_init(NULL);
     symmem_alloc_options_init(NULL);
     symmem_last_error(NULL);

@@ -29,8 +29,8 @@ static struct ring ring_begin(struct tk *t, size_t count) {
         .handle = tk_handle(t, count * 4, tk_world_group(t)),
         .words = malloc(count * 4),
         .count = count,
-        .next = (t->rank + 1) % t->world_size,
-        .previous = (t->rank + t->world_size - 1) % t->world_size,
+        .next = t->next,
+        .previous = t->previous,
         .limit_ms = LONG_MS,
     };
     TK_REQUIRE(t, ring.words != NULL);
@@ -109,13 +109,13 @@ static void pass_messages(struct tk *t, bool direct) {
     free(ring.words);
 }
 
-TK_TEST(litmus, puts_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(litmus, puts_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .timeout_s = 60) {
     pass_messages(t, false);
 }
 
 TK_TEST(litmus, stores_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
     pass_messages(t, true);
 }
@@ -224,20 +224,20 @@ static void run_team(struct tk *t, bool direct) {
 }
 
 TK_TEST(litmus, threads_store_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
     run_team(t, true);
 }
 
-TK_TEST(litmus, threads_put_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2,
-        .max_ranks = 4, .timeout_s = 60) {
+TK_TEST(litmus, threads_put_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
+        .timeout_s = 60) {
     run_team(t, false);
 }
 
 /* --- a ring of two slots ---------------------------------------------------------------------- */
 
 /* The writer is always two slots ahead; a slot is refilled as soon as it was handed back. */
-TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .timeout_s = 60) {
     enum { SLOT = 160, LAPS = 800 };
     struct ring ring = ring_begin(t, 2 * SLOT);
@@ -308,7 +308,7 @@ static bool pass_odd_message(struct tk *t, const struct ring *ring, uint32_t gen
            tk_expect_bytes(t, ring->handle, t->rank, count * 4, 64, 0xC7);
 }
 
-TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .flags = TK_WRITES_PADS, .timeout_s = 60) {
     struct ring ring = ring_begin(t, ((size_t)1 << 14) + 16);
     void *const *pads = NULL;

@@ -116,7 +116,7 @@ static void all_rounds(struct tk *t, const struct passing *p, enum path path) {
 }
 
 TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
     struct passing p = passing_begin(t, NULL);
     for (enum path path = BY_PUT; path <= BY_FILL; path++)
@@ -126,7 +126,7 @@ TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04
 }
 
 TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY,
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
     struct plain plain = plain_begin(t, WORDS, true);
     struct passing p = passing_begin(t, plain.stream);
@@ -136,7 +136,7 @@ TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
 }
 
 TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 4,
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
     struct passing p = passing_begin(t, tk_stream(t));
     for (enum path path = BY_PUT; path <= BY_WRITE_VALUE; path++)
@@ -147,7 +147,7 @@ TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
 
 TK_TEST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
+        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
     symmem_context_options options = tk_options(t);
     options.multicast = 1;
     tk_reinit(t, &options);

@@ -24,8 +24,8 @@ struct reduction {
     int refused; /* pairs that the hardware cannot reduce */
 };
 
-static void reduction_init(struct tk *t, struct reduction *r, symmem_group *group) {
-    memset(r, 0, sizeof(*r));
+static struct reduction *reduction_init(struct tk *t, symmem_group *group) {
+    struct reduction *r = tk_scratch(t, sizeof *r);
     r->handle = tk_handle(t, AREA_BYTES, group);
     symmem_handle_info info = info_of(t, r->handle);
     r->rank = info.rank;
@@ -33,22 +33,21 @@ static void reduction_init(struct tk *t, struct reduction *r, symmem_group *grou
     r->limit_ms = LONG_MS;
     area_init(&r->own, ops_own(t, r->handle), AREA_BYTES);
     area_init(&r->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
+    return r;
 }
 
 static symmem_status reduction_run(const struct reduction *r, int32_t channel,
                                    symmem_stream *stream) {
-    struct ops_tensor input, out;
-    (void)ops_flat(&input, r->own.at + r->at, r->dtype, r->count);
-    (void)ops_flat(&out, r->far.at + r->out_at, r->dtype, r->count);
+    const DLTensor *input = FLAT(r->own.at + r->at, r->dtype, r->count);
+    const DLTensor *out = FLAT(r->far.at + r->out_at, r->dtype, r->count);
     if (r->form == ALL_REDUCE)
-        return symmem_multimem_all_reduce(r->handle, &input.dl, r->op, channel, r->limit_ms,
-                                          stream);
+        return symmem_multimem_all_reduce(r->handle, input, r->op, channel, r->limit_ms, stream);
     if (r->form == ONE_SHOT)
-        return symmem_multimem_one_shot_all_reduce_out(r->handle, &input.dl, r->op, &out.dl,
-                                                       channel, r->limit_ms, stream);
-    const DLTensor *result = r->rank == r->root ? &out.dl : NULL;
-    return symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, r->op, r->root, result,
-                                               channel, r->limit_ms, stream);
+        return symmem_multimem_one_shot_all_reduce_out(r->handle, input, r->op, out, channel,
+                                                       r->limit_ms, stream);
+    const DLTensor *result = r->rank == r->root ? out : NULL;
+    return symmem_multimem_one_shot_reduce_out(r->handle, input, r->op, r->root, result, channel,
+                                               r->limit_ms, stream);
 }
 
 static void reduction_load(struct tk *t, struct reduction *r) {
@@ -84,7 +83,7 @@ static void reduce_once(struct tk *t, struct reduction *r) {
         !(r->op == SYMMEM_SUM && (r->dtype == SYMMEM_FLOAT32 || r->dtype == SYMMEM_BFLOAT16))) {
         r->refused++;
     } else {
-        held = TK_STATUS(t, SYMMEM_OK, status);
+        held = TK_OK(t, status);
         model_result(r);
     }
     held = held && area_check(t, &r->own, "the block") && area_check(t, &r->far, "other memory");
@@ -109,65 +108,61 @@ static void draw_reduction(struct reduction *r, uint64_t *state, size_t count) {
 /* --- every count, dtype, op and group --------------------------------------------------------- */
 
 TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 3, .timeout_s = 60) {
+        .ranks = {2, 3}, .timeout_s = 60) {
     static const size_t primes[] = {139, 193, 241, 251};
-    struct reduction r;
     uint64_t state = t->seed;
     if (!multicast_allowed(t))
         return;
-    reduction_init(t, &r, tk_world_group(t));
+    struct reduction *r = reduction_init(t, tk_world_group(t));
     for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++)
         for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
-            draw_reduction(&r, &state, i <= 130 ? i : primes[i - 131]);
-            reduce_once(t, &r);
+            draw_reduction(r, &state, i <= 130 ? i : primes[i - 131]);
+            reduce_once(t, r);
         }
 }
 
-TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 4) {
-    struct reduction r;
+TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .ranks = {2, 4}) {
     uint64_t state = t->seed;
     if (!multicast_allowed(t))
         return;
-    reduction_init(t, &r, tk_world_group(t));
+    struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++)
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
             if (!symmem_reduce_supported((symmem_dtype)dtype, (symmem_reduce_op)op))
                 continue;
             for (int form = 0; form < FORM_COUNT; form++) {
-                draw_reduction(&r, &state, 67);
-                r.dtype = (symmem_dtype)dtype;
-                r.op = (symmem_reduce_op)op;
-                r.form = (enum form)form;
-                r.at = 24;
-                r.out_at = 40;
-                reduce_once(t, &r);
+                draw_reduction(r, &state, 67);
+                r->dtype = (symmem_dtype)dtype;
+                r->op = (symmem_reduce_op)op;
+                r->form = (enum form)form;
+                r->at = 24;
+                r->out_at = 40;
+                reduce_once(t, r);
             }
         }
-    if (r.refused > 0)
-        tk_note(t, "%d forms of dtype and op are not done by the hardware", r.refused);
+    if (r->refused > 0)
+        tk_note(t, "%d forms of dtype and op are not done by the hardware", r->refused);
 }
 
 static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg) {
-    struct reduction r;
     uint64_t state = t->seed + (uint64_t)shape->count;
     int *seen = arg;
-    reduction_init(t, &r, group);
-    bool multicast = info_of(t, r.handle).multicast_ptr != NULL;
+    struct reduction *r = reduction_init(t, group);
+    bool multicast = info_of(t, r->handle).multicast_ptr != NULL;
     *seen += multicast;
     for (uint32_t i = 0; i < 2 * FORM_COUNT; i++) {
-        draw_reduction(&r, &state, 1 + draw(&state, 150));
-        r.form = i % FORM_COUNT;
+        draw_reduction(r, &state, 1 + draw(&state, 150));
+        r->form = i % FORM_COUNT;
         if (multicast)
-            reduce_once(t, &r);
+            reduce_once(t, r);
         else /* a group of one may go without */
-            TK_STATUS(t, SYMMEM_UNSUPPORTED, reduction_run(&r, 0, NULL));
+            TK_FAILS(t, UNSUPPORTED, reduction_run(r, 0, NULL));
     }
 }
 
 TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM,
-          .min_ranks = 2, .max_ranks = MAX_RANKS) {
+          .ranks = {2, MAX_RANKS}) {
     int seen = 0;
     if (!multicast_allowed(t))
         return;
@@ -176,29 +171,27 @@ TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
 }
 
 /* Every root, and all the others left alone: out NULL, or something that no tensor is. */
-TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 4) {
-    struct reduction r;
+TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
         return;
-    reduction_init(t, &r, tk_world_group(t));
-    for (int32_t root = 0; root < r.size; root++) {
-        r.form = REDUCE_TO_ROOT;
-        r.root = root;
-        r.dtype = SYMMEM_FLOAT32;
-        r.count = 77;
-        r.generation = (uint32_t)root;
-        reduce_once(t, &r);
-        reduction_load(t, &r);
-        (void)ops_flat(&input, r.own.at, r.dtype, r.count);
-        (void)ops_flat(&out, r.far.at, r.dtype, r.count);
-        if (r.rank != root)
+    struct reduction *r = reduction_init(t, tk_world_group(t));
+    for (int32_t root = 0; root < r->size; root++) {
+        r->form = REDUCE_TO_ROOT;
+        r->root = root;
+        r->dtype = SYMMEM_FLOAT32;
+        r->count = 77;
+        r->generation = (uint32_t)root;
+        reduce_once(t, r);
+        reduction_load(t, r);
+        (void)ops_flat(&input, r->own.at, r->dtype, r->count);
+        (void)ops_flat(&out, r->far.at, r->dtype, r->count);
+        if (r->rank != root)
             memset(&out.dl, 0x5b, sizeof(out.dl));
-        TK_OK(t, symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM, root, &out.dl,
-                                                     0, r.limit_ms, NULL));
-        model_result(&r);
-        area_check(t, &r.far, "out");
+        TK_OK(t, symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, SYMMEM_SUM, root,
+                                                     &out.dl, 0, r->limit_ms, NULL));
+        model_result(r);
+        area_check(t, &r->far, "out");
     }
 }
 
@@ -206,18 +199,16 @@ TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .m
 
 /* Sums that depend on their order: within the bound of the exact one, and of an all-reduce the same
  * bits on every rank. */
-TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     enum { COUNT = 500 };
-    struct reduction r;
     float values[COUNT], got[COUNT], all[COUNT];
     double exact[COUNT] = {0}, magnitude[COUNT] = {0};
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
         return;
-    reduction_init(t, &r, tk_world_group(t));
-    for (int32_t k = r.size - 1; k >= 0; k--) { /* the own ones stay */
-        int32_t rank = (r.rank + k) % r.size;
+    struct reduction *r = reduction_init(t, tk_world_group(t));
+    for (int32_t k = r->size - 1; k >= 0; k--) { /* the own ones stay */
+        int32_t rank = (r->rank + k) % r->size;
         for (uint32_t i = 0; i < COUNT; i++) {
             uint32_t word = word_of(rank, 9, i) * 0x9e3779b1u;
             values[i] = ldexpf((float)(int32_t)word, (int)(word % 40) - 60);
@@ -226,25 +217,25 @@ TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min
         }
     }
     for (enum form form = ALL_REDUCE; form <= ONE_SHOT; form++) {
-        (void)ops_flat(&input, r.own.at, SYMMEM_FLOAT32, COUNT);
-        (void)ops_flat(&out, r.far.at, SYMMEM_FLOAT32, COUNT);
-        ops_upload(t, r.own.at, values, sizeof(values));
+        (void)ops_flat(&input, r->own.at, SYMMEM_FLOAT32, COUNT);
+        (void)ops_flat(&out, r->far.at, SYMMEM_FLOAT32, COUNT);
+        ops_upload(t, r->own.at, values, sizeof(values));
         if (form == ALL_REDUCE)
-            TK_OK(t,
-                  symmem_multimem_all_reduce(r.handle, &input.dl, SYMMEM_SUM, 0, r.limit_ms, NULL));
+            TK_OK(t, symmem_multimem_all_reduce(r->handle, &input.dl, SYMMEM_SUM, 0, r->limit_ms,
+                                                NULL));
         else
-            TK_OK(t, symmem_multimem_one_shot_all_reduce_out(r.handle, &input.dl, SYMMEM_SUM,
-                                                             &out.dl, 0, r.limit_ms, NULL));
-        ops_download(t, got, form == ALL_REDUCE ? r.own.at : r.far.at, sizeof(got));
+            TK_OK(t, symmem_multimem_one_shot_all_reduce_out(r->handle, &input.dl, SYMMEM_SUM,
+                                                             &out.dl, 0, r->limit_ms, NULL));
+        ops_download(t, got, form == ALL_REDUCE ? r->own.at : r->far.at, sizeof(got));
         int wrong = 0;
         for (int i = 0; i < COUNT; i++) { /* the exact sum is one of doubles: their error, too */
-            double bound = (r.size - 1) * 0x1.00001p-24 * magnitude[i] + 0x1p-48 * magnitude[i];
+            double bound = (r->size - 1) * 0x1.00001p-24 * magnitude[i] + 0x1p-48 * magnitude[i];
             wrong += !(fabs((double)got[i] - exact[i]) <= bound);
         }
         TK_EQ_INT(t, 0, wrong);
         tk_out_of_band_barrier(t);
         if (form == ALL_REDUCE) {
-            tk_read(t, r.handle, (r.rank + 1) % r.size, 0, all, sizeof(all));
+            tk_read(t, r->handle, (r->rank + 1) % r->size, 0, all, sizeof(all));
             TK_CHECK_MSG(t, memcmp(all, got, sizeof(all)) == 0, "two ranks have other bits");
         }
         tk_out_of_band_barrier(t);
@@ -254,20 +245,19 @@ TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .min
 /* --- refusals --------------------------------------------------------------------------------- */
 
 TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
-    struct reduction r;
+        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
         return;
-    reduction_init(t, &r, tk_world_group(t));
-    area_clear(&r.own);
-    area_clear(&r.far);
-    area_upload(t, &r.own);
-    area_upload(t, &r.far);
-    char *end = r.own.at + info_of(t, r.handle).block_size;
+    struct reduction *r = reduction_init(t, tk_world_group(t));
+    area_clear(&r->own);
+    area_clear(&r->far);
+    area_upload(t, &r->own);
+    area_upload(t, &r->far);
+    char *end = r->own.at + info_of(t, r->handle).block_size;
     void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(r.handle, &buffers));
-    char *peer = (char *)buffers[(r.rank + 1) % r.size];
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(r->handle, &buffers));
+    char *peer = (char *)buffers[(r->rank + 1) % r->size];
     const struct {
         char *in, *out;
         symmem_dtype dtype;
@@ -275,21 +265,22 @@ TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06"
         size_t out_count;
         symmem_status all_reduce, one_shot;
     } calls[] = {
-        {r.far.at, r.far.at + 512, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_NOT_SYMMETRIC,
+        {r->far.at, r->far.at + 512, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_NOT_SYMMETRIC,
          SYMMEM_NOT_SYMMETRIC},
-        {end - 64, r.far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OUT_OF_RANGE,
+        {end - 64, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OUT_OF_RANGE,
          SYMMEM_OUT_OF_RANGE},
-        {r.own.at + 2, r.far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_MISALIGNED,
+        {r->own.at + 2, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_MISALIGNED,
          SYMMEM_MISALIGNED},
-        {r.own.at, r.far.at, SYMMEM_INT32, SYMMEM_AVG, 64, SYMMEM_UNSUPPORTED, SYMMEM_UNSUPPORTED},
-        {r.own.at, r.far.at, SYMMEM_INT32, 77, 64, SYMMEM_INVALID_ARGUMENT,
+        {r->own.at, r->far.at, SYMMEM_INT32, SYMMEM_AVG, 64, SYMMEM_UNSUPPORTED,
+         SYMMEM_UNSUPPORTED},
+        {r->own.at, r->far.at, SYMMEM_INT32, 77, 64, SYMMEM_INVALID_ARGUMENT,
          SYMMEM_INVALID_ARGUMENT},
-        {r.own.at, r.far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 63, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
-        {r.own.at, r.far.at + 1, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_MISALIGNED},
-        {r.own.at, r.own.at + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK,
+        {r->own.at, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 63, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
+        {r->own.at, r->far.at + 1, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_MISALIGNED},
+        {r->own.at, r->own.at + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK,
          SYMMEM_INVALID_ARGUMENT},
-        {r.own.at, peer + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
-        {r.own.at, NULL, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
+        {r->own.at, peer + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
+        {r->own.at, NULL, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         symmem_reduce_op op = (symmem_reduce_op)calls[i].op;
@@ -297,25 +288,25 @@ TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06"
         (void)ops_flat(&out, calls[i].out, calls[i].dtype, calls[i].out_count);
         if (calls[i].all_reduce != SYMMEM_OK)
             TK_STATUS(t, calls[i].all_reduce,
-                      symmem_multimem_all_reduce(r.handle, &input.dl, op, 0, 50, NULL));
-        TK_STATUS(
-            t, calls[i].one_shot,
-            symmem_multimem_one_shot_all_reduce_out(r.handle, &input.dl, op, &out.dl, 0, 50, NULL));
+                      symmem_multimem_all_reduce(r->handle, &input.dl, op, 0, 50, NULL));
+        TK_STATUS(t, calls[i].one_shot,
+                  symmem_multimem_one_shot_all_reduce_out(r->handle, &input.dl, op, &out.dl, 0, 50,
+                                                          NULL));
         TK_CHECK(t, recorded_as("multimem_one_shot_all_reduce_out"));
         TK_STATUS(t, calls[i].one_shot,
-                  symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, op, r.rank, &out.dl, 0,
+                  symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, op, r->rank, &out.dl, 0,
                                                       50, NULL));
     }
-    (void)ops_flat(&input, r.own.at, SYMMEM_FLOAT32, 64);
-    (void)ops_flat(&out, r.far.at, SYMMEM_FLOAT32, 64);
+    (void)ops_flat(&input, r->own.at, SYMMEM_FLOAT32, 64);
+    (void)ops_flat(&out, r->far.at, SYMMEM_FLOAT32, 64);
     for (int32_t k = 0; k < 2; k++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM,
-                                                      k ? r.size : -1, &out.dl, 0, 50, NULL));
-    if (r.size > 1) /* another root than the others' */
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_multimem_one_shot_reduce_out(r.handle, &input.dl, SYMMEM_SUM, r.rank == 0,
-                                                      &out.dl, 0, r.limit_ms, NULL));
-    area_check(t, &r.own, "the block after refusals");
-    area_check(t, &r.far, "out after refusals");
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, SYMMEM_SUM,
+                                                     k ? r->size : -1, &out.dl, 0, 50, NULL));
+    if (r->size > 1) /* another root than the others' */
+        TK_FAILS(t, MISMATCH,
+                 symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, SYMMEM_SUM, r->rank == 0,
+                                                     &out.dl, 0, r->limit_ms, NULL));
+    area_check(t, &r->own, "the block after refusals");
+    area_check(t, &r->far, "out after refusals");
 }

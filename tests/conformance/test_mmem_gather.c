@@ -19,7 +19,8 @@ struct gather {
     struct area own, far;
 };
 
-static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gather_fn call) {
+static struct gather *gather_init(struct tk *t, symmem_group *group, gather_fn call) {
+    struct gather *g = tk_scratch(t, sizeof *g);
     g->handle = tk_handle(t, AREA_BYTES, group);
     symmem_handle_info info = info_of(t, g->handle);
     g->call = call;
@@ -30,6 +31,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group, gat
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
     area_clear(&g->far);
+    return g;
 }
 
 /* From ordinary memory, from the block beside out, or in place. */
@@ -49,9 +51,8 @@ static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t 
     move_fill(in->expected + in_at, bytes, g->rank, generation);
     area_upload(t, &g->own);
     area_upload(t, &g->far);
-    struct ops_tensor input, out;
-    bool held = TK_OK(t, g->call(g->handle, ops_flat(&input, in->at + in_at, dtype, count),
-                                 ops_flat(&out, g->own.at + out_at, dtype, count * (size_t)g->size),
+    bool held = TK_OK(t, g->call(g->handle, FLAT(in->at + in_at, dtype, count),
+                                 FLAT(g->own.at + out_at, dtype, count * (size_t)g->size),
                                  (int32_t)generation % 3, g->limit_ms, NULL));
     for (int32_t r = 0; r < g->size; r++)
         move_fill(g->own.expected + out_at + (size_t)r * bytes, bytes, r, generation);
@@ -68,18 +69,16 @@ struct plan {
 static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg) {
     struct plan *plan = arg;
-    struct gather g;
-    struct ops_tensor input, out;
     uint64_t state = t->seed + (uint64_t)shape->count;
-    gather_init(t, &g, group, plan->call);
-    bool multicast = info_of(t, g.handle).multicast_ptr != NULL;
+    struct gather *g = gather_init(t, group, plan->call);
+    bool multicast = info_of(t, g->handle).multicast_ptr != NULL;
     plan->seen += multicast;
     for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, &g, &state, draw(&state, 131), i);
+        gather_once(t, g, &state, draw(&state, 131), i);
     if (!multicast) /* a group of one may go without */
-        TK_STATUS(t, SYMMEM_UNSUPPORTED,
-                  g.call(g.handle, ops_flat(&input, g.far.at, SYMMEM_UINT8, 8),
-                         ops_flat(&out, g.own.at, SYMMEM_UINT8, 8 * (size_t)g.size), 0, 50, NULL));
+        TK_FAILS(t, UNSUPPORTED,
+                 g->call(g->handle, FLAT(g->far.at, SYMMEM_UINT8, 8),
+                         FLAT(g->own.at, SYMMEM_UINT8, 8 * (size_t)g->size), 0, 50, NULL));
 }
 
 static void on_every_group_shape(struct tk *t, gather_fn call) {
@@ -90,19 +89,18 @@ static void on_every_group_shape(struct tk *t, gather_fn call) {
     TK_CHECK_MSG(t, plan.seen > 0, "no group had a multicast pointer");
 }
 
-TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .min_ranks = 2,
-          .max_ranks = 8) {
+TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .ranks = {2, 8}) {
     on_every_group_shape(t, symmem_multimem_all_gather_out);
 }
 
 TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", .needs = STORES,
-          .min_ranks = 2, .max_ranks = 8) {
+          .ranks = {2, 8}) {
     on_every_group_shape(t, symmem_low_contention_all_gather_ce_multicast_out);
 }
 
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
 TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03", .needs = STORES,
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     enum { COUNT = 64 * 64 };
     float values[COUNT], got[COUNT];
     struct ops_tensor input, out;
@@ -132,16 +130,15 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-0
             ops_expect(t, values, got, SYMMEM_FLOAT32, count, "a chunk");
         }
         (void)ops_shaped(&out, own, SYMMEM_FLOAT32, scalar ? 1 : 2, more);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
-                                                                    50, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_low_contention_all_gather_ce_multicast_out(handle, &input.dl, &out.dl, 3,
+                                                                   50, NULL));
     }
 }
 
 /* --- outputs of their own --------------------------------------------------------------------- */
 
-TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
     enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
     const int64_t shape[2] = {ROWS, COLUMNS};
     int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
@@ -187,35 +184,31 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .min_ranks 
         }
     }
     sum = all = UNTOUCHED_TENSOR;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_low_contention_all_gather_ce_multicast(handle, NULL, 1, 50, NULL, &all));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_multimem_one_shot_all_reduce(handle, NULL, SYMMEM_SUM, 0, 50, NULL, &sum));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
-    TK_STATUS(
-        t, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_low_contention_all_gather_ce_multicast(handle, NULL, 1, 50, NULL, &all));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_one_shot_all_reduce(handle, NULL, SYMMEM_SUM, 0, 50, NULL, &sum));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
 }
 
 TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 2) {
-    struct ops_tensor input;
+        .ranks = {2, 2}) {
     DLManagedTensor *made = UNTOUCHED_TENSOR;
     symmem_graph *graph = NULL;
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    (void)ops_flat(&input, ops_own(t, handle), SYMMEM_INT32, 16);
+    const DLTensor *input = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_STATUS(
-        t, SYMMEM_CAPTURE,
-        symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, stream, &made));
-    TK_STATUS(
-        t, SYMMEM_CAPTURE,
-        symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 0, 50, stream, &made));
+    TK_FAILS(t, CAPTURE,
+             symmem_multimem_one_shot_all_reduce(handle, input, SYMMEM_SUM, 0, 50, stream, &made));
+    TK_FAILS(t, CAPTURE,
+             symmem_low_contention_all_gather_ce_multicast(handle, input, 0, 50, stream, &made));
     TK_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_destroy(graph));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
@@ -224,120 +217,114 @@ TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_
 /* --- refusals --------------------------------------------------------------------------------- */
 
 TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = MULTIMEM,
-        .min_ranks = 2, .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
     static const gather_fn calls[2] = {symmem_multimem_all_gather_out,
                                        symmem_low_contention_all_gather_ce_multicast_out};
     static const char *const names[2] = {"multimem_all_gather_out",
                                          "low_contention_all_gather_ce_multicast_out"};
-    struct gather g;
     struct ops_tensor input, out;
     if (!multicast_allowed(t))
         return;
-    gather_init(t, &g, tk_world_group(t), NULL);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    size_t all = 64 * (size_t)g.size;
-    char *end = g.own.at + info_of(t, g.handle).block_size;
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    size_t all = 64 * (size_t)g->size;
+    char *end = g->own.at + info_of(t, g->handle).block_size;
     void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g.handle, &buffers));
-    char *peer = (char *)buffers[(g.rank + 1) % g.size];
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g->handle, &buffers));
+    char *peer = (char *)buffers[(g->rank + 1) % g->size];
     const struct {
         char *in, *out;
         symmem_dtype dtype;
         size_t bytes;
         symmem_status status;
     } wrong[] = {
-        {g.own.at, g.far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
-        {g.far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
-        {g.far.at + 1, g.own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g.far.at, g.own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g.far.at, g.own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
-        {g.far.at, g.own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
-        {g.own.at + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
-        {peer + 4, g.own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+        {g->own.at, g->far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
+        {g->far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
+        {g->far.at + 1, g->own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g->far.at, g->own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
+        {g->far.at, g->own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
+        {g->far.at, g->own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
+        {g->own.at + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
+        {peer + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < 2 * sizeof(wrong) / sizeof(wrong[0]); i++) {
         (void)ops_flat(&input, wrong[i / 2].in, SYMMEM_INT32, 16);
         (void)ops_flat(&out, wrong[i / 2].out, wrong[i / 2].dtype, wrong[i / 2].bytes / 4);
-        symmem_status status = calls[i % 2](g.handle, &input.dl, &out.dl, 0, 50, NULL);
+        symmem_status status = calls[i % 2](g->handle, &input.dl, &out.dl, 0, 50, NULL);
         TK_CHECK_MSG(t, status == wrong[i / 2].status, "call %zu: %s", i / 2,
                      symmem_status_name(status));
         TK_CHECK(t, recorded_as(names[i % 2]));
     }
-    area_check(t, &g.own, "the block after refusals");
-    area_check(t, &g.far, "other memory after refusals");
+    area_check(t, &g->own, "the block after refusals");
+    area_check(t, &g->far, "other memory after refusals");
 }
 
 /* Multicast is forbidden: nobody waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
-    struct gather g;
-    struct ops_tensor input, all;
     symmem_context_options options = tk_options(t);
     options.multicast = 0;
     tk_reinit(t, &options);
-    gather_init(t, &g, tk_world_group(t), NULL);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    const DLTensor *in = ops_flat(&input, g.own.at, SYMMEM_FLOAT32, 16);
-    const DLTensor *out = ops_flat(&all, g.far.at, SYMMEM_FLOAT32, 16 * (size_t)g.size);
-    struct ops_tensor same;
-    const DLTensor *alike = ops_flat(&same, g.far.at, SYMMEM_FLOAT32, 16);
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    const DLTensor *in = FLAT(g->own.at, SYMMEM_FLOAT32, 16);
+    const DLTensor *out = FLAT(g->far.at, SYMMEM_FLOAT32, 16 * (size_t)g->size);
+    const DLTensor *alike = FLAT(g->far.at, SYMMEM_FLOAT32, 16);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_all_reduce_out(g.handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_reduce_out(g.handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_all_gather_out(g.handle, in, out, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_low_contention_all_gather_ce_multicast_out(g.handle, in, out, 0, 0, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_memcpy_to_multicast(g.handle, 0, alike, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_reduce(g->handle, in, SYMMEM_SUM, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_all_reduce_out(g->handle, in, SYMMEM_SUM, alike, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_reduce_out(g->handle, in, SYMMEM_SUM, 0, alike, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_all_gather_out(g->handle, in, out, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_low_contention_all_gather_ce_multicast_out(g->handle, in, out, 0, 0, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_memcpy_to_multicast(g->handle, 0, alike, NULL));
     DLManagedTensor *made = UNTOUCHED_TENSOR;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_one_shot_all_reduce(g.handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_low_contention_all_gather_ce_multicast(g.handle, in, 0, 0, NULL, &made));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_one_shot_all_reduce(g->handle, in, SYMMEM_SUM, 0, 0, NULL, &made));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_low_contention_all_gather_ce_multicast(g->handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
     TK_WITHIN(t, 2000, begin_ms);
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
 }
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
-TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .min_ranks = 2, .max_ranks = 4,
+TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY) {
-    struct gather g;
     struct ops_tensor src;
     if (!multicast_allowed(t))
         return;
-    gather_init(t, &g, tk_world_group(t), NULL);
+    struct gather *g = gather_init(t, tk_world_group(t), NULL);
     const int64_t shape[2] = {5, 13};
-    size_t bytes = 65 * 8, block = info_of(t, g.handle).block_size;
-    for (int32_t writer = 0; writer < g.size; writer++) {
+    size_t bytes = 65 * 8, block = info_of(t, g->handle).block_size;
+    for (int32_t writer = 0; writer < g->size; writer++) {
         size_t at = 24 + 640 * (size_t)writer; /* bytes: of no dtype's alignment but this one's */
-        area_clear(&g.own);
-        area_upload(t, &g.own);
+        area_clear(&g->own);
+        area_upload(t, &g->own);
         tk_group_barrier(t, tk_world_group(t));
-        move_fill(g.far.expected, bytes, writer, 7);
-        area_upload(t, &g.far);
-        (void)ops_shaped(&src, g.far.at, SYMMEM_INT64, 2, shape);
-        if (g.rank == writer)
-            TK_OK(t, symmem_memcpy_to_multicast(g.handle, at, &src.dl, NULL));
+        move_fill(g->far.expected, bytes, writer, 7);
+        area_upload(t, &g->far);
+        (void)ops_shaped(&src, g->far.at, SYMMEM_INT64, 2, shape);
+        if (g->rank == writer)
+            TK_OK(t, symmem_memcpy_to_multicast(g->handle, at, &src.dl, NULL));
         tk_group_barrier(t, tk_world_group(t));
-        move_fill(g.own.expected + at, bytes, writer, 7);
-        area_check(t, &g.own, "the block");
+        move_fill(g->own.expected + at, bytes, writer, 7);
+        area_check(t, &g->own, "the block");
         tk_group_barrier(t, tk_world_group(t));
     }
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_memcpy_to_multicast(g.handle, block - bytes + 1, &src.dl, NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_memcpy_to_multicast(g->handle, block - bytes + 1, &src.dl, NULL));
     TK_EQ_STR(t, "memcpy_to_multicast", last_record().operation);
     TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
-                     symmem_memcpy_to_multicast(g.handle, SIZE_MAX - 7, &src.dl, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, NULL, NULL));
+                     symmem_memcpy_to_multicast(g->handle, SIZE_MAX - 7, &src.dl, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g->handle, 0, NULL, NULL));
     int64_t gaps[2] = {14, 1};
     src.dl.strides = gaps;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(g.handle, 0, &src.dl, NULL));
-    area_check(t, &g.own, "the block after refusals");
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(g->handle, 0, &src.dl, NULL));
+    area_check(t, &g->own, "the block after refusals");
 }

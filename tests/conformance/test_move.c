@@ -12,7 +12,8 @@ struct places {
     struct area own, far;
 };
 
-static void places_init(struct tk *t, struct places *p, symmem_group *group) {
+static struct places *places_init(struct tk *t, symmem_group *group) {
+    struct places *p = tk_scratch(t, sizeof *p);
     p->handle = tk_handle(t, AREA_BYTES, group);
     symmem_handle_info info = info_of(t, p->handle);
     p->rank = info.rank;
@@ -22,6 +23,7 @@ static void places_init(struct tk *t, struct places *p, symmem_group *group) {
     area_init(&p->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&p->own);
     area_clear(&p->far);
+    return p;
 }
 
 /* What is gathered, and from and to which bytes of the areas. */
@@ -50,12 +52,10 @@ static void gather_once(struct tk *t, struct places *p, const struct gather *g) 
     move_fill(in->expected + in_at, bytes, p->rank, g->generation);
     area_upload(t, &p->own);
     area_upload(t, &p->far);
-    struct ops_tensor input, result;
-    bool held =
-        TK_OK(t, symmem_all_gather_out(
-                     p->handle, ops_flat(&input, in->at + in_at, g->dtype, g->count),
-                     ops_flat(&result, out->at + g->out_at, g->dtype, g->count * (size_t)p->size),
-                     (int32_t)g->generation % 3, p->limit_ms, NULL));
+    bool held = TK_OK(
+        t, symmem_all_gather_out(p->handle, FLAT(in->at + in_at, g->dtype, g->count),
+                                 FLAT(out->at + g->out_at, g->dtype, g->count * (size_t)p->size),
+                                 (int32_t)g->generation % 3, p->limit_ms, NULL));
     for (int32_t r = 0; r < p->size; r++)
         move_fill(out->expected + g->out_at + (size_t)r * bytes, bytes, r, g->generation);
     held = held && area_check(t, &p->own, "the block") && area_check(t, &p->far, "other memory");
@@ -83,31 +83,29 @@ static struct gather draw_gather(uint64_t *state, int32_t size, size_t count, ui
 TK_TEST(move, all_gather_every_count, "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs = COLLECTIVES,
         .max_ranks = 3, .timeout_s = 60) {
     static const size_t primes[] = {139, 251, 509, 997, 1009};
-    struct places p;
     uint64_t state = t->seed;
     uint32_t generation = 0;
     TK_REQ(t, "SM-MOVE-01");
-    places_init(t, &p, tk_world_group(t));
+    struct places *p = places_init(t, tk_world_group(t));
     for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++) {
         size_t count = i <= 130 ? i : primes[i - 131];
         for (int again = tk_suite_is_long() ? 2 * SYMMEM_DTYPE_COUNT * FORM_COUNT : 1; again > 0;
              again--) {
-            struct gather g = draw_gather(&state, p.size, count, generation++);
-            gather_once(t, &p, &g);
+            struct gather g = draw_gather(&state, p->size, count, generation++);
+            gather_once(t, p, &g);
         }
     }
 }
 
 static void all_gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                                 void *arg) {
-    struct places p;
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    places_init(t, &p, group);
+    struct places *p = places_init(t, group);
     for (uint32_t i = 0; i < 2 * FORM_COUNT; i++) {
-        struct gather g = draw_gather(&state, p.size, 1 + draw(&state, 150), i);
+        struct gather g = draw_gather(&state, p->size, 1 + draw(&state, 150), i);
         g.form = i % FORM_COUNT;
-        gather_once(t, &p, &g);
+        gather_once(t, p, &g);
     }
 }
 
@@ -123,34 +121,28 @@ TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks =
     size_t most = counts[last - 1] * 4;
     symmem_handle *handle = tk_handle(t, most, tk_world_group(t));
     char *own = ops_own(t, handle), *far = tk_alloc(t, most * (size_t)t->world_size);
-    uint8_t *host = malloc(2 * most);
-    TK_REQUIRE(t, host != NULL);
+    uint8_t *host = tk_scratch(t, 2 * most);
     for (int i = 0; i < last; i++) {
-        struct ops_tensor input, out;
         size_t bytes = counts[i] * 4;
         move_fill(host, bytes, t->rank, (uint32_t)i);
         ops_upload(t, own, host, bytes);
-        TK_OK(t, symmem_all_gather_out(
-                     handle, ops_flat(&input, own, SYMMEM_FLOAT32, counts[i]),
-                     ops_flat(&out, far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size), 0,
-                     LONG_MS, NULL));
+        TK_OK(t, symmem_all_gather_out(handle, FLAT(own, SYMMEM_FLOAT32, counts[i]),
+                                       FLAT(far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size),
+                                       0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             move_fill(host, bytes, r, (uint32_t)i);
             ops_download(t, host + most, far + (size_t)r * bytes, bytes);
             ops_expect(t, host, host + most, SYMMEM_UINT8, bytes, "a large chunk");
         }
     }
-    free(host);
 }
 
 /* --- shapes ----------------------------------------------------------------------------------- */
 
-TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
-    struct places p;
+TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .ranks = {2, 3}) {
     struct ops_tensor input, out;
-    places_init(t, &p, tk_world_group(t));
-    int64_t n = p.size;
+    struct places *p = places_init(t, tk_world_group(t));
+    int64_t n = p->size;
     const struct {
         int32_t in_ndim, out_ndim;
         int64_t in[3], out[3];
@@ -173,20 +165,20 @@ TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks 
         {2, 2, {3, 0}, {3 * n + 1, 0}, false},
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-        area_upload(t, &p.far);
+        area_upload(t, &p->far);
         symmem_status status = symmem_all_gather_out(
-            p.handle, ops_shaped(&input, p.own.at, SYMMEM_INT16, shapes[i].in_ndim, shapes[i].in),
-            ops_shaped(&out, p.far.at, SYMMEM_INT16, shapes[i].out_ndim, shapes[i].out), 0,
-            shapes[i].fits ? p.limit_ms : 50, NULL);
+            p->handle, ops_shaped(&input, p->own.at, SYMMEM_INT16, shapes[i].in_ndim, shapes[i].in),
+            ops_shaped(&out, p->far.at, SYMMEM_INT16, shapes[i].out_ndim, shapes[i].out), 0,
+            shapes[i].fits ? p->limit_ms : 50, NULL);
         TK_CHECK_MSG(t, status == (shapes[i].fits ? SYMMEM_OK : SYMMEM_INVALID_ARGUMENT),
                      "shape %zu: %s", i, symmem_status_name(status));
         if (!shapes[i].fits)
-            area_check(t, &p.far, "out after a refusal");
+            area_check(t, &p->far, "out after a refusal");
     }
-    (void)ops_flat(&input, p.own.at, SYMMEM_INT16, 4);
-    (void)ops_flat(&out, p.far.at, SYMMEM_UINT16, 4 * (size_t)n);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_all_gather_out(p.handle, &input.dl, &out.dl, 0, 50, NULL));
+    (void)ops_flat(&input, p->own.at, SYMMEM_INT16, 4);
+    (void)ops_flat(&out, p->far.at, SYMMEM_UINT16, 4 * (size_t)n);
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_all_gather_out(p->handle, &input.dl, &out.dl, 0, 50, NULL));
 }
 
 /* --- wrong places ----------------------------------------------------------------------------- */
@@ -194,64 +186,60 @@ TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .min_ranks 
 TK_TEST(move, all_gather_places, "SM-MOVE-03,SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES,
         .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 64 };
-    struct places p;
     struct ops_tensor input, out;
-    places_init(t, &p, tk_world_group(t));
-    area_upload(t, &p.own);
-    area_upload(t, &p.far);
-    symmem_handle_info info = info_of(t, p.handle);
-    size_t all = BYTES * (size_t)p.size;
-    char *end = p.own.at + info.block_size; /* the handle's place is the block's begin */
+    struct places *p = places_init(t, tk_world_group(t));
+    area_upload(t, &p->own);
+    area_upload(t, &p->far);
+    symmem_handle_info info = info_of(t, p->handle);
+    size_t all = BYTES * (size_t)p->size;
+    char *end = p->own.at + info.block_size; /* the handle's place is the block's begin */
     void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p.handle, &buffers));
-    char *peer = (char *)buffers[(p.rank + 1) % p.size];
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p->handle, &buffers));
+    char *peer = (char *)buffers[(p->rank + 1) % p->size];
     const struct {
         const char *what;
         char *in, *out;
         symmem_status status;
     } calls[] = {
-        {"neither symmetric", p.far.at, p.far.at + BYTES, SYMMEM_NOT_SYMMETRIC},
-        {"input past the end", end - BYTES / 2, p.far.at, SYMMEM_OUT_OF_RANGE},
-        {"out past the end", p.far.at, end - all / 2, SYMMEM_OUT_OF_RANGE},
-        {"out on the input", p.own.at, p.own.at, SYMMEM_INVALID_ARGUMENT},
-        {"out into the input", p.own.at + all - 1, p.own.at, SYMMEM_INVALID_ARGUMENT},
-        {"out on a peer's input", p.own.at, peer, SYMMEM_INVALID_ARGUMENT},
-        {"pushed from a peer's out", peer + 1, p.own.at, SYMMEM_INVALID_ARGUMENT},
+        {"neither symmetric", p->far.at, p->far.at + BYTES, SYMMEM_NOT_SYMMETRIC},
+        {"input past the end", end - BYTES / 2, p->far.at, SYMMEM_OUT_OF_RANGE},
+        {"out past the end", p->far.at, end - all / 2, SYMMEM_OUT_OF_RANGE},
+        {"out on the input", p->own.at, p->own.at, SYMMEM_INVALID_ARGUMENT},
+        {"out into the input", p->own.at + all - 1, p->own.at, SYMMEM_INVALID_ARGUMENT},
+        {"out on a peer's input", p->own.at, peer, SYMMEM_INVALID_ARGUMENT},
+        {"pushed from a peer's out", peer + 1, p->own.at, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         /* Rank 0's chunk begins where out does; a group of one has no peer. */
-        if (calls[i].in == calls[i].out + (size_t)p.rank * BYTES || (p.size == 1 && i >= 5))
+        if (calls[i].in == calls[i].out + (size_t)p->rank * BYTES || (p->size == 1 && i >= 5))
             continue;
         symmem_status status =
-            symmem_all_gather_out(p.handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, BYTES),
+            symmem_all_gather_out(p->handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, BYTES),
                                   ops_flat(&out, calls[i].out, SYMMEM_UINT8, all), 0, 50, NULL);
         TK_CHECK_MSG(t, status == calls[i].status, "%s: %s", calls[i].what,
                      symmem_status_name(status));
         TK_EQ_STR(t, "all_gather_out", last_record().operation);
     }
-    area_check(t, &p.own, "the block");
-    area_check(t, &p.far, "other memory");
+    area_check(t, &p->own, "the block");
+    area_check(t, &p->far, "other memory");
 }
 
 /* One pulls from where the others push to. */
-TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
-    struct places p;
-    struct ops_tensor input, out;
-    places_init(t, &p, tk_world_group(t));
-    for (int32_t odd = 0; odd < p.size; odd++) {
-        bool pulls = p.rank == odd;
-        area_upload(t, &p.own);
-        area_upload(t, &p.far);
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_all_gather_out(
-                      p.handle, ops_flat(&input, pulls ? p.own.at : p.far.at, SYMMEM_INT64, 9),
-                      ops_flat(&out, pulls ? p.far.at : p.own.at, SYMMEM_INT64, 9 * (size_t)p.size),
-                      0, p.limit_ms, NULL));
-        area_check(t, &p.own, "the block after a mismatch");
-        area_check(t, &p.far, "other memory after a mismatch");
+TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 3}) {
+    struct places *p = places_init(t, tk_world_group(t));
+    for (int32_t odd = 0; odd < p->size; odd++) {
+        bool pulls = p->rank == odd;
+        area_upload(t, &p->own);
+        area_upload(t, &p->far);
+        TK_FAILS(t, MISMATCH,
+                 symmem_all_gather_out(
+                     p->handle, FLAT(pulls ? p->own.at : p->far.at, SYMMEM_INT64, 9),
+                     FLAT(pulls ? p->far.at : p->own.at, SYMMEM_INT64, 9 * (size_t)p->size), 0,
+                     p->limit_ms, NULL));
+        area_check(t, &p->own, "the block after a mismatch");
+        area_check(t, &p->far, "other memory after a mismatch");
     }
-    TK_OK(t, symmem_barrier(p.handle, 0, p.limit_ms, NULL));
+    TK_OK(t, symmem_barrier(p->handle, 0, p->limit_ms, NULL));
 }
 
 /* --- broadcast -------------------------------------------------------------------------------- */
@@ -259,13 +247,11 @@ TK_TEST(move, all_gather_forms_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_
 static void broadcast_once(struct tk *t, struct places *p, symmem_dtype dtype, size_t count,
                            size_t at, int32_t root, uint32_t generation) {
     size_t bytes = count * symmem_dtype_size(dtype);
-    struct ops_tensor tensor;
     area_clear(&p->own);
     move_fill(p->own.expected + at, bytes, p->rank, generation);
     area_upload(t, &p->own);
-    bool held =
-        TK_OK(t, symmem_broadcast(p->handle, ops_flat(&tensor, p->own.at + at, dtype, count), root,
-                                  (int32_t)generation % 3, p->limit_ms, NULL));
+    bool held = TK_OK(t, symmem_broadcast(p->handle, FLAT(p->own.at + at, dtype, count), root,
+                                          (int32_t)generation % 3, p->limit_ms, NULL));
     move_fill(p->own.expected + at, bytes, root, generation);
     held = held && area_check(t, &p->own, "the block");
     TK_CHECK_MSG(t, held, "%zu %s at byte %zu from rank %d", count, symmem_dtype_name(dtype), at,
@@ -274,14 +260,13 @@ static void broadcast_once(struct tk *t, struct places *p, symmem_dtype dtype, s
 
 static void broadcast_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                                void *arg) {
-    struct places p;
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    places_init(t, &p, group);
-    for (int32_t i = 0; i < 2 * p.size; i++) {
+    struct places *p = places_init(t, group);
+    for (int32_t i = 0; i < 2 * p->size; i++) {
         symmem_dtype dtype = draw(&state, SYMMEM_DTYPE_COUNT);
-        broadcast_once(t, &p, dtype, 1 + draw(&state, 200),
-                       draw(&state, 40) * symmem_dtype_size(dtype), i % p.size, (uint32_t)i);
+        broadcast_once(t, p, dtype, 1 + draw(&state, 200),
+                       draw(&state, 40) * symmem_dtype_size(dtype), i % p->size, (uint32_t)i);
     }
 }
 
@@ -291,41 +276,38 @@ TK_TEST(move, broadcast_on_every_group_shape, "SM-MOVE-04", .needs = COLLECTIVES
 
 TK_TEST(move, broadcast_every_count, "SM-MOVE-04,SM-COLL-07", .needs = COLLECTIVES, .max_ranks = 3,
         .timeout_s = 60) {
-    struct places p;
     uint64_t state = t->seed;
-    places_init(t, &p, tk_world_group(t));
+    struct places *p = places_init(t, tk_world_group(t));
     for (size_t count = 0; count <= 130; count++)
         for (int again = tk_suite_is_long() ? SYMMEM_DTYPE_COUNT : 1; again > 0; again--) {
             symmem_dtype dtype = (symmem_dtype)((count + (size_t)again) % SYMMEM_DTYPE_COUNT);
-            broadcast_once(t, &p, dtype, count, draw(&state, 40) * symmem_dtype_size(dtype),
-                           (int32_t)draw(&state, (uint32_t)p.size), (uint32_t)count);
+            broadcast_once(t, p, dtype, count, draw(&state, 40) * symmem_dtype_size(dtype),
+                           (int32_t)draw(&state, (uint32_t)p->size), (uint32_t)count);
         }
 }
 
 TK_TEST(move, broadcast_refusals, "SM-MOVE-04,SM-COLL-03,SM-COLL-06", .needs = COLLECTIVES,
         .max_ranks = 3, .flags = TK_PLAIN_MEMORY) {
-    struct places p;
     struct ops_tensor tensor;
-    places_init(t, &p, tk_world_group(t));
-    area_upload(t, &p.own);
-    size_t block = info_of(t, p.handle).block_size;
-    (void)ops_flat(&tensor, p.own.at, SYMMEM_INT32, 16);
-    const int32_t strange[] = {-1, p.size, INT32_MIN, INT32_MAX};
+    struct places *p = places_init(t, tk_world_group(t));
+    area_upload(t, &p->own);
+    size_t block = info_of(t, p->handle).block_size;
+    (void)ops_flat(&tensor, p->own.at, SYMMEM_INT32, 16);
+    const int32_t strange[] = {-1, p->size, INT32_MIN, INT32_MAX};
     for (int i = 0; i < 4; i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_broadcast(p.handle, &tensor.dl, strange[i], 0, 50, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_broadcast(p.handle, NULL, 0, 0, 50, NULL));
-    (void)ops_flat(&tensor, p.far.at, SYMMEM_INT32, 16);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
-    (void)ops_flat(&tensor, p.own.at + block - 32, SYMMEM_INT32, 16);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_broadcast(p.handle, &tensor.dl, 0, 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_broadcast(p->handle, &tensor.dl, strange[i], 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_broadcast(p->handle, NULL, 0, 0, 50, NULL));
+    (void)ops_flat(&tensor, p->far.at, SYMMEM_INT32, 16);
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_broadcast(p->handle, &tensor.dl, 0, 0, 50, NULL));
+    (void)ops_flat(&tensor, p->own.at + block - 32, SYMMEM_INT32, 16);
+    TK_FAILS(t, OUT_OF_RANGE, symmem_broadcast(p->handle, &tensor.dl, 0, 0, 50, NULL));
     TK_EQ_STR(t, "broadcast", last_record().operation);
-    area_check(t, &p.own, "the block");
-    if (p.size > 1) { /* another root than the others' */
-        (void)ops_flat(&tensor, p.own.at, SYMMEM_INT32, 16);
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_broadcast(p.handle, &tensor.dl, p.rank == 0, 0, p.limit_ms, NULL));
-        area_check(t, &p.own, "the block after a mismatch");
-        TK_OK(t, symmem_broadcast(p.handle, &tensor.dl, 0, 0, p.limit_ms, NULL));
+    area_check(t, &p->own, "the block");
+    if (p->size > 1) { /* another root than the others' */
+        (void)ops_flat(&tensor, p->own.at, SYMMEM_INT32, 16);
+        TK_FAILS(t, MISMATCH,
+                 symmem_broadcast(p->handle, &tensor.dl, p->rank == 0, 0, p->limit_ms, NULL));
+        area_check(t, &p->own, "the block after a mismatch");
+        TK_OK(t, symmem_broadcast(p->handle, &tensor.dl, 0, 0, p->limit_ms, NULL));
     }
 }

@@ -76,11 +76,10 @@ static bool exchange_expect(struct tk *t, struct exchange *x, size_t width, size
 static symmem_status exchange_run(const struct exchange *x, symmem_dtype dtype, size_t in_at,
                                   size_t out_at, const size_t *in_splits, const size_t *out_splits,
                                   symmem_stream *stream) {
-    struct ops_tensor input, out;
     return symmem_all_to_all_out(
-        x->handle, ops_flat(&input, x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)),
-        in_splits, ops_flat(&out, x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)),
-        out_splits, x->channel, x->limit_ms, stream);
+        x->handle, FLAT(x->own.at + in_at, dtype, sum_of(x->in_splits, x->size)), in_splits,
+        FLAT(x->far.at + out_at, dtype, sum_of(x->out_splits, x->size)), out_splits, x->channel,
+        x->limit_ms, stream);
 }
 
 /* --- what comes out --------------------------------------------------------------------------- */
@@ -165,14 +164,13 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
     /* Modulo 2^64 they add up. */
     size_t huge[MAX_RANKS] = {SIZE_MAX, sum_of(x.in_splits, x.size) + 1};
     if (x.size > 1)
-        TK_STATUS(t, SYMMEM_OVERFLOW,
-                  exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
-    struct ops_tensor input, out;
-    (void)ops_flat(&input, x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
+        TK_FAILS(t, OVERFLOW, exchange_run(&x, SYMMEM_INT32, 0, 0, huge, x.out_splits, NULL));
+    struct ops_tensor out;
+    const DLTensor *input = FLAT(x.own.at, SYMMEM_INT32, 3 * (size_t)x.size + 1);
     (void)ops_flat(&out, x.far.at, SYMMEM_INT32, 3 * (size_t)x.size);
     if (x.size > 1) {
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_all_to_all_out(x.handle, input, NULL, &out.dl, NULL, 0, 50, NULL));
         TK_EQ_SIZE(t, (uint64_t)x.size, last_record().expected);
     }
     area_check(t, &x.own, "the block after refusals");
@@ -188,8 +186,7 @@ static void disagree(struct tk *t, struct exchange *x, int32_t giver, int32_t ta
     exchange_load(t, x, 4, 0, generation);
     if (x->rank == giver)
         x->in_splits[taker]++;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(x, SYMMEM_INT32, 0, 0, x->in_splits, x->out_splits, NULL));
     record = last_record();
     TK_EQ_STR(t, "all_to_all_out", record.operation);
     if (x->rank == taker) {
@@ -231,8 +228,7 @@ TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, 
     exchange_load(t, &x, 4, 0, 1);
     for (int32_t r = 0; r < x.size; r++)
         x.out_splits[r] = 1 + (size_t)(x.rank + r) % 3;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
+    TK_FAILS(t, MISMATCH, exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
     area_check(t, &x.far, "out after a mismatch");
     TK_OK(t, symmem_barrier(x.handle, 1, x.limit_ms, NULL));
 }
@@ -268,8 +264,8 @@ TK_TEST(move, all_to_all_places, "SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = CO
                           ops_flat(&out, calls[i].out, SYMMEM_INT32, count), NULL, 0, 50, NULL));
     (void)ops_flat(&input, x.own.at, SYMMEM_INT32, count);
     (void)ops_flat(&out, x.far.at, SYMMEM_FLOAT32, count);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
     area_check(t, &x.own, "the block after refusals");
     area_check(t, &x.far, "out after refusals");
 }
@@ -282,7 +278,6 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     struct exchange x;
     uint64_t state = t->seed;
     struct gate gate = {0};
-    symmem_graph *graph = NULL;
     exchange_init(t, &x, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     draw_table(&x, &state, 30);
@@ -302,7 +297,7 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     memcpy(out, x.out_splits, sizeof(out));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, exchange_run(&x, SYMMEM_FLOAT64, 16, 32, in, out, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     memset(in, 0x11, sizeof(in));
     memset(out, 0x11, sizeof(out));
     for (uint32_t i = 2; i < 5; i++) {
@@ -311,12 +306,11 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
         tk_synchronize(t, stream);
         exchange_expect(t, &x, 8, 32, i, "in a graph");
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 /* On two channels at once, one rank a step behind: what it sees of its peers is of its own call. */
 TK_TEST(move, all_to_all_on_two_channels, "SM-MOVE-05,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     struct exchange x[2];
     symmem_stream *streams[2];
     uint64_t state = t->seed;

@@ -104,27 +104,25 @@ static size_t input_count(const struct hall *h, int kind, size_t count) {
 static symmem_status run(const struct hall *h, int kind, char *in_at, char *out_at,
                          symmem_dtype dtype, size_t count, size_t out_count) {
     size_t in_splits[SYMMEM_MAX_WORLD_SIZE], out_splits[SYMMEM_MAX_WORLD_SIZE];
-    struct ops_tensor in, out;
-    (void)ops_flat(&in, in_at, dtype, input_count(h, kind, count));
-    (void)ops_flat(&out, out_at, dtype, out_count);
+    const DLTensor *in = FLAT(in_at, dtype, input_count(h, kind, count));
+    const DLTensor *out = FLAT(out_at, dtype, out_count);
     for (int32_t r = 0; r < h->size; r++) {
         in_splits[r] = split(kind, count, h->size, h->rank, r);
         out_splits[r] = split(kind, count, h->size, r, h->rank);
     }
     switch (kind) {
     case BROADCAST:
-        return symmem_broadcast(h->handle, &in.dl, h->size - 1, 0, h->limit_ms, NULL);
+        return symmem_broadcast(h->handle, in, h->size - 1, 0, h->limit_ms, NULL);
     case ALL_TO_ALL:
-        return symmem_all_to_all_out(h->handle, &in.dl, NULL, &out.dl, NULL, 0, h->limit_ms, NULL);
+        return symmem_all_to_all_out(h->handle, in, NULL, out, NULL, 0, h->limit_ms, NULL);
     case ALL_TO_ALL_SPLITS:
-        return symmem_all_to_all_out(h->handle, &in.dl, in_splits, &out.dl, out_splits, 0,
-                                     h->limit_ms, NULL);
+        return symmem_all_to_all_out(h->handle, in, in_splits, out, out_splits, 0, h->limit_ms,
+                                     NULL);
     case LOW_CONTENTION:
     case STAGED:
-        return symmem_low_contention_all_gather_out(h->handle, &in.dl, &out.dl, 0, h->limit_ms,
-                                                    NULL);
+        return symmem_low_contention_all_gather_out(h->handle, in, out, 0, h->limit_ms, NULL);
     default:
-        return symmem_all_gather_out(h->handle, &in.dl, &out.dl, 0, h->limit_ms, NULL);
+        return symmem_all_gather_out(h->handle, in, out, 0, h->limit_ms, NULL);
     }
 }
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather of barriers and copies: one operation, whatever its parts do. */
-#include <pthread.h>
-
 #include "backend_table.h"
 #include "move_help.h"
 #include "work_after.h"
@@ -18,7 +16,8 @@ struct gather {
     struct area own, far;
 };
 
-static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
+static struct gather *gather_init(struct tk *t, symmem_group *group) {
+    struct gather *g = tk_scratch(t, sizeof *g);
     char *block = tk_alloc(t, AREA_BYTES + PLACE);
     g->handle = tk_rendezvous(t, block + PLACE, group);
     symmem_handle_info info = info_of(t, g->handle);
@@ -29,6 +28,7 @@ static void gather_init(struct tk *t, struct gather *g, symmem_group *group) {
     area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
     area_clear(&g->own);
     area_clear(&g->far);
+    return g;
 }
 
 /* PyTorch's: (64, 64) float32 of the rank's number. */
@@ -40,13 +40,12 @@ TK_PORTED(test_low_contention_all_gather, "SM-MOVE-09", .needs = REACH, .max_ran
     char *out = tk_alloc(t, sizeof(values) * (size_t)t->world_size);
     const int64_t shape[2] = {ROWS, 64}, all[2] = {ROWS * (int64_t)t->world_size, 64};
     for (int symmetric = 0; symmetric < 2; symmetric++) {
-        struct ops_tensor input, result;
         for (int i = 0; i < COUNT; i++)
             values[i] = (float)(t->rank + 100 * symmetric);
         ops_upload(t, symmetric ? own : far, values, sizeof(values));
         TK_OK(t, symmem_low_contention_all_gather_out(
-                     handle, ops_shaped(&input, symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
-                     ops_shaped(&result, out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
+                     handle, SHAPED(symmetric ? own : far, SYMMEM_FLOAT32, 2, shape),
+                     SHAPED(out, SYMMEM_FLOAT32, 2, all), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++) {
             for (int i = 0; i < COUNT; i++)
                 values[i] = (float)(r + 100 * symmetric);
@@ -87,12 +86,11 @@ static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t 
 
 static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg) {
-    struct gather g;
     uint64_t state = t->seed + (uint64_t)shape->count;
     (void)arg;
-    gather_init(t, &g, group);
+    struct gather *g = gather_init(t, group);
     for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, &g, &state, draw(&state, 131), i);
+        gather_once(t, g, &state, draw(&state, 131), i);
 }
 
 TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .needs = REACH,
@@ -104,13 +102,12 @@ TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .nee
 
 TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .needs = REACH,
         .max_ranks = 2) {
-    struct gather g;
     struct ops_tensor input, out;
-    gather_init(t, &g, tk_world_group(t));
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    size_t n = (size_t)g.size, room = AREA_BYTES;
-    char *end = g.own.at + room;
+    struct gather *g = gather_init(t, tk_world_group(t));
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    size_t n = (size_t)g->size, room = AREA_BYTES;
+    char *end = g->own.at + room;
     char *large = tk_alloc(t, 2 * (room + 1) * n);
     const struct {
         const char *what;
@@ -118,63 +115,59 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
         size_t count, out_count;
         symmem_status status;
     } calls[] = {
-        {"out on the input", g.own.at, g.own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on the workspace", g.far.at, g.own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on a staged input", g.far.at + 63, g.far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on the input", g->own.at, g->own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on the workspace", g->far.at, g->own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
+        {"out on a staged input", g->far.at + 63, g->far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
         {"more than the block holds", large, large + room + 1, room + 1, (room + 1) * n,
          SYMMEM_OUT_OF_RANGE},
-        {"input past the end", end - 8, g.far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
-        {"a short out", g.own.at, g.far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
+        {"input past the end", end - 8, g->far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
+        {"a short out", g->own.at, g->far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
     };
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
         symmem_status status = symmem_low_contention_all_gather_out(
-            g.handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
+            g->handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
             ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].out_count), 0, 50, NULL);
         TK_CHECK_MSG(t, status == calls[i].status, "%s: %s", calls[i].what,
                      symmem_status_name(status));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
     }
-    (void)ops_flat(&input, g.own.at, SYMMEM_UINT8, 64);
-    (void)ops_flat(&out, g.far.at, SYMMEM_UINT8, 64 * n);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_low_contention_all_gather_out(g.handle, &input.dl, &out.dl, -1, 50, NULL));
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
+    (void)ops_flat(&input, g->own.at, SYMMEM_UINT8, 64);
+    (void)ops_flat(&out, g->far.at, SYMMEM_UINT8, 64 * n);
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_all_gather_out(g->handle, &input.dl, &out.dl, -1, 50, NULL));
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
 }
 
 /* Some pull, some stage: nobody writes his workspace. */
 TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
-        .min_ranks = 2, .max_ranks = 3) {
-    struct gather g;
-    struct ops_tensor input, out;
-    gather_init(t, &g, tk_world_group(t));
-    move_fill(g.far.expected, AREA_BYTES, g.rank, 1);
-    area_upload(t, &g.own);
-    area_upload(t, &g.far);
-    for (int32_t odd = 0; odd < g.size; odd++) {
-        char *in = g.rank == odd ? g.far.at + AREA_BYTES / 2 : g.own.at;
-        TK_STATUS(t, SYMMEM_MISMATCH,
-                  symmem_low_contention_all_gather_out(
-                      g.handle, ops_flat(&input, in, SYMMEM_INT32, 32),
-                      ops_flat(&out, g.far.at, SYMMEM_INT32, 32 * (size_t)g.size), 0, g.limit_ms,
-                      NULL));
+        .ranks = {2, 3}) {
+    struct gather *g = gather_init(t, tk_world_group(t));
+    move_fill(g->far.expected, AREA_BYTES, g->rank, 1);
+    area_upload(t, &g->own);
+    area_upload(t, &g->far);
+    for (int32_t odd = 0; odd < g->size; odd++) {
+        char *in = g->rank == odd ? g->far.at + AREA_BYTES / 2 : g->own.at;
+        TK_FAILS(t, MISMATCH,
+                 symmem_low_contention_all_gather_out(
+                     g->handle, FLAT(in, SYMMEM_INT32, 32),
+                     FLAT(g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 0, g->limit_ms, NULL));
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        TK_CHECK(t, !info_of(t, g.handle).poisoned);
+        TK_CHECK(t, !info_of(t, g->handle).poisoned);
     }
-    area_check(t, &g.own, "the block");
-    area_check(t, &g.far, "other memory");
-    TK_OK(t, symmem_barrier(g.handle, 0, g.limit_ms, NULL));
+    area_check(t, &g->own, "the block");
+    area_check(t, &g->far, "other memory");
+    TK_OK(t, symmem_barrier(g->handle, 0, g->limit_ms, NULL));
 }
 
 /* --- failures --------------------------------------------------------------------------------- */
 
 static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
                                   symmem_stream *stream) {
-    struct ops_tensor input, out;
-    return symmem_low_contention_all_gather_out(
-        g->handle, ops_flat(&input, g->own.at, SYMMEM_INT32, 32),
-        ops_flat(&out, g->far.at, SYMMEM_INT32, 32 * (size_t)g->size), 2, limit_ms, stream);
+    return symmem_low_contention_all_gather_out(g->handle, FLAT(g->own.at, SYMMEM_INT32, 32),
+                                                FLAT(g->far.at, SYMMEM_INT32, 32 * (size_t)g->size),
+                                                2, limit_ms, stream);
 }
 
 /* So long that the others, who begin together, are all there before it is over. */
@@ -182,42 +175,40 @@ static symmem_status gather_words(const struct gather *g, uint32_t limit_ms,
 
 /* A rank that does not come: the limit holds, under the operation's name. */
 TK_TEST(move, low_contention_missing_rank, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14", .needs = REACH,
-        .min_ranks = 2, .max_ranks = 3) {
-    struct gather g;
+        .ranks = {2, 3}) {
     TK_REQ(t, "SM-MOVE-10");
-    gather_init(t, &g, tk_world_group(t));
-    area_upload(t, &g.far);
+    struct gather *g = gather_init(t, tk_world_group(t));
+    area_upload(t, &g->far);
     tk_out_of_band_barrier(t);
-    if (g.rank != g.size - 1) {
+    if (g->rank != g->size - 1) {
         uint64_t begin_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, gather_words(&g, LATE_MS, NULL));
+        TK_FAILS(t, TIMEOUT, gather_words(g, LATE_MS, NULL));
         symmem_error_record record = last_record();
         TK_WITHIN(t, 2000, begin_ms);
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
         TK_EQ_INT(t, 2, record.channel);
-        check_missing_one(t, &record, g.size - 1, g.size);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
-        TK_STATUS(t, SYMMEM_POISONED, gather_words(&g, LATE_MS, NULL));
-        area_check(t, &g.far, "out");
+        check_missing_one(t, &record, g->size - 1, g->size);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
+        TK_FAILS(t, POISONED, gather_words(g, LATE_MS, NULL));
+        area_check(t, &g->far, "out");
     }
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }
 
 TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM-TIMEOUT-14",
-        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3) {
-    struct gather g;
+        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     TK_REQ(t, "SM-MOVE-10");
-    gather_init(t, &g, tk_world_group(t));
+    struct gather *g = gather_init(t, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     tk_out_of_band_barrier(t);
-    if (g.rank != 0) {
+    if (g->rank != 0) {
         symmem_error_record record;
-        TK_OK(t, gather_words(&g, LATE_MS, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+        TK_OK(t, gather_words(g, LATE_MS, stream));
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         record = last_record();
         TK_EQ_STR(t, "low_contention_all_gather_out", record.operation);
-        check_missing_one(t, &record, 0, g.size);
+        check_missing_one(t, &record, 0, g->size);
     }
     tk_out_of_band_barrier(t);
     work_after(t, stream);
@@ -263,22 +254,21 @@ static void fail_copy(int nth, symmem_status status) {
 
 /* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
 TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
-        .min_ranks = 2, .max_ranks = 3, .flags = TK_NO_BACKEND) {
-    struct gather g;
+        .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_limit_ms(t, 3000);
-    if (g.rank == 0)
+    struct gather *g = gather_init(t, tk_world_group(t));
+    g->limit_ms = tk_limit_ms(t, 3000);
+    if (g->rank == 0)
         fail_copy(2, SYMMEM_SYSTEM);
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = gather_words(&g, g.limit_ms, NULL);
-    if (g.rank == 0) {
-        TK_STATUS(t, SYMMEM_SYSTEM, status);
+    symmem_status status = gather_words(g, g->limit_ms, NULL);
+    if (g->rank == 0) {
+        TK_FAILS(t, SYSTEM, status);
         TK_EQ_INT(t, 0, fails_in);
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_EQ_INT(t, 2, last_record().channel);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
     } else {
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
         TK_WITHIN(t, 2000, begin_ms);
@@ -286,36 +276,34 @@ TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs
     fail_copy(0, SYMMEM_OK);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
-    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
-    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+    TK_OK(t, gather_words(g, g->limit_ms, NULL));
 }
 
 /* Enqueueing fails in the middle. */
 TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
-        .needs = REACH | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 3,
-        .flags = TK_NO_BACKEND) {
-    struct gather g;
+        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
     use_failing(t);
-    gather_init(t, &g, tk_world_group(t));
-    g.limit_ms = tk_limit_ms(t, 3000);
+    struct gather *g = gather_init(t, tk_world_group(t));
+    g->limit_ms = tk_limit_ms(t, 3000);
     symmem_stream *stream = tk_stream(t);
-    if (g.rank == 0)
+    if (g->rank == 0)
         fail_copy(1, SYMMEM_OUT_OF_MEMORY);
-    symmem_status status = gather_words(&g, g.limit_ms, stream);
-    TK_STATUS(t, g.rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
-    if (g.rank == 0) {
+    symmem_status status = gather_words(g, g->limit_ms, stream);
+    TK_STATUS(t, g->rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
+    if (g->rank == 0) {
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        TK_CHECK(t, info_of(t, g.handle).poisoned);
+        TK_CHECK(t, info_of(t, g->handle).poisoned);
     }
     fail_copy(0, SYMMEM_OK);
     uint64_t begin_ms = tk_now_ms();
-    status = symmem_stream_synchronize(stream, g.limit_ms);
+    status = symmem_stream_synchronize(stream, g->limit_ms);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
-    if (g.rank != 0)
+    if (g->rank != 0)
         TK_WITHIN(t, 2000, begin_ms);
     tk_out_of_band_barrier(t);
     work_after(t, stream);
-    TK_OK(t, symmem_handle_reset(g.handle, g.limit_ms));
-    TK_OK(t, gather_words(&g, g.limit_ms, NULL));
+    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
+    TK_OK(t, gather_words(g, g->limit_ms, NULL));
 }

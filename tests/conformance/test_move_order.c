@@ -40,7 +40,7 @@ static void each_kind(struct tk *t, bool multicast,
 
 /* The first rank, the last one, and then no other. */
 static int32_t next_end(const struct tk *t, int32_t rank) {
-    return rank < t->world_size - 1 ? t->world_size - 1 : t->world_size;
+    return rank < t->last ? t->last : t->world_size;
 }
 
 /* --- what an operation waits for -------------------------------------------------------------- */
@@ -62,12 +62,12 @@ static void late(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-TK_TEST(move, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) {
     each_kind(t, false, late);
 }
 
 TK_TEST(move, late_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, true, late);
 }
 
@@ -84,7 +84,7 @@ static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
         if (t->rank == slow)
             tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
         TK_OK(t, mover_run(&mover, mover.limit_ms, NULL));
-        bool sent = kind == MOVER_BROADCAST && t->rank == t->world_size - 1; /* the root */
+        bool sent = kind == MOVER_BROADCAST && t->rank == t->last; /* the root */
         if (!mover_in_place(&mover) || sent)
             mover_overwrite(t, &mover);
         if (!sent)
@@ -94,12 +94,12 @@ static void lagging(struct tk *t, const struct mover_memory *memory, int kind) {
     }
 }
 
-TK_TEST(move, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) {
     each_kind(t, false, lagging);
 }
 
 TK_TEST(move, lagging_rank_multimem, "SM-COLL-01", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, true, lagging);
 }
 
@@ -128,13 +128,12 @@ static void pairs(struct tk *t, bool multicast) {
         }
 }
 
-TK_TEST(move, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(move, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .ranks = {2, 3}) {
     pairs(t, false);
 }
 
 TK_TEST(move, back_to_back_multimem, "SM-COLL-01,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     pairs(t, true);
 }
 
@@ -153,7 +152,7 @@ static void other_calls(struct tk *t, bool multicast) {
         mover_init(t, &mover, &memory, t->rank == 0 ? kind : other, 1);
         mover_load(t, &mover, 7);
         /* A push or a store of a wrong rank would be in the block. */
-        TK_STATUS(t, SYMMEM_MISMATCH, mover_run(&mover, mover.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH, mover_run(&mover, mover.limit_ms, NULL));
         mover_untouched(t, &mover, 7, "after a mismatch");
         TK_CHECK(t, !info_of(t, mover.handle).poisoned);
         mover_init(t, &mover, &memory, kind, 1);
@@ -163,12 +162,12 @@ static void other_calls(struct tk *t, bool multicast) {
     }
 }
 
-TK_TEST(move, calls_differ, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(move, calls_differ, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 3}) {
     other_calls(t, false);
 }
 
 TK_TEST(move, calls_differ_multimem, "SM-COLL-06", .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     other_calls(t, true);
 }
 
@@ -203,27 +202,25 @@ static void streams(struct tk *t, bool multicast) {
 }
 
 TK_TEST(move, on_streams, "SM-COLL-09,SM-COLL-10,SM-MOVE-10", .needs = STREAMS | SYMMEM_CAP_HOST_FN,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     streams(t, false);
 }
 
 TK_TEST(move, on_streams_multimem, "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
-        .needs = STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 3) {
+        .needs = STREAMS | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     streams(t, true);
 }
 
 /* Captured once, replayed with other data. */
 static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     struct mover mover;
     TK_REQ(t, "SM-COLL-09");
     mover_init(t, &mover, memory, kind, 0);
     mover_load(t, &mover, 1);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, mover_run(&mover, mover.limit_ms, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     mover_untouched(t, &mover, 1, "captured");
     tk_out_of_band_barrier(t);
     for (uint32_t generation = 2; generation < 5; generation++) {
@@ -237,17 +234,15 @@ static void replays(struct tk *t, const struct mover_memory *memory, int kind) {
             mover_expect(t, &mover, 9, "between two launches");
         }
     }
-    TK_OK(t, symmem_graph_destroy(graph));
     tk_out_of_band_barrier(t);
 }
 
 TK_TEST(move, replayed, "SM-COLL-09,SM-MOVE-10", .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     each_kind(t, false, replays);
 }
 
 TK_TEST(move, replayed_multimem, "SM-COLL-09,SM-MOVE-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 3) {
+        .needs = COLLECTIVES | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_MULTICAST, .ranks = {2, 3}) {
     each_kind(t, true, replays);
 }

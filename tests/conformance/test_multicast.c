@@ -18,16 +18,16 @@ static void check_works_without(struct tk *t) {
     uint32_t sums[8] = {0};
     TK_CHECK(t, !query(t));
     TK_EQ_PTR(t, NULL, info_of(t, handle).multicast_ptr);
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, words, 32, NULL));
-    TK_STATUS(t, SYMMEM_UNSUPPORTED,
-              symmem_multimem_ld_reduce(handle, 0, sums, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(handle, 0, words, 32, NULL));
+    TK_FAILS(t, UNSUPPORTED,
+             symmem_multimem_ld_reduce(handle, 0, sums, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
     for (int i = 0; i < 8; i++)
         TK_EQ_INT(t, 0, sums[i]);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0);
     ring_signal(t, handle, 0);
     TK_OK(t, symmem_barrier(handle, 1, LONG_MS, NULL));
-    tk_write(t, handle, (t->rank + 1) % t->world_size, 64, words, 32);
+    tk_write(t, handle, t->next, 64, words, 32);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, 64, words, 32);
 }
@@ -66,8 +66,8 @@ TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ran
 }
 
 /* Forbidden on one rank: nobody has a pointer, and all the rest works. */
-TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST,
+        .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_context_options options = tk_options(t);
         options.multicast = t->rank == odd ? 0 : 1;
@@ -75,7 +75,7 @@ TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICA
         symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
         uint32_t word = 1;
         TK_EQ_PTR(t, NULL, info_of(t, handle).multicast_ptr);
-        TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
+        TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(handle, 0, &word, 4, NULL));
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_expect_bytes(t, handle, t->rank, 0, 1024, 0);
         tk_out_of_band_barrier(t);
@@ -98,7 +98,7 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
         if (shape->rank == writer && info_of(t, handle).multicast_ptr != NULL)
             TK_OK(t, symmem_multimem_store(handle, AT, data, COUNT, NULL));
         else if (shape->rank == writer) /* a group of one may go without */
-            TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(handle, AT, data, COUNT, NULL));
+            TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(handle, AT, data, COUNT, NULL));
         tk_group_barrier(t, group);
         if (info_of(t, handle).multicast_ptr != NULL) {
             tk_expect_bytes(t, handle, shape->rank, 0, AT, 0x33);
@@ -111,8 +111,7 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 5) {
+TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .ranks = {2, 5}) {
     bool seen = false;
     if (!multicast_allowed(t))
         return;
@@ -121,11 +120,10 @@ TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .mi
 }
 
 /* One block on the world and on a subset: a store through the subset stays inside it. */
-TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .min_ranks = 3,
-        .max_ranks = 5) {
+TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .ranks = {3, 5}) {
     if (!multicast_allowed(t))
         return;
-    int32_t ranks[2] = {t->world_size - 1, 0};
+    int32_t ranks[2] = {t->last, 0};
     bool member = t->rank == ranks[0] || t->rank == ranks[1];
     void *ptr = tk_alloc(t, 1024);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -145,7 +143,7 @@ TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, 
 
 /* Several buffers at once, and handles with an offset. */
 TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     enum { BLOCKS = 3, BYTES = 4096, AT = 1024 };
     if (!multicast_allowed(t))
         return;
@@ -181,8 +179,7 @@ TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .nee
 
 /* --- reduction -------------------------------------------------------------------------------- */
 
-TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 250, AT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -209,8 +206,7 @@ TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .min_ra
 }
 
 /* Floats that are whole numbers: exact in any order of summation. */
-TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 64 };
     if (!multicast_allowed(t))
         return;
@@ -230,24 +226,24 @@ TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .min_
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .ranks = {2, 2},
+        .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 1024 };
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     uint8_t data[BYTES + 16];
     memset(data, 0xD1, sizeof(data));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_multimem_store(handle, 0, data, BYTES + 16, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_multimem_store(handle, BYTES, data, 16, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_multimem_store(handle, BYTES - 16, data, 32, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, 0, data, BYTES + 16, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES, data, 16, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES - 16, data, 32, NULL));
     TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
                      symmem_multimem_store(handle, SIZE_MAX - 15, data, 32, NULL));
-    TK_STATUS(
-        t, SYMMEM_OUT_OF_RANGE,
+    TK_FAILS(
+        t, OUT_OF_RANGE,
         symmem_multimem_ld_reduce(handle, BYTES - 16, data, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    TK_STATUS(
-        t, SYMMEM_OUT_OF_RANGE,
+    TK_FAILS(
+        t, OUT_OF_RANGE,
         symmem_multimem_ld_reduce(handle, 0, data, BYTES / 4 + 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
     TK_STATUS_EITHER(
         t, SYMMEM_UNSUPPORTED, SYMMEM_INVALID_ARGUMENT,
@@ -270,7 +266,7 @@ TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .min_ran
 
 /* --- slots ------------------------------------------------------------------------------------ */
 
-TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks = 2, .max_ranks = 4,
+TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT, /* threads share their environment */
         .timeout_s = 60) {
     enum { MAX = 200 };
@@ -294,7 +290,7 @@ TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks 
     }
     symmem_handle *without = handles[count - 1];
     uint32_t word = 5;
-    TK_STATUS(t, SYMMEM_UNSUPPORTED, symmem_multimem_store(without, 0, &word, 4, NULL));
+    TK_FAILS(t, UNSUPPORTED, symmem_multimem_store(without, 0, &word, 4, NULL));
     TK_OK(t, symmem_barrier(without, 0, LONG_MS, NULL));
     ring_signal(t, without, 1);
     for (int round = 0; round < 3; round++) {
@@ -309,22 +305,20 @@ TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .min_ranks 
 
 /* --- PyTorch's multicast barrier beside a signal ------------------------------------ */
 
-TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST, .min_ranks = 2,
-          .max_ranks = 4) {
+TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST,
+          .ranks = {2, 4}) {
     if (!multicast_allowed(t))
         return;
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     TK_CHECK(t, info_of(t, handle).multicast_ptr != NULL);
     for (int i = 0; i < 2; i++) {
         int32_t channel = i ? last : 0;
-        TK_OK(t, symmem_put_signal(handle, next, channel, LONG_MS, NULL));
+        TK_OK(t, symmem_put_signal(handle, t->next, channel, LONG_MS, NULL));
         barrier_holding(t, handle, channel, NULL, t->world_size, i, (uint64_t)i + 1);
         for (int k = 0; k < 3; k++)
             TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
-        TK_OK(t, symmem_wait_signal(handle, previous, channel, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, channel, LONG_MS, NULL));
         TK_OK(t, symmem_barrier(handle, channel, LONG_MS, NULL));
     }
     check_nothing_pending(t, handle, -1, last);

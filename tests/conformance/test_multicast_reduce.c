@@ -114,7 +114,7 @@ static void reduce_once(struct tk *t, struct reduction *r, size_t at, size_t cou
         return;
     }
     r->done++;
-    if (!TK_STATUS(t, SYMMEM_OK, status))
+    if (!TK_OK(t, status))
         return;
     TK_CHECK_MSG(t,
                  whole && all_are(to + bytes, behind, CANARY) &&
@@ -150,7 +150,7 @@ static bool multicast_begin(struct tk *t, symmem_handle **handle_p) {
 }
 
 TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
-        .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+        .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     struct reduction r = {.expected = malloc(ELEMENTS * 8),
                           .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
     uint8_t *own = malloc(ELEMENTS * 8);
@@ -179,8 +179,8 @@ TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
 /* --- odd values ------------------------------------------------------------------------------- */
 
 /* Zeros of both signs, infinities, NaNs of any payload, and what might serve as a sentinel. */
-TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+        .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
     enum { KINDS = sizeof(bits) / sizeof(bits[0]), PLACES = KINDS * KINDS };
@@ -210,8 +210,8 @@ TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .mi
 
 /* What a reduction must not flush. Subnormal values and those of the first binade above have one
  * distance, so their bits add like their values. */
-TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+        .flags = TK_PLAIN_MEMORY) {
     enum { PLACES = 24 };
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_BFLOAT16};
     symmem_handle *handle;
@@ -220,14 +220,14 @@ TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICA
         return;
     for (int32_t i = 0; i < PLACES; i++) {
         own[i] = (uint16_t)(i + t->rank);
-        expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->world_size - 1) / 2);
+        expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->last) / 2);
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
-        if (status != SYMMEM_UNSUPPORTED && TK_STATUS(t, SYMMEM_OK, status))
+        if (status != SYMMEM_UNSUPPORTED && TK_OK(t, status))
             TK_CHECK_MSG(t, memcmp(sums, expected, sizeof(sums)) == 0,
                          "sums of subnormal values of dtype %d", (int)dtypes[i]);
     }
@@ -237,7 +237,7 @@ TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICA
 /* --- stores of every size --------------------------------------------------------------------- */
 
 TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     enum { STEP = 64, SIZES = 41, SHIFTS = 3, BYTES = STEP * SIZES * SHIFTS };
     uint8_t source[SIZES + SHIFTS];
     uint8_t expected[BYTES];
@@ -260,8 +260,8 @@ TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTI
 
 /* --- nothing, too much, askew ----------------------------------------------------------------- */
 
-TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
+TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+        .flags = TK_PLAIN_MEMORY) {
     const size_t bytes = ELEMENTS * 8;
     const size_t wrapping[] = {SIZE_MAX, SIZE_MAX / 4 + 2, SIZE_MAX / 2 + 2, ((size_t)1 << 62) + 1};
     const size_t too_many[] = {((size_t)1 << 30) + 1, ((size_t)1 << 32) + 1, ELEMENTS * 2 + 1};
@@ -278,15 +278,14 @@ TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICA
                          symmem_multimem_ld_reduce(handle, 0, data, wrapping[i], SYMMEM_INT32,
                                                    SYMMEM_SUM, NULL));
     for (size_t i = 0; i < sizeof(too_many) / sizeof(too_many[0]); i++)
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
-                                            NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
+                                           NULL));
     for (size_t shift = 1; shift < 4; shift++) {
-        TK_STATUS(
-            t, SYMMEM_MISALIGNED,
-            symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-        TK_STATUS(
-            t, SYMMEM_MISALIGNED,
+        TK_FAILS(t, MISALIGNED,
+                 symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
+        TK_FAILS(
+            t, MISALIGNED,
             symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
     }
     TK_CHECK(t, all_are(data, sizeof(data), CANARY));

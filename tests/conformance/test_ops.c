@@ -94,8 +94,7 @@ static void disagree(struct tk *t, symmem_stream *(*stream_of)(struct tk *t)) {
     }
 }
 
-TK_TEST(ops, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+TK_TEST(ops, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, OPS_MAX_RANKS}) {
     disagree(t, NULL);
 }
 
@@ -104,7 +103,7 @@ static symmem_stream *own_stream(struct tk *t) {
 }
 
 TK_TEST(ops, ranks_disagree_on_a_stream, "SM-COLL-06", .needs = COLLECTIVES | STREAMS,
-        .min_ranks = 2, .max_ranks = OPS_MAX_RANKS) {
+        .ranks = {2, OPS_MAX_RANKS}) {
     disagree(t, own_stream);
 }
 
@@ -115,8 +114,8 @@ static int stride(int usual) {
     return tk_suite_is_long() ? 1 : usual;
 }
 
-TK_TEST(ops, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+TK_TEST(ops, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES,
+        .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_terms nothing = ops_usual;
     nothing.count = 0;
@@ -141,8 +140,8 @@ TK_TEST(ops, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ra
     ops_untouched(t, &desk, 1, "operations without elements");
 }
 
-TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
+        .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk desk = ops_desk_begin(t);
     TK_REQ(t, "SM-COLL-08");
     /* A third of them, for the resets take their time. */
@@ -158,12 +157,12 @@ TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .mi
         ops_set(&desk, row, &ops_usual, &set);
         set.call.limit_ms = 10;
         if (desk.rank != absent) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, ops_run(t, &desk, row, &set));
+            TK_FAILS(t, TIMEOUT, ops_run(t, &desk, row, &set));
             symmem_error_record record = last_record();
             TK_CHECK_MSG(t, ops_recorded(row), "%s: a record of %s", row->what, record.operation);
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_CHECK(t, info_of(t, desk.handle).poisoned);
-            TK_STATUS(t, SYMMEM_POISONED, ops_run(t, &desk, row, &set));
+            TK_FAILS(t, POISONED, ops_run(t, &desk, row, &set));
         }
         ops_untouched(t, &desk, (uint32_t)i, row->what);
         tk_out_of_band_barrier(t);
@@ -174,8 +173,8 @@ TK_TEST(ops, missing_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .mi
 }
 
 /* One of them, another one with each seed. */
-TK_TEST(ops, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
+TK_TEST(ops, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
+        .ranks = {2, OPS_MAX_RANKS}, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct ops_desk desk = ops_desk_begin(t);
     const struct ops_row *row = &ops_rows[t->seed % OPS_ROWS];
     int32_t victim = desk.size - 1;
@@ -187,7 +186,7 @@ TK_TEST(ops, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_r
     if (desk.rank == victim)
         tk_kill_self(t);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, ops_run_usual(t, &desk, row, 0, NULL));
+    TK_FAILS(t, PEER_LOST, ops_run_usual(t, &desk, row, 0, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_CHECK(t, info_of(t, desk.handle).poisoned);
@@ -237,8 +236,7 @@ static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops
 }
 
 TK_TEST(ops, order_on_a_channel, "SM-COLL-09,SM-COLL-10",
-        .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_HOST_FN, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+        .needs = COLLECTIVES | STREAMS | SYMMEM_CAP_HOST_FN, .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk desk = ops_desk_begin(t);
     symmem_stream *const streams[3] = {tk_stream(t), tk_stream(t), tk_stream(t)};
     uint8_t expected[OPS_HALF];

@@ -37,34 +37,30 @@ static void expect_mark(struct tk *t, const char *at, uint32_t i, int32_t rank,
 }
 
 static void broadcast_whole(struct tk *t, symmem_handle *handle, char *at, size_t bytes) {
-    struct ops_tensor whole;
     mark(t, at, t->rank, 10);
-    (void)ops_flat(&whole, at, SYMMEM_UINT8, bytes);
-    TK_OK(t, symmem_broadcast(handle, &whole.dl, 1, 0, tk_limit_ms(t, 60000), NULL));
+    const DLTensor *whole = FLAT(at, SYMMEM_UINT8, bytes);
+    TK_OK(t, symmem_broadcast(handle, whole, 1, 0, tk_limit_ms(t, 60000), NULL));
     for (uint32_t i = 0; i < MARK_COUNT; i++)
         expect_mark(t, at, i, 1, 10);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 static void gather_halves(struct tk *t, symmem_handle *handle, char *at, size_t bytes) {
-    struct ops_tensor whole, chunk;
     const size_t half = bytes / 2;
     mark(t, at, t->rank, 20);
-    (void)ops_flat(&whole, at, SYMMEM_UINT8, bytes);
-    (void)ops_flat(&chunk, at + (size_t)t->rank * half, SYMMEM_UINT8, half);
-    TK_OK(t, symmem_all_gather_out(handle, &chunk.dl, &whole.dl, 0, tk_limit_ms(t, 60000), NULL));
+    const DLTensor *whole = FLAT(at, SYMMEM_UINT8, bytes);
+    const DLTensor *chunk = FLAT(at + (size_t)t->rank * half, SYMMEM_UINT8, half);
+    TK_OK(t, symmem_all_gather_out(handle, chunk, whole, 0, tk_limit_ms(t, 60000), NULL));
     for (uint32_t i = 0; i < MARK_COUNT; i++)
         expect_mark(t, at, i, marks[i] >= half, 20);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 static void reduce_odd_count(struct tk *t, symmem_handle *handle, char *at, size_t bytes) {
-    struct ops_tensor whole;
     uint8_t other[MARK], expected[MARK];
     mark(t, at, t->rank, 30);
-    (void)ops_flat(&whole, at, SYMMEM_UINT8, bytes - MARK + 1);
-    TK_OK(t, symmem_two_shot_all_reduce(handle, &whole.dl, SYMMEM_SUM, 0, tk_limit_ms(t, 60000),
-                                        NULL));
+    const DLTensor *whole = FLAT(at, SYMMEM_UINT8, bytes - MARK + 1);
+    TK_OK(t, symmem_two_shot_all_reduce(handle, whole, SYMMEM_SUM, 0, tk_limit_ms(t, 60000), NULL));
     for (uint32_t i = 0; i < MARK_COUNT; i++) {
         move_fill(expected, sizeof(expected), 0, 30 + i);
         move_fill(other, sizeof(other), 1, 30 + i);
@@ -75,7 +71,7 @@ static void reduce_odd_count(struct tk *t, symmem_handle *handle, char *at, size
 }
 
 TK_TEST(ops, past_two_gib, "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 2, .flags = TK_LARGE, .timeout_s = 120) {
+        .ranks = {2, 2}, .flags = TK_LARGE, .timeout_s = 120) {
     const size_t bytes = ((size_t)1 << 31) + 8192;
     void *ptr = NULL;
     symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);

@@ -96,8 +96,7 @@ static void split_arguments(struct tk *t, const struct ops_desk *desk, const str
     REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
 }
 
-TK_TEST(ops_refused, arguments, "SM-COLL-02", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = OPS_MAX_RANKS) {
+TK_TEST(ops_refused, arguments, "SM-COLL-02", .needs = COLLECTIVES, .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
     ops_load(t, desk, 1);
     for (int i = 0; i < OPS_ROWS; i++) {
@@ -122,15 +121,15 @@ TK_TEST(ops_refused, memcpy_arguments, "SM-MMEM-04", .needs = SYMMEM_CAP_MULTICA
     const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 4);
     size_t block = info_of(t, desk.handle).block_size;
     ops_load(t, &desk, 1);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
-    TK_STATUS(t, SYMMEM_OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
+    TK_FAILS(t, OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
     OPS_WRONG_MEMBERS(t, src.dl, true, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
     DLManagedTensor *made = NULL;
     (void)ops_flat(&src, ops_own(t, desk.handle), SYMMEM_FLOAT32, (size_t)1 << 44);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_low_contention_all_gather_ce_multicast(desk.handle, from, 0, 50, NULL, &made));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_all_gather_ce_multicast(desk.handle, from, 0, 50, NULL, &made));
     ops_untouched(t, &desk, 1, "refused copies");
 }
 
@@ -142,7 +141,6 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
     symmem_context_options options;
     symmem_context *alone = NULL;
     symmem_stream *theirs = NULL;
-    struct ops_tensor src;
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
@@ -156,10 +154,9 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
         if (ops_can(desk, row))
             REFUSED_IF(set.call.stream = theirs, INVALID_ARGUMENT);
     }
-    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
+    const DLTensor *src = FLAT(desk->far, SYMMEM_FLOAT32, 1);
     if (desk->multicast)
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, theirs));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk->handle, 0, src, theirs));
     ops_untouched(t, desk, 1, "refused calls");
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);
@@ -168,14 +165,12 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
 TK_TEST(ops_refused, finalised_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
         .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
-    struct ops_tensor src;
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_finalize(t->context));
     for (int i = 0; i < OPS_ROWS; i++) {
         const struct ops_row *row = &ops_rows[i];
         REFUSED_IF((void)0, NOT_INITIALISED);
     }
-    (void)ops_flat(&src, desk->far, SYMMEM_FLOAT32, 1);
-    TK_STATUS(t, SYMMEM_NOT_INITIALISED,
-              symmem_memcpy_to_multicast(desk->handle, 0, &src.dl, NULL));
+    const DLTensor *src = FLAT(desk->far, SYMMEM_FLOAT32, 1);
+    TK_FAILS(t, NOT_INITIALISED, symmem_memcpy_to_multicast(desk->handle, 0, src, NULL));
 }

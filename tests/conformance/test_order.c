@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Order and lifetime of signal operations where two streams, captures or failures meet. */
-#include <stdio.h>
-
-#include "resources.h"
 #include "resources_open.h"
 #include "sync_help.h"
-#include "work_after.h"
 
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
@@ -19,7 +15,7 @@ TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
     TK_OK(t, symmem_put_signal(handle, own, 0, LONG_MS, NULL));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_wait_signal(handle, own, 0, LONG_MS, stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
+    TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
     gate_open(&gate);
     tk_synchronize(t, stream);
 }
@@ -82,9 +78,9 @@ TK_TEST(order, first_failure_is_kept, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = SY
     int32_t own = info_of(t, handle).rank;
     TK_OK(t, symmem_wait_signal(handle, own, 1, LONG_MS, second));
     TK_OK(t, symmem_wait_signal(handle, own, 0, 50, first));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(first, LONG_MS));
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(second, LONG_MS));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_handle_status(handle, &record));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(first, LONG_MS));
+    TK_FAILS(t, POISONED, symmem_stream_synchronize(second, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_handle_status(handle, &record));
     TK_EQ_INT(t, 0, record.channel);
     work_after(t, second);
 }
@@ -102,15 +98,14 @@ static void *hold_channel(void *arg) {
 }
 
 /* A call that waits for another thread's call on its channel has its own limit. */
-TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .min_ranks = 2,
-        .max_ranks = 2) {
+TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks = {2, 2}) {
     struct holder holder = {tk_handle(t, 64, tk_world_group(t)), LONG_MS, SYMMEM_OK};
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
         tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
         uint64_t start_ms = tk_now_ms();
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
         TK_WITHIN(t, 1000, start_ms);
         tk_share_u64(t, 0, 1);
     }
@@ -127,17 +122,15 @@ TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .min_ran
 }
 
 /* The first and the last rank share a device, those between them do not if there are enough. */
-TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .min_ranks = 3, .max_ranks = 4) {
+TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .ranks = {3, 4}) {
     int32_t devices = 0;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE(t, devices > 0);
     void *ptr = NULL;
-    TK_REQUIRE_OK(
-        t, symmem_alloc(t->context, 256, t->rank % (t->world_size - 1) % devices, NULL, &ptr));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, t->rank % (t->last) % devices, NULL, &ptr));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 0));
-    TK_STATUS(t, SYMMEM_OVERLAP,
-              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, OVERLAP, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 

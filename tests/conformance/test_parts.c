@@ -27,8 +27,7 @@ struct parts {
 };
 
 static struct parts parts_begin(struct tk *t) {
-    struct parts p = {.next = (t->rank + 1) % t->world_size,
-                      .previous = (t->rank + t->world_size - 1) % t->world_size};
+    struct parts p = {.next = t->next, .previous = t->previous};
     char *memory = tk_alloc(t, BYTES);
     for (int i = 0; i < PARTS; i++) { /* the first meeting is by an interior pointer */
         p.parts[PARTS - 1 - i] =
@@ -71,8 +70,7 @@ static void write_part(struct tk *t, const struct parts *p, int i, enum path pat
 
 /* The whole memory: pieces in their places and canaries everywhere else. */
 static void check_whole(struct tk *t, const struct parts *p, enum path path) {
-    uint8_t *expected = malloc(BYTES);
-    TK_REQUIRE(t, expected != NULL);
+    uint8_t *expected = tk_scratch(t, BYTES);
     memset(expected, CANARY, BYTES);
     for (int i = 0; i < PARTS; i++) {
         uint32_t words[PIECE / 4];
@@ -80,7 +78,6 @@ static void check_whole(struct tk *t, const struct parts *p, enum path path) {
         memcpy(expected + places[i], words, PIECE);
     }
     tk_expect_data(t, p->whole, t->rank, 0, expected, BYTES);
-    free(expected);
 }
 
 static void clear(struct tk *t, const struct parts *p) {
@@ -104,8 +101,7 @@ static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_
         TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
         TK_OK(t, symmem_graph_launch(graph, stream));
     }
-    if (stream != NULL)
-        tk_synchronize(t, stream);
+    tk_synchronize(t, stream);
     if (graph != NULL)
         TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
@@ -151,8 +147,8 @@ TK_TEST(parts, streams_and_graphs, "SM-HANDLE-05,SM-STREAM-08",
     on_path(t, &p, BY_GRAPH, stream);
 }
 
-TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
+        .ranks = {2, 4}) {
     symmem_context_options options = tk_options(t);
     options.multicast = 1;
     tk_reinit(t, &options);
@@ -184,25 +180,24 @@ TK_TEST(parts, local_side_is_checked, "SM-ONESIDED-07", .max_ranks = 4) {
     char *memory = tk_alloc(t, SIZE);
     symmem_handle *source = tk_rendezvous(t, memory, tk_world_group(t));
     symmem_handle *handle = tk_handle(t, 2 * SIZE, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
     tk_fill(t, source, t->rank, 0, SIZE, 0x51);
     tk_fill(t, handle, t->rank, 0, 2 * SIZE, 0x15);
     tk_out_of_band_barrier(t);
     for (size_t at = 0; at < SIZE; at += 333) {
         size_t rest = SIZE - at;
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, next, 0, memory + at, rest + 1, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, next, 0, memory + at, rest + 1, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_copy(t->context, memory + at, (const char *)handle, rest + 1, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, t->next, 0, memory + at, rest + 1, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, t->next, 0, memory + at, rest + 1, NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_copy(t->context, memory + at, (const char *)handle, rest + 1, NULL));
     }
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, source, t->rank, 0, SIZE, 0x51);
     tk_expect_bytes(t, handle, t->rank, 0, 2 * SIZE, 0x15);
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_put(handle, next, SIZE, memory, SIZE, NULL)); /* all of it */
+    TK_OK(t, symmem_put(handle, t->next, SIZE, memory, SIZE, NULL)); /* all of it */
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, t->rank, 0, SIZE, 0x15);
     tk_expect_bytes(t, handle, t->rank, SIZE, SIZE, 0x51);
-    TK_OK(t, symmem_get(handle, next, 0, memory, SIZE, NULL));
+    TK_OK(t, symmem_get(handle, t->next, 0, memory, SIZE, NULL));
     tk_expect_bytes(t, source, t->rank, 0, SIZE, 0x15);
 }

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that die, and ranks that only stop. Process mode: threads cannot die alone. */
-#include <signal.h>
-
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -63,51 +61,51 @@ static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t li
     uint64_t begin_ms = tk_now_ms();
     check_lost(t, call_that_needs(t, in, handle, fresh, victim, limit_ms), victim, begin_ms);
     /* A later call finds it lost at once. */
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(tk_world_group(t), 60000));
+    TK_FAILS(t, PEER_LOST, symmem_group_barrier(tk_world_group(t), 60000));
     work_after_loss(t, NULL, victim, 1, NULL);
 }
 
 #define LOSS_TEST(name_, max_, in_, victim_, limit_ms_)                                            \
-    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = max_,    \
-            .flags = DEATH, .timeout_s = 30) {                                                     \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-TIMEOUT-14", .ranks = {2, max_}, .flags = DEATH,   \
+            .timeout_s = 30) {                                                                     \
         lose_rank(t, in_, victim_, limit_ms_);                                                     \
     }
 
 LOSS_TEST(barrier_first_60_s, 4, IN_BARRIER, 0, 60000)
-LOSS_TEST(barrier_last_no_limit, 4, IN_BARRIER, t->world_size - 1, 0)
-LOSS_TEST(put_60_s, 2, IN_PUT, t->world_size - 1, 60000)
+LOSS_TEST(barrier_last_no_limit, 4, IN_BARRIER, t->last, 0)
+LOSS_TEST(put_60_s, 2, IN_PUT, t->last, 60000)
 LOSS_TEST(put_no_limit, 4, IN_PUT, 0, 0)
 LOSS_TEST(wait_60_s, 2, IN_WAIT, 0, 60000)
-LOSS_TEST(wait_no_limit, 4, IN_WAIT, t->world_size - 1, 0)
+LOSS_TEST(wait_no_limit, 4, IN_WAIT, t->last, 0)
 LOSS_TEST(rendezvous_60_s, 4, IN_RENDEZVOUS, 0, 60000)
-LOSS_TEST(rendezvous_no_limit, 4, IN_RENDEZVOUS, t->world_size - 1, 0)
-LOSS_TEST(all_gather_60_s, 4, IN_ALL_GATHER, t->world_size - 1, 60000)
+LOSS_TEST(rendezvous_no_limit, 4, IN_RENDEZVOUS, t->last, 0)
+LOSS_TEST(all_gather_60_s, 4, IN_ALL_GATHER, t->last, 60000)
 LOSS_TEST(all_gather_no_limit, 4, IN_ALL_GATHER, 0, 0)
 LOSS_TEST(host_barrier_60_s, 4, IN_HOST_BARRIER, t->world_size / 2, 60000)
 LOSS_TEST(barrier_middle_60_s, 0, IN_BARRIER, t->world_size / 2, 60000)
 
 /* The loss comes as a stream's failure, with that stream and others still usable. */
 TK_TEST(peer_loss, stream_reports_the_loss, "SM-TIMEOUT-08,SM-STREAM-03,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4, .flags = DEATH) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 4}, .flags = DEATH) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    int32_t victim = t->world_size - 1;
+    int32_t victim = t->last;
     tk_expect_death(t, victim);
     tk_out_of_band_barrier(t);
     if (t->rank == victim)
         tk_kill_self(t);
     symmem_stream *stream = tk_stream(t);
     TK_OK(t, symmem_wait_signal(handle, victim, 0, 0, stream));
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_stream_synchronize(stream, 60000));
+    TK_FAILS(t, PEER_LOST, symmem_stream_synchronize(stream, 60000));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     TK_OK(t, symmem_stream_synchronize(stream, 1000));
     work_after_loss(t, NULL, victim, 1, stream);
 }
 
 /* A signal that was put is there, and so is what came with it, also once its source is gone. */
-TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .min_ranks = 2,
-        .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {
+TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .ranks = {2, 4},
+        .flags = DEATH, .timeout_s = 30) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    int32_t victim = t->world_size - 1;
+    int32_t victim = t->last;
     tk_expect_death(t, victim);
     tk_out_of_band_barrier(t);
     if (t->rank == victim) {
@@ -126,7 +124,7 @@ TK_TEST(peer_loss, signal_outlives_its_source, "SM-SIGNAL-11,SM-POINT-07", .min_
 
 /* The victim gets some way into the rendezvous. */
 static void dies_inside_rendezvous(struct tk *t, const char *point) {
-    int32_t victim = t->world_size - 1;
+    int32_t victim = t->last;
     tk_expect_death(t, victim);
     void *ptr = tk_alloc(t, 64);
     symmem_group *group = tk_world_group(t);
@@ -137,7 +135,7 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
     tk_checkpoint(t, "victim dies at %s", point);
     symmem_handle *handle = NULL;
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_rendezvous(t->context, ptr, group, 60000, &handle));
+    TK_FAILS(t, PEER_LOST, symmem_rendezvous(t->context, ptr, group, 60000, &handle));
     TK_CHECK(t, handle == NULL);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     TK_EQ_INT(t, victim, last_record().failed_rank);
@@ -145,8 +143,8 @@ static void dies_inside_rendezvous(struct tk *t, const char *point) {
 }
 
 #define INSIDE_TEST(name_, point_)                                                                 \
-    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", .min_ranks = 2,             \
-            .max_ranks = 4, .flags = DEATH, .timeout_s = 30) {                                     \
+    TK_TEST(peer_loss, name_, "SM-TIMEOUT-08,SM-RDV-10,SM-TIMEOUT-14", .ranks = {2, 4},            \
+            .flags = DEATH, .timeout_s = 30) {                                                     \
         dies_inside_rendezvous(t, point_);                                                         \
     }
 
@@ -165,8 +163,8 @@ static bool signal_rank(struct tk *t, int32_t rank, int number) {
     return TK_CHECK(t, kill(pid, number) == 0);
 }
 
-TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 2, .flags = TK_PROCESS_ONLY) {
+TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .ranks = {2, 2},
+        .flags = TK_PROCESS_ONLY) {
     symmem_handle *handles[OP_COUNT];
     for (int op = 0; op < OP_COUNT; op++)
         handles[op] = tk_handle(t, 64, tk_world_group(t));
@@ -176,8 +174,8 @@ TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .min_r
         for (int op = 0; stopped && op < OP_COUNT; op++) {
             make_unsatisfied(t, handles[op], (enum signal_op)op, 1, 0);
             /* long enough for a wrong detector to call the stopped rank lost */
-            TK_STATUS(t, SYMMEM_TIMEOUT,
-                      run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1150 : 100, NULL));
+            TK_FAILS(t, TIMEOUT,
+                     run_op(handles[op], (enum signal_op)op, 1, 0, op == 0 ? 1150 : 100, NULL));
             TK_EQ_INT(t, 1, last_record().failed_rank);
         }
         if (stopped)
@@ -201,7 +199,7 @@ static void *continue_later(void *arg) {
     return NULL;
 }
 
-TK_TEST(peer_loss, stopped_rank_goes_on, "SM-TIMEOUT-09", .min_ranks = 2, .max_ranks = 2,
+TK_TEST(peer_loss, stopped_rank_goes_on, "SM-TIMEOUT-09", .ranks = {2, 2},
         .flags = TK_PROCESS_ONLY) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     struct continuer continuer = {.t = t};

@@ -12,8 +12,7 @@ static symmem_status alloc_id(struct tk *t, uint64_t id, size_t bytes, int32_t d
 }
 
 TK_PORTED(test_empty_strided_p2p_persistent,
-          "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .min_ranks = 2,
-          .max_ranks = 4) {
+          "SM-PERSIST-01,SM-PERSIST-02,SM-RDV-04,SM-SIGNAL-01,SM-BARRIER-02", .ranks = {2, 4}) {
     const size_t bytes = 64 * 64 * sizeof(float);
     const uint64_t id = (t->seed | 1) & INT64_MAX;
     void *ptr = NULL;
@@ -21,7 +20,7 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     void *first = NULL;
     symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
-    TK_STATUS(t, SYMMEM_BUSY, alloc_id(t, id, bytes, -1, &again));
+    TK_FAILS(t, BUSY, alloc_id(t, id, bytes, -1, &again));
     TK_CHECK(t, again == NULL);
     first = ptr;
     TK_OK(t, symmem_free(t->context, ptr));
@@ -50,7 +49,7 @@ TK_PORTED(test_symm_mem_empty_storage_reuse, "SM-PERSIST-02", .max_ranks = 4) {
 }
 
 /* The second life's rendezvous is done by one rank while the others are elsewhere. */
-TK_TEST(persistent, rendezvous_needs_nobody, "SM-PERSIST-02", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(persistent, rendezvous_needs_nobody, "SM-PERSIST-02", .ranks = {2, 4}) {
     void *ptr = NULL;
     void *again = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, 5, 1000, -1, &ptr));
@@ -77,15 +76,15 @@ TK_TEST(persistent, other_size_or_device_is_mismatch, "SM-PERSIST-03,SM-PERSIST-
     void *none = NULL;
     int32_t devices = 1;
     TK_REQUIRE_OK(t, alloc_id(t, 9, 4096, -1, &ptr));
-    TK_STATUS(t, SYMMEM_BUSY, alloc_id(t, 9, 4096, -1, &none));
+    TK_FAILS(t, BUSY, alloc_id(t, 9, 4096, -1, &none));
     TK_OK(t, symmem_free(t->context, ptr));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4097, -1, &none));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4095, -1, &none));
-    TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 8192, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4097, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4095, -1, &none));
+    TK_FAILS(t, MISMATCH, alloc_id(t, 9, 8192, -1, &none));
     TK_OK(t, symmem_device_count(t->context, &devices));
     int32_t other = (own_device(t) + 1) % devices;
     if (other != own_device(t))
-        TK_STATUS(t, SYMMEM_MISMATCH, alloc_id(t, 9, 4096, other, &none));
+        TK_FAILS(t, MISMATCH, alloc_id(t, 9, 4096, other, &none));
     TK_CHECK(t, none == NULL);
     TK_REQUIRE_OK(t, alloc_id(t, 9, 4096, -1, &none));
     TK_EQ_PTR(t, ptr, none);
@@ -111,8 +110,8 @@ TK_TEST(persistent, freed_memory_is_not_symmetric, "SM-PERSIST-04", .max_ranks =
     TK_CHECK(t, !symmetric);
     TK_OK(t, symmem_is_symmetric(t->context, (char *)ptr + 100, &symmetric));
     TK_CHECK(t, !symmetric);
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, 3, 4096, -1, &ptr));
     TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
     TK_CHECK(t, symmetric);

@@ -68,8 +68,7 @@ TK_TEST(pool, same_calls_same_offsets, "SM-POOL-01,SM-POOL-02", .needs = SYMMEM_
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
     int64_t offsets[COUNT];
-    int64_t *all = calloc((size_t)t->world_size, sizeof(offsets));
-    TK_REQUIRE(t, all != NULL);
+    int64_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(offsets));
     void *noise = tk_alloc(t, 256 * (size_t)(t->rank + 1)); /* addresses differ, offsets do not */
     TK_CHECK(t, noise != NULL);
     for (int i = 0; i < COUNT; i++) {
@@ -87,7 +86,6 @@ TK_TEST(pool, same_calls_same_offsets, "SM-POOL-01,SM-POOL-02", .needs = SYMMEM_
     TK_OK(t, symmem_group_all_gather(tk_world_group(t), offsets, sizeof(offsets), all, LONG_MS));
     for (int32_t r = 0; r < t->world_size; r++)
         TK_CHECK(t, memcmp(all + (size_t)r * COUNT, offsets, sizeof(offsets)) == 0);
-    free(all);
     pool_end(t, pool, blocks, COUNT);
 }
 
@@ -99,7 +97,7 @@ TK_TEST(pool, large_request_is_served, "SM-POOL-07", .needs = SYMMEM_CAP_POOL, .
     blocks[2] = block(t, pool, SEGMENT);
     symmem_handle *handle = tk_rendezvous(t, blocks[1], tk_world_group(t));
     TK_EQ_SIZE(t, 3 * SEGMENT + 17, info_of(t, handle).block_size);
-    tk_fill(t, handle, (t->rank + 1) % t->world_size, 3 * SEGMENT, 17, 0x4B);
+    tk_fill(t, handle, t->next, 3 * SEGMENT, 17, 0x4B);
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, t->rank, 3 * SEGMENT, 17, 0x4B);
     TK_CHECK(t, stats_of(t, pool).segment_count >= 2);
@@ -115,8 +113,6 @@ TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
     blocks[1] = block(t, pool, BYTES);
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     symmem_handle *first = tk_rendezvous(t, blocks[0], tk_world_group(t));
     symmem_handle *second = tk_rendezvous(t, blocks[1], tk_world_group(t));
     symmem_handle *inside = tk_rendezvous(t, (char *)blocks[1] + INSIDE, tk_world_group(t));
@@ -127,12 +123,12 @@ TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_
     TK_EQ_SIZE(t, (size_t)((char *)blocks[1] - (char *)bases[t->rank]), info_of(t, second).offset);
     TK_EQ_SIZE(t, info_of(t, second).offset + INSIDE, info_of(t, inside).offset);
     TK_EQ_SIZE(t, BYTES, info_of(t, second).block_size);
-    TK_OK(t, symmem_put(second, next, 0, data, BYTES, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(second, next, 1, data, BYTES, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(inside, next, BYTES - INSIDE, data, 1, NULL));
+    TK_OK(t, symmem_put(second, t->next, 0, data, BYTES, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_put(second, t->next, 1, data, BYTES, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_put(inside, t->next, BYTES - INSIDE, data, 1, NULL));
     TK_OK(t, symmem_barrier(second, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, second, t->rank, 0, BYTES, (uint8_t)(0x20 + previous));
-    tk_expect_bytes(t, inside, t->rank, 0, BYTES - INSIDE, (uint8_t)(0x20 + previous));
+    tk_expect_bytes(t, second, t->rank, 0, BYTES, (uint8_t)(0x20 + t->previous));
+    tk_expect_bytes(t, inside, t->rank, 0, BYTES - INSIDE, (uint8_t)(0x20 + t->previous));
     tk_expect_bytes(t, first, t->rank, 0, 1000, 0);
     tk_release(t, first);
     tk_release(t, second);
@@ -141,25 +137,23 @@ TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_
 }
 
 TK_TEST(pool, blocks_are_isolated, "SM-POOL-03,SM-HANDLE-11,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
-        .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+        .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *blocks[2] = {block(t, pool, 1000), NULL};
     blocks[1] = block(t, pool, 1000);
     symmem_handle *first = tk_rendezvous(t, blocks[0], tk_world_group(t));
     symmem_handle *second = tk_rendezvous(t, blocks[1], tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     pad_fill(t, first, 0x11);
     pad_expect(t, second, 0);
     pad_fill(t, second, 0x22);
     pad_expect(t, first, 0x11);
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_put_signal(first, next, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(first, t->next, 0, LONG_MS, NULL));
     /* Arrivals at the second block's barrier are none at the first one's, and the reverse. */
     barrier_holding(t, second, 0, NULL, t->world_size, 0, 1);
-    barrier_holding(t, first, 0, NULL, t->world_size, t->world_size - 1, 2);
+    barrier_holding(t, first, 0, NULL, t->world_size, t->last, 2);
     check_nothing_pending(t, second, -1, 0);
-    TK_OK(t, symmem_wait_signal(first, previous, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_wait_signal(first, t->previous, 0, LONG_MS, NULL));
     pad_expect(t, first, 0x11);
     pad_expect(t, second, 0x22);
     tk_release(t, first);
@@ -181,7 +175,7 @@ TK_TEST(pool, mapping_is_reused, "SM-POOL-08", .needs = SYMMEM_CAP_POOL, .max_ra
     for (int32_t r = 0; r < t->world_size; r++)
         TK_EQ_PTR(t, ptrs[0][r], ptrs[1][r]);
     tk_release(t, handles[0]);
-    tk_fill(t, handles[1], (t->rank + 1) % t->world_size, 0, 2000, 0x66);
+    tk_fill(t, handles[1], t->next, 0, 2000, 0x66);
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handles[1], t->rank, 0, 2000, 0x66);
     tk_release(t, handles[1]);
@@ -193,23 +187,21 @@ static void meet_once(struct tk *t, symmem_pool *pool, uint8_t value) {
     enum { BYTES = 1000 };
     void *ptr = block(t, pool, BYTES);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    tk_fill(t, handle, (t->rank + 1) % t->world_size, 0, BYTES, (uint8_t)(value + t->rank));
+    tk_fill(t, handle, t->next, 0, BYTES, (uint8_t)(value + t->rank));
     tk_out_of_band_barrier(t);
-    tk_expect_bytes(t, handle, t->rank, 0, BYTES, (uint8_t)(value + previous));
+    tk_expect_bytes(t, handle, t->rank, 0, BYTES, (uint8_t)(value + t->previous));
     tk_out_of_band_barrier(t);
     tk_release(t, handle);
     TK_OK(t, symmem_pool_free(pool, ptr));
 }
 
 /* Pools are local: the last rank makes its own anew, and ranks come with a block of one of two. */
-TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .ranks = {2, 4}) {
     symmem_pool *pools[2] = {pool_begin(t), pool_begin(t)};
     meet_once(t, pools[0], 0x10);
     meet_once(t, pools[1], 0x20);
     meet_once(t, pools[t->rank % 2], 0x30);
-    if (t->rank == t->world_size - 1) {
+    if (t->rank == t->last) {
         TK_OK(t, symmem_pool_destroy(pools[0]));
         pools[0] = pool_begin(t);
     }
@@ -224,13 +216,12 @@ TK_TEST(pool, segments_of_before, "SM-POOL-10", .needs = SYMMEM_CAP_POOL, .min_r
 static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t generation) {
     void *ptr = block(t, pool, bytes);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
     uint32_t own = word_of(t->rank, generation, 0);
-    uint32_t expected = word_of(next, generation, 0);
+    uint32_t expected = word_of(t->next, generation, 0);
     pad_expect(t, handle, 0);
     tk_write(t, handle, t->rank, bytes - 4, &own, 4);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_data(t, handle, next, bytes - 4, &expected, 4);
+    tk_expect_data(t, handle, t->next, bytes - 4, &expected, 4);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     barrier_holding(t, handle, 0, NULL, t->world_size, (int32_t)generation % t->world_size,
                     generation);
@@ -238,7 +229,7 @@ static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t ge
     check_nothing_pending(t, handle, -1, 1);
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
-    TK_OK(t, symmem_put_signal(handle, next, 1, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(handle, t->next, 1, LONG_MS, NULL));
     pad_fill(t, handle, 0xFF);
     tk_group_barrier(t, tk_world_group(t));
     tk_release(t, handle);
@@ -247,7 +238,7 @@ static void *one_life(struct tk *t, symmem_pool *pool, size_t bytes, uint32_t ge
 }
 
 TK_PORTED(test_mempool_recycled_alloc_signal_pad, "SM-POOL-04", .needs = SYMMEM_CAP_POOL,
-          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     void *first = one_life(t, pool, 4096, 1);
     for (uint32_t life = 2; life <= 4; life++)
@@ -257,7 +248,7 @@ TK_PORTED(test_mempool_recycled_alloc_signal_pad, "SM-POOL-04", .needs = SYMMEM_
 }
 
 TK_PORTED(test_mempool_large_alloc_barrier, "SM-POOL-04,SM-POOL-07", .needs = SYMMEM_CAP_POOL,
-          .min_ranks = 2, .max_ranks = 4, .flags = TK_WRITES_PADS) {
+          .ranks = {2, 4}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = pool_begin(t);
     for (uint32_t life = 1; life <= 2; life++)
         (void)one_life(t, pool, 16u << 20, life);
@@ -292,14 +283,14 @@ TK_TEST(pool, destroy_and_free_are_checked, "SM-POOL-05", .needs = SYMMEM_CAP_PO
     void *elsewhere = block(t, other, 64);
     void *plain = tk_alloc(t, 256);
     char local[16];
-    TK_STATUS(t, SYMMEM_BUSY, symmem_pool_destroy(pool));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_pool_free(pool, local));
+    TK_FAILS(t, BUSY, symmem_pool_destroy(pool));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, local));
     /* inside a block: as symmem_free has it, or as no block at all */
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_pool_free(pool, ptr + 256));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_pool_free(pool, plain));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_pool_free(pool, elsewhere));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_pool_free(pool, ptr + 256));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, plain));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, elsewhere));
     TK_OK(t, symmem_pool_free(pool, ptr));
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_pool_free(pool, ptr));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, ptr));
     TK_OK(t, symmem_pool_destroy(pool));
     TK_OK(t, symmem_pool_free(other, elsewhere));
     TK_OK(t, symmem_pool_destroy(other));

@@ -73,7 +73,6 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
                                uint32_t generation) {
     enum { COUNT = 1000 };
     struct reduce_data data;
-    struct ops_tensor input, out;
     char got[COUNT * 4];
     symmem_handle_info info = info_of(t, l->handle);
     reduce_data_begin(t, &data, SYMMEM_FLOAT32, SYMMEM_SUM, COUNT, info.world_size, generation);
@@ -81,9 +80,9 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
         reduce_lay(t, l->out, NULL, sizeof got);
         reduce_lay(t, l->own, data.inputs + (size_t)info.rank * sizeof got, sizeof got);
         if (eager)
-            TK_OK(t, symmem_one_shot_all_reduce_out(
-                         l->handle, ops_flat(&input, l->own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                         ops_flat(&out, l->out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l->stream));
+            TK_OK(t, symmem_one_shot_all_reduce_out(l->handle, FLAT(l->own, SYMMEM_FLOAT32, COUNT),
+                                                    SYMMEM_SUM, FLAT(l->out, SYMMEM_FLOAT32, COUNT),
+                                                    0, LONG_MS, l->stream));
         else
             TK_OK(t, symmem_graph_launch(graph, l->stream));
         tk_synchronize(t, l->stream);
@@ -96,7 +95,6 @@ static void launch_and_compare(struct tk *t, const struct lowered *l, symmem_gra
 TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
           .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
-    struct ops_tensor input, out;
     symmem_alloc_options options;
     struct lowered l = {.stream = tk_stream(t)};
     symmem_graph *graph = NULL;
@@ -110,9 +108,9 @@ TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
     l.own = ops_own(t, l.handle) + REDUCE_MARGIN;
     l.out = (char *)memory[1] + REDUCE_MARGIN;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(l.stream));
-    TK_OK(t, symmem_one_shot_all_reduce_out(
-                 l.handle, ops_flat(&input, l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
-                 ops_flat(&out, l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
+    TK_OK(t,
+          symmem_one_shot_all_reduce_out(l.handle, FLAT(l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                         FLAT(l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);
@@ -179,7 +177,7 @@ TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIV
     static const char *const names[GROUPS] = {"first_1", "first_2", "first_3", "all"};
     TK_REQ(t, "SM-REDUCE-14");
     for (int32_t r = 0; r < t->world_size; r++)
-        ranks[r] = t->world_size - 1 - r;
+        ranks[r] = t->last - r;
     for (int g = 0; g < GROUPS && g < t->world_size; g++) {
         int32_t size = g == GROUPS - 1 ? t->world_size : g + 1;
         if (t->rank < t->world_size - size)
@@ -261,14 +259,13 @@ TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_ST
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
 TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 4) {
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 4}) {
     enum { ROUNDS = 8, BYTES = 2048 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 4 * BYTES);
     symmem_stream *streams[2] = {tk_stream(t), tk_stream(t)};
     TK_REQ(t, "SM-REDUCE-14");
     for (uint32_t round = 0; round < ROUNDS; round++) {
         struct reduce_data data[2];
-        struct ops_tensor input, out;
         for (int i = 0; i < 2; i++) {
             size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
             reduce_data_begin(t, &data[i], SYMMEM_FLOAT32, SYMMEM_SUM, 300 + (size_t)i,
@@ -279,12 +276,10 @@ TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
         for (int k = 0; k < 2; k++) {
             int i = (k + t->rank) % 2;
             size_t place = REDUCE_MARGIN + (size_t)i * BYTES;
-            TK_OK(t,
-                  symmem_one_shot_all_reduce_out(
-                      desk.handle,
-                      ops_flat(&input, desk.own + place, SYMMEM_FLOAT32, data[i].count), SYMMEM_SUM,
-                      ops_flat(&out, desk.out + place, SYMMEM_FLOAT32, data[i].count), i,
-                      desk.limit_ms, streams[i]));
+            TK_OK(t, symmem_one_shot_all_reduce_out(
+                         desk.handle, FLAT(desk.own + place, SYMMEM_FLOAT32, data[i].count),
+                         SYMMEM_SUM, FLAT(desk.out + place, SYMMEM_FLOAT32, data[i].count), i,
+                         desk.limit_ms, streams[i]));
             tk_sleep_ms(1);
         }
         for (int i = 0; i < 2; i++) {

@@ -48,33 +48,29 @@ static void clear(struct tk *t, const struct room *room, char *at) {
 }
 
 static void all_reduces(struct tk *t, const struct room *room) {
-    struct ops_tensor in, out;
     char *own = room->own + AT * 4, *far = room->out + AT * 4;
     lay(t, room, own, LESS, 1);
-    TK_OK(t, symmem_one_shot_all_reduce_out(room->handle, ops_flat(&in, own, SYMMEM_UINT32, LESS),
-                                            SYMMEM_SUM, ops_flat(&out, far, SYMMEM_UINT32, LESS), 0,
-                                            room->limit_ms, NULL));
+    TK_OK(t,
+          symmem_one_shot_all_reduce_out(room->handle, FLAT(own, SYMMEM_UINT32, LESS), SYMMEM_SUM,
+                                         FLAT(far, SYMMEM_UINT32, LESS), 0, room->limit_ms, NULL));
     expect_sums(t, room, far, 0, LESS, 1, "one_shot_all_reduce_out");
     clear(t, room, room->out);
-    TK_OK(t, symmem_two_shot_all_reduce_out(room->handle, ops_flat(&in, own, SYMMEM_UINT32, LESS),
-                                            SYMMEM_SUM, ops_flat(&out, far, SYMMEM_UINT32, LESS), 0,
-                                            room->limit_ms, NULL));
+    TK_OK(t,
+          symmem_two_shot_all_reduce_out(room->handle, FLAT(own, SYMMEM_UINT32, LESS), SYMMEM_SUM,
+                                         FLAT(far, SYMMEM_UINT32, LESS), 0, room->limit_ms, NULL));
     expect_sums(t, room, far, 0, LESS, 1, "two_shot_all_reduce_out");
     clear(t, room, room->own);
     lay(t, room, room->input, WORDS, 2);
-    TK_OK(t, symmem_all_reduce(room->handle, ops_flat(&in, room->input, SYMMEM_UINT32, WORDS),
-                               SYMMEM_SUM, ops_flat(&out, own, SYMMEM_UINT32, WORDS), 0,
-                               room->limit_ms, NULL));
+    TK_OK(t, symmem_all_reduce(room->handle, FLAT(room->input, SYMMEM_UINT32, WORDS), SYMMEM_SUM,
+                               FLAT(own, SYMMEM_UINT32, WORDS), 0, room->limit_ms, NULL));
     expect_sums(t, room, own, 0, WORDS, 2, "all_reduce into symmetric memory");
     clear(t, room, room->out);
-    TK_OK(t, symmem_all_reduce(room->handle, ops_flat(&in, room->input, SYMMEM_UINT32, WORDS),
-                               SYMMEM_SUM, ops_flat(&out, far, SYMMEM_UINT32, WORDS), 0,
-                               room->limit_ms, NULL));
+    TK_OK(t, symmem_all_reduce(room->handle, FLAT(room->input, SYMMEM_UINT32, WORDS), SYMMEM_SUM,
+                               FLAT(far, SYMMEM_UINT32, WORDS), 0, room->limit_ms, NULL));
     expect_sums(t, room, far, 0, WORDS, 2, "all_reduce elsewhere");
 }
 
 static void reduce_scatters(struct tk *t, const struct room *room) {
-    struct ops_tensor in, out;
     const size_t size = (size_t)t->world_size, part = WORDS / size;
     char *own = room->own + AT * 4, *far = room->out + AT * 4;
     for (uint32_t symmetric = 0; symmetric < 2; symmetric++) {
@@ -82,8 +78,8 @@ static void reduce_scatters(struct tk *t, const struct room *room) {
         clear(t, room, room->out);
         lay(t, room, from, part * size, 3 + symmetric);
         TK_OK(t, symmem_low_contention_reduce_scatter(
-                     room->handle, ops_flat(&in, from, SYMMEM_UINT32, part * size), SYMMEM_SUM,
-                     ops_flat(&out, far, SYMMEM_UINT32, part), 0, room->limit_ms, NULL));
+                     room->handle, FLAT(from, SYMMEM_UINT32, part * size), SYMMEM_SUM,
+                     FLAT(far, SYMMEM_UINT32, part), 0, room->limit_ms, NULL));
         expect_sums(t, room, far, (size_t)t->rank * part, part, 3 + symmetric,
                     symmetric ? "pulled parts" : "pushed parts");
         TK_OK(t, symmem_barrier(room->handle, 0, room->limit_ms, NULL));
@@ -91,7 +87,7 @@ static void reduce_scatters(struct tk *t, const struct room *room) {
 }
 
 TK_TEST(reduce, past_the_caches, "SM-REDUCE-01,SM-REDUCE-02,SM-REDUCE-10", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 2, .timeout_s = 40) {
+        .ranks = {2, 2}, .timeout_s = 40) {
     struct room room = {.handle = tk_handle(t, (WORDS + 16) * 4, tk_world_group(t)),
                         .input = tk_alloc(t, (WORDS + 16) * 4),
                         .out = tk_alloc(t, (WORDS + 16) * 4),

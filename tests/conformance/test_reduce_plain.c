@@ -68,11 +68,10 @@ TK_TEST(reduce_plain, random_sequence, "SM-REDUCE-14", .needs = COLLECTIVES | SY
 
 static symmem_status run(const struct reduce_desk *desk, size_t count, bool in_place,
                          uint32_t limit_ms) {
-    struct ops_tensor input, out;
     char *at = in_place ? desk->own : desk->input, *to = in_place ? desk->own : desk->out;
-    return symmem_all_reduce(
-        desk->handle, ops_flat(&input, at + REDUCE_MARGIN, SYMMEM_FLOAT32, count), SYMMEM_SUM,
-        ops_flat(&out, to + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms, desk->stream);
+    return symmem_all_reduce(desk->handle, FLAT(at + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
+                             SYMMEM_SUM, FLAT(to + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0,
+                             limit_ms, desk->stream);
 }
 
 /* The others have arrived once, before they failed, and no more since: so not twice. */
@@ -104,7 +103,7 @@ TK_TEST(reduce_plain, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14",
                                 : run(&desk, count, i % 2 == 1, 40));
             TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_POISONED, /* if that is over already */
                              symmem_barrier(desk.handle, 0, 40, desk.stream));
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(desk.stream, desk.limit_ms));
+            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(desk.stream, desk.limit_ms));
             symmem_error_record record = last_record();
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_AT_LEAST(t, 40000000u, record.elapsed_ns);
@@ -127,15 +126,13 @@ TK_TEST(reduce_plain, barriers_order_writes, "SM-BARRIER-02",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .min_ranks = 2) {
     enum { ROUNDS = 60 };
     struct reduce_desk desk = begin(t);
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         uint32_t word = round * 100 + (uint32_t)t->rank, seen = 0;
-        TK_OK(t, symmem_put(desk.handle, next, 0, &word, 4, desk.stream));
+        TK_OK(t, symmem_put(desk.handle, t->next, 0, &word, 4, desk.stream));
         TK_OK(t, symmem_barrier(desk.handle, 0, desk.limit_ms, desk.stream));
         TK_OK(t, symmem_get(desk.handle, t->rank, 0, &seen, 4, desk.stream));
         TK_OK(t, symmem_barrier(desk.handle, 1, desk.limit_ms, desk.stream));
         tk_synchronize(t, desk.stream);
-        TK_EQ_INT(t, round * 100 + (uint32_t)previous, seen);
+        TK_EQ_INT(t, round * 100 + (uint32_t)t->previous, seen);
     }
 }

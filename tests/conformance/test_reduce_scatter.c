@@ -25,15 +25,14 @@ static void cut(char *to, const char *from, const struct scatter_call *call, int
 
 static symmem_status run_form(const struct reduce_desk *desk, const struct scatter_call *call,
                               char *input, char *out) {
-    struct ops_tensor from, to;
     const int64_t wide = (int64_t)(call->part * (size_t)desk->size), part = (int64_t)call->part;
     const int64_t rows = (int64_t)call->rows;
     const int64_t shapes[4][4] = {
         {wide, 0, part, 0}, {rows, wide, rows, part}, {wide, 1, part, 1}, {wide, 1, part, 1}};
     const int64_t *shape = shapes[call->form];
     int32_t ndim = call->form == SCATTER_FLAT ? 1 : 2;
-    const DLTensor *in = ops_shaped(&from, input, call->dtype, ndim, shape);
-    const DLTensor *result = ops_shaped(&to, out, call->dtype, ndim, shape + 2);
+    const DLTensor *in = SHAPED(input, call->dtype, ndim, shape);
+    const DLTensor *result = SHAPED(out, call->dtype, ndim, shape + 2);
     if (call->form >= SCATTER_PULL)
         return symmem_low_contention_reduce_scatter(desk->handle, in, call->op, result,
                                                     desk->channel, desk->limit_ms, desk->stream);
@@ -170,8 +169,8 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
 }
 
 /* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
-TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
+        .ranks = {2, 4}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
     TK_REQ(t, "SM-REDUCE-14");
     for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
@@ -232,39 +231,35 @@ static const struct corner corners[] = {
 };
 
 TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-04",
-          .needs = COLLECTIVES, .min_ranks = 4, .max_ranks = 4) {
+          .needs = COLLECTIVES, .ranks = {4, 4}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 512);
-    struct ops_tensor from, to;
     char *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-09");
     reduce_lay(t, out, NULL, 256);
     for (size_t i = 0; i < sizeof corners / sizeof corners[0]; i++) {
         const struct corner *corner = &corners[i];
         tk_checkpoint(t, "%s", corner->what);
-        const DLTensor *input =
-            ops_shaped(&from, desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_reduce_scatter_out(
-                      desk.handle, input, SYMMEM_SUM, corner->split,
-                      ops_shaped(&to, out, SYMMEM_BFLOAT16, corner->out_ndim, corner->out), 0,
-                      desk.limit_ms, NULL));
+        const DLTensor *input = SHAPED(desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);
+        TK_FAILS(
+            t, INVALID_ARGUMENT,
+            symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, corner->split,
+                                      SHAPED(out, SYMMEM_BFLOAT16, corner->out_ndim, corner->out),
+                                      0, desk.limit_ms, NULL));
         TK_EQ_SIZE(t, corner->expected, last_record().expected);
         TK_EQ_SIZE(t, corner->actual, last_record().actual);
     }
     /* What PyTorch does not look at: the output's alignment and side. */
-    const DLTensor *input = ops_flat(&from, desk.own, SYMMEM_BFLOAT16, 48);
-    TK_STATUS(t, SYMMEM_MISALIGNED,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, out + 1, SYMMEM_BFLOAT16, 12), 0,
-                                        desk.limit_ms, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, desk.own + 94, SYMMEM_BFLOAT16, 12), 0,
-                                        desk.limit_ms, NULL));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
-                                        ops_flat(&to, out, SYMMEM_FLOAT16, 12), 0, desk.limit_ms,
-                                        NULL));
+    const DLTensor *input = FLAT(desk.own, SYMMEM_BFLOAT16, 48);
+    TK_FAILS(t, MISALIGNED,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       FLAT(out + 1, SYMMEM_BFLOAT16, 12), 0, desk.limit_ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       FLAT(desk.own + 94, SYMMEM_BFLOAT16, 12), 0, desk.limit_ms,
+                                       NULL));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_reduce_scatter_out(desk.handle, input, SYMMEM_SUM, false,
+                                       FLAT(out, SYMMEM_FLOAT16, 12), 0, desk.limit_ms, NULL));
     reduce_expect_laid(t, out, NULL, SYMMEM_UINT8, 256, "out");
     /* Any size that divides will do, none as well. */
     for (size_t part = 0; part < 4; part++) {
@@ -279,32 +274,31 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
 
 /* Refused on the rank that asks, before it has met or moved anything. */
 TK_TEST(reduce_scatter, low_contention_refusals, "SM-REDUCE-10", .needs = COLLECTIVES,
-        .min_ranks = 2, .max_ranks = 3) {
+        .ranks = {2, 3}) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), 256);
-    struct ops_tensor from, to;
+    struct ops_tensor from;
     int64_t wide[2] = {2 * t->world_size, 3}, part[2] = {2, 3};
     size_t many = desk.room / 4 / (size_t)t->world_size + 1;
     reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, 128);
-    const DLTensor *out = ops_shaped(&to, desk.out, SYMMEM_FLOAT32, 2, part);
+    const DLTensor *out = SHAPED(desk.out, SYMMEM_FLOAT32, 2, part);
     for (int k = 0; k < 2; k++) {
         const DLTensor *input =
             ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
         for (int op = SYMMEM_MIN; op <= SYMMEM_MAX; op++)
-            TK_STATUS(t, SYMMEM_UNSUPPORTED,
-                      symmem_low_contention_reduce_scatter(desk.handle, input, (symmem_reduce_op)op,
-                                                           out, 0, desk.limit_ms, NULL));
+            TK_FAILS(t, UNSUPPORTED,
+                     symmem_low_contention_reduce_scatter(desk.handle, input, (symmem_reduce_op)op,
+                                                          out, 0, desk.limit_ms, NULL));
         wide[0]++;
         input = ops_shaped(&from, k == 0 ? desk.own : desk.input, SYMMEM_FLOAT32, 2, wide);
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                  symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0,
-                                                       desk.limit_ms, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT,
+                 symmem_low_contention_reduce_scatter(desk.handle, input, SYMMEM_SUM, out, 0,
+                                                      desk.limit_ms, NULL));
         wide[0]--;
     }
     char *large = tk_alloc(t, many * 4 * (size_t)t->world_size);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-              symmem_low_contention_reduce_scatter(
-                  desk.handle, ops_flat(&from, large, SYMMEM_FLOAT32, many * (size_t)t->world_size),
-                  SYMMEM_SUM, ops_flat(&to, desk.out, SYMMEM_FLOAT32, many), 0, desk.limit_ms,
-                  NULL));
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_reduce_scatter(
+                 desk.handle, ops_flat(&from, large, SYMMEM_FLOAT32, many * (size_t)t->world_size),
+                 SYMMEM_SUM, FLAT(desk.out, SYMMEM_FLOAT32, many), 0, desk.limit_ms, NULL));
     reduce_expect_laid(t, desk.own + REDUCE_MARGIN, NULL, SYMMEM_UINT8, 128, "the buffer");
 }

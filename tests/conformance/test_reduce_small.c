@@ -70,11 +70,9 @@ TK_TEST(reduce_small, left_behind, "SM-COLL-01", .needs = COLLECTIVES, .min_rank
 
 static symmem_status run_small(const struct reduce_desk *desk, size_t count, uint32_t limit_ms,
                                symmem_stream *stream) {
-    struct ops_tensor input, out;
-    return symmem_all_reduce(
-        desk->handle, ops_flat(&input, desk->input + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
-        SYMMEM_SUM, ops_flat(&out, desk->out + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0, limit_ms,
-        stream);
+    return symmem_all_reduce(desk->handle, FLAT(desk->input + REDUCE_MARGIN, SYMMEM_FLOAT32, count),
+                             SYMMEM_SUM, FLAT(desk->out + REDUCE_MARGIN, SYMMEM_FLOAT32, count), 0,
+                             limit_ms, stream);
 }
 
 TK_TEST(reduce_small, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES,
@@ -89,13 +87,13 @@ TK_TEST(reduce_small, without_a_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLE
             reduce_check(t, &desk, &call);
         reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, COUNT * sizeof(float));
         if (t->rank != absent) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, run_small(&desk, COUNT, 30, NULL));
+            TK_FAILS(t, TIMEOUT, run_small(&desk, COUNT, 30, NULL));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, "all_reduce", record.operation);
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
             TK_AT_LEAST(t, 30000000u, record.elapsed_ns);
             TK_CHECK(t, info_of(t, desk.handle).poisoned);
-            TK_STATUS(t, SYMMEM_POISONED, run_small(&desk, COUNT, 30, NULL));
+            TK_FAILS(t, POISONED, run_small(&desk, COUNT, 30, NULL));
             reduce_expect_laid(t, desk.out + REDUCE_MARGIN, NULL, SYMMEM_FLOAT32, COUNT, "out");
         }
         tk_out_of_band_barrier(t);
@@ -110,7 +108,7 @@ TK_TEST(reduce_small, rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVE
         .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     const struct reduce_call call = small_sum(200);
-    int32_t victim = t->world_size - 1;
+    int32_t victim = t->last;
     TK_REQ(t, "SM-COLL-08");
     tk_expect_death(t, victim);
     reduce_check(t, &desk, &call);
@@ -118,7 +116,7 @@ TK_TEST(reduce_small, rank_lost, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVE
     if (t->rank == victim)
         tk_kill_self(t);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_PEER_LOST, run_small(&desk, 200, 60000, NULL));
+    TK_FAILS(t, PEER_LOST, run_small(&desk, 200, 60000, NULL));
     TK_EQ_INT(t, victim, last_record().failed_rank);
     tk_expect_prompt(t, victim, begin_ms, tk_now_ms());
     work_after_loss(t, NULL, victim, 1, NULL);
@@ -134,7 +132,7 @@ TK_TEST(reduce_small, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_r
         size_t other = round % 2 ? COUNT / 2 : 9000; /* of another size, or of another kind */
         reduce_lay(t, desk.out + REDUCE_MARGIN, NULL, BYTES);
         reduce_lay(t, desk.own + REDUCE_MARGIN, NULL, BYTES);
-        TK_STATUS(t, SYMMEM_MISMATCH, run_small(&desk, odd ? other : COUNT, desk.limit_ms, NULL));
+        TK_FAILS(t, MISMATCH, run_small(&desk, odd ? other : COUNT, desk.limit_ms, NULL));
         char marks[BYTES], got[BYTES];
         memset(marks, REDUCE_MARK, sizeof marks);
         ops_download(t, got, desk.out + REDUCE_MARGIN, BYTES);
@@ -151,17 +149,14 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE) {
     enum { COUNT = 500, LAUNCHES = 5 };
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    symmem_graph *graph = NULL;
-    struct ops_tensor input, out;
     char *in = desk.input + REDUCE_MARGIN, *results = tk_alloc(t, (size_t)3 * COUNT * 4);
     desk.stream = tk_stream(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(desk.stream));
     for (size_t i = 0; i < 3; i++)
-        TK_OK(t, symmem_all_reduce(desk.handle, ops_flat(&input, in, SYMMEM_FLOAT32, COUNT),
-                                   SYMMEM_SUM,
-                                   ops_flat(&out, results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT),
-                                   0, desk.limit_ms, desk.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(desk.stream, &graph));
+        TK_OK(t, symmem_all_reduce(desk.handle, FLAT(in, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
+                                   FLAT(results + i * COUNT * 4, SYMMEM_FLOAT32, COUNT), 0,
+                                   desk.limit_ms, desk.stream));
+    symmem_graph *graph = tk_end_capture(t, desk.stream);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         struct reduce_data data;
         const struct reduce_call eager = small_sum(100 + launch);
@@ -177,5 +172,4 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         reduce_data_end(&data);
         reduce_check(t, &desk, &eager);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
 }

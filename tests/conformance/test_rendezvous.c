@@ -7,8 +7,6 @@
  * test_signal_pad_mapping_disagreement_raises_everywhere and
  * test_signal_pad_creation_disagreement_raises_everywhere are therefore not applicable.
  */
-#include <stdio.h>
-
 #include "sync_help.h"
 
 /* --- pointers --------------------------------------------------------------------------------- */
@@ -213,7 +211,7 @@ TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
 
 /* PyTorch counts the communicator's all-gathers: one or two without multicast, up to four with.
  * Here each exchange phase is one write of each rank. */
-TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .min_ranks = 2, .max_ranks = 8) {
+TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .ranks = {2, 8}) {
     struct counting_store *counting = counting_of_rank();
     symmem_store *store = counting_begin(t, counting);
     tk_on_point(t, "rendezvous.register.after", 0, (struct tk_action){0}); /* to count them */
@@ -242,14 +240,14 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
     return ptr;
 }
 
-TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .ranks = {2, 2}) {
     int32_t ranks[2] = {1, 0};
     symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
     void *ptr = alloc_on(t, 256, tk_group(t, "turned", ranks, 2));
     void *bare = tk_alloc(t, 256);
     const char *name = NULL;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
     TK_CHECK(t, none == NULL);
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
     TK_OK(t, symmem_handle_group_name(handle, &name));
@@ -266,11 +264,11 @@ TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .min_ranks = 2, .max_ran
 
 /* An ordinary pointer is an error here where PyTorch gives None; the handle outlives the free. */
 TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM-BARRIER-02",
-          .min_ranks = 2, .max_ranks = 4) {
+          .ranks = {2, 4}) {
     float plain[4] = {0};
     symmem_handle *handle = NULL;
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-              symmem_rendezvous(t->context, plain, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, NOT_SYMMETRIC,
+             symmem_rendezvous(t->context, plain, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     void *ptr = alloc_on(t, 64 * 64 * sizeof(float), tk_world_group(t));
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
@@ -282,7 +280,7 @@ TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM
 
 /* --- lifetimes -------------------------------------------------------------------------------- */
 
-TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .ranks = {2, 4}) {
     int32_t n = t->world_size;
     int32_t ranks[8];
     TK_REQUIRE(t, n <= 8);
@@ -304,40 +302,37 @@ TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .min_ranks = 
         ring_signal(t, handle, 1);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
-    TK_STATUS(t, SYMMEM_STALE, symmem_handle_reset(handle, 1000));
+    TK_FAILS(t, STALE, symmem_handle_reset(handle, 1000));
 }
 
 /* Freed on every rank, in the group that goes on: the handle's data and signals are as before. */
 TK_TEST(rendezvous, handle_outlives_the_free, "SM-RDV-18", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 512);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_free(t, ptr);
-    tk_fill(t, handle, next, 0, 512, (uint8_t)(t->rank + 1));
+    tk_fill(t, handle, t->next, 0, 512, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(previous + 1));
+    tk_expect_bytes(t, handle, t->rank, 0, 512, (uint8_t)(t->previous + 1));
     ring_signal(t, handle, 1);
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 /* An address that comes back is new memory with a new link, whatever the old one was left with. */
-TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .min_ranks = 2, .max_ranks = 4) {
-    int32_t next = (t->rank + 1) % t->world_size;
+TK_TEST(rendezvous, reused_address_is_new, "SM-RDV-19", .ranks = {2, 4}) {
     for (int i = 0; i < 6; i++) {
         void *ptr = tk_alloc(t, 4096);
         symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
         tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);
         tk_out_of_band_barrier(t);
-        tk_fill(t, handle, next, 0, 4096, (uint8_t)(0x60 + i));
+        tk_fill(t, handle, t->next, 0, 4096, (uint8_t)(0x60 + i));
         tk_out_of_band_barrier(t);
         tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x60 + i));
         check_nothing_pending(t, handle, -1, 0);
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
-        TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL)); /* left pending */
+        TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, NULL)); /* left pending */
         tk_out_of_band_barrier(t);
         tk_free(t, ptr);
         if (i % 2)
@@ -369,11 +364,11 @@ static void *rendezvous_loop(void *arg) {
     return NULL;
 }
 
-TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .ranks = {2, 4}) {
     int32_t ranks[8];
     TK_REQUIRE(t, t->world_size <= 8);
     for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->world_size - 1 - i;
+        ranks[i] = t->last - i;
     struct rendezvous_thread threads[2] = {{t, tk_world_group(t)},
                                            {t, tk_group(t, "second", ranks, t->world_size)}};
     pthread_t id;

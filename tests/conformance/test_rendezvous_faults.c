@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rendezvous with a rank that fails at a step, comes late, or does not come. */
-#include <stdio.h>
-
 #include "sync_help.h"
 
 #define INJECTED SYMMEM_LIMIT /* the status that the test points return */
@@ -59,7 +57,7 @@ static bool fail_at(struct tk *t, const char *point, int32_t odd, int number) {
 /* A point that has gone wrong on one rank is not tried on the others: that may cost a limit each.
  */
 static void fail_at_each(struct tk *t, const char *const *points, int count) {
-    int32_t step = t->world_size > 2 ? t->world_size - 1 : 1;
+    int32_t step = t->world_size > 2 ? t->last : 1;
     for (int i = 0; i < count; i++) {
         bool good = true;
         /* The first rank and the last; the walks take any. */
@@ -69,8 +67,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 }
 
 #define FAIL_AT_EACH(name, ...)                                                                    \
-    TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .min_ranks = 2, .max_ranks = 4,           \
-            .timeout_s = 60) {                                                                     \
+    TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
         fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
     }
@@ -90,14 +87,13 @@ TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_
     void *ptr = tk_alloc(t, 256);
     symmem_group *group = tk_world_group(t);
     for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each in turn */
-        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
+        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->last));
         symmem_handle *handle = NULL;
         uint32_t limit_ms = t->world_size <= 8 ? 250 : 2500;
         tk_out_of_band_barrier(t);
         if (t->rank != absent) {
             uint64_t begin_ms = tk_now_ms();
-            TK_STATUS(t, SYMMEM_TIMEOUT,
-                      symmem_rendezvous(t->context, ptr, group, limit_ms, &handle));
+            TK_FAILS(t, TIMEOUT, symmem_rendezvous(t->context, ptr, group, limit_ms, &handle));
             uint64_t took_ms = tk_now_ms() - begin_ms;
             symmem_error_record record = last_record();
             TK_CHECK(t, handle == NULL);
@@ -116,10 +112,9 @@ TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_
 }
 
 /* A group of its own where not even the session exists yet. */
-TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .ranks = {2, 4}, .timeout_s = 60) {
     for (int i = 0; i < 2; i++) {
-        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->world_size - 1));
+        int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->last));
         char name[SYMMEM_NAME_MAX];
         int32_t ranks[4] = {0, 1, 2, 3};
         symmem_handle *handle = NULL;
@@ -128,7 +123,7 @@ TK_TEST(rendezvous, absent_rank_of_a_new_group, "SM-RDV-11", .min_ranks = 2, .ma
         void *ptr = tk_alloc(t, 256);
         tk_out_of_band_barrier(t);
         if (t->rank != absent) {
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_rendezvous(t->context, ptr, group, 200, &handle));
+            TK_FAILS(t, TIMEOUT, symmem_rendezvous(t->context, ptr, group, 200, &handle));
             symmem_error_record record = last_record();
             TK_CHECK(t, symmem_error_is_missing(&record, absent));
         }
@@ -158,7 +153,7 @@ TK_TEST(rendezvous, late_rank_is_waited_for, "SM-RDV-12", .min_ranks = 2) {
 }
 
 /* A rank that is slow at any step does no harm. */
-TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .ranks = {2, 4},
         .timeout_s = 60) {
     static const char *const points[] = {"session.join.published", "exchange.publish.before",
                                          "exchange.wait.before",   "rendezvous.metadata.after",
@@ -169,8 +164,7 @@ TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2
             tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 30});
     for (int i = 0; i < 3; i++) {
         symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-        int32_t next = (t->rank + 1) % t->world_size;
-        tk_expect_bytes(t, handle, next, 0, 1, 0);
+        tk_expect_bytes(t, handle, t->next, 0, 1, 0);
         ring_signal(t, handle, 0);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
@@ -180,8 +174,7 @@ TK_TEST(rendezvous, slow_steps_do_no_harm, "SM-RDV-12,SM-RDV-10", .min_ranks = 2
  * A signal put as soon as the peer's rendezvous returned, while this rank is still inside its own:
  * zeroing must be over before any peer can write.
  */
-TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .min_ranks = 2, .max_ranks = 4,
-        .timeout_s = 60) {
+TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .ranks = {2, 4}, .timeout_s = 60) {
     static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
                                          "rendezvous.commit.before", "rendezvous.commit.after"};
     for (int i = 0; i < 4; i++)
@@ -196,11 +189,9 @@ TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .min_ranks = 2, .max_
             tk_out_of_band_barrier(t);
             TK_REQUIRE_OK(t,
                           symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
-            int32_t next = (t->rank + 1) % t->world_size;
-            int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-            TK_OK(t, symmem_put(handle, next, 0, data, sizeof(data), NULL));
-            TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, NULL));
-            TK_OK(t, symmem_wait_signal(handle, previous, 0, tk_limit_ms(t, 5000), NULL));
+            TK_OK(t, symmem_put(handle, t->next, 0, data, sizeof(data), NULL));
+            TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, NULL));
+            TK_OK(t, symmem_wait_signal(handle, t->previous, 0, tk_limit_ms(t, 5000), NULL));
             tk_expect_data(t, handle, t->rank, 0, data, sizeof(data));
             tk_expect_data(t, handle, t->rank, 64, zero, sizeof(zero));
             symmem_handle_release(handle);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rendezvous: everything on which ranks can disagree, and overlapping devices. */
-#include <stdio.h>
-
 #include "sync_help.h"
 
 /* --- pointers --------------------------------------------------------------------------------- */
@@ -19,8 +17,8 @@ static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, v
         void *const wrong[ODD_COUNT] = {local, NULL, freed, (char *)ptr + 4096};
         passed = wrong[kind];
     }
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-              symmem_rendezvous(t->context, passed, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, NOT_SYMMETRIC,
+             symmem_rendezvous(t->context, passed, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_NOT_SYMMETRIC, record.status);
@@ -28,7 +26,7 @@ static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, v
     TK_EQ_STR(t, "rendezvous", record.operation);
 }
 
-TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .min_ranks = 2, .max_ranks = 5) {
+TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .ranks = {2, 5}) {
     void *ptr = tk_alloc(t, 4096);
     for (int i = 0; i < held_count(t->world_size); i++)
         for (int kind = 0; kind < ODD_COUNT; kind++)
@@ -42,8 +40,7 @@ TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .min_ranks = 
 /* MISMATCH on every rank, naming the odd one. */
 static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
     symmem_handle *handle = NULL;
-    TK_STATUS(t, SYMMEM_MISMATCH,
-              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+    TK_FAILS(t, MISMATCH, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
     TK_CHECK(t, handle == NULL);
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_MISMATCH, record.status);
@@ -52,7 +49,7 @@ static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
                  "rank %d is blamed, not %d", (int)record.failed_rank, (int)odd);
 }
 
-TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .min_ranks = 2, .max_ranks = 16) {
+TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .ranks = {2, 16}) {
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t odd = held_rank(t->world_size, i);
         size_t bytes = t->rank == odd ? 4097 : 4096;
@@ -71,17 +68,17 @@ TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .min_ranks = 2, .ma
 }
 
 /* Sizes in the same page count, or that differ in the upper half of the word, count as well. */
-TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .ranks = {2, 4}) {
     const size_t sizes[3][2] = {{1, 2}, {65536, 65537}, {256, 512}};
     for (int i = 0; i < 3; i++) {
-        int32_t odd = t->world_size - 1;
+        int32_t odd = t->last;
         void *ptr = tk_alloc(t, sizes[i][t->rank == odd]);
         expect_mismatch(t, ptr, odd);
     }
 }
 
 TK_PORTED(test_signal_pad_size_disagreement_raises_everywhere, "SM-RDV-07,SM-ALLOC-10",
-          .min_ranks = 2, .max_ranks = 5) {
+          .ranks = {2, 5}) {
     size_t original = 0;
     TK_OK(t, symmem_get_signal_pad_size(t->context, &original));
     TK_OK(t, symmem_set_signal_pad_size(t->context, original + 4096 * (size_t)t->rank));
@@ -110,8 +107,8 @@ TK_TEST(rendezvous, signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04", .max_ranks =
     if (enough > 4) { /* a pad of 0 bytes cannot be asked for: 0 means the default */
         TK_OK(t, symmem_set_signal_pad_size(t->context, enough - 4));
         void *small = tk_alloc(t, 256);
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_rendezvous(t->context, small, tk_world_group(t), LONG_MS, &handle));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_rendezvous(t->context, small, tk_world_group(t), LONG_MS, &handle));
         TK_CHECK(t, handle == NULL);
     }
     TK_OK(t, symmem_set_signal_pad_size(t->context, enough));
@@ -119,11 +116,11 @@ TK_TEST(rendezvous, signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04", .max_ranks =
     TK_EQ_INT(t, 1, info_of(t, handle).channel_count);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     ring_signal(t, handle, 0);
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_barrier(handle, 1, 50, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, 1, 50, NULL));
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
 }
 
-TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         symmem_alloc_options options;
         void *ptr = NULL;
@@ -139,8 +136,7 @@ TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .min_ranks = 2, .max_ra
 
 /* --- overlapping devices ---------------------------------------------------------------------- */
 
-TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4}) {
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
     /* -1: allowed nowhere; else nowhere but on all ranks other than that one */
@@ -148,8 +144,8 @@ TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP
         symmem_handle *handle = NULL;
         bool allow = strict >= 0 && t->rank != strict;
         TK_OK(t, symmem_set_allow_overlapping_devices(t->context, allow));
-        TK_STATUS(t, SYMMEM_OVERLAP,
-                  symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+        TK_FAILS(t, OVERLAP,
+                 symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
         TK_CHECK(t, handle == NULL);
     }
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
@@ -170,18 +166,16 @@ static void use_overlapping_handle(struct tk *t) {
     TK_EQ_INT(t, 0, info.device);
     TK_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     TK_EQ_PTR(t, ptr, buffers[t->rank]);
-    tk_fill(t, handle, (t->rank + 1) % t->world_size, 0, 256, (uint8_t)(t->rank + 1));
+    tk_fill(t, handle, t->next, 0, 256, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(previous + 1));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(t->previous + 1));
     ring_signal(t, handle, 0);
     tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
 /* The variable is read at each rendezvous, not once. */
-TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .min_ranks = 2,
-          .max_ranks = 4,
+TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4},
           .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT /* threads share their environment */) {
     const char *const name = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES";
     symmem_context_options options = tk_options(t);
@@ -194,8 +188,7 @@ TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERL
     void *ptr = NULL;
     symmem_handle *none = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
-    TK_STATUS(t, SYMMEM_OVERLAP,
-              symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &none));
+    TK_FAILS(t, OVERLAP, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &none));
     TK_OK(t, symmem_free(t->context, ptr));
 }
 

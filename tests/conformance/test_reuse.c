@@ -22,7 +22,7 @@ static void use_in_group(struct tk *t, symmem_group *group, void *ptr, struct li
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, info.rank, 0, life.bytes, (uint8_t)(life.byte + previous));
     uint8_t beyond = 0;
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, next, life.bytes, &beyond, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, next, life.bytes, &beyond, 1, NULL));
     tk_group_barrier(t, group); /* both are through: the next may be refused for poison */
     check_nothing_pending(t, handle, -1, 1);
     tk_group_barrier(t, group);
@@ -85,12 +85,12 @@ static void change_hands(struct tk *t, symmem_pool *pool) {
 }
 
 TK_TEST(reuse, memory_changes_hands, "SM-RDV-19,SM-ALLOC-02,SM-SIGNAL-06,SM-HANDLE-09",
-        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
+        .ranks = {3, 3}, .flags = TK_WRITES_PADS) {
     change_hands(t, NULL);
 }
 
 TK_TEST(reuse, blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06", .needs = SYMMEM_CAP_POOL,
-        .min_ranks = 3, .max_ranks = 3, .flags = TK_WRITES_PADS) {
+        .ranks = {3, 3}, .flags = TK_WRITES_PADS) {
     symmem_pool *pool = NULL;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, (size_t)1 << 16, &pool));
     change_hands(t, pool);
@@ -100,8 +100,8 @@ TK_TEST(reuse, blocks_change_hands, "SM-POOL-04,SM-POOL-08,SM-SIGNAL-06", .needs
 /* --- many channels ---------------------------------------------------------------------------- */
 
 /* A pad much larger than usual: all its channels are there, and none is another one's. */
-TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .min_ranks = 2,
-        .max_ranks = 4, .flags = TK_WRITES_PADS) {
+TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05", .ranks = {2, 4},
+        .flags = TK_WRITES_PADS) {
     int32_t usual = info_of(t, tk_handle(t, 64, tk_world_group(t))).channel_count;
     TK_OK(t, symmem_set_signal_pad_size(t->context, (size_t)1 << 20));
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -109,24 +109,22 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t channels[] = {last, usual - 1, usual, 0, usual + 5, last - 1, 1 << 8, 1 << 12};
     enum { COUNT = sizeof(channels) / sizeof(channels[0]) };
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     TK_EQ_INT(t, ((size_t)1 << 18) / (size_t)t->world_size - 1, last);
     tk_fill(t, handle, t->rank, 0, 1024, 0x2B);
     pad_fill(t, handle, 0xB2);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < COUNT; i++) /* each has room for one of its own */
-        TK_OK(t, symmem_put_signal(handle, next, channels[i], 2000, NULL));
+        TK_OK(t, symmem_put_signal(handle, t->next, channels[i], 2000, NULL));
     for (int i = 0; i < COUNT; i++)
         barrier_holding(t, handle, channels[i], NULL, t->world_size, i % t->world_size,
                         (uint64_t)i + 1);
     for (int i = COUNT - 1; i >= 0; i--)
-        TK_OK(t, symmem_wait_signal(handle, previous, channels[i], LONG_MS, NULL));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, next, last + 1, 50, NULL));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, channels[i], LONG_MS, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, t->next, last + 1, 50, NULL));
     tk_out_of_band_barrier(t);
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0x2B);
     pad_expect(t, handle, 0xB2);
-    TK_OK(t, symmem_put_signal(handle, next, 5, 2000, NULL));
+    TK_OK(t, symmem_put_signal(handle, t->next, 5, 2000, NULL));
     tk_out_of_band_barrier(t);
     check_nothing_pending(t, handle, -1, usual + 5);
 }
@@ -135,40 +133,39 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
 
 /* A peer's memory as this rank sees it is not this rank's: nothing is translated twice. */
 TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .min_ranks = 2, .max_ranks = 3) {
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 3}) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_handle *none = NULL;
     void *const *buffers = NULL;
-    int32_t next = (t->rank + 1) % t->world_size;
     bool symmetric = true;
     size_t bytes = 77;
     symmem_alloc_info info;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
-    char *peer = buffers[next];
+    char *peer = buffers[t->next];
     for (size_t at = 0; at < 4096; at += 4095) {
         TK_OK(t, symmem_is_symmetric(t->context, peer + at, &symmetric));
         TK_CHECK_MSG(t, !symmetric, "byte %zu of a peer's memory counts as the own", at);
-        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_size(t->context, peer + at, &bytes));
-        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_alloc_query(t->context, peer + at, &info));
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, peer + at, &bytes));
+        TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, peer + at, &info));
     }
-    TK_STATUS(t, SYMMEM_NOT_SYMMETRIC, symmem_free(t->context, peer));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, peer));
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         void *fresh = tk_alloc(t, 4096);
-        TK_STATUS(t, SYMMEM_NOT_SYMMETRIC,
-                  symmem_rendezvous(t->context, t->rank == odd ? peer : fresh, tk_world_group(t),
-                                    LONG_MS, &none));
+        TK_FAILS(t, NOT_SYMMETRIC,
+                 symmem_rendezvous(t->context, t->rank == odd ? peer : fresh, tk_world_group(t),
+                                   LONG_MS, &none));
         TK_EQ_INT(t, odd, last_record().failed_rank);
     }
-    tk_fill(t, handle, next, 0, 4096, 0x19);
+    tk_fill(t, handle, t->next, 0, 4096, 0x19);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x19);
 }
 
 /* In a group of two, the world's higher ranks are nobody. */
 TK_TEST(reuse, world_ranks_are_none_of_a_group,
-        "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .min_ranks = 3, .max_ranks = 4,
+        "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .ranks = {3, 4},
         .flags = TK_WRITES_PADS) {
-    const int32_t pair[2] = {t->world_size - 1, 0};
+    const int32_t pair[2] = {t->last, 0};
     uint32_t word = 0x77777777u;
     const int64_t one = 1;
     if (t->rank != pair[0] && t->rank != pair[1])
@@ -182,20 +179,20 @@ TK_TEST(reuse, world_ranks_are_none_of_a_group,
         DLManagedTensor *tensor = NULL;
         int32_t global = 77;
         int fd = -2;
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, rank, 0, 50, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_wait_signal(handle, rank, 0, 50, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put(handle, rank, 0, &word, 4, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_get(handle, rank, 0, &word, 4, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_buffer(handle, rank, 1, &one, SYMMEM_UINT8, 0, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_remote_tensor(handle, rank, 1, &one, SYMMEM_UINT8, 0, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_signal_pad(handle, rank, 0, NULL, SYMMEM_UINT32, 0, &tensor));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_handle_global_rank(handle, rank, &global));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_global_rank(group, rank, &global));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_send_fd(group, rank, -1, 50));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_group_recv_fd(group, rank, &fd, 50));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, rank, 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_wait_signal(handle, rank, 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, rank, 0, &word, 4, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, rank, 0, &word, 4, NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_buffer(handle, rank, 1, &one, SYMMEM_UINT8, 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_remote_tensor(handle, rank, 1, &one, SYMMEM_UINT8, 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_signal_pad(handle, rank, 0, NULL, SYMMEM_UINT32, 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_handle_global_rank(handle, rank, &global));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_group_global_rank(group, rank, &global));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, rank, -1, 50));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, rank, &fd, 50));
         TK_CHECK(t, tensor == NULL && fd == -2 && global == 77 && word == 0x77777777u);
     }
     tk_group_barrier(t, group);

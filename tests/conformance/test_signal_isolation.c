@@ -3,8 +3,7 @@
 #include "sync_help.h"
 
 /* The same block on {0, 1} and on the world: rank 1 has both signals at rank 0 pending at once. */
-TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .min_ranks = 2,
-          .max_ranks = 5) {
+TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .ranks = {2, 5}) {
     const int32_t prefix[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -27,7 +26,7 @@ TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", 
 
 /* Ranks 2 and 1 both have group rank 1, of {0, 2} and of the world. */
 TK_PORTED(test_builtin_signals_not_shared_across_groups, "SM-SIGNAL-06,SM-SIGNAL-07",
-          .min_ranks = 3, .max_ranks = 4) {
+          .ranks = {3, 4}) {
     const int32_t odd[2] = {0, 2};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
@@ -54,7 +53,7 @@ TK_PORTED(test_builtin_signals_not_shared_across_groups, "SM-SIGNAL-06,SM-SIGNAL
 }
 
 /* Two groups of the same members in the same order, hence the same slots. */
-TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2, .max_ranks = 2) {
+TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .ranks = {2, 2}) {
     int32_t ranks[2] = {0, 1};
     void *ptr = tk_alloc(t, 256);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_group(t, "first", ranks, 2));
@@ -63,7 +62,7 @@ TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2, .max_rank
         TK_OK(t, symmem_put_signal(first, 1, 0, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(second, 0, 0, 50, NULL));
+        TK_FAILS(t, TIMEOUT, symmem_wait_signal(second, 0, 0, 50, NULL));
         TK_OK(t, symmem_wait_signal(first, 0, 0, LONG_MS, NULL));
     }
 }
@@ -71,12 +70,10 @@ TK_TEST(signal, twin_groups_are_apart, "SM-SIGNAL-06", .min_ranks = 2, .max_rank
 TK_TEST(signal, blocks_are_apart, "SM-SIGNAL-06", .max_ranks = 4) {
     symmem_handle *first = tk_handle(t, 256, tk_world_group(t));
     symmem_handle *second = tk_handle(t, 256, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
-    TK_OK(t, symmem_put_signal(first, next, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(first, t->next, 0, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     check_nothing_pending(t, second, -1, 0);
-    TK_OK(t, symmem_wait_signal(first, previous, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_wait_signal(first, t->previous, 0, LONG_MS, NULL));
 }
 
 /* A ring on the channel works, nothing is pending, canaries and poison are as they were. */
@@ -103,16 +100,15 @@ TK_PORTED(test_put_wait_signal_channel_out_of_bounds, "SM-SIGNAL-09", .max_ranks
           .flags = TK_WRITES_PADS) {
     symmem_handle *handle = handle_with_canaries(t);
     symmem_handle_info info = info_of(t, handle);
-    int32_t next = (t->rank + 1) % t->world_size;
     int32_t count = info.channel_count;
-    const int32_t channels[] = {
-        count, count + 1, count * t->world_size - 1, -1, INT32_MAX, INT32_MIN, 0x10000, count * 4};
+    const int32_t channels[] = {count,     count + 1, count * t->last, -1,
+                                INT32_MAX, INT32_MIN, 0x10000,         count * 4};
     TK_EQ_INT(t, (int64_t)(info.signal_pad_size / 4) / t->world_size, count);
     for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++) {
         if (channels[i] >= 0 && channels[i] < count)
             continue; /* a world of one has no such excess */
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, next, channels[i], 50, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_wait_signal(handle, next, channels[i], 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, t->next, channels[i], 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_wait_signal(handle, t->next, channels[i], 50, NULL));
     }
     check_nothing_written(t, handle, count - 1);
 }
@@ -123,10 +119,10 @@ TK_PORTED(test_put_wait_signal_rank_out_of_bounds, "SM-SIGNAL-09,SM-VIEW-04", .m
     const int32_t ranks[] = {-1, t->world_size, t->world_size + 1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
         DLManagedTensor *tensor = NULL;
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_put_signal(handle, ranks[i], 0, 50, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_wait_signal(handle, ranks[i], 0, 50, NULL));
-        TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                  symmem_get_signal_pad(handle, ranks[i], 0, NULL, SYMMEM_UINT32, 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, ranks[i], 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_wait_signal(handle, ranks[i], 0, 50, NULL));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_signal_pad(handle, ranks[i], 0, NULL, SYMMEM_UINT32, 0, &tensor));
         TK_CHECK(t, tensor == NULL);
     }
     check_nothing_written(t, handle, 0);

@@ -4,12 +4,8 @@
  * call gives either, so the active backend's table is registered once more, under another name,
  * with an entry that remembers the one and another that exchanges the other.
  */
-#include <pthread.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include "backend_table.h"
 #include "ops_help.h"
@@ -74,11 +70,10 @@ enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };
 /* Every word of rank 0's state holds what no protocol knows. */
 static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
     if (t->rank == 0) {
-        struct ops_tensor state;
         int64_t words = (int64_t)(seen.bytes / 4);
-        (void)ops_flat(&state, seen.state, SYMMEM_UINT32, (size_t)words);
-        TK_OK(t, symmem_memset32(t->context, &state.dl, 0, SPOILT, words, NULL));
-        symmem_status status = symmem_wait_signal(handle, t->world_size - 1, CHANNEL, 200, NULL);
+        const DLTensor *state = FLAT(seen.state, SYMMEM_UINT32, (size_t)words);
+        TK_OK(t, symmem_memset32(t->context, state, 0, SPOILT, words, NULL));
+        symmem_status status = symmem_wait_signal(handle, t->last, CHANNEL, 200, NULL);
         TK_CHECK_MSG(
             t, status == SYMMEM_CORRUPT || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
             "0xDEAD in place of a signal: %s", symmem_status_name(status));
@@ -91,7 +86,7 @@ static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
 /* The words of rank 0's state that are 1 while a signal of the last rank's is there, and 0 before
  * and after that: its slot. Others that happen to be so do no harm. */
 static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORDS]) {
-    const int32_t source = t->world_size - 1;
+    const int32_t source = t->last;
     const size_t words = seen.bytes / 4;
     uint32_t *states[3];
     int found = 0;
@@ -120,17 +115,16 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
 /* That slot alone, so that nothing else is wrong: it is CORRUPT for a wait and for a put. */
 static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const size_t *slots,
                            int count) {
-    const int32_t source = t->world_size - 1;
+    const int32_t source = t->last;
     for (int i = 0; t->rank == 0 && i < count; i++) {
-        struct ops_tensor word;
-        (void)ops_flat(&word, (char *)seen.state + 4 * slots[i], SYMMEM_UINT32, 1);
-        TK_OK(t, symmem_memset32(t->context, &word.dl, 0, SPOILT, 1, NULL));
+        const DLTensor *word = FLAT((char *)seen.state + 4 * slots[i], SYMMEM_UINT32, 1);
+        TK_OK(t, symmem_memset32(t->context, word, 0, SPOILT, 1, NULL));
     }
     tk_out_of_band_barrier(t);
     if (t->rank == (put ? source : 0)) {
-        TK_STATUS(t, SYMMEM_CORRUPT,
-                  put ? symmem_put_signal(handle, 0, CHANNEL, tk_limit_ms(t, 2000), NULL)
-                      : symmem_wait_signal(handle, source, CHANNEL, tk_limit_ms(t, 2000), NULL));
+        TK_FAILS(t, CORRUPT,
+                 put ? symmem_put_signal(handle, 0, CHANNEL, tk_limit_ms(t, 2000), NULL)
+                     : symmem_wait_signal(handle, source, CHANNEL, tk_limit_ms(t, 2000), NULL));
         symmem_error_record record = last_record();
         TK_EQ_STR(t, put ? "put_signal" : "wait_signal", record.operation);
         TK_EQ_INT(t, CHANNEL, record.channel);
@@ -186,8 +180,7 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
-TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .min_ranks = 2, .max_ranks = 2,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     use_spy(t);
     file_for_memory(t, 0);
     file_for_memory(t, 1 << 15);

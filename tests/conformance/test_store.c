@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Stores: values, limits, counters, and what they must refuse. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "counting_store.h"
@@ -78,7 +75,7 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
     snprintf(key, sizeof(key), "back/%d", t->rank);
     TK_OK(t, symmem_store_set(t->store, key, "ab\0c", 4, LIMIT_MS));
     tk_out_of_band_barrier(t);
-    snprintf(key, sizeof(key), "back/%d", (t->rank + 1) % t->world_size);
+    snprintf(key, sizeof(key), "back/%d", t->next);
     expect_value(t, t->store, key, "ab\0c", 4);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < 2; i++) {
@@ -89,10 +86,9 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
 
 static void values_in(struct tk *t, symmem_store *store) {
     static const char *const keys[] = {"a", "a/b", "a/b/c", "a:b", "A", "a.b", "a-b", "a_b"};
-    char *large = malloc(SYMMEM_STORE_VALUE_MAX);
-    char *back = malloc(SYMMEM_STORE_VALUE_MAX);
+    char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
+    char *back = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     size_t bytes = 0;
-    TK_REQUIRE(t, large != NULL && back != NULL);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         TK_OK(t, symmem_store_set(store, keys[i], keys[i], strlen(keys[i]) + 1, LIMIT_MS));
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
@@ -107,8 +103,6 @@ static void values_in(struct tk *t, symmem_store *store) {
     expect_value(t, store, "a", NULL, 0);
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
-    free(large);
-    free(back);
 }
 
 TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
@@ -116,10 +110,9 @@ TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
 }
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
-TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_ranks = 3) {
+TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .ranks = {2, 3}) {
     enum { LONG_BYTES = 9000, SHORT_BYTES = 70, ROUNDS = 600 };
-    char *value = malloc(LONG_BYTES);
-    TK_REQUIRE(t, value != NULL);
+    char *value = tk_scratch(t, LONG_BYTES);
     if (t->rank == 0) {
         memset(value, 'l', LONG_BYTES);
         TK_OK(t, symmem_store_set(t->store, "whole", value, LONG_BYTES, LIMIT_MS));
@@ -144,7 +137,6 @@ TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .min_ranks = 2, .max_
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
-    free(value);
 }
 
 static void get_from(struct tk *t, symmem_store *store) {
@@ -152,15 +144,15 @@ static void get_from(struct tk *t, symmem_store *store) {
     size_t bytes = 77;
     uint64_t start = tk_now_ms();
     memset(found, 0x5A, sizeof(found));
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND,
+             symmem_store_get(store, "nobody", found, sizeof(found), &bytes, LIMIT_MS));
     TK_BELOW(t, LIMIT_MS / 2, tk_now_ms() - start);
     TK_OK(t, symmem_store_set(store, "ten", "0123456789", 10, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_store_get(store, "ten", found, 9, &bytes, LIMIT_MS));
     TK_EQ_SIZE(t, 10, bytes);
     TK_EQ_INT(t, 0x5A, found[0]);
     bytes = 0;
-    TK_STATUS(t, SYMMEM_OUT_OF_RANGE, symmem_store_get(store, "ten", NULL, 0, &bytes, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_store_get(store, "ten", NULL, 0, &bytes, LIMIT_MS));
     TK_EQ_SIZE(t, 10, bytes);
     TK_OK(t, symmem_store_get(store, "ten", found, 10, &bytes, LIMIT_MS));
     TK_CHECK(t, memcmp(found, "0123456789", 10) == 0 && found[10] == 0x5A);
@@ -173,7 +165,7 @@ TK_TEST(store, get_absent_or_too_large, "SM-STORE-02", .max_ranks = 1) {
 
 /* --- wait, add, remove ------------------------------------------------------------------------ */
 
-TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .ranks = {2, 8}) {
     if (t->rank == 0) {
         tk_sleep_ms(60);
         tk_share_u64(t, 0, 1);
@@ -192,13 +184,13 @@ TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .min_ranks = 2, .max_ranks
 
 static void wait_in(struct tk *t, symmem_store *store) {
     uint64_t start = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 80));
+    TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 80));
     TK_AT_LEAST(t, 79, tk_now_ms() - start);
     TK_WITHIN(t, 5000, start);
     TK_OK(t, symmem_store_set(store, "never", NULL, 0, LIMIT_MS));
     TK_OK(t, symmem_store_wait(store, "never", 1));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(store, "never", 20));
+    TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 20));
 }
 
 TK_TEST(store, wait_times_out, "SM-STORE-03", .max_ranks = 1) {
@@ -209,9 +201,8 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
     enum { ROUNDS_MAX = 40 };
     int rounds = t->world_size > 8 ? 3 : ROUNDS_MAX;
     int64_t mine[ROUNDS_MAX] = {0}, last = 0, value = 0;
-    int64_t *all = calloc((size_t)t->world_size, sizeof(mine));
-    bool *seen = calloc((size_t)t->world_size * ROUNDS_MAX + 1, sizeof(bool));
-    TK_REQUIRE(t, all != NULL && seen != NULL);
+    int64_t *all = tk_scratch(t, (size_t)t->world_size * sizeof(mine));
+    bool *seen = tk_scratch(t, (size_t)t->world_size * ROUNDS_MAX + 1);
     tk_out_of_band_barrier(t);
     for (int i = 0; i < rounds; i++) {
         TK_OK(t, symmem_store_add(t->store, "count", 1, &mine[i], LIMIT_MS));
@@ -233,8 +224,6 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "count", LIMIT_MS));
-    free(all);
-    free(seen);
 }
 
 static void add_in(struct tk *t, symmem_store *store) {
@@ -263,8 +252,7 @@ static void remove_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_set(store, "here", "1", 1, LIMIT_MS));
     TK_OK(t, symmem_store_set(store, "here/below", "2", 1, LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(store, "here", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND, symmem_store_get(store, "here", found, sizeof(found), &bytes, LIMIT_MS));
     expect_value(t, store, "here/below", "2", 1);
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
@@ -274,18 +262,18 @@ TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
     for_each_store(t, remove_from);
 }
 
-TK_TEST(store, removed_everywhere, "SM-STORE-05", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
     uint8_t found[8];
     size_t bytes = 0;
-    int32_t remover = t->world_size - 1;
+    int32_t remover = t->last;
     if (t->rank == 0)
         TK_OK(t, symmem_store_set(t->store, "gone", "1", 1, LIMIT_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == remover)
         TK_OK(t, symmem_store_remove(t->store, "gone", LIMIT_MS));
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_NOT_FOUND,
-              symmem_store_get(t->store, "gone", found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, NOT_FOUND,
+             symmem_store_get(t->store, "gone", found, sizeof(found), &bytes, LIMIT_MS));
 }
 
 /* --- keys --------------------------------------------------------------------------- */
@@ -294,20 +282,19 @@ static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
     uint8_t found[8];
     size_t bytes = 0;
     int64_t value = 0;
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
 }
 
 static void keys_in(struct tk *t, symmem_store *store) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._-/:";
     char key[SYMMEM_STORE_KEY_MAX + 2];
-    char *large = calloc(1, SYMMEM_STORE_VALUE_MAX + 1);
-    TK_REQUIRE(t, large != NULL);
+    char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX + 1);
     TK_OK(t, symmem_store_set(store, allowed, "v", 1, LIMIT_MS));
     expect_value(t, store, allowed, "v", 1);
     TK_OK(t, symmem_store_remove(store, allowed, LIMIT_MS));
@@ -327,9 +314,8 @@ static void keys_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_set(store, key, "v", 1, LIMIT_MS));
     expect_value(t, store, key, "v", 1);
     TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
-    free(large);
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
 }
 
 TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06", .max_ranks = 1) {

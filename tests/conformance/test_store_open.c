@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Opening stores: directories, permissions, custom tables. */
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include "counting_store.h"
 #include "kit.h"
@@ -28,13 +23,13 @@ TK_TEST(store_open, file_store_refuses_paths, "SM-STORE-07,SM-ERROR-04", .max_ra
     file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL);
     fclose(file);
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_store_open_file(path, &store));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_open_file(path, &store));
     memset(path, 'p', sizeof(path));
     path[0] = '/';
     path[sizeof(path) - 1] = '\0';
-    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, symmem_store_open_file(path, &store));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_store_open_file(path, &store));
     snprintf(path, sizeof(path), "%s/%0300d", t->scratch_dir, 0); /* one component too long */
-    TK_STATUS(t, SYMMEM_PATH_TOO_LONG, symmem_store_open_file(path, &store));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_store_open_file(path, &store));
     TK_EQ_PTR(t, untouched, store);
 }
 
@@ -48,7 +43,7 @@ TK_TEST(store_open, file_store_needs_permission, "SM-STORE-07", .max_ranks = 1) 
     TK_REQUIRE(t, resources_become_ordinary(&identity));
     status = symmem_store_open_file(path, &store);
     TK_CHECK(t, resources_become_again(&identity));
-    TK_STATUS(t, SYMMEM_PERMISSION, status);
+    TK_FAILS(t, PERMISSION, status);
     symmem_store_close(status == SYMMEM_OK ? store : NULL);
 }
 
@@ -133,8 +128,7 @@ TK_TEST(store_open, file_store_reads_values_only, "SM-STORE-09,SM-ERROR-04", .ma
         if (lstat(path, &status) != 0)
             continue;
         tk_checkpoint(t, "kind %d", kind);
-        TK_STATUS(t, SYMMEM_CORRUPT,
-                  symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
+        TK_FAILS(t, CORRUPT, symmem_store_get(store, "odd", value, sizeof(value), &bytes, 0));
         TK_EQ_INT(t, 99, bytes);
         TK_EQ_STR(t, "unchanged", value);
         TK_REQUIRE(t, remove(path) == 0);
@@ -161,9 +155,9 @@ TK_TEST(store_open, custom_sizes_are_checked, "SM-STORE-10,SM-ERROR-04", .max_ra
     ops.get = get_claimed;
     TK_REQUIRE_STATUS(t, SYMMEM_OK, symmem_store_open_custom(&ops, &counting, &store));
     claimed_bytes = sizeof(value) + 1;
-    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_FAILS(t, CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
     claimed_bytes = (size_t)SYMMEM_STORE_VALUE_MAX + 1;
-    TK_STATUS(t, SYMMEM_CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_FAILS(t, CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
     TK_EQ_INT(t, 99, bytes);
     claimed_bytes = sizeof(value);
     TK_OK(t, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
@@ -180,13 +174,13 @@ TK_TEST(store_open, custom_table_is_checked, "SM-STORE-08,SM-ERROR-04", .max_ran
     symmem_store_ops ops = counting_store_ops;
     TK_REQ(t, "SM-STORE-08");
     ops.size = sizeof(ops) - 1;
-    TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+    TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     ops.size = 0;
-    TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+    TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     for (size_t at = offsetof(symmem_store_ops, set); at < sizeof(ops); at += sizeof(ops.set)) {
         ops = counting_store_ops;
         memset((char *)&ops + at, 0, sizeof(ops.set));
-        TK_STATUS(t, SYMMEM_ABI, symmem_store_open_custom(&ops, &counting, &store));
+        TK_FAILS(t, ABI, symmem_store_open_custom(&ops, &counting, &store));
     }
     TK_EQ_PTR(t, untouched, store);
     TK_EQ_INT(t, 0, counting_store_calls(&counting) + atomic_load(&counting.closes));
@@ -200,8 +194,7 @@ TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     struct counting_store counting = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    int32_t *ranks = calloc((size_t)t->world_size, sizeof(*ranks));
-    TK_REQUIRE(t, ranks != NULL);
+    int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     TK_OK(t, symmem_store_open_custom(&counting_store_ops, &counting, &store));
     TK_OK(t, symmem_group_create(t->context, "custom", NULL, 0, store, &group));
     TK_OK(t, symmem_group_all_gather(group, &t->rank, sizeof(t->rank), ranks, LIMIT_MS));
@@ -214,5 +207,4 @@ TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
     tk_end_context(t);
     symmem_store_close(store);
     TK_EQ_INT(t, 1, atomic_load(&counting.closes));
-    free(ranks);
 }

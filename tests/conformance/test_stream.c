@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
-#include <stdio.h>
-
 #include "ops_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
@@ -51,23 +49,22 @@ TK_TEST(stream, in_order_and_asynchronous, "SM-STREAM-01", .needs = STREAM_FN, .
 
 /* Without host functions: a wait that the last rank satisfies later holds the others' streams. */
 TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    int32_t last = t->world_size - 1;
     uint8_t data[64];
     bool idle = true;
     memset(data, 0x6E, sizeof(data));
-    if (t->rank != last)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
+    if (t->rank != t->last)
+        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
     TK_OK(t, symmem_put(handle, t->rank, 64, data, 64, stream));
     TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, t->rank == last || !idle);
+    TK_CHECK(t, t->rank == t->last || !idle);
     tk_sleep_ms(10);
-    if (t->rank != last)
+    if (t->rank != t->last)
         tk_expect_bytes(t, handle, t->rank, 64, 64, 0);
     tk_out_of_band_barrier(t); /* nobody was held, although the streams wait */
-    for (int32_t r = 0; t->rank == last && r < last; r++)
+    for (int32_t r = 0; t->rank == t->last && r < t->last; r++)
         TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
     tk_synchronize(t, stream);
     tk_expect_bytes(t, handle, t->rank, 64, 64, 0x6E);
@@ -77,21 +74,18 @@ TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_ST
 TK_TEST(stream, null_stream_is_synchronous, "SM-STREAM-02", .max_ranks = 2) {
     enum { BYTES = 1 << 20 };
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    uint8_t *data = malloc(2 * (size_t)BYTES);
-    TK_REQUIRE(t, data != NULL);
+    uint8_t *data = tk_scratch(t, 2 * (size_t)BYTES);
     for (int i = 0; i < 4; i++) {
         memset(data, 0x30 + i + t->rank, BYTES);
         memset(data + BYTES, 0, BYTES);
-        TK_OK(t, symmem_put(handle, next, 0, data, BYTES, NULL));
+        TK_OK(t, symmem_put(handle, t->next, 0, data, BYTES, NULL));
         memset(data, 0xFF, BYTES); /* the source is free at once */
-        TK_OK(t, symmem_get(handle, next, 0, data + BYTES, BYTES, NULL));
+        TK_OK(t, symmem_get(handle, t->next, 0, data + BYTES, BYTES, NULL));
         size_t at = 0;
         while (at < BYTES && data[BYTES + at] == (uint8_t)(0x30 + i + t->rank))
             at++;
         TK_EQ_SIZE(t, BYTES, at);
     }
-    free(data);
 }
 
 /* A stream's slow write, then a barrier on the stream: the peer's stream must see it. */
@@ -102,18 +96,16 @@ TK_TEST(stream, barrier_orders_stream_writes, "SM-STREAM-01,SM-BARRIER-02", .nee
     struct gate gate = {0};
     uint8_t source[4096];
     uint8_t seen[4096] = {0};
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     memset(source, 0x40 + t->rank, sizeof(source));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_put(handle, next, 0, source, sizeof(source), stream));
+    TK_OK(t, symmem_put(handle, t->next, 0, source, sizeof(source), stream));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(handle, t->rank, 0, seen, sizeof(seen), stream));
     tk_sleep_ms(t->rank == 0 ? 20 : 0);
     gate_open(&gate);
     tk_synchronize(t, stream);
     size_t at = 0;
-    while (at < sizeof(seen) && seen[at] == (uint8_t)(0x40 + previous))
+    while (at < sizeof(seen) && seen[at] == (uint8_t)(0x40 + t->previous))
         at++;
     TK_EQ_SIZE(t, sizeof(seen), at);
 }
@@ -121,8 +113,7 @@ TK_TEST(stream, barrier_orders_stream_writes, "SM-STREAM-01,SM-BARRIER-02", .nee
 /* --- synchronise ------------------------------------------------------------------------------ */
 
 static void expect_elapsed(struct tk *t, uint32_t limit_ms, uint64_t begin_ms) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     uint64_t told_ms = record.elapsed_ns / 1000000;
     TK_CHECK_MSG(t, told_ms + 2 >= limit_ms && told_ms <= tk_now_ms() - begin_ms + 2,
                  "the record tells of %llu ns, the limit was %u ms",
@@ -135,8 +126,7 @@ static void take_a_moment(void *arg) {
 }
 
 static void long_limits_last(struct tk *t, symmem_stream *stream) {
-    symmem_event *event = NULL;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     for (size_t i = 0; i < LONG_LIMITS; i++) {
         TK_OK(t, symmem_stream_host_fn(stream, take_a_moment, NULL));
         TK_OK(t, symmem_stream_synchronize(stream, long_limits_ms[i]));
@@ -144,7 +134,6 @@ static void long_limits_last(struct tk *t, symmem_stream *stream) {
         TK_OK(t, symmem_event_record(event, stream));
         TK_OK(t, symmem_event_synchronize(event, long_limits_ms[i]));
     }
-    symmem_event_destroy(event);
 }
 
 TK_TEST(stream, synchronize_times_out, "SM-STREAM-03", .needs = STREAM_FN, .max_ranks = 2) {
@@ -155,7 +144,7 @@ TK_TEST(stream, synchronize_times_out, "SM-STREAM-03", .needs = STREAM_FN, .max_
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     enqueue_step(t, stream, &step, &log, 1);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, 60));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, 60));
     expect_elapsed(t, 60, begin_ms);
     TK_AT_LEAST(t, 60, tk_now_ms() - begin_ms + 2);
     TK_WITHIN(t, 5000, begin_ms);
@@ -193,7 +182,7 @@ TK_TEST(stream, failed_step_is_recorded, "SM-POINT-02,SM-STREAM-03", .needs = SY
         }
         if (tk_point_count(t, steps[i]) > 0) { /* some are passed when something is kept anew */
             symmem_error_record record = last_record();
-            TK_STATUS(t, SYMMEM_SYSTEM, status);
+            TK_FAILS(t, SYSTEM, status);
             TK_EQ_INT(t, SYMMEM_SYSTEM, record.status);
             TK_EQ_STR(t, steps[i], record.stage);
             TK_EQ_INT(t, t->rank, record.rank);
@@ -224,7 +213,7 @@ TK_TEST(stream, first_failure_is_reported_once, "SM-STREAM-03,SM-TIMEOUT-14",
         tk_sleep_ms(2);
     }
     symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
     TK_EQ_STR(t, "wait_signal", record.operation);
@@ -243,14 +232,14 @@ TK_TEST(stream, first_failure_is_reported_once, "SM-STREAM-03,SM-TIMEOUT-14",
 /* Each of the three ops fails on a stream as it does without. */
 TK_TEST(stream, every_operation_fails_on_a_stream,
         "SM-STREAM-03,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-04,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 2}) {
     for (int op = 0; op < OP_COUNT; op++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
         symmem_stream *stream = tk_stream(t);
         if (t->rank == 0) {
             make_unsatisfied(t, handle, (enum signal_op)op, 1, 2);
             TK_OK(t, run_op(handle, (enum signal_op)op, 1, 2, 40, stream));
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 2, record.channel);
@@ -266,16 +255,16 @@ TK_TEST(stream, every_operation_fails_on_a_stream,
 /* What was enqueued before the failure and begins after it: poisoned, so its signal does not come.
  */
 TK_TEST(stream, work_behind_a_failure_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-05,SM-SIGNAL-12",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 2) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t), *beside = tk_stream(t);
     if (t->rank == 0) {
         TK_OK(t, symmem_wait_signal(handle, 1, 4, 0, beside));
         TK_OK(t, symmem_wait_signal(handle, 1, 2, tk_limit_ms(t, 300), stream));
         TK_OK(t, symmem_put_signal(handle, 1, 3, LONG_MS, stream));
-        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
         /* What waits on another stream ends of this rank's own poison: the peer has none. */
-        TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(beside, LONG_MS));
+        TK_FAILS(t, POISONED, symmem_stream_synchronize(beside, LONG_MS));
         TK_EQ_INT(t, 0, last_record().failed_rank);
         TK_EQ_INT(t, 0, last_record().missing_count);
         TK_EQ_INT(t, 4, last_record().channel);
@@ -285,7 +274,7 @@ TK_TEST(stream, work_behind_a_failure_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-05,
         symmem_status status = symmem_wait_signal(handle, 0, 3, LONG_MS, NULL);
         TK_CHECK_MSG(t, status != SYMMEM_OK,
                      "rank 0's stream put a signal after its handle was poisoned");
-        TK_STATUS(t, SYMMEM_POISONED, status);
+        TK_FAILS(t, POISONED, status);
         TK_EQ_INT(t, 0, last_record().failed_rank);
     }
     tk_out_of_band_barrier(t);
@@ -300,9 +289,8 @@ TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_r
     struct step steps[3];
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
@@ -313,7 +301,7 @@ TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_r
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, !reached);
     uint64_t begin_ms = tk_now_ms();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_event_synchronize(event, 30));
+    TK_FAILS(t, TIMEOUT, symmem_event_synchronize(event, 30));
     expect_elapsed(t, 30, begin_ms);
     gate_open(&gate);
     TK_OK(t, symmem_event_synchronize(event, LONG_MS));
@@ -323,21 +311,18 @@ TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_r
     tk_synchronize(t, first);
     TK_EQ_INT(t, 2, steps_done(&log));
     TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
-    symmem_event_destroy(event);
 }
 
 TK_TEST(stream, unrecorded_event_is_reached, "SM-STREAM-04", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 2) {
     symmem_stream *stream = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK(t, reached);
     TK_OK(t, symmem_event_synchronize(event, 100));
     TK_OK(t, symmem_stream_wait_event(stream, event));
     tk_synchronize(t, stream);
-    symmem_event_destroy(event);
 }
 
 /* An event marks the point where it was recorded; later work of that stream is not waited for. */
@@ -345,9 +330,8 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
     struct gate gate = {0};
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = false;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     TK_OK(t, symmem_stream_wait_event(second, event));
@@ -358,7 +342,6 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
     TK_CHECK(t, !atomic_load(&gate.timed_out));
     gate_open(&gate);
     tk_synchronize(t, first);
-    symmem_event_destroy(event);
 }
 
 /* A record moves the event, but no wait that was enqueued before it; and what the event marked then
@@ -366,9 +349,8 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
 TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gates[2] = {{0}, {0}};
     symmem_stream *first = tk_stream(t), *second = tk_stream(t), *third = tk_stream(t);
-    symmem_event *event = NULL;
     bool reached = true;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gates[0]));
     TK_OK(t, symmem_stream_host_fn(second, gate_fn, &gates[1]));
     TK_OK(t, symmem_event_record(event, first));
@@ -379,12 +361,11 @@ TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, 
     tk_synchronize(t, first);
     TK_OK(t, symmem_event_query(event, &reached));
     TK_CHECK_MSG(t, !reached, "the event is reached by what it marked before");
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_event_synchronize(event, 10));
+    TK_FAILS(t, TIMEOUT, symmem_event_synchronize(event, 10));
     gate_open(&gates[1]);
     TK_OK(t, symmem_event_synchronize(event, LONG_MS));
     tk_synchronize(t, second);
     tk_synchronize(t, third);
-    symmem_event_destroy(event);
 }
 
 /* --- other contexts' streams ------------------------------------------------------------------ */
@@ -398,11 +379,11 @@ TK_TEST(stream, foreign_stream_is_refused, "SM-STREAM-16", .needs = SYMMEM_CAP_S
     TK_REQUIRE(t, alone != NULL);
     if (TK_OK(t, symmem_stream_create(alone, 0, &foreign))) {
         for (int op = 0; op < OP_COUNT; op++)
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                      run_op(handle, (enum signal_op)op, t->rank, 0, 50, foreign));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, foreign));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, foreign));
-        TK_STATUS(t, SYMMEM_INVALID_ARGUMENT, symmem_copy(t->context, data, data + 8, 8, foreign));
+            TK_FAILS(t, INVALID_ARGUMENT,
+                     run_op(handle, (enum signal_op)op, t->rank, 0, 50, foreign));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, foreign));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, foreign));
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, data, data + 8, 8, foreign));
         TK_OK(t, symmem_stream_destroy(foreign));
     }
     symmem_context_free(alone);
@@ -443,13 +424,11 @@ TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .
     struct step steps[2];
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = NULL;
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_wait_event(second, event));
-    symmem_event_destroy(event);
     enqueue_step(t, second, &steps[1], &log, 1);
     tk_sleep_ms(10);
     TK_EQ_INT(t, 0, steps_done(&log));

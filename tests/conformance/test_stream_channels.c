@@ -13,8 +13,8 @@ struct ring {
 
 static struct ring ring_begin(struct tk *t) {
     struct ring ring = {.handle = tk_handle(t, 256, tk_world_group(t))};
-    ring.next = (t->rank + 1) % t->world_size;
-    ring.previous = (t->rank + t->world_size - 1) % t->world_size;
+    ring.next = t->next;
+    ring.previous = t->previous;
     ring.streams[0] = tk_stream(t);
     ring.streams[1] = tk_stream(t);
     ring.limit_ms = LONG_MS;
@@ -144,10 +144,10 @@ TK_PORTED(test_stream_serialization_waits_on_pad_kernel_only, "SM-STREAM-06", .n
 
 /* At rank 0 channel 0 waits on one stream while other channels do their rounds on the other. */
 TK_TEST(stream, channels_are_independent, "SM-STREAM-07", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     struct ring ring = ring_begin(t);
     int32_t channels = info_of(t, ring.handle).channel_count;
-    int32_t source = t->world_size - 1;
+    int32_t source = t->last;
     if (t->rank == 0)
         TK_OK(t, symmem_wait_signal(ring.handle, source, 0, ring.limit_ms, ring.streams[0]));
     for (int i = 0; i < 5; i++) {

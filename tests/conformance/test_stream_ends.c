@@ -6,7 +6,7 @@
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 
 static int32_t next_of(const struct tk *t) {
-    return (t->rank + 1) % t->world_size;
+    return t->next;
 }
 
 /* Enqueues on a held stream: data to the next rank, a barrier, and the way back of what came. */
@@ -21,7 +21,6 @@ static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream 
 /* Handle and group, which keeps what its handles had, go while the work is held back; what they
  * needed would be there to have again. */
 TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .max_ranks = 4) {
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     symmem_stream *stream = tk_stream(t);
     symmem_handle *handle = NULL;
     symmem_group *group = NULL;
@@ -40,7 +39,7 @@ TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .m
     tk_out_of_band_barrier(t);
     gate_open(&gate);
     tk_synchronize(t, stream);
-    TK_EQ_INT(t, 1000 + previous, seen);
+    TK_EQ_INT(t, 1000 + t->previous, seen);
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
     TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
     TK_OK(t, symmem_free(t->context, ptr));
@@ -61,7 +60,7 @@ TK_TEST(stream, destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09", .needs = STREAM_FN
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     gate_open(&gate);
     while (steps_done(&log) == 0 && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
@@ -167,7 +166,7 @@ TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = S
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     enqueue_rest(t, context, ptr, stream, &rest);
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     symmem_context_free(context);
     expect_rest(t, &rest);
     await_threads(t, threads);
@@ -185,7 +184,7 @@ TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17",
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     symmem_context_free(context);
     TK_CHECK_MSG(t, steps_done(&log) == 0 && !gate.timed_out,
                  "the context's end, and with it the backend's close, waited for a host function "
@@ -226,8 +225,8 @@ TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     capture_rest(t, context, ptr, stream, &rest, &graph);
     TK_OK(t, symmem_graph_launch(graph, stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_destroy(stream));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_graph_destroy(graph));
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
+    TK_FAILS(t, TIMEOUT, symmem_graph_destroy(graph));
     symmem_context_free(context);
     TK_OK(t, symmem_graph_destroy(graph));
     expect_rest(t, &rest);

@@ -15,9 +15,8 @@ static bool has_collectives(const struct tk *t) {
 /* A collective on `channel` that needs all of the handle's ranks. */
 static void enqueue_broadcast(struct tk *t, symmem_handle *handle, int32_t channel,
                               uint32_t limit_ms, symmem_stream *stream) {
-    struct ops_tensor tensor;
-    (void)ops_flat(&tensor, ops_own(t, handle), SYMMEM_INT32, 16);
-    TK_OK(t, symmem_broadcast(handle, &tensor.dl, 0, channel, limit_ms, stream));
+    const DLTensor *tensor = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
+    TK_OK(t, symmem_broadcast(handle, tensor, 0, channel, limit_ms, stream));
 }
 
 /* --- what a failure leaves alone -------------------------------------------------------------- */
@@ -30,10 +29,10 @@ TK_TEST(stream, failure_outlasts_a_timeout, "SM-STREAM-03,SM-TIMEOUT-14", .needs
     struct gate gate = {0};
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
     gate_open(&gate);
     symmem_clear_error();
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_STR(t, "wait_signal", last_record().operation);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     work_after(t, stream);
@@ -51,7 +50,7 @@ TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_copy(t->context, to, from, sizeof(from), stream));
     TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_INT(t, 1, steps_done(&log));
     TK_CHECK_MSG(t, memcmp(from, to, sizeof(from)) == 0,
                  "the copy behind an operation that failed did not run");
@@ -65,7 +64,7 @@ static void expect_poisoned(struct tk *t, symmem_handle *handle, symmem_stream *
                             struct gate *gate) {
     poison_own(t, handle, 2);
     gate_open(gate);
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
 }
 
 static void begun_after_a_poison(struct tk *t, symmem_group *group, enum signal_op op) {
@@ -150,7 +149,7 @@ static void collective_held_back(struct tk *t, uint32_t limit_ms) {
 /* The limit counts from the moment the operation begins to run, not from the call: each is held
  * back for longer than its limit, and has still to wait when it begins. */
 TK_TEST(stream, limit_counts_from_the_start_of_work, "SM-TIMEOUT-03", .needs = STREAM_FN,
-        .min_ranks = 2, .max_ranks = 2) {
+        .ranks = {2, 2}) {
     uint32_t limit_ms = tk_limit_ms(t, 250);
     for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
         held_back(t, op, limit_ms);

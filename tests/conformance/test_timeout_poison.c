@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After a failure: poison, its spread, what still works, and the collective reset. */
-#include <pthread.h>
-
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -18,13 +16,12 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
     TK_EQ_INT(t, SYMMEM_OK, symmem_handle_status(handle, &record));
     if (t->rank == 0) {
         make_unsatisfied(t, handle, op, 1, 4);
-        TK_STATUS(t, SYMMEM_TIMEOUT, run_op(handle, op, 1, 4, 30, NULL));
+        TK_FAILS(t, TIMEOUT, run_op(handle, op, 1, 4, 30, NULL));
         for (int32_t channel = 0; channel <= last; channel += last)
             for (int any = 0; any < OP_COUNT; any++) {
-                TK_STATUS(t, SYMMEM_POISONED,
-                          run_op(handle, (enum signal_op)any, t->rank, channel, 1000, NULL));
-                TK_STATUS(t, SYMMEM_POISONED,
-                          run_op(twin, (enum signal_op)any, 1, channel, 1000, NULL));
+                TK_FAILS(t, POISONED,
+                         run_op(handle, (enum signal_op)any, t->rank, channel, 1000, NULL));
+                TK_FAILS(t, POISONED, run_op(twin, (enum signal_op)any, 1, channel, 1000, NULL));
             }
         TK_CHECK(t, info_of(t, handle).poisoned && info_of(t, twin).poisoned);
         TK_EQ_INT(t, SYMMEM_TIMEOUT, symmem_handle_status(twin, &record));
@@ -41,31 +38,29 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
 }
 
 TK_TEST(timeout, barrier_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_BARRIER);
 }
 
-TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_PUT);
 }
 
-TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
+        .ranks = {2, 4}) {
     failure_poisons_the_link(t, OP_WAIT);
 }
 
 TK_TEST(timeout, data_and_memory_work_on, "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 4096);
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     poison_own(t, handle, 0);
-    tk_fill(t, handle, next, 0, 4096, (uint8_t)(0x10 + t->rank));
+    tk_fill(t, handle, t->next, 0, 4096, (uint8_t)(0x10 + t->rank));
     tk_out_of_band_barrier(t);
-    tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x10 + previous));
+    tk_expect_bytes(t, handle, t->rank, 0, 4096, (uint8_t)(0x10 + t->previous));
     tk_out_of_band_barrier(t);
-    tk_expect_bytes(t, handle, next, 0, 4096, (uint8_t)(0x10 + t->rank));
+    tk_expect_bytes(t, handle, t->next, 0, 4096, (uint8_t)(0x10 + t->rank));
     symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
     TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
     tk_release(t, handle);
@@ -79,14 +74,14 @@ TK_TEST(timeout, data_and_memory_work_on, "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ra
 static symmem_group *reversed_group(struct tk *t) {
     int32_t ranks[4];
     for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->world_size - 1 - i;
+        ranks[i] = t->last - i;
     return tk_group(t, "reversed", ranks, t->world_size);
 }
 
 /* Rank 0 fails; the others wait for it without limit, from before or from after the failure. */
 static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, symmem_group *group) {
     symmem_handle *handle = tk_handle(t, 64, group);
-    int32_t failing = group == tk_world_group(t) ? 0 : t->world_size - 1;
+    int32_t failing = group == tk_world_group(t) ? 0 : t->last;
     uint64_t failed_ms = 0;
     if (t->rank == 0) {
         for (int32_t r = 1; r < t->world_size; r++)
@@ -99,7 +94,7 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
         tk_share_u64(t, 5, 1);
         if (!before)
             (void)await_shared(t, 0, 6, 1);
-        TK_STATUS(t, SYMMEM_POISONED, run_op(handle, op, failing, 1, 0, NULL));
+        TK_FAILS(t, POISONED, run_op(handle, op, failing, 1, 0, NULL));
         uint64_t now_ms = tk_now_ms();
         symmem_error_record record = last_record();
         TK_EQ_INT(t, failing, record.failed_rank);
@@ -116,15 +111,13 @@ static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, sym
     tk_out_of_band_barrier(t);
 }
 
-TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14", .ranks = {2, 4}) {
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, true, tk_world_group(t));
     work_after(t, NULL);
 }
 
-TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 4) {
+TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .ranks = {2, 4}) {
     symmem_group *group = reversed_group(t);
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, false, group);
@@ -138,7 +131,7 @@ TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .mi
  * from every rank but `held`, and poison on the ranks whose bit is set.
  */
 static void soil(struct tk *t, symmem_handle *handle, uint32_t poisoned, int32_t held) {
-    TK_OK(t, symmem_put_signal(handle, (t->rank + 1) % t->world_size, 3, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(handle, t->next, 3, LONG_MS, NULL));
     tk_out_of_band_barrier(t);
     if (poisoned == ~0u && t->rank != held)
         TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED, symmem_barrier(handle, 1, 30, NULL));
@@ -167,7 +160,7 @@ static void check_no_signal(struct tk *t, symmem_handle *handle) {
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
 }
 
-TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .max_ranks = 4,
+TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .ranks = {2, 4},
         .flags = TK_WRITES_PADS) {
     uint64_t round = 0;
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -176,7 +169,7 @@ TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .min_ranks = 2, .m
     for (int32_t i = -2; i < t->world_size; i++) {
         /* nobody poisoned, everybody but the last, each one alone */
         uint32_t poisoned = i == -2 ? 0u : i == -1 ? ~0u : 1u << i;
-        int32_t held = i < 0 ? t->world_size - 1 : i;
+        int32_t held = i < 0 ? t->last : i;
         soil(t, handle, poisoned, held);
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         check_clean(t, handle, held, &round);
@@ -203,19 +196,19 @@ TK_TEST(timeout, reset_forgets_pending_signals, "SM-TIMEOUT-07,SM-TIMEOUT-14", .
     for (int32_t r = 0; r < t->world_size; r++)
         TK_OK(t, symmem_wait_signal(handle, r, last, LONG_MS, NULL));
     TK_OK(t, symmem_barrier(handle, last, LONG_MS, NULL));
-    TK_STATUS(t, SYMMEM_TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 20, NULL));
+    TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, t->rank, 0, 20, NULL));
     work_after(t, NULL);
 }
 
 /* A rank that entered a barrier in vain has counted one round more than the others: the reset must
  * make that forgotten on every channel, the last one's state being the end of all. */
 TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOUT-14",
-        .min_ranks = 2, .max_ranks = 8) {
+        .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const int32_t channels[] = {0, 1, info_of(t, handle).channel_count - 1};
     for (int i = 0; i < 3; i++) {
-        if (t->rank == t->world_size - 1)
-            TK_STATUS(t, SYMMEM_TIMEOUT, symmem_barrier(handle, channels[i], 20, NULL));
+        if (t->rank == t->last)
+            TK_FAILS(t, TIMEOUT, symmem_barrier(handle, channels[i], 20, NULL));
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_barrier(handle, channels[i], LONG_MS, NULL));
@@ -251,19 +244,18 @@ TK_TEST(timeout, reset_works_on_every_group_shape, "SM-TIMEOUT-07,SM-TIMEOUT-14"
 }
 
 TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    int32_t last = t->world_size - 1;
-    for (int32_t pending = 0; pending < last; pending++) {
+    for (int32_t pending = 0; pending < t->last; pending++) {
         int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
-            TK_OK(t, symmem_wait_signal(handle, last, channel, LONG_MS, stream));
+            TK_OK(t, symmem_wait_signal(handle, t->last, channel, LONG_MS, stream));
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
+        TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
         TK_EQ_INT(t, channel, last_record().channel);
         tk_out_of_band_barrier(t);
-        if (t->rank == last)
+        if (t->rank == t->last)
             TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
         if (t->rank == pending)
             tk_synchronize(t, stream);
@@ -274,30 +266,27 @@ TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMM
 
 /* What a graph holds is pending while a launch of it is, and not before nor on other handles. */
 TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
-    const int32_t last = t->world_size - 1;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
+    symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 2; launch++) {
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_out_of_band_barrier(t);
-        TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
+        TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_handle_reset(other, LONG_MS));
         tk_out_of_band_barrier(t);
-        if (t->rank == last)
+        if (t->rank == t->last)
             TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
         tk_synchronize(t, stream);
     }
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     ring_signal(t, handle, 0);
-    TK_OK(t, symmem_graph_destroy(graph));
 }
 
 static void *destroy_graph(void *arg) {
@@ -306,24 +295,23 @@ static void *destroy_graph(void *arg) {
 
 /* The launch is waited for by who destroys the graph, and so it is pending still. */
 TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
-        .min_ranks = 2, .max_ranks = 4) {
+        .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL;
-    const int32_t last = t->world_size - 1;
     pthread_t thread;
     void *answer = NULL;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, last, 0, LONG_MS, stream));
+        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
     tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
     tk_out_of_band_barrier(t);
-    TK_STATUS(t, SYMMEM_BUSY, symmem_handle_reset(handle, LONG_MS));
+    TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
     tk_out_of_band_barrier(t);
-    if (t->rank == last)
+    if (t->rank == t->last)
         TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
     TK_CHECK(t, pthread_join(thread, &answer) == 0);
     TK_EQ_INT(t, SYMMEM_OK, (int)(intptr_t)answer);
@@ -333,16 +321,14 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
 }
 
 /* Some ranks' state is reset then, others' may not be. */
-TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .min_ranks = 2,
-        .max_ranks = 3) {
+TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    int32_t last = t->world_size - 1;
-    if (t->rank == last)
+    if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, LONG_MS));
-    TK_EQ_INT(t, last, last_record().failed_rank);
-    TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
-    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_status(handle, NULL));
+    TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
+    TK_EQ_INT(t, t->last, last_record().failed_rank);
+    TK_FAILS(t, POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
+    TK_FAILS(t, SYSTEM, symmem_handle_status(handle, NULL));
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
@@ -352,25 +338,22 @@ TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .min_ranks
 /* What was captured before asks no host: the poison has to stand where the device looks, also on
  * ranks whose state was reset. */
 TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_CAPTURE, .min_ranks = 3, .max_ranks = 3) {
+        .needs = SYMMEM_CAP_CAPTURE, .ranks = {3, 3}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
-    const int32_t last = t->world_size - 1, next = (t->rank + 1) % t->world_size;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_put_signal(handle, next, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
-    if (t->rank == last)
+    TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
+    symmem_graph *graph = tk_end_capture(t, stream);
+    if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_STATUS(t, SYMMEM_SYSTEM, symmem_handle_reset(handle, LONG_MS));
+    TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_graph_launch(graph, stream));
-    TK_STATUS(t, SYMMEM_POISONED, symmem_stream_synchronize(stream, LONG_MS));
+    TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
-    TK_OK(t, symmem_wait_signal(handle, (t->rank + last) % t->world_size, 0, LONG_MS, NULL));
-    TK_OK(t, symmem_graph_destroy(graph));
+    TK_OK(t, symmem_wait_signal(handle, (t->rank + t->last) % t->world_size, 0, LONG_MS, NULL));
     work_after(t, stream);
 }
 

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls that wait for a peer without limit when their context or group ends. */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "kit.h"
 
@@ -177,8 +173,7 @@ static symmem_status rendezvous_with(struct tk *t, int32_t poor, rlim_t spare) {
 }
 
 /* One rank has none to spare, then one, then two, until there are enough. */
-TK_TEST(under_way, out_of_descriptors, "SM-RDV-20", .min_ranks = 4, .max_ranks = 4,
-        .flags = TK_PROCESS_ONLY) {
+TK_TEST(under_way, out_of_descriptors, "SM-RDV-20", .ranks = {4, 4}, .flags = TK_PROCESS_ONLY) {
     for (int32_t poor = 0; poor < 2; poor++) {
         rlim_t enough = 4u * (rlim_t)t->world_size + 64;
         symmem_status status = SYMMEM_LIMIT;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Views of buffers and signal pads. */
-#include <string.h>
-
 #include "kit.h"
 
 #define LIMIT_MS 10000u
@@ -86,12 +84,12 @@ TK_TEST(view, dimensions, "SM-VIEW-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_A
     DLManagedTensor *const untouched = (DLManagedTensor *)(void *)t;
     DLManagedTensor *view = untouched;
     TK_REQ(t, "SM-VIEW-01");
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, 9, ones, SYMMEM_UINT8, 0, &view));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, -1, ones, SYMMEM_UINT8, 0, &view));
-    TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-              symmem_get_buffer(facts.handle, 0, 1, NULL, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, 9, ones, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, -1, ones, SYMMEM_UINT8, 0, &view));
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_get_buffer(facts.handle, 0, 1, NULL, SYMMEM_UINT8, 0, &view));
     TK_EQ_PTR(t, untouched, view);
     for (int32_t ndim = 0; ndim <= 8; ndim++) {
         TK_REQUIRE_OK(t, symmem_get_buffer(facts.handle, 0, ndim, ones, SYMMEM_INT16, 2, &view));
@@ -140,8 +138,8 @@ TK_TEST(view, remote_tensors_begin_at_the_offset, "SM-VIEW-02,SM-HANDLE-05",
             TK_REQUIRE_OK(
                 t, symmem_get_buffer(facts.handle, rank, 1, &rest, SYMMEM_FLOAT32, 3, &view));
             expect_tensor(t, view, &facts, 1, &rest, 10, (char *)facts.buffers[rank] + 12);
-            TK_STATUS(
-                t, SYMMEM_OUT_OF_RANGE,
+            TK_FAILS(
+                t, OUT_OF_RANGE,
                 symmem_get_remote_tensor(facts.handle, rank, 1, &beyond, SYMMEM_FLOAT32, 3, &view));
         }
     }
@@ -210,11 +208,11 @@ TK_TEST(view, ranks_and_types, "SM-VIEW-04,SM-ERROR-04", .needs = SYMMEM_CAP_DIR
     TK_REQ(t, "SM-VIEW-04");
     for (int v = 0; v < 3; v++) {
         for (int i = 0; i < 4; i++)
-            TK_STATUS(t, SYMMEM_OUT_OF_RANGE,
-                      views[v](facts.handle, ranks[i], 1, &one, SYMMEM_UINT8, 0, &tensor));
+            TK_FAILS(t, OUT_OF_RANGE,
+                     views[v](facts.handle, ranks[i], 1, &one, SYMMEM_UINT8, 0, &tensor));
         for (int i = 0; i < 3; i++)
-            TK_STATUS(t, SYMMEM_INVALID_ARGUMENT,
-                      views[v](facts.handle, 0, 1, &one, (symmem_dtype)unknown[i], 0, &tensor));
+            TK_FAILS(t, INVALID_ARGUMENT,
+                     views[v](facts.handle, 0, 1, &one, (symmem_dtype)unknown[i], 0, &tensor));
     }
     TK_EQ_PTR(t, untouched, tensor);
 }
@@ -244,19 +242,18 @@ TK_PORTED(test_get_signal_pad, "SM-VIEW-06,SM-HANDLE-09", .needs = SYMMEM_CAP_DI
           .max_ranks = 8, .flags = TK_WRITES_PADS) {
     struct facts facts = facts_of(t, tk_handle(t, 4, tk_world_group(t)));
     const int64_t square[] = {8, 8};
-    const int32_t peer = (t->rank + 1) % t->world_size;
     const int64_t words = (int64_t)facts.info.signal_pad_size / 4;
     DLManagedTensor *pad = NULL;
     TK_REQ(t, "SM-VIEW-06");
     for (int i = 0; i < DTYPES; i++) {
         const int64_t entries = (int64_t)facts.info.signal_pad_size / (dtypes[i].bits / 8);
-        TK_REQUIRE_OK(t,
-                      symmem_get_signal_pad(facts.handle, peer, 0, NULL, dtypes[i].dtype, 0, &pad));
-        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[peer]);
         TK_REQUIRE_OK(
-            t, symmem_get_signal_pad(facts.handle, peer, 2, square, dtypes[i].dtype, 5, &pad));
+            t, symmem_get_signal_pad(facts.handle, t->next, 0, NULL, dtypes[i].dtype, 0, &pad));
+        expect_tensor(t, pad, &facts, 1, &entries, i, facts.pads[t->next]);
+        TK_REQUIRE_OK(
+            t, symmem_get_signal_pad(facts.handle, t->next, 2, square, dtypes[i].dtype, 5, &pad));
         expect_tensor(t, pad, &facts, 2, square, i,
-                      (char *)facts.pads[peer] + 5 * (dtypes[i].bits / 8));
+                      (char *)facts.pads[t->next] + 5 * (dtypes[i].bits / 8));
     }
     TK_REQUIRE_OK(t, symmem_get_signal_pad(facts.handle, t->rank, 0, NULL, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 42, words, NULL));
@@ -289,7 +286,6 @@ TK_TEST(view, odd_pads_round_down, "SM-VIEW-06", .needs = SYMMEM_CAP_DIRECT_ACCE
 /* --- life ------------------------------------------------------------------------------------- */
 
 TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8) {
-    const int32_t peer = (t->rank + 1) % t->world_size;
     const int64_t size = BYTES, words = 4;
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
@@ -297,8 +293,8 @@ TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS
     uint8_t found[BYTES];
     tk_fill(t, handle, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
     TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->rank, 1, &size, SYMMEM_UINT8, 0, &own));
-    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, peer, 1, &size, SYMMEM_UINT8, 0, &remote));
-    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, peer, 1, &words, SYMMEM_UINT32, 0, &pad));
+    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, t->next, 1, &size, SYMMEM_UINT8, 0, &remote));
+    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, t->next, 1, &words, SYMMEM_UINT32, 0, &pad));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
@@ -308,7 +304,7 @@ TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS
     TK_CHECK(t, found[0] == (uint8_t)(t->rank + 1) && found[BYTES - 1] == found[0]);
     own->deleter(own);
     TK_OK(t, symmem_copy(t->context, found, remote->dl_tensor.data, BYTES, NULL));
-    TK_CHECK(t, found[0] == (uint8_t)(peer + 1) && found[BYTES - 1] == found[0]);
+    TK_CHECK(t, found[0] == (uint8_t)(t->next + 1) && found[BYTES - 1] == found[0]);
     remote->deleter(remote);
     TK_OK(t, symmem_memset32(t->context, &pad->dl_tensor, 0, 5, words, NULL));
     TK_OK(t, symmem_copy(t->context, found, pad->dl_tensor.data, 16, NULL));

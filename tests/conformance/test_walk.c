@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every scenario of walk_scenarios.c, with a rank that fails or comes late at each test point. */
-#include <string.h>
-
 #include "walk.h"
 
 #define SCENARIOS(X)                                                                               \
@@ -31,8 +29,8 @@
 #define WALK(scenario, needs_)                                                                     \
     TK_TEST(walk, scenario,                                                                        \
             "SM-POINT-02,SM-POINT-03,SM-POINT-04,SM-POINT-05,SM-POINT-06,SM-RDV-10",               \
-            .needs = needs_, .min_ranks = 2, .max_ranks = 8,                                       \
-            .flags = TK_NO_CONTEXT | TK_GROWS_FAST, .timeout_s = 1800) {                           \
+            .needs = needs_, .ranks = {2, 8}, .flags = TK_NO_CONTEXT | TK_GROWS_FAST,              \
+            .timeout_s = 1800) {                                                                   \
         walk_faults(t, #scenario);                                                                 \
     }
 SCENARIOS(WALK)
@@ -89,7 +87,7 @@ static bool went_the_other_way(const struct walk_point *point, const bool *passe
 }
 
 /* The table in SPEC.md is what the library does: no other points, and each is passed somewhere. */
-TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .min_ranks = 2, .max_ranks = 8,
+TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .ranks = {2, 8},
         .timeout_s = 40 /* as many groups as scenarios */) {
     bool passed[128] = {false};
     const char *backend = NULL;

@@ -28,7 +28,7 @@
 
 #define WALK(scenario, needs_, max_)                                                               \
     TK_TEST(walk_kill, scenario, "SM-POINT-07,SM-POINT-08,SM-LIFE-02", .needs = needs_,            \
-            .min_ranks = 2, .max_ranks = max_,                                                     \
+            .ranks = {2, max_},                                                                    \
             .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK | TK_GROWS_FAST,     \
             .timeout_s = 1800) {                                                                   \
         walk_kills(t, #scenario);                                                                  \

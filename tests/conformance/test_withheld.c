@@ -30,52 +30,39 @@ static void fill_slot(struct withheld *w) {
     TK_REQUIRE_OK(w->t, symmem_put_signal(w->handle, w->absent, w->channel, long_ms(), NULL));
 }
 
-/* --- in the calling thread -------------------------------------------------------------------- */
+/* --- in the calling thread, where the stream is NULL ------------------------------------------ */
 
 static symmem_status run_barrier(struct withheld *w) {
-    return symmem_barrier(w->handle, w->channel, w->limit_ms, NULL);
+    return symmem_barrier(w->handle, w->channel, w->limit_ms, w->stream);
 }
 
 static symmem_status run_wait(struct withheld *w) {
-    return symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, NULL);
+    return symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
 }
 
 static symmem_status run_put(struct withheld *w) {
-    return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, NULL);
+    return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
 }
 
 TK_TEST(withheld, barrier, "SM-BARRIER-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
         .min_ranks = 2, .timeout_s = 120, .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "barrier",
-                                              .make = make_handle,
-                                              .run = run_barrier,
-                                              .mend = mend_handle,
-                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
-    withhold_each(t, &kind);
+    WITHHOLD(each, t, .operation = "barrier", .make = make_handle, .run = run_barrier,
+             .mend = mend_handle, .end = withheld_end_handle);
 }
 
 TK_TEST(withheld, wait_signal, "SM-SIGNAL-01,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
         .timeout_s = 60, .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "wait_signal",
-                                              .make = make_handle,
-                                              .run = run_wait,
-                                              .mend = mend_handle,
-                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
-    withhold_peers(t, &kind);
+    WITHHOLD(peers, t, .operation = "wait_signal", .make = make_handle, .run = run_wait,
+             .mend = mend_handle, .end = withheld_end_handle);
 }
 
 TK_TEST(withheld, put_signal, "SM-SIGNAL-02,SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-07",
         .timeout_s = 60, .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "put_signal",
-                                              .make = make_handle,
-                                              .arm = fill_slot,
-                                              .run = run_put,
-                                              .mend = mend_handle,
-                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-TIMEOUT-02");
-    withhold_peers(t, &kind);
+    WITHHOLD(peers, t, .operation = "put_signal", .make = make_handle, .arm = fill_slot,
+             .run = run_put, .mend = mend_handle, .end = withheld_end_handle);
 }
 
 /* --- on a stream ------------------------------------------------------------------------------ */
@@ -90,24 +77,20 @@ static void end_streamed(struct withheld *w) {
     withheld_end_handle(w);
 }
 
-static symmem_status run_streamed_barrier(struct withheld *w) {
-    symmem_status status = symmem_barrier(w->handle, w->channel, w->limit_ms, w->stream);
+static symmem_status settle(struct withheld *w, symmem_status called) {
+    return called == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : called;
+}
 
-    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+static symmem_status run_streamed_barrier(struct withheld *w) {
+    return settle(w, run_barrier(w));
 }
 
 static symmem_status run_streamed_wait(struct withheld *w) {
-    symmem_status status =
-        symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
-
-    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+    return settle(w, run_wait(w));
 }
 
 static symmem_status run_streamed_put(struct withheld *w) {
-    symmem_status status =
-        symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
-
-    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+    return settle(w, run_put(w));
 }
 
 TK_TEST(withheld, on_streams, "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
@@ -140,36 +123,22 @@ static symmem_status capture_into(struct withheld *w, symmem_status (*add)(struc
     return status == SYMMEM_OK ? ended : status;
 }
 
-static symmem_status add_barrier(struct withheld *w) {
-    return symmem_barrier(w->handle, w->channel, w->limit_ms, w->stream);
-}
-
 static void make_replayed_barrier(struct withheld *w) {
     make_streamed(w);
-    TK_REQUIRE_OK(w->t, capture_into(w, add_barrier));
-}
-
-static symmem_status add_put(struct withheld *w) {
-    return symmem_put_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
-}
-
-static symmem_status add_wait(struct withheld *w) {
-    return symmem_wait_signal(w->handle, w->absent, w->channel, w->limit_ms, w->stream);
+    TK_REQUIRE_OK(w->t, capture_into(w, run_barrier));
 }
 
 static void arm_replayed_wait(struct withheld *w) {
-    TK_REQUIRE_OK(w->t, capture_into(w, add_wait));
+    TK_REQUIRE_OK(w->t, capture_into(w, run_wait));
 }
 
 static void arm_replayed_put(struct withheld *w) {
     fill_slot(w);
-    TK_REQUIRE_OK(w->t, capture_into(w, add_put));
+    TK_REQUIRE_OK(w->t, capture_into(w, run_put));
 }
 
 static symmem_status run_replay(struct withheld *w) {
-    symmem_status status = symmem_graph_launch(w->graph, w->stream);
-
-    return status == SYMMEM_OK ? symmem_stream_synchronize(w->stream, long_ms()) : status;
+    return settle(w, symmem_graph_launch(w->graph, w->stream));
 }
 
 /* The graph that failed works again after the reset, if all ranks launch it. Its barrier has the

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Each rank in turn stays away from the host's collective calls, and from the store. */
-#include <stdio.h>
-#include <unistd.h>
-
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
@@ -41,24 +38,16 @@ static void mend_group(struct withheld *w) {
 
 TK_TEST(withheld, group_barrier, "SM-EXCHANGE-03,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 120,
         .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "group_barrier",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_group_barrier,
-                                              .mend = mend_group};
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_each(t, &kind);
+    WITHHOLD(each, t, .operation = "group_barrier", .own_group = true, .make = bring_up,
+             .run = run_group_barrier, .mend = mend_group);
 }
 
 TK_TEST(withheld, all_gather, "SM-EXCHANGE-01,SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
         .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "group_all_gather",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_all_gather,
-                                              .mend = mend_group};
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "group_all_gather", .own_group = true, .make = bring_up,
+             .run = run_all_gather, .mend = mend_group);
 }
 
 /* A group that no call has brought up. */
@@ -76,11 +65,8 @@ static void renew_group(struct withheld *w) {
 
 TK_TEST(withheld, first_contact, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60,
         .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "group_barrier",
-                                              .own_group = true,
-                                              .run = run_group_barrier,
-                                              .mend = renew_group};
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "group_barrier", .own_group = true, .run = run_group_barrier,
+             .mend = renew_group);
 }
 
 /* --- descriptors ------------------------------------------------------------------------------ */
@@ -144,13 +130,9 @@ TK_TEST(withheld, descriptors, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2, 
 
 TK_TEST(withheld, pairwise_descriptor, "SM-EXCHANGE-04,SM-EXCHANGE-06", .min_ranks = 2,
         .timeout_s = 60, .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "group_recv_fd",
-                                              .own_group = true,
-                                              .make = bring_up,
-                                              .run = run_recv_fd,
-                                              .mend = mend_descriptors};
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_peers(t, &kind);
+    WITHHOLD(peers, t, .operation = "group_recv_fd", .own_group = true, .make = bring_up,
+             .run = run_recv_fd, .mend = mend_descriptors);
 }
 
 /* --- rendezvous and reset --------------------------------------------------------------------- */
@@ -184,13 +166,8 @@ static void end_memory(struct withheld *w) {
 
 TK_TEST(withheld, rendezvous, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60,
         .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "rendezvous",
-                                              .own_group = true,
-                                              .make = make_memory,
-                                              .run = run_rendezvous,
-                                              .mend = mend_rendezvous,
-                                              .end = end_memory};
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "rendezvous", .own_group = true, .make = make_memory,
+             .run = run_rendezvous, .mend = mend_rendezvous, .end = end_memory);
 }
 
 static symmem_status run_reset(struct withheld *w) {
@@ -204,14 +181,9 @@ static void mend_reset(struct withheld *w) {
 
 TK_TEST(withheld, reset, "SM-EXCHANGE-04,SM-TIMEOUT-07", .min_ranks = 2, .timeout_s = 60,
         .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {.operation = "handle_reset",
-                                              .own_group = true,
-                                              .make = withheld_make_handle,
-                                              .run = run_reset,
-                                              .mend = mend_reset,
-                                              .end = withheld_end_handle};
     TK_REQ(t, "SM-EXCHANGE-04");
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "handle_reset", .own_group = true, .make = withheld_make_handle,
+             .run = run_reset, .mend = mend_reset, .end = withheld_end_handle);
 }
 
 /* --- the store -------------------------------------------------------------------------------- */
@@ -243,7 +215,6 @@ static void mend_key(struct withheld *w) {
 }
 
 TK_TEST(withheld, store_wait, "SM-STORE-03", .min_ranks = 2, .flags = TK_GROWS_FAST) {
-    static const struct withheld_kind kind = {
-        .operation = "store_wait", .ranks_unknown = true, .run = run_store_wait, .mend = mend_key};
-    withhold_some(t, &kind);
+    WITHHOLD(some, t, .operation = "store_wait", .ranks_unknown = true, .run = run_store_wait,
+             .mend = mend_key);
 }

@@ -43,40 +43,33 @@ static bool write_by_threads(struct tk *t, symmem_handle *handle, int32_t peer, 
     return TK_EQ_INT(t, WRITERS, started) && !tk_failed(t);
 }
 
-TK_TEST(writers, joined_before_a_barrier, "SM-BARRIER-02,SM-THREAD-01", .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(writers, joined_before_a_barrier, "SM-BARRIER-02,SM-THREAD-01", .ranks = {2, 8}) {
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
-    int32_t next = (t->rank + 1) % t->world_size;
-    int32_t previous = (t->rank + t->world_size - 1) % t->world_size;
     uint32_t words[WORDS];
     for (uint32_t g = 1; g <= ROUNDS; g++) {
-        if (!write_by_threads(t, handle, next, words, g))
+        if (!write_by_threads(t, handle, t->next, words, g))
             return;
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_read(t, handle, t->rank, 0, words, sizeof(words));
-        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, previous, g));
+        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, t->previous, g));
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
 /* The inputs were written by a peer's threads, which have joined before that peer's own call. */
-TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 8}) {
     enum { WORDS = WRITERS * PART_WORDS, ROUNDS = 12 };
     symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
     size_t size = (size_t)t->world_size;
-    int32_t next = (t->rank + 1) % t->world_size;
-    uint32_t words[WORDS], *got = malloc(size * sizeof(words));
+    uint32_t words[WORDS], *got = tk_scratch(t, size * sizeof(words));
     char *own = ops_own(t, handle), *out = tk_alloc(t, size * sizeof(words));
-    struct ops_tensor input, output;
-    TK_REQUIRE(t, got != NULL);
     for (uint32_t g = 1; g <= ROUNDS; g++) {
-        if (!write_by_threads(t, handle, next, words, g))
+        if (!write_by_threads(t, handle, t->next, words, g))
             break;
-        if (!TK_OK(t, symmem_all_gather_out(handle, ops_flat(&input, own, SYMMEM_UINT32, WORDS),
-                                            ops_flat(&output, out, SYMMEM_UINT32, WORDS * size), 0,
-                                            LONG_MS, NULL)))
+        if (!TK_OK(t,
+                   symmem_all_gather_out(handle, FLAT(own, SYMMEM_UINT32, WORDS),
+                                         FLAT(out, SYMMEM_UINT32, WORDS * size), 0, LONG_MS, NULL)))
             break;
         ops_download(t, got, out, size * sizeof(words));
         for (int32_t r = 0; r < t->world_size; r++) { /* what rank r put in came from before it */
@@ -86,7 +79,6 @@ TK_TEST(writers, joined_before_a_collective, "SM-COLL-01", .needs = COLLECTIVES,
         if (!TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL)))
             break;
     }
-    free(got);
 }
 
 /* --- small pieces -------------------------------------------------------------------- */
@@ -159,20 +151,19 @@ static void pieces(struct tk *t, size_t count, symmem_stream *stream) {
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
         write_pieces(t, handle, bytes, count, round, stream);
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
-        if (stream != NULL)
-            tk_synchronize(t, stream);
+        tk_synchronize(t, stream);
         expect_pieces(t, &area, round);
         TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     }
 }
 
-TK_TEST(writers, pieces_of_a_word, "SM-ONESIDED-01", .min_ranks = 2, .max_ranks = 8) {
+TK_TEST(writers, pieces_of_a_word, "SM-ONESIDED-01", .ranks = {2, 8}) {
     pieces(t, 72, NULL);
 }
 
 /* A queue may not make one put of several, for what lies between them is others'. */
 TK_TEST(writers, queued_pieces_with_gaps, "SM-ONESIDED-01,SM-STREAM-01",
-        .needs = SYMMEM_CAP_STREAMS, .min_ranks = 2, .max_ranks = 8) {
+        .needs = SYMMEM_CAP_STREAMS, .ranks = {2, 8}) {
     pieces(t, 520, tk_stream(t));
 }
 
@@ -189,7 +180,6 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     symmem_handle *handle = tk_handle(t, AREA_BYTES, tk_world_group(t));
     size_t size = (size_t)t->world_size;
     struct area area;
-    struct ops_tensor input, out;
     area_init(&area, ops_own(t, handle), AREA_BYTES);
     for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !tk_failed(t); i++) {
         size_t bytes = counts[i];
@@ -198,9 +188,9 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
         area_clear(&area);
         move_fill(area.expected + IN_AT, bytes, t->rank, i);
         area_upload(t, &area);
-        TK_REQUIRE_OK(t, gather(handle, ops_flat(&input, area.at + IN_AT, SYMMEM_UINT8, bytes),
-                                ops_flat(&out, area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0,
-                                LONG_MS, NULL));
+        TK_REQUIRE_OK(t,
+                      gather(handle, FLAT(area.at + IN_AT, SYMMEM_UINT8, bytes),
+                             FLAT(area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0, LONG_MS, NULL));
         for (int32_t r = 0; r < t->world_size; r++)
             move_fill(area.expected + OUT_AT + (size_t)r * bytes, bytes, r, i);
         area_check(t, &area, "chunks of an odd size");
@@ -208,14 +198,13 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     }
 }
 
-TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .ranks = {2, 8}) {
     gather_odd_chunks(t, symmem_all_gather_out);
     gather_odd_chunks(t, symmem_low_contention_all_gather_out);
 }
 
 TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .min_ranks = 2, .max_ranks = 8) {
+        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 8}) {
     if (!multicast_allowed(t))
         return;
     gather_odd_chunks(t, symmem_multimem_all_gather_out);
@@ -226,7 +215,7 @@ TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
 
 /* A block far behind its segment's beginning, between neighbours that must stay as they are. */
 TK_TEST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
-        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .min_ranks = 2, .max_ranks = 8) {
+        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
     enum { SEGMENT = 1 << 20, FAR = 700 * 1024 + 256, BYTES = 4096, AT = 1040, COUNT = 40 };
     static const size_t sizes[3] = {FAR, BYTES, BYTES};
     symmem_pool *pool = NULL;
@@ -281,8 +270,7 @@ static void use_what_is_left(struct tk *t, symmem_handle *handle, int32_t gone) 
 }
 
 /* One rank after the other finalises; the rest go on with its memory, and with each other's. */
-TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .min_ranks = 2,
-        .max_ranks = 8) {
+TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, LEFT_BYTES / 2, (uint8_t)(0x21 + t->rank));
     tk_group_barrier(t, tk_world_group(t));
@@ -293,15 +281,15 @@ TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .min_ra
         for (int32_t r = 0; r <= gone && t->rank > gone; r++)
             use_what_is_left(t, handle, r);
         if (t->rank > gone)
-            tk_expect_bytes(t, handle, t->world_size - 1, 0, LEFT_BYTES / 2,
+            tk_expect_bytes(t, handle, t->last, 0, LEFT_BYTES / 2,
                             (uint8_t)(0x21 + t->world_size - 1));
         tk_out_of_band_barrier(t);
     }
 }
 
 /* Killed: it had no time to leave anything behind on purpose. */
-TK_TEST(writers, memory_of_a_killed_rank, "SM-TIMEOUT-06,SM-ONESIDED-02", .min_ranks = 2,
-        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
+TK_TEST(writers, memory_of_a_killed_rank, "SM-TIMEOUT-06,SM-ONESIDED-02", .ranks = {2, 8},
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     int32_t gone = t->world_size / 2;
     tk_expect_death(t, gone);
@@ -319,7 +307,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
     (void)arg;
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
-    int32_t gone = t->world_size - 1;
+    int32_t gone = t->last;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     tk_use_context(t, context);
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
@@ -331,7 +319,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
         use_what_is_left(t, handle, gone);
 }
 
-TK_TEST(writers, memory_of_a_rank_that_exited, "SM-LIFE-04,SM-ONESIDED-02", .min_ranks = 2,
-        .max_ranks = 8, .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK) {
+TK_TEST(writers, memory_of_a_rank_that_exited, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK) {
     TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_by_exit, NULL, LONG_MS));
 }

@@ -30,8 +30,7 @@ static inline void make_unsatisfied(struct tk *t, symmem_handle *handle, enum si
 
 /* This rank's link is poisoned from here on, by no fault of another rank. */
 static inline void poison_own(struct tk *t, symmem_handle *handle, int32_t channel) {
-    TK_STATUS(t, SYMMEM_TIMEOUT,
-              symmem_wait_signal(handle, info_of(t, handle).rank, channel, 15, NULL));
+    TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, info_of(t, handle).rank, channel, 15, NULL));
     TK_CHECK(t, info_of(t, handle).poisoned);
 }
 

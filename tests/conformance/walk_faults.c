@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Steps after which every rank lives on: one of them fails at a point, or comes late there. */
-#include <string.h>
-
 #include "resources.h"
 #include "walk.h"
 

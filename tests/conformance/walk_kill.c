@@ -3,10 +3,6 @@
  * Steps at which a rank is killed. Each rank sends a process in its place, so that there can be
  * many steps in one case; the processes have a store of their own.
  */
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "own_held.h"
@@ -66,9 +62,7 @@ static void judge(struct tk *t, const struct step *step, symmem_status status) {
     bool signals = step->scenario->outcome == WALK_SIGNALS;
     bool local = step->scenario->outcome == WALK_LOCAL;
     bool lost = status == SYMMEM_PEER_LOST && !local;
-    symmem_error_record record;
-
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, status == SYMMEM_OK || lost || (signals && status == SYMMEM_POISONED),
                  "rank %d killed at %s: %s: %s", (int)step->odd, step->name,
                  symmem_status_name(status), record.message);
@@ -84,7 +78,7 @@ static void need_the_lost(struct tk *t, const struct step *step, struct walk_run
 
     if (run->context == NULL || run->group == NULL)
         return;
-    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(run->group, run->limit_ms));
+    TK_FAILS(t, PEER_LOST, symmem_group_barrier(run->group, run->limit_ms));
     end_ms = tk_now_ms();
     if (tk_read_u64(t, step->odd, TK_ENDED_SLOT) > from_ms)
         from_ms = tk_read_u64(t, step->odd, TK_ENDED_SLOT);

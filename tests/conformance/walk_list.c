@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The steps of a walk: what a dry run passed, and in which order it is taken. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "walk.h"
 
 #define DRY_MS 60000u

@@ -2,8 +2,6 @@
 /* The core's test points, as the table in SPEC.md has them. */
 #include "walk.h"
 
-#include <string.h>
-
 #define FAILS_WITH(name_, needs_)                                                                  \
     { .name = name_, .needs = needs_ }
 #define FAILS(name_) FAILS_WITH(name_, 0)

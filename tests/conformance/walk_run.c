@@ -2,8 +2,6 @@
 /* One run of a scenario: how it begins, what must work afterwards, and giving all back. */
 #include "walk.h"
 
-#include <stdio.h>
-
 #include "work_after.h"
 
 symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without) {
@@ -22,8 +20,7 @@ symmem_group *walk_group(struct walk_run *run, const char *what, int32_t without
 
 /* That a group goes without multicast is what some steps are about. */
 static void say_nothing(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
+    (void)arg, (void)line;
 }
 
 symmem_context_options walk_options(const struct walk_run *run) {

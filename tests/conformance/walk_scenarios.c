@@ -2,11 +2,6 @@
 /* What is walked. */
 #include "walk.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #define BYTES 4096
 #define CHANNEL WALK_CHANNEL
 #define PERSISTENT_ID 77
@@ -311,9 +306,7 @@ static symmem_status enqueue(struct walk_run *run) {
 /* The failure of the call, or else of the work. Work that has failed already makes later calls
  * POISONED, which is then not the first failure. */
 static symmem_status settle(struct walk_run *run, symmem_status called) {
-    symmem_error_record record;
-
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     symmem_status worked = symmem_stream_synchronize(run->stream, tk_scaled_ms(WALK_LIMIT_MS));
     if (called == SYMMEM_OK || (called == SYMMEM_POISONED && worked != SYMMEM_OK))
         return worked;
@@ -332,8 +325,7 @@ static symmem_status record_graph(struct walk_run *run) {
 
     WALK_STEP(symmem_stream_begin_capture(run->stream));
     symmem_status status = enqueue(run);
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     symmem_status ended = symmem_stream_end_capture(run->stream, &graph);
     if (status == SYMMEM_OK) {
         run->graph = graph;
@@ -358,80 +350,40 @@ static symmem_status graph(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
+#define SCENARIO(name_, outcome_, prepare_, act_, ...)                                             \
+    { .name = name_, .outcome = outcome_, .prepare = prepare_, .act = act_, __VA_ARGS__ }
+
 const struct walk_scenario walk_scenarios[] = {
-    {.name = "start", .outcome = WALK_LOCAL, .act = start},
-    {.name = "first_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_memory, .act = meet},
-    {.name = "second_rendezvous", .outcome = WALK_AGREED, .prepare = prepare_second, .act = meet},
-    {.name = "multicast",
-     .needs = SYMMEM_CAP_MULTICAST,
-     .outcome = WALK_AGREED,
-     .multicast = true,
-     .prepare = prepare_memory,
-     .act = meet},
-    {.name = "persistent", .outcome = WALK_LOCAL, .prepare = prepare_persistent, .act = persistent},
-    {.name = "pool",
-     .needs = SYMMEM_CAP_POOL,
-     .outcome = WALK_LOCAL,
-     .prepare = prepare_group,
-     .act = pool},
-    {.name = "pool_rendezvous",
-     .needs = SYMMEM_CAP_POOL,
-     .outcome = WALK_AGREED,
-     .prepare = prepare_pool,
-     .act = pool_rendezvous},
-    {.name = "subgroup",
-     .outcome = WALK_AGREED,
-     .from = 1,
-     .prepare = prepare_subgroup,
-     .act = subgroup},
-    {.name = "regroup", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = regroup},
-    {.name = "exchange", .outcome = WALK_AGREED, .prepare = prepare_group, .act = exchange},
-    {.name = "descriptors", .outcome = WALK_AGREED, .prepare = prepare_group, .act = descriptors},
-    {.name = "reset", .outcome = WALK_AGREED, .prepare = prepare_reset, .act = reset},
-    {.name = "signals", .outcome = WALK_SIGNALS, .prepare = prepare_handle, .act = signals},
-    {.name = "collective",
-     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS,
-     .outcome = WALK_SIGNALS,
-     .vain_ms = 400,
-     .prepare = prepare_handle,
-     .act = walk_collective},
-    {.name = "composed",
-     .needs = SYMMEM_CAP_DIRECT_ACCESS,
-     .outcome = WALK_SIGNALS,
-     .vain_ms = 400,
-     .prepare = prepare_handle,
-     .act = walk_composed},
-    {.name = "fused",
-     .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL,
-     .outcome = WALK_SIGNALS,
-     .vain_ms = 400,
-     .prepare = prepare_products,
-     .act = walk_fused},
-    {.name = "data", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = data},
-    {.name = "multimem",
-     .needs = SYMMEM_CAP_MULTICAST,
-     .outcome = WALK_LOCAL,
-     .multicast = true,
-     .prepare = prepare_handle,
-     .act = multimem},
-    {.name = "stream",
-     .needs = SYMMEM_CAP_STREAMS,
-     .outcome = WALK_SIGNALS,
-     .vain_ms = 400,
-     .prepare = prepare_handle,
-     .act = stream},
-    {.name = "graph",
-     .needs = SYMMEM_CAP_CAPTURE,
-     .outcome = WALK_SIGNALS,
-     .vain_ms = 400,
-     .prepare = prepare_graph,
-     .act = graph},
-    {.name = "free", .outcome = WALK_LOCAL, .prepare = prepare_handle, .act = give_back},
-    {.name = "finalise",
-     .ends = true,
-     .outcome = WALK_LOCAL,
-     .prepare = prepare_finalise,
-     .act = finalise},
+    SCENARIO("start", WALK_LOCAL, NULL, start),
+    SCENARIO("first_rendezvous", WALK_AGREED, prepare_memory, meet),
+    SCENARIO("second_rendezvous", WALK_AGREED, prepare_second, meet),
+    SCENARIO("multicast", WALK_AGREED, prepare_memory, meet, .needs = SYMMEM_CAP_MULTICAST,
+             .multicast = true),
+    SCENARIO("persistent", WALK_LOCAL, prepare_persistent, persistent),
+    SCENARIO("pool", WALK_LOCAL, prepare_group, pool, .needs = SYMMEM_CAP_POOL),
+    SCENARIO("pool_rendezvous", WALK_AGREED, prepare_pool, pool_rendezvous,
+             .needs = SYMMEM_CAP_POOL),
+    SCENARIO("subgroup", WALK_AGREED, prepare_subgroup, subgroup, .from = 1),
+    SCENARIO("regroup", WALK_LOCAL, prepare_handle, regroup),
+    SCENARIO("exchange", WALK_AGREED, prepare_group, exchange),
+    SCENARIO("descriptors", WALK_AGREED, prepare_group, descriptors),
+    SCENARIO("reset", WALK_AGREED, prepare_reset, reset),
+    SCENARIO("signals", WALK_SIGNALS, prepare_handle, signals),
+    SCENARIO("collective", WALK_SIGNALS, prepare_handle, walk_collective,
+             .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS, .vain_ms = 400),
+    SCENARIO("composed", WALK_SIGNALS, prepare_handle, walk_composed,
+             .needs = SYMMEM_CAP_DIRECT_ACCESS, .vain_ms = 400),
+    SCENARIO("fused", WALK_SIGNALS, prepare_products, walk_fused,
+             .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .vain_ms = 400),
+    SCENARIO("data", WALK_LOCAL, prepare_handle, data),
+    SCENARIO("multimem", WALK_LOCAL, prepare_handle, multimem, .needs = SYMMEM_CAP_MULTICAST,
+             .multicast = true),
+    SCENARIO("stream", WALK_SIGNALS, prepare_handle, stream, .needs = SYMMEM_CAP_STREAMS,
+             .vain_ms = 400),
+    SCENARIO("graph", WALK_SIGNALS, prepare_graph, graph, .needs = SYMMEM_CAP_CAPTURE,
+             .vain_ms = 400),
+    SCENARIO("free", WALK_LOCAL, prepare_handle, give_back),
+    SCENARIO("finalise", WALK_LOCAL, prepare_finalise, finalise, .ends = true),
 };
 const int walk_scenario_count = (int)(sizeof(walk_scenarios) / sizeof(walk_scenarios[0]));
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "withheld.h"
 
-#include <stdio.h>
-
 #define SMALL 9 /* up to here every pair of ranks is tried */
 #define MAX_TRIALS SYMMEM_MAX_WORLD_SIZE
 
@@ -223,9 +221,9 @@ void withhold_some(struct tk *t, const struct withheld_kind *kind) {
     }
     plan.chosen[plan.trials++] = 0;
     for (size_t i = 0; i < sizeof(telling) / sizeof(telling[0]); i++)
-        if (telling[i] < t->world_size - 1)
+        if (telling[i] < t->last)
             plan.chosen[plan.trials++] = telling[i];
-    plan.chosen[plan.trials++] = t->world_size - 1;
+    plan.chosen[plan.trials++] = t->last;
     run_plan(&plan);
 }
 
@@ -245,8 +243,7 @@ static int32_t peer_absent(const struct plan *plan, int32_t trial, int32_t rank)
 }
 
 static int32_t own_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan;
-    (void)trial;
+    (void)plan, (void)trial;
     return rank;
 }
 

@@ -62,6 +62,9 @@ void withhold_some(struct tk *t, const struct withheld_kind *kind);
  * several at a time, and in groups of one from itself. */
 void withhold_peers(struct tk *t, const struct withheld_kind *kind);
 
+/* WITHHOLD(each, t, .operation = "barrier", ...): the same of a kind that is used once. */
+#define WITHHOLD(which, t, ...) withhold_##which(t, &(const struct withheld_kind){__VA_ARGS__})
+
 /* `make` and `end` of a kind that waits at a handle. A large world with little time makes its
  * objects many times over: each of them gives its memory back. */
 void withheld_make_handle(struct withheld *w);

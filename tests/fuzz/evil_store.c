@@ -257,8 +257,7 @@ static symmem_status evil_get(void *self, const char *text, void *value, size_t 
 
 static symmem_status evil_wait(void *self, const char *text, uint32_t timeout_ms) {
     evil_store *evil = self;
-    (void)text;
-    (void)timeout_ms;
+    (void)text, (void)timeout_ms;
     if (spent(evil))
         return SYMMEM_SYSTEM;
     uint8_t form = fuzz_u8(evil->in);
@@ -285,8 +284,7 @@ static symmem_status evil_add(void *self, const char *text, int64_t delta, int64
 
 static symmem_status evil_remove(void *self, const char *text, uint32_t timeout_ms) {
     evil_store *evil = self;
-    (void)text;
-    (void)timeout_ms;
+    (void)text, (void)timeout_ms;
     return spent(evil) || fuzz_u8(evil->in) == 0xff ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 

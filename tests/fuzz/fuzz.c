@@ -32,29 +32,16 @@ void fuzz_take(fuzz_input *in, void *bytes, size_t count) {
     in->left -= there;
 }
 
-uint8_t fuzz_u8(fuzz_input *in) {
-    uint8_t value;
-    fuzz_take(in, &value, sizeof(value));
-    return value;
-}
-
-uint16_t fuzz_u16(fuzz_input *in) {
-    uint16_t value;
-    fuzz_take(in, &value, sizeof(value));
-    return value;
-}
-
-uint32_t fuzz_u32(fuzz_input *in) {
-    uint32_t value;
-    fuzz_take(in, &value, sizeof(value));
-    return value;
-}
-
-uint64_t fuzz_u64(fuzz_input *in) {
-    uint64_t value;
-    fuzz_take(in, &value, sizeof(value));
-    return value;
-}
+#define TAKE(name, type)                                                                           \
+    type name(fuzz_input *in) {                                                                    \
+        type value;                                                                                \
+        fuzz_take(in, &value, sizeof(value));                                                      \
+        return value;                                                                              \
+    }
+TAKE(fuzz_u8, uint8_t)
+TAKE(fuzz_u16, uint16_t)
+TAKE(fuzz_u32, uint32_t)
+TAKE(fuzz_u64, uint64_t)
 
 uint32_t fuzz_below(fuzz_input *in, uint32_t count) {
     return count <= 256 ? fuzz_u8(in) % count : fuzz_u16(in) % count;
@@ -157,9 +144,7 @@ uint64_t fuzz_now_ms(void) {
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *walk) {
-    (void)about;
-    (void)type;
-    (void)walk;
+    (void)about, (void)type, (void)walk;
     (void)remove(path);
     return 0;
 }

@@ -19,8 +19,7 @@ static void (*const calls[])(model *m) = {
 #define CALLS (sizeof(calls) / sizeof(calls[0]))
 
 static void log_nothing(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
+    (void)arg, (void)line;
 }
 
 static void open_model(model *m, fuzz_input *in) {
@@ -73,8 +72,7 @@ static void close_model(model *m, bool finalise_first) {
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     unsetenv("SYMMEM_SHM_DEVICES");
     unsetenv("SYMMEM_MULTICAST");
     return 0;

@@ -196,8 +196,7 @@ static void check_context(symmem_context *context, symmem_status status) {
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     char path[192];
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     snprintf(path, sizeof(path), "%s/not_elf.so", fuzz_folder());
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     FUZZ_CHECK(fd >= 0 && write(fd, "text", 4) == 4);
@@ -206,8 +205,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 }
 
 static void log_nothing(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
+    (void)arg, (void)line;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -128,8 +128,7 @@ static void given(evil_store *evil, void *arg) {
 }
 
 static void log_nothing(void *arg, const char *line) {
-    (void)arg;
-    (void)line;
+    (void)arg, (void)line;
 }
 
 /* --- life ---------------------------------------------------------------------------------- */
@@ -265,8 +264,7 @@ static void meet(world *self) {
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     unsetenv("SYMMEM_SHM_DEVICES");
     unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
     return 0;

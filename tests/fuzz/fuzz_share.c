@@ -23,8 +23,7 @@ static void *instance;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     const symmem_backend_config config = {.size = sizeof(config), .world_size = 4};
-    (void)argc;
-    (void)argv;
+    (void)argc, (void)argv;
     unsetenv("SYMMEM_SHM_DEVICES");
     unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
     FUZZ_CHECK(symmem_backend_entry(SYMMEM_BACKEND_ABI)->open(&fuzz_host, &config, &instance) ==

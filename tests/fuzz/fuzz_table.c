@@ -93,49 +93,35 @@ static const entry entries[] = {
 /* --- entries that the emulation lacks -------------------------------------------------- */
 
 static symmem_status wrap_nothing(void *instance, int32_t device, void *native, void **stream_p) {
-    (void)instance;
-    (void)device;
-    (void)native;
-    (void)stream_p;
+    (void)instance, (void)device, (void)native, (void)stream_p;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status move_nothing(void *instance, const symmem_peers *peers, int32_t channel,
                                   const symmem_collective *call, const symmem_exec *exec) {
-    (void)instance;
-    (void)peers;
-    (void)channel;
-    (void)call;
-    (void)exec;
+    (void)instance, (void)peers, (void)channel, (void)call, (void)exec;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status exchange_nothing(void *instance, void *group, symmem_memory *own,
                                       const symmem_exchange *exchange, symmem_memory *peers) {
-    (void)instance;
-    (void)group;
-    (void)own;
-    (void)exchange;
-    (void)peers;
+    (void)instance, (void)group, (void)own, (void)exchange, (void)peers;
     return SYMMEM_BACKEND;
 }
 
 static symmem_status open_nothing(void *instance, const symmem_exchange *exchange, int32_t device,
                                   void **group_p) {
-    (void)exchange;
-    (void)device;
+    (void)exchange, (void)device;
     *group_p = instance;
     return SYMMEM_OK;
 }
 
 static void close_nothing(void *instance, void *group) {
-    (void)instance;
-    (void)group;
+    (void)instance, (void)group;
 }
 
 static void check_nothing(void *instance, const symmem_peers *peers) {
-    (void)instance;
-    (void)peers;
+    (void)instance, (void)peers;
 }
 
 /* --- making one --------------------------------------------------------------------------- */

@@ -27,26 +27,21 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
 }
 
 static void host_notice(const symmem_host *host, const char *text) {
-    (void)host;
-    (void)text;
+    (void)host, (void)text;
 }
 
 static symmem_status host_point(const symmem_host *host, const char *name) {
-    (void)host;
-    (void)name;
+    (void)host, (void)name;
     return SYMMEM_OK;
 }
 
 static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                                symmem_error_record *record_p) {
-    (void)peers;
-    (void)fault;
-    (void)record_p;
+    (void)peers, (void)fault, (void)record_p;
 }
 
 static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
-    (void)peers;
-    (void)rank;
+    (void)peers, (void)rank;
     return SYMMEM_PEER_ALIVE;
 }
 

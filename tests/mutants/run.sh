@@ -109,9 +109,9 @@ elif ! has_header nccl.h; then
     leave_out gpu_unit "no nccl.h"
 fi
 
-unlisted=$(comm -3 <(cd "$mutants/decorator" && printf '%s\n' *.c | sed 's/[.]c$//' | grep -vx decorator | sort) \
+unlisted=$(comm -3 <(sed -nE 's/^    \{"([a-z0-9_]+)".*/\1/p' "$mutants"/decorator/*.c | sort) \
     <(awk -F'\t' '$2 ~ /^(decorator|contained)$/ { print $1 }' "$TABLE" | sort) | tr '\t\n' '  ')
-[ -z "$unlisted" ] || { echo "run.sh: a file without a row, or a row without: $unlisted" >&2; exit 2; }
+[ -z "$unlisted" ] || { echo "run.sh: a plug-in without a row, or a row without: $unlisted" >&2; exit 2; }
 
 if ! reason=$(containment_works "$WORK/plain"); then
     echo "mutants cannot be contained here: $reason"
@@ -191,7 +191,7 @@ targets_of() { # KINDS
         $2 == "fake" { need("symmem_backend_cuda fake_cuda fake_cublaslt") }
         $2 == "fake" && /nccl/ { need("symmem_backend_nccl unit_fake_nccl_22907") }
         $2 ~ /^(patch|tsan|decorator|contained)$/ { need("symmem-conformance symmem_backend_shm") }
-        $2 ~ /^(decorator|contained)$/ { need("mutant_" $1) }
+        $2 ~ /^(decorator|contained)$/ { need("mutants") }
         {
             count = split($6, tests, ",")
             for (i = 1; i <= count; i++) {

@@ -15,7 +15,10 @@ mkdir -p "$copy/build-mutants/plain" && cp -a "$base/src/." "$copy" &&
     cp -a "$base/build" "$base/src" "$copy/build-mutants/plain/" || exit 1
 cd "$copy/tests/mutants" || exit 1
 
-cp decorator/barrier_does_nothing.c decorator/check_elsewhere.c
+add_plugin() { # NAME: another barrier that does nothing
+    sed -i "s/^    {\"barrier_does_nothing\"\(.*\)/&\n    {\"$1\"\1/" decorator/signals.c
+}
+add_plugin check_elsewhere
 one='barrier.group_of_one' all='barrier.holds_for_each_rank'
 cat >tables/check.txt <<ROWS
 @ core/handle.c
@@ -49,11 +52,11 @@ echo 'fails_without | patch | - | no.such_test | made from a product that fails'
 output=$(./run.sh --only 'fails_without' 2>&1)
 expect "the exit status where the product itself fails" '^4$' "$?"
 expect "such a product" '^the unmutated product fails' "$output"
-touch decorator/check_forgotten.c
+add_plugin check_forgotten
 output=$(./run.sh --only 'check_*' 2>&1)
 expect "a plug-in without a row" 'without.*check_forgotten' "$output"
-rm decorator/check_forgotten.c
-rm tables/check.txt decorator/check_elsewhere.c
+sed -i '/"check_/d' decorator/signals.c
+rm tables/check.txt
 
 chosen() { ./run.sh "$@" --list 2>/dev/null | sort | paste -sd ' '; }
 git=(git -C "$copy" -c user.name=check -c user.email=check@localhost)

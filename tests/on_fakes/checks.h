@@ -4,6 +4,7 @@
 #ifndef FAKE_CUDA_CHECKS_H
 #define FAKE_CUDA_CHECKS_H
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,8 +21,14 @@ static struct {
 } checks;
 
 /* With the record of this thread's last failure. */
-static inline void expect(bool good, const char *text) {
+static inline void expect(bool good, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static inline void expect(bool good, const char *format, ...) {
     symmem_error_record record;
+    char text[300];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
     symmem_last_error(&record);
     if (good)
         return;
@@ -31,10 +38,16 @@ static inline void expect(bool good, const char *text) {
 }
 
 static inline void expect_status(symmem_status got, symmem_status wanted, const char *text) {
-    char line[300];
-    snprintf(line, sizeof line, "%s: %s and not %s", text, symmem_status_name(got),
-             symmem_status_name(wanted));
-    expect(got == wanted, line);
+    expect(got == wanted, "%s: %s and not %s", text, symmem_status_name(got),
+           symmem_status_name(wanted));
+}
+
+static inline void expect_between(int got, int least, int most, const char *text) {
+    expect(got >= least && got <= most, "%s: %d, not %d to %d", text, got, least, most);
+}
+
+static inline void expect_count(int got, int wanted, const char *text) {
+    expect(got == wanted, "%s: %d and not %d", text, got, wanted);
 }
 
 /* Nothing that comes later would mean anything. */

@@ -176,7 +176,7 @@ static void expect_waits(symmem_event *over, const char *text) {
     bool reached = true;
     sleep_ms(400);
     need(symmem_event_query(over, &reached), "event");
-    expect(!reached, text);
+    expect(!reached, "%s", text);
 }
 
 /* Behind it another one waits for the same chunks, before that or only afterwards. */

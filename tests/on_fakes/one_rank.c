@@ -31,12 +31,6 @@ static CUresult (*create)(CUstream *stream, unsigned int flags);
 static atomic_bool held;
 static atomic_int said;
 
-static void expect_count(int got, int wanted, const char *text) {
-    char line[200];
-    snprintf(line, sizeof line, "%s: %d and not %d", text, got, wanted);
-    expect(got == wanted, line);
-}
-
 /* What is held for this need not be so any longer. */
 static void listen(void *arg, const char *line) {
     (void)arg;

@@ -20,12 +20,6 @@ static int imports(void) {
     return fake_calls("cuMemImportFromShareableHandle");
 }
 
-static void expect_between(int got, int least, int most, const char *text) {
-    char line[200];
-    snprintf(line, sizeof line, "%s: %d, not %d to %d", text, got, least, most);
-    expect(got >= least && got <= most, line);
-}
-
 static int descriptors(void) {
     DIR *directory = opendir("/proc/self/fd");
     int count = 0;

@@ -83,7 +83,7 @@ static void hold(void) {
 static void let_go(const char *text) {
     if (checks.rank != 0)
         return;
-    expect(atomic_exchange(&own.held, false), text);
+    expect(atomic_exchange(&own.held, false), "%s", text);
     pthread_join(own.keeper, NULL);
 }
 

@@ -22,13 +22,6 @@ static struct own {
     int32_t channel;
 } own;
 
-/* Of several alike, which one. */
-static void expect_of(bool good, const char *text, int number) {
-    char line[200];
-    snprintf(line, sizeof line, "%s (%d)", text, number);
-    expect(good, line);
-}
-
 static void expect_status_of(symmem_status got, symmem_status wanted, const char *text,
                              int number) {
     char line[200];
@@ -148,26 +141,25 @@ static void withdrawn(const attempt *trial) {
     symmem_last_error(&record);
     expect_status_of(status, checks.rank == 0 ? SYMMEM_TIMEOUT : trial->other, trial->name,
                      trial->after);
-    expect_of(now_s() - begin_s < 30, "it takes too long", trial->after);
+    expect(now_s() - begin_s < 30, "it takes too long (%d)", trial->after);
     if (checks.rank != 0)
         return;
-    expect_of(record.channel == own.channel && record.rank == 0 &&
-                  strcmp(record.stage, "device") == 0,
-              "the record", trial->after);
-    expect_of(record.elapsed_ns >= LIMIT_MS * 1000000ull, "the time in the record", trial->after);
+    expect(record.channel == own.channel && record.rank == 0 && strcmp(record.stage, "device") == 0,
+           "the record (%d)", trial->after);
+    expect(record.elapsed_ns >= LIMIT_MS * 1000000ull, "the time in the record (%d)", trial->after);
 }
 
 /* Memory of the caller's is the caller's again: it is neither written nor read. */
 static void release(const attempt *trial) {
     if (checks.rank == 0 && !trial->done)
-        expect_of(holds(own.out, LARGE, MARK), "out was written", trial->after);
+        expect(holds(own.out, LARGE, MARK), "out was written (%d)", trial->after);
     fill(own.input, LARGE, MARK);
     if (checks.rank == 0)
         fake_hold_kernels(-1);
     sleep_ms(100);
     if (checks.rank == 0 && !trial->done)
-        expect_of(holds(own.out, LARGE, MARK), "out was written afterwards", trial->after);
-    expect_of(!holds(own.buffer, 1, MARK), "the input was read afterwards", trial->after);
+        expect(holds(own.out, LARGE, MARK), "out was written afterwards (%d)", trial->after);
+    expect(!holds(own.buffer, 1, MARK), "the input was read afterwards (%d)", trial->after);
     fill(own.input, LARGE, (float)(checks.rank + 1));
 }
 
@@ -179,7 +171,7 @@ static void recover(const attempt *trial) {
     reset();
     need(trial->run(PATIENCE_MS), "the call after it");
     if (trial->reduces != 0)
-        expect_of(holds(own.out, trial->reduces, 3.0f), "the sum after it", trial->after);
+        expect(holds(own.out, trial->reduces, 3.0f), "the sum after it (%d)", trial->after);
 }
 
 static void run_trial(const attempt *trial) {
@@ -216,7 +208,7 @@ static void behind_a_graph(void) {
             sleep_ms(50);
             fake_hold_kernels(-1);
             sleep_ms(100);
-            expect_of(holds(own.out, LARGE, MARK), "out was written beside a graph", i);
+            expect(holds(own.out, LARGE, MARK), "out was written beside a graph (%d)", i);
             expect_status_of(symmem_stream_synchronize(stream, PATIENCE_MS), SYMMEM_POISONED,
                              "the graph", i);
         }
@@ -240,13 +232,13 @@ static void begun(void) {
         fill(own.input, LARGE, (float)(checks.rank + 1));
         meet();
         symmem_status status = run_large(i % 2 == 0 ? 1 : 1 + (uint32_t)i / 2 % 8);
-        expect_of(status == SYMMEM_OK || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
-                  symmem_status_name(status), i);
+        expect(status == SYMMEM_OK || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
+               "%s (%d)", symmem_status_name(status), i);
         need(symmem_copy(own.context, before, own.out, LARGE * sizeof(float), NULL), "copy");
         sleep_ms(20);
         need(symmem_copy(own.context, after, own.out, LARGE * sizeof(float), NULL), "copy");
-        expect_of(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards",
-                  i);
+        expect(memcmp(before, after, LARGE * sizeof(float)) == 0, "out was written afterwards (%d)",
+               i);
         meet();
         reset();
     }

@@ -87,7 +87,7 @@ plugin_suite() { # FOLDER LOG OPTIONS...
     shift 2
     plugin_outside "$folder" "${in_memory[@]}" timeout -k 15 "$run_limit" prefix/bin/symmem-conformance --no-large "$@" \
         >"$log" 2>&1 </dev/null
-    echo "@status $?" >>"$log"
+    echo "$?" >"$log.status"
 }
 
 # What the guide says about collectives: a few lines and the installed CPU kernels.
@@ -104,17 +104,12 @@ plugin_collectives() { # FOLDER
 
 # A run counts as passed only if it says so about the profile that it was made for.
 plugin_judge() { # NAME LOG PROFILE
-    local status last
-    status=$(sed -n 's/^@status //p' "$2")
-    last=$(sed '/^@status/d' "$2" | tail -n 1)
+    local status
+    status=$(cat "$2.status")
     if ! grep -qE "^profiles passed in (full|part): ([^,]*, )*$3 \(" "$2"; then
         status=1
     fi
-    if [[ $last =~ $closing_pattern ]]; then
-        add_counts "$1" "$2" "$status" "${BASH_REMATCH[@]:1:3}"
-    else
-        add_counts "$1" "$2" 1 0 0 0
-    fi
+    add_run "$1" "$2" "$status"
 }
 
 # The long ones in two halves, by name: they wait far more than they work.

@@ -22,7 +22,6 @@ const char *claim_standing(const struct claim_profile *profile) {
         [IN_FULL] = "in full", [IN_PART] = "in part",           [NOT_DECIDED] = "not decided",
         [FAILED] = "failed",   [NOT_DECLARED] = "not declared", [NOT_RUN] = "not run",
     };
-
     return words[standing_of(profile)];
 }
 
@@ -30,7 +29,6 @@ const char *claim_standing(const struct claim_profile *profile) {
 static int obstacle(const struct claim *claim) {
     for (int i = 0; i < claim->profile_count; i++) {
         enum standing standing = standing_of(&claim->profiles[i]);
-
         if (i == 0 ? standing != IN_FULL : standing == FAILED)
             return i;
     }
@@ -46,7 +44,6 @@ bool claim_has(const struct claim *claim, int index) {
 static void write_detail(FILE *out, const struct claim_profile *profile) {
     enum standing standing = standing_of(profile);
     int ran = profile->passed + profile->failed + profile->undecided;
-
     if (standing == IN_FULL)
         fprintf(out, " (%d)", profile->passed);
     else if (standing == IN_PART)
@@ -60,7 +57,6 @@ static void write_detail(FILE *out, const struct claim_profile *profile) {
 static void write_standing(FILE *out, const char *title, enum standing wanted,
                            const struct claim *claim) {
     int count = 0;
-
     for (int i = 0; i < claim->profile_count; i++) {
         if (standing_of(&claim->profiles[i]) != wanted)
             continue;
@@ -74,7 +70,6 @@ static void write_standing(FILE *out, const char *title, enum standing wanted,
 static bool declares(const struct claim *claim, const char *capability) {
     const char *at = claim->capabilities;
     size_t length;
-
     for (; *at != '\0'; at += length + (at[length] != '\0')) {
         length = strcspn(at, "+, ");
         if (length == strlen(capability) && strncmp(at, capability, length) == 0)
@@ -87,7 +82,6 @@ static bool declares(const struct claim *claim, const char *capability) {
 static void write_unshown(FILE *out, const struct claim *claim) {
     static const char *const unshown[] = {"CROSS_HOST", "WRAP_STREAM", "COLLECTIVES_APART"};
     int count = 0;
-
     for (size_t i = 0; i < sizeof(unshown) / sizeof(unshown[0]); i++)
         if (declares(claim, unshown[i]))
             fprintf(out, "%s%s", count++ == 0 ? "declared, but not shown by any test: " : "+",
@@ -101,14 +95,12 @@ static void write_no_claim(FILE *out, const struct claim_profile *against) {
         [IN_PART] = "was run in part only", [NOT_DECIDED] = "is not decided", [FAILED] = "failed",
         [NOT_DECLARED] = "is not declared", [NOT_RUN] = "was not run",
     };
-
     fprintf(out, "claim: none, because profile %s %s\n", against->name, why[standing_of(against)]);
 }
 
 static void write_sentence(FILE *out, const struct claim *claim) {
     const char *separator = "";
     int against = obstacle(claim);
-
     if (against >= 0) {
         write_no_claim(out, &claim->profiles[against]);
         return;

@@ -12,4 +12,9 @@ void report_escape_json(FILE *out, const char *text);
 /* For a terminal or a line of a log: nothing in it moves the cursor or ends the line. */
 void report_escape_plain(FILE *out, const char *text);
 
+/* As fprintf, but that each text is escaped. They know %s, %.Ns, %d, %lld, %.Nf, %g and %%. */
+void report_xml(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void report_json(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void report_plain(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -46,7 +46,6 @@ static void usage(FILE *out) {
 static const char *installed_spec(char *path, size_t capacity) {
     ssize_t length = readlink("/proc/self/exe", path, capacity - 1);
     size_t used;
-
     if (length <= 0)
         return NULL;
     path[length] = '\0';
@@ -59,7 +58,6 @@ static const char *installed_spec(char *path, size_t capacity) {
 
 static bool is_format(const char *name) {
     static const char *const names[] = {"html", "json", "tap", "junit"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(name, names[i]) == 0)
             return true;
@@ -79,7 +77,6 @@ static bool parse(int argc, char **argv, struct options *options) {
         {NULL, 0, NULL, 0},
     };
     int id;
-
     *options = (struct options){.title = "symmem conformance", .format = "html"};
     while ((id = getopt_long(argc, argv, "", names, NULL)) != -1) {
         switch (id) {
@@ -128,7 +125,6 @@ static bool parse(int argc, char **argv, struct options *options) {
 
 static bool is_one_file(const char *one, const char *other) {
     struct stat first, second;
-
     return stat(one, &first) == 0 && stat(other, &second) == 0 && first.st_ino == second.st_ino &&
            first.st_dev == second.st_dev;
 }
@@ -144,7 +140,6 @@ static bool is_given_before(const struct options *options, int number) {
 /* What is read must not be written over: it may be all that is left of a run. */
 static bool spares_files(const struct options *options) {
     const char *output = options->merge != NULL ? options->merge : options->output;
-
     for (int i = 0; output != NULL && i < options->file_count; i++)
         if (is_one_file(options->files[i], output)) {
             fprintf(stderr, "symmem-report: %s: is read, and would be written over\n", output);
@@ -156,7 +151,6 @@ static bool spares_files(const struct options *options) {
 static bool read_digests(struct reader *reader, const struct options *options) {
     size_t length = strlen(options->spec);
     char *beside;
-
     if (options->lock != NULL)
         return read_lock(reader, options->lock);
     if (length < 3 || strcmp(options->spec + length - 3, ".md") != 0)
@@ -170,7 +164,6 @@ static bool read_digests(struct reader *reader, const struct options *options) {
 
 static bool read_all(struct reader *reader, const struct options *options) {
     bool good = read_spec(reader, options->spec) && read_digests(reader, options);
-
     for (int i = 0; i < options->file_count; i++)
         if (!is_given_before(options, i))
             good = read_any(reader, options->files[i]) && good;
@@ -178,13 +171,9 @@ static bool read_all(struct reader *reader, const struct options *options) {
 }
 
 static void tell_problems(const struct page *page) {
-    for (int i = 0; i < page->problem_count; i++) {
-        fputs("symmem-report: ", stderr);
-        report_escape_plain(stderr, page->problems[i].source);
-        fputs(": ", stderr);
-        report_escape_plain(stderr, page->problems[i].message);
-        fputc('\n', stderr);
-    }
+    for (int i = 0; i < page->problem_count; i++)
+        report_plain(stderr, "symmem-report: %s: %s\n", page->problems[i].source,
+                     page->problems[i].message);
     if (page->no_memory)
         fputs("symmem-report: no memory\n", stderr);
 }
@@ -204,7 +193,6 @@ static bool write_page(const struct page *page, const struct options *options) {
     const char *path = options->output;
     FILE *out;
     bool good;
-
     if (strcmp(options->format, "html") != 0 && page->run_count != 1) {
         fprintf(stderr, "symmem-report: %s is of one run, not of %d\n", options->format,
                 page->run_count);
@@ -226,7 +214,6 @@ static bool write_page(const struct page *page, const struct options *options) {
 
 static int make_page(struct reader *reader, const struct options *options) {
     bool good = read_all(reader, options);
-
     tell_problems(reader->page);
     if (!write_page(reader->page, options))
         return NOT_WRITTEN;
@@ -235,7 +222,6 @@ static int make_page(struct reader *reader, const struct options *options) {
 
 static int make_run(struct reader *reader, const struct options *options) {
     bool good = merge_files(reader, options->files, options->file_count, options->merge);
-
     tell_problems(reader->page);
     return good ? WRITTEN : NOT_WRITTEN;
 }
@@ -246,7 +232,6 @@ int main(int argc, char **argv) {
     struct options options;
     char here[4096] = "";
     int status;
-
     if (!parse(argc, argv, &options)) {
         usage(stderr);
         return NOT_WRITTEN;

@@ -22,7 +22,6 @@ static bool take_file(struct merge *merge, const char *path) {
     int runs = reader->page->run_count, part = 0, parts = 0;
     const cJSON *tree;
     char rest;
-
     if (!read_any(reader, path))
         return false;
     if (reader->page->run_count == runs)
@@ -45,7 +44,6 @@ static bool take_file(struct merge *merge, const char *path) {
 
 static bool take_files(struct merge *merge, char *const files[], int count) {
     bool good = true;
-
     for (int i = 0; i < count; i++)
         good = take_file(merge, files[i]) && good;
     for (int i = 0; good && i < merge->count; i++)
@@ -59,7 +57,6 @@ static bool write_whole(const struct merge *merge, const struct page_run *whole,
                         const char *output) {
     FILE *out = fopen(output, "we");
     bool good;
-
     if (out == NULL)
         return read_problem(merge->reader, output, "%s", strerror(errno));
     page_write_json(whole, out);
@@ -71,7 +68,6 @@ static bool write_whole(const struct merge *merge, const struct page_run *whole,
 bool merge_files(struct reader *reader, char *const files[], int count, const char *output) {
     struct merge merge = {.reader = reader};
     const struct page_run *whole;
-
     if (!take_files(&merge, files, count) || !merge_check(&merge))
         return false;
     whole = merge_whole(&merge);

@@ -12,7 +12,6 @@
 static bool is_own(const char *key) {
     static const char *const keys[] = {"part",     "started", "seconds", "claim",
                                        "profiles", "planned", "results", "summary"};
-
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (strcmp(key, keys[i]) == 0)
             return true;
@@ -24,7 +23,6 @@ static bool differs(const struct merge *merge, const struct merge_part *part, co
                     const cJSON *mine, const cJSON *others) {
     char *one = mine == NULL ? strdup("absent") : cJSON_PrintUnformatted(mine);
     char *other = cJSON_PrintUnformatted(others);
-
     if (one == NULL || other == NULL || strlen(one) > 80 || strlen(other) > 80)
         read_problem(merge->reader, part->path, "another %s than in %s", key, merge->parts[0].path);
     else
@@ -37,10 +35,8 @@ static bool differs(const struct merge *merge, const struct merge_part *part, co
 
 static bool is_like_the_first(const struct merge *merge, const struct merge_part *part) {
     const cJSON *first = merge->parts[0].tree, *item;
-
     cJSON_ArrayForEach(item, first) {
         const cJSON *mine = cJSON_GetObjectItemCaseSensitive(part->tree, item->string);
-
         if (!is_own(item->string) && !cJSON_Compare(mine, item, true))
             return differs(merge, part, item->string, mine, item);
     }
@@ -58,7 +54,6 @@ static bool seed_is_exact(const struct merge *merge) {
 
 static long planned_in_all(const struct merge *merge) {
     long sum = 0;
-
     for (int i = 0; i < merge->count; i++)
         sum += page_count(merge_run(merge, i)).planned;
     return sum;
@@ -68,7 +63,6 @@ static long planned_in_all(const struct merge *merge) {
 static bool is_of_the_whole(const struct merge *merge, int part) {
     const struct page_run *run = merge_run(merge, part);
     long own = page_count(run).planned, others = 0, whole = planned_in_all(merge);
-
     for (int i = 0; i < run->profile_count; i++)
         others += run->profiles[i].other_parts;
     others *= run->repeat;
@@ -84,7 +78,6 @@ static int compare_results(const void *one, const void *other) {
     const struct page_result *a = *(const struct page_result *const *)one;
     const struct page_result *b = *(const struct page_result *const *)other;
     int order = strcmp(a->test, b->test);
-
     return order != 0 ? order : a->repeat - b->repeat;
 }
 
@@ -92,12 +85,10 @@ static bool has_none_twice(const struct merge *merge) {
     size_t count = 0, most = (size_t)planned_in_all(merge); /* no part has more than it planned */
     const struct page_result **all = calloc(most + 1, sizeof(const struct page_result *));
     bool good = all != NULL;
-
     if (all == NULL)
         return read_problem(merge->reader, merge->parts[0].path, "no memory");
     for (int part = 0; part < merge->count; part++) {
         const struct page_run *run = merge_run(merge, part);
-
         for (int i = 0; i < run->result_count; i++)
             if (run->results[i].status != PAGE_NOT_PLANNED)
                 all[count++] = &run->results[i];

@@ -5,17 +5,11 @@
 void merge_tell(const struct page_run *whole, FILE *out) {
     struct page_counts counts = page_count(whole);
     struct claim claim = page_claim(whole);
-
     for (int i = 0; i < whole->result_count; i++) {
         const struct page_result *result = &whole->results[i];
-
-        if (!page_is_bad(result->status))
-            continue;
-        fprintf(out, "%s: ", page_status_name(result->status));
-        report_escape_plain(out, result->test);
-        fputs(": ", out);
-        report_escape_plain(out, result->reason);
-        fputc('\n', out);
+        if (page_is_bad(result->status))
+            report_plain(out, "%s: %s: %s\n", page_status_name(result->status), result->test,
+                         result->reason);
     }
     claim_write(&claim, out);
     fprintf(out, "%d passed, %d failed, %d skipped\n", counts.passed,

@@ -16,7 +16,6 @@ static bool is_of_its_results(const struct merge *merge, int part) {
     const struct page_run *run = merge_run(merge, part);
     struct page_counts counts = page_count(run);
     int passed = 0, bad = 0;
-
     for (int i = 0; i < run->profile_count; i++) {
         passed += run->profiles[i].passed;
         bad += run->profiles[i].failed + run->profiles[i].undecided;
@@ -29,7 +28,6 @@ static bool is_of_its_results(const struct merge *merge, int part) {
 static bool add_profile(const struct merge *merge, int part, const struct claim_profile *profile,
                         struct claim_profile *sum) {
     int left_out = profile->left_out - profile->other_parts;
-
     if (part == 0)
         *sum = (struct claim_profile){
             .name = profile->name, .declared = profile->declared, .left_out = left_out};
@@ -46,7 +44,6 @@ static bool add_profile(const struct merge *merge, int part, const struct claim_
 static bool add_profiles(const struct merge *merge, struct claim_profile *sums, int count) {
     for (int part = 0; part < merge->count; part++) {
         const struct page_run *run = merge_run(merge, part);
-
         if (!is_of_its_results(merge, part))
             return false;
         if (run->profile_count != count || count == 0)
@@ -64,7 +61,6 @@ static const char *claim_of(struct page *page, const struct page_run *whole) {
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
-
     if (memory != NULL) {
         claim_write(&claim, memory);
         fclose(memory);
@@ -87,7 +83,6 @@ static void collect_round(const struct merge *merge, struct page_run *whole, int
         for (int part = 0; part < merge->count; part++) {
             const struct page_run *run = merge_run(merge, part);
             struct page_result *added;
-
             if (next[part] == run->result_count || !is_of_round(&run->results[next[part]], round))
                 continue;
             added = PAGE_ADD(merge->reader->page, whole->results, whole->result_count);
@@ -103,14 +98,12 @@ static void collect_results(const struct merge *merge, struct page_run *whole) {
     struct page *page = merge->reader->page;
     int *next = page_keep(page, calloc((size_t)merge->count, sizeof(*next)));
     const struct page_run *first = merge_run(merge, 0);
-
     for (int round = 0; next != NULL && round < first->repeat; round++)
         collect_round(merge, whole, next, round);
     for (int i = 0; i < first->result_count; i++) {
         struct page_result *added = first->results[i].status != PAGE_NOT_PLANNED
                                         ? NULL
                                         : PAGE_ADD(page, whole->results, whole->result_count);
-
         if (added != NULL)
             *added = first->results[i];
     }
@@ -119,7 +112,6 @@ static void collect_results(const struct merge *merge, struct page_run *whole) {
 static void copy_digests(const struct page_run *from, struct page *page, struct page_run *whole) {
     for (int i = 0; i < from->digest_count; i++) {
         struct page_digest *digest = PAGE_ADD(page, whole->digests, whole->digest_count);
-
         if (digest != NULL)
             *digest = from->digests[i];
     }
@@ -138,7 +130,6 @@ const struct page_run *merge_whole(const struct merge *merge) {
     struct page *page = merge->reader->page;
     struct page_run *whole = PAGE_ADD(page, page->runs, page->run_count);
     struct claim_profile *profiles;
-
     if (whole == NULL)
         return NULL;
     *whole = *merge_run(merge, 0);

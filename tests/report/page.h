@@ -224,15 +224,14 @@ void page_write_mutants(const struct page *page, FILE *out);
 void page_write_coverage(const struct page *page, FILE *out);
 void page_write_defects(const struct page *page, FILE *out);
 
-/* <element>text</element>, escaped; `attributes` may be empty. */
-void html_element(FILE *out, const char *element, const char *attributes, const char *text);
+/* A cell of a table's head for each name; bars part them. */
+void html_heads(FILE *out, const char *names);
 /* The same for a sentence, in which `this` is code. */
 void html_prose(FILE *out, const char *element, const char *text);
 /* A number of a count as percent with its bar. */
 void html_share(FILE *out, int part, int whole);
-/* A status in words, in an element of its colour. */
+/* The class that gives an element a status's colour. */
 const char *html_class(enum page_status status);
-void html_status(FILE *out, const char *element, enum page_status status);
 double page_percent(int part, int whole);
 /* Mutants that were killed. */
 int page_killed(const struct page *page);

@@ -24,10 +24,8 @@ struct tally {
 
 static struct tally tally_of(const struct page *page, const char *backend, const char *area) {
     struct tally tally = {0};
-
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_verdict verdict;
-
         if (!page_is_in_area(page, i, area))
             continue;
         verdict = page_judge_backend(page, i, backend);
@@ -41,10 +39,9 @@ static struct tally tally_of(const struct page *page, const char *backend, const
 static void head(const struct page *page, const char *backend, FILE *out) {
     struct tally tally = tally_of(page, backend, NULL);
     char letter[8];
-
-    fputs("\n<th scope=\"col\" class=\"sum\"><b>", out);
-    report_escape_xml(out, backend);
-    fprintf(out, "</b><br><small>%d of %d</small><br><small>", tally.held, tally.all);
+    report_xml(out,
+               "\n<th scope=\"col\" class=\"sum\"><b>%s</b><br><small>%d of %d</small><br><small>",
+               backend, tally.held, tally.all);
     for (int run = 0; run < page->run_count; run++)
         if (is_run_of(page, run, backend)) {
             page_run_letter(run, letter, sizeof(letter));
@@ -61,7 +58,6 @@ void page_backend_heads(const struct page *page, FILE *out) {
 void page_backend_chapter_cells(const struct page *page, const char *area, FILE *out) {
     for (int i = 0; i < page->backend_count; i++) {
         struct tally tally = tally_of(page, page->backends[i], area);
-
         fprintf(out, "<td class=\"sum s%s\">%d of %d</td>", tally.violated ? " failed" : "",
                 tally.held, tally.all);
     }
@@ -73,11 +69,9 @@ void page_backend_chapter_cells(const struct page *page, const char *area, FILE 
 static void title(const struct page *page, int requirement, const char *backend, FILE *out) {
     const char *separator = "";
     char letter[8];
-
     fputs(" title=\"", out);
     for (int run = 0; run < page->run_count; run++) {
         struct page_verdict verdict;
-
         if (!is_run_of(page, run, backend))
             continue;
         verdict = page_judge(page, requirement, run);
@@ -93,7 +87,6 @@ static void title(const struct page *page, int requirement, const char *backend,
 
 static void say(const struct page_verdict *verdict, FILE *out) {
     bool passed = verdict->status == PAGE_PASSED;
-
     if (is_violated(verdict))
         fputs("<a href=\"#failures\">violated</a>", out);
     else if (is_in_full(verdict))
@@ -110,7 +103,6 @@ void page_backend_cells(const struct page *page, int requirement, FILE *out) {
     for (int i = 0; i < page->backend_count; i++) {
         struct page_verdict verdict = page_judge_backend(page, requirement, page->backends[i]);
         bool less = verdict.status == PAGE_PASSED && !is_in_full(&verdict);
-
         fprintf(out, "<td class=\"sum s %s%s\"", html_class(verdict.status), less ? " part" : "");
         title(page, requirement, page->backends[i], out);
         fputc('>', out);
@@ -125,10 +117,8 @@ void page_backend_cells(const struct page *page, int requirement, FILE *out) {
 static enum page_status status_of(const struct page *page, const struct page_test *test,
                                   const char *backend) {
     enum page_status best = PAGE_NOT_RUN;
-
     for (int run = 0; run < page->run_count; run++) {
         enum page_status one;
-
         if (!is_run_of(page, run, backend) || test->results[run] == NULL)
             continue;
         one = test->results[run]->status;
@@ -142,7 +132,6 @@ static enum page_status status_of(const struct page *page, const struct page_tes
 void page_backend_test_cells(const struct page *page, const struct page_test *test, FILE *out) {
     for (int i = 0; i < page->backend_count; i++) {
         enum page_status status = status_of(page, test, page->backends[i]);
-
         fprintf(out, "<td class=\"sum s %s\">%s</td>", html_class(status),
                 page_status_name(status));
     }
@@ -163,7 +152,6 @@ void page_backend_legend(FILE *out) {
          "the sentence"},
         {"failed", "violated", "a test of it failed, crashed or hung in one of the runs"},
     };
-
     fputs("<p>In the columns of backends, which stand for all runs of each, and in their heads "
           "and chapters, which count what is held:</p><dl>",
           out);

@@ -8,7 +8,6 @@
 /* The letters that an entry's id begins with: "A" of "A7". */
 static void class_of(const char *id, char *name, size_t capacity) {
     size_t length = 0;
-
     while (isalpha((unsigned char)id[length]))
         length++;
     snprintf(name, capacity, "%.*s", length > 0 ? (int)length : 1, id);
@@ -17,7 +16,6 @@ static void class_of(const char *id, char *name, size_t capacity) {
 static int count(const struct page *page, const char *class_name, const char *status) {
     int found = 0;
     char name[32];
-
     for (int i = 0; i < page->defect_count; i++) {
         class_of(page->defects[i].id, name, sizeof(name));
         found += strcmp(name, class_name) == 0 &&
@@ -28,7 +26,6 @@ static int count(const struct page *page, const char *class_name, const char *st
 
 static bool is_first_of_class(const struct page *page, int number, char *name, size_t capacity) {
     char earlier[32];
-
     class_of(page->defects[number].id, name, capacity);
     for (int i = 0; i < number; i++) {
         class_of(page->defects[i].id, earlier, sizeof(earlier));
@@ -40,15 +37,12 @@ static bool is_first_of_class(const struct page *page, int number, char *name, s
 
 static void class_rows(const struct page *page, FILE *out) {
     char name[32];
-
     for (int i = 0; i < page->defect_count; i++) {
         int open;
-
         if (!is_first_of_class(page, i, name, sizeof(name)))
             continue;
         open = count(page, name, "open");
-        fputs("<tr>", out);
-        html_element(out, "th", "scope=\"row\"", name);
+        report_xml(out, "<tr><th scope=\"row\">%s</th>", name);
         html_share(out, count(page, name, "covered"), count(page, name, NULL));
         fprintf(out, "<td class=\"n\">%d</td><td class=\"n%s\">%d</td></tr>\n",
                 count(page, name, "not-expressible"), open > 0 ? " failed" : "", open);
@@ -62,16 +56,11 @@ static const char *class_of_status(const char *status) {
 }
 
 static void defect_row(const struct page_defect *defect, FILE *out) {
-    fputs("<tr>", out);
-    html_element(out, "th", "scope=\"row\"", defect->id);
-    html_element(out, "td", "", defect->text);
-    fprintf(out, "<td class=\"s %s\">", class_of_status(defect->status));
-    report_escape_xml(out, defect->status);
-    fputs("</td>", out);
-    html_element(out, "td", "", defect->tests);
-    html_element(out, "td", "", defect->mutants);
-    html_element(out, "td", "", defect->reason);
-    fputs("</tr>\n", out);
+    report_xml(out,
+               "<tr><th scope=\"row\">%s</th><td>%s</td><td class=\"s %s\">%s</td><td>%s</td>"
+               "<td>%s</td><td>%s</td></tr>\n",
+               defect->id, defect->text, class_of_status(defect->status), defect->status,
+               defect->tests, defect->mutants, defect->reason);
 }
 
 void page_write_defects(const struct page *page, FILE *out) {
@@ -80,24 +69,22 @@ void page_write_defects(const struct page *page, FILE *out) {
     fputs(
         "<section id=\"museum\"><h2>Museum</h2>\n<p>Defects that real libraries of this kind have "
         "had, by class, and what in this suite would notice them.</p>\n<table class=\"facts\" "
-        "aria-label=\"Defects by class\">"
-        "<thead><tr><th scope=\"col\">class</th><th scope=\"col\">covered</th><th scope=\"col\">"
-        "not expressible</th><th scope=\"col\">open</th></tr></thead>\n<tbody>\n",
+        "aria-label=\"Defects by class\"><thead><tr>",
         out);
+    html_heads(out, "class|covered|not expressible|open");
+    fputs("</tr></thead>\n<tbody>\n", out);
     class_rows(page, out);
     fputs("</tbody><tfoot><tr><th scope=\"row\">all</th>", out);
     html_share(out, page_defects_with(page, "covered"), page->defect_count);
     fprintf(out, "<td class=\"n\">%d</td><td class=\"n%s\">%d</td></tr></tfoot></table>\n",
             page_defects_with(page, "not-expressible"),
             page_defects_with(page, "open") > 0 ? " failed" : "", page_defects_with(page, "open"));
-    fprintf(
-        out,
-        "<details><summary>all %d entries</summary>\n<div class=\"scroll\"><table "
-        "class=\"mutants\" aria-label=\"Defects\"><thead><tr><th scope=\"col\">entry</th><th "
-        "scope=\"col\">defect</th>"
-        "<th scope=\"col\">status</th><th scope=\"col\">tests</th><th scope=\"col\">mutants</th>"
-        "<th scope=\"col\">reason</th></tr></thead>\n<tbody>\n",
-        page->defect_count);
+    fprintf(out,
+            "<details><summary>all %d entries</summary>\n<div class=\"scroll\"><table "
+            "class=\"mutants\" aria-label=\"Defects\"><thead><tr>",
+            page->defect_count);
+    html_heads(out, "entry|defect|status|tests|mutants|reason");
+    fputs("</tr></thead>\n<tbody>\n", out);
     for (int i = 0; i < page->defect_count; i++)
         defect_row(&page->defects[i], out);
     fputs("</tbody></table></div></details>\n</section>\n", out);

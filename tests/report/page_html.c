@@ -5,22 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-void html_element(FILE *out, const char *element, const char *attributes, const char *text) {
-    fprintf(out, "<%s%s%s>", element, attributes[0] == '\0' ? "" : " ", attributes);
-    report_escape_xml(out, text);
-    fprintf(out, "</%s>", element);
+void html_heads(FILE *out, const char *names) {
+    for (size_t length; *names != '\0'; names += length + (names[length] != '\0')) {
+        length = strcspn(names, "|");
+        fprintf(out, "<th scope=\"col\">%.*s</th>", (int)length, names);
+    }
 }
 
 void html_prose(FILE *out, const char *element, const char *text) {
     bool code = false;
     char *copy = strdup(text), *at = copy;
-
     fprintf(out, "<%s>", element);
     while (at != NULL) {
         char *end = strchr(at, '`');
         /* One without its partner is a character like any other. */
         bool turns = end != NULL && (code || strchr(end + 1, '`') != NULL);
-
         if (turns)
             *end = '\0';
         report_escape_xml(out, at);
@@ -36,7 +35,6 @@ void html_prose(FILE *out, const char *element, const char *text) {
 
 void html_share(FILE *out, int part, int whole) {
     double percent = page_percent(part, whole);
-
     if (whole == 0) {
         fputs("<td class=\"none\">none</td>", out);
         return;
@@ -54,24 +52,15 @@ const char *html_class(enum page_status status) {
     static const char *const names[PAGE_STATUS_COUNT] = {
         "passed", "skipped", "unresolved", "failed", "error", "planned", "norun",
     };
-
     return names[status];
-}
-
-void html_status(FILE *out, const char *element, enum page_status status) {
-    fprintf(out, "<%s class=\"s %s\">%s</%s>", element, html_class(status),
-            page_status_name(status), element);
 }
 
 /* --- headline ------------------------------------------------------------------------ */
 
 static void tile(FILE *out, const char *anchor, const char *kind, const char *value,
                  const char *label) {
-    fprintf(out, "<li class=\"tile %s\"><a href=\"#%s\"><b>", kind, anchor);
-    report_escape_xml(out, value);
-    fputs("</b><span>", out);
-    report_escape_xml(out, label);
-    fputs("</span></a></li>\n", out);
+    report_xml(out, "<li class=\"tile %s\"><a href=\"#%s\"><b>%s</b><span>%s</span></a></li>\n",
+               kind, anchor, value, label);
 }
 
 struct headline {
@@ -80,10 +69,8 @@ struct headline {
 
 static struct headline count_requirements(const struct page *page) {
     struct headline count = {0};
-
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_verdict all;
-
         if (page->requirements[i].withdrawn)
             continue;
         all = page_judge_all(page, i);
@@ -100,7 +87,6 @@ static struct headline count_requirements(const struct page *page) {
 
 static void requirement_tiles(const struct headline *count, FILE *out) {
     char value[64];
-
     snprintf(value, sizeof(value), "%d of %d", count->held, count->requirements);
     tile(out, "requirements", count->held == count->requirements ? "good" : "", value,
          "requirements held wherever they were tested");
@@ -118,7 +104,6 @@ static void requirement_tiles(const struct headline *count, FILE *out) {
 
 static void other_tiles(const struct page *page, FILE *out) {
     char value[64];
-
     if (page->mutant_count > 0) {
         snprintf(value, sizeof(value), "%d of %d", page_killed(page), page->mutant_count);
         tile(out, "mutants", page_killed(page) == page->mutant_count ? "good" : "bad", value,
@@ -126,7 +111,6 @@ static void other_tiles(const struct page *page, FILE *out) {
     }
     if (page->defect_count > 0) {
         char label[120];
-
         snprintf(value, sizeof(value), "%d of %d", page_defects_with(page, "covered"),
                  page->defect_count);
         snprintf(label, sizeof(label),
@@ -136,7 +120,6 @@ static void other_tiles(const struct page *page, FILE *out) {
     }
     if (page->coverage_count > 0) {
         struct page_coverage sum;
-
         page_sum_coverage(page, &sum);
         snprintf(value, sizeof(value), "%.1f%%", page_percent(sum.lines_hit, sum.lines));
         tile(out, "coverage", "", value, "of the lines were run by tests");
@@ -147,27 +130,21 @@ static void headline(const struct page *page, FILE *out) {
     struct headline count = count_requirements(page);
     char when[64] = "";
     struct tm parts;
-
     if (gmtime_r(&page->made, &parts) != NULL)
         strftime(when, sizeof(when), "%Y-%m-%d %H:%M UTC", &parts);
-    fputs("<header>\n", out);
-    html_element(out, "h1", "", page->title);
-    fprintf(out,
-            "\n<p>What each requirement of the specification was found to be worth, in %d run%s of "
-            "the conformance suite. Made %s.</p>\n<ul class=\"tiles\">\n",
-            page->run_count, page->run_count == 1 ? "" : "s", when);
+    report_xml(out,
+               "<header>\n<h1>%s</h1>\n<p>What each requirement of the specification was found to "
+               "be worth, in %d run%s of "
+               "the conformance suite. Made %s.</p>\n<ul class=\"tiles\">\n",
+               page->title, page->run_count, page->run_count == 1 ? "" : "s", when);
     requirement_tiles(&count, out);
     other_tiles(page, out);
     fputs("</ul>\n", out);
     if (page->no_memory)
         fputs("<p class=\"note bad\">This page is incomplete: memory ran out.</p>\n", out);
-    for (int i = 0; i < page->problem_count; i++) {
-        fputs("<p class=\"note bad\">Left out: ", out);
-        html_element(out, "code", "", page->problems[i].source);
-        fputs(": ", out);
-        report_escape_xml(out, page->problems[i].message);
-        fputs("</p>\n", out);
-    }
+    for (int i = 0; i < page->problem_count; i++)
+        report_xml(out, "<p class=\"note bad\">Left out: <code>%s</code>: %s</p>\n",
+                   page->problems[i].source, page->problems[i].message);
     fputs("</header>\n", out);
 }
 
@@ -186,13 +163,15 @@ static void navigation(const struct page *page, FILE *out) {
 }
 
 void page_write(const struct page *page, FILE *out) {
-    fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-          "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-          "<meta name=\"color-scheme\" content=\"light dark\">\n",
-          out);
-    html_element(out, "title", "", page->title);
-    fprintf(out, "\n<style>\n%s</style>\n</head>\n<body>\n", page_css);
-    fputs("<a class=\"jump\" href=\"#requirements\">To the requirements</a>\n", out);
+    report_xml(out,
+               "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+               "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+               "<meta name=\"color-scheme\" content=\"light dark\">\n<title>%s</title>\n",
+               page->title);
+    fprintf(out,
+            "<style>\n%s</style>\n</head>\n<body>\n"
+            "<a class=\"jump\" href=\"#requirements\">To the requirements</a>\n",
+            page_css);
     headline(page, out);
     navigation(page, out);
     fputs("<main>\n", out);

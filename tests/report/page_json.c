@@ -5,87 +5,54 @@
 
 #include <string.h>
 
-static const char *const lines = ",\n  "; /* between keys of the run, each on a line of its own */
-static const char *const words = ", ";    /* of all else */
-
-static void key(FILE *out, const char *separator, const char *name) {
-    fprintf(out, "%s\"%s\": ", separator, name);
-}
-
-static void text(FILE *out, const char *separator, const char *name, const char *value) {
-    key(out, separator, name);
-    report_escape_json(out, value);
-}
-
-/* What is not there is left out. */
-static void text_if_any(FILE *out, const char *name, const char *value) {
-    if (value[0] != '\0')
-        text(out, words, name, value);
-}
-
-static void number(FILE *out, const char *separator, const char *name, long long value) {
-    key(out, separator, name);
-    fprintf(out, "%lld", value);
-}
-
 static void word_array(FILE *out, const char *list) {
     char word[128];
-
     fputc('[', out);
-    for (const char *separator = ""; page_next(&list, word, sizeof(word)); separator = words) {
+    for (const char *separator = ""; page_next(&list, word, sizeof(word)); separator = ", ") {
         fputs(separator, out);
         report_escape_json(out, word);
     }
     fputc(']', out);
 }
 
-static void rank_array(FILE *out, const char *separator, const int *ranks, int count) {
-    key(out, separator, "ranks");
-    fputc('[', out);
+static void rank_array(FILE *out, const char *before, const int *ranks, int count) {
+    fprintf(out, "%s\"ranks\": [", before);
     for (int i = 0; i < count; i++)
-        fprintf(out, "%s%d", i == 0 ? "" : words, ranks[i]);
+        fprintf(out, "%s%d", i == 0 ? "" : ", ", ranks[i]);
     fputc(']', out);
 }
 
 /* --- results ------------------------------------------------------------------------- */
 
 static void one_finding(const struct page_finding *finding, FILE *out) {
-    text(out, "{", "verdict", page_status_name(finding->status));
-    rank_array(out, words, finding->ranks, finding->rank_count);
-    text(out, words, "message", finding->message);
-    if (finding->expected[0] != '\0') {
-        text(out, words, "expected", finding->expected);
-        text(out, words, "got", finding->got);
-    }
-    if (finding->line != 0) {
-        text(out, words, "file", finding->file);
-        number(out, words, "line", finding->line);
-    }
-    text_if_any(out, "requirement", finding->requirement);
+    report_json(out, "{\"verdict\": %s", page_status_name(finding->status));
+    rank_array(out, ", ", finding->ranks, finding->rank_count);
+    report_json(out, ", \"message\": %s", finding->message);
+    if (finding->expected[0] != '\0')
+        report_json(out, ", \"expected\": %s, \"got\": %s", finding->expected, finding->got);
+    if (finding->line != 0)
+        report_json(out, ", \"file\": %s, \"line\": %d", finding->file, finding->line);
+    if (finding->requirement[0] != '\0')
+        report_json(out, ", \"requirement\": %s", finding->requirement);
     if (finding->more > 0)
-        number(out, words, "more", finding->more);
-    text_if_any(out, "next", finding->next);
+        report_json(out, ", \"more\": %d", (int)finding->more);
+    if (finding->next[0] != '\0')
+        report_json(out, ", \"next\": %s", finding->next);
     fputc('}', out);
 }
 
 static void findings(const struct page_result *result, FILE *out) {
-    key(out, ",\n     ", "findings");
-    fputc('[', out);
+    fputs(",\n     \"findings\": [", out);
     for (int i = 0; i < result->finding_count; i++) {
-        fputs(i == 0 ? "" : words, out);
+        fputs(i == 0 ? "" : ", ", out);
         one_finding(&result->findings[i], out);
     }
-    key(out, "],\n     ", "last_seen");
-    fputc('[', out);
+    fputs("],\n     \"last_seen\": [", out);
     for (int i = 0; i < result->place_count; i++) {
         const struct page_place *place = &result->places[i];
-
         rank_array(out, i == 0 ? "{" : ", {", place->ranks, place->rank_count);
-        text(out, words, "state", place->state);
-        text(out, words, "checkpoint", place->checkpoint);
-        text(out, words, "line", place->line);
-        text(out, words, "point", place->point);
-        fputc('}', out);
+        report_json(out, ", \"state\": %s, \"checkpoint\": %s, \"line\": %s, \"point\": %s}",
+                    place->state, place->checkpoint, place->line, place->point);
     }
     fputc(']', out);
 }
@@ -93,41 +60,36 @@ static void findings(const struct page_result *result, FILE *out) {
 /* Most names begin with their suite's; to name it again would say nothing. */
 static bool names_its_suite(const struct page_result *result) {
     size_t length = strcspn(result->test, ".");
-
     return strlen(result->suite) == length && strncmp(result->test, result->suite, length) == 0;
 }
 
 static void case_head(const struct page_result *result, FILE *out) {
-    text(out, "    {", "test", result->test);
-    if (!names_its_suite(result))
-        text_if_any(out, "suite", result->suite);
-    key(out, words, "requirements");
+    report_json(out, "    {\"test\": %s", result->test);
+    if (!names_its_suite(result) && result->suite[0] != '\0')
+        report_json(out, ", \"suite\": %s", result->suite);
+    fputs(", \"requirements\": ", out);
     word_array(out, result->requirements);
 }
 
 static void one_result(const struct page_result *result, FILE *out) {
     case_head(result, out);
-    text(out, words, "status", page_status_name(result->status));
-    text(out, words, "reason", result->reason);
-    fprintf(out, ", \"seconds\": %.6f", result->seconds);
-    number(out, words, "ranks", result->ranks);
-    number(out, words, "repeat", result->repeat);
-    text(out, words, "seed", result->seed);
+    report_json(out,
+                ", \"status\": %s, \"reason\": %s, \"seconds\": %.6f, \"ranks\": %d, "
+                "\"repeat\": %d, \"seed\": %s",
+                page_status_name(result->status), result->reason, result->seconds, result->ranks,
+                result->repeat, result->seed);
     if (page_is_bad(result->status)) {
         findings(result, out);
-        text(out, words, "detail", result->detail);
-        text(out, words, "replay", result->replay);
+        report_json(out, ", \"detail\": %s, \"replay\": %s", result->detail, result->replay);
     }
     if (result->output != NULL)
-        text(out, words, "output", result->output);
+        report_json(out, ", \"output\": %s", result->output);
     fputc('}', out);
 }
 
 static void results(const struct page_run *run, FILE *out) {
     const char *separator = "\n";
-
-    key(out, lines, "results");
-    fputc('[', out);
+    fputs(",\n  \"results\": [", out);
     for (int i = 0; i < run->result_count; i++) {
         if (run->results[i].status == PAGE_NOT_PLANNED)
             continue;
@@ -140,16 +102,13 @@ static void results(const struct page_run *run, FILE *out) {
 
 static void not_planned(const struct page_run *run, FILE *out) {
     const char *separator = "\n";
-
-    key(out, lines, "not_planned");
-    fputc('[', out);
+    fputs(",\n  \"not_planned\": [", out);
     for (int i = 0; i < run->result_count; i++) {
         if (run->results[i].status != PAGE_NOT_PLANNED)
             continue;
         fputs(separator, out);
         case_head(&run->results[i], out);
-        text(out, words, "reason", run->results[i].reason);
-        fputc('}', out);
+        report_json(out, ", \"reason\": %s}", run->results[i].reason);
         separator = ",\n";
     }
     fputc(']', out);
@@ -157,54 +116,39 @@ static void not_planned(const struct page_run *run, FILE *out) {
 
 /* --- the run ------------------------------------------------------------------------- */
 
-static void machine(const struct page_run *run, FILE *out) {
-    key(out, lines, "machine");
-    text(out, "{", "system", run->system);
-    text(out, words, "processor", run->processor);
-    number(out, words, "processors", run->processors);
-    number(out, words, "memory_bytes", (long long)run->memory_bytes);
-    text(out, words, "accelerators", run->accelerators);
-    text(out, words, "driver", run->driver);
-    fputc('}', out);
-}
-
 static void profiles(const struct page_run *run, FILE *out) {
     struct claim claim = page_claim(run);
-
-    key(out, lines, "profiles");
-    fputc('[', out);
+    fputs(",\n  \"profiles\": [", out);
     for (int i = 0; i < run->profile_count; i++) {
         const struct claim_profile *profile = &run->profiles[i];
-
-        text(out, i == 0 ? "\n    {" : ",\n    {", "name", profile->name);
-        text(out, words, "standing", claim_standing(profile));
-        number(out, words, "passed", profile->passed);
-        number(out, words, "failed", profile->failed);
-        number(out, words, "undecided", profile->undecided);
-        number(out, words, "left_out", profile->left_out);
+        fputs(i == 0 ? "" : ",", out);
+        report_json(out,
+                    "\n    {\"name\": %s, \"standing\": %s, \"passed\": %d, \"failed\": %d, "
+                    "\"undecided\": %d, \"left_out\": %d",
+                    profile->name, claim_standing(profile), profile->passed, profile->failed,
+                    profile->undecided, profile->left_out);
         if (run->part[0] != '\0')
-            number(out, words, "other_parts", profile->other_parts);
+            report_json(out, ", \"other_parts\": %d", profile->other_parts);
         fprintf(out, ", \"claimed\": %s}", claim_has(&claim, i) ? "true" : "false");
     }
     fputc(']', out);
 }
 
 static void backend(const struct page_run *run, FILE *out) {
-    text(out, "{\n  ", "backend", run->backend);
-    number(out, lines, "ranks", run->ranks);
-    text(out, lines, "rank_mode", run->rank_mode);
-    text(out, lines, "arch", run->arch);
-    text(out, lines, "commit", run->commit);
-    number(out, lines, "format", PAGE_FORMAT);
-    text(out, lines, "version", run->version);
-    text(out, lines, "build", run->build);
-    text(out, lines, "description", run->description);
-    text(out, lines, "runs_on", run->runs_on);
-    number(out, lines, "device_count", run->device_count);
-    number(out, lines, "device_type", run->device_type);
-    key(out, lines, "capabilities");
+    report_json(out,
+                "{\n  \"backend\": %s,\n  \"ranks\": %d,\n  \"rank_mode\": %s,\n  \"arch\": %s,\n"
+                "  \"commit\": %s,\n  \"format\": %d,\n  \"version\": %s,\n  \"build\": %s,\n"
+                "  \"description\": %s,\n  \"runs_on\": %s,\n  \"device_count\": %d,\n"
+                "  \"device_type\": %d,\n  \"capabilities\": ",
+                run->backend, run->ranks, run->rank_mode, run->arch, run->commit, PAGE_FORMAT,
+                run->version, run->build, run->description, run->runs_on, run->device_count,
+                run->device_type);
     word_array(out, run->capabilities);
-    machine(run, out);
+    report_json(out,
+                ",\n  \"machine\": {\"system\": %s, \"processor\": %s, \"processors\": %d, "
+                "\"memory_bytes\": %lld, \"accelerators\": %s, \"driver\": %s}",
+                run->system, run->processor, run->processors, (long long)run->memory_bytes,
+                run->accelerators, run->driver);
 }
 
 static bool is_number(const char *digits) {
@@ -212,49 +156,40 @@ static bool is_number(const char *digits) {
 }
 
 static void circumstances(const struct page_run *run, FILE *out) {
-    text(out, lines, "started", run->started);
-    fprintf(out, ",\n  \"seconds\": %.3f", run->seconds);
+    report_json(out, ",\n  \"started\": %s,\n  \"seconds\": %.3f", run->started, run->seconds);
     fprintf(out, ",\n  \"seed\": %s", is_number(run->seed) ? run->seed : "0");
-    number(out, lines, "repeat", run->repeat);
+    report_json(out, ",\n  \"repeat\": %d", run->repeat);
     if (run->timeout_scale > 0.0)
-        fprintf(out, ",\n  \"timeout_scale\": %g", run->timeout_scale);
-    text(out, lines, "filter", run->filter);
-    text(out, lines, "profile", run->profile);
+        report_json(out, ",\n  \"timeout_scale\": %g", run->timeout_scale);
+    report_json(out, ",\n  \"filter\": %s,\n  \"profile\": %s", run->filter, run->profile);
     if (run->part[0] != '\0')
-        text(out, lines, "part", run->part);
+        report_json(out, ",\n  \"part\": %s", run->part);
     if (run->parts > 0)
-        number(out, lines, "parts", run->parts);
-    text(out, lines, "claim", run->claim);
+        report_json(out, ",\n  \"parts\": %d", run->parts);
+    report_json(out, ",\n  \"claim\": %s", run->claim);
     profiles(run, out);
 }
 
 /* Of which texts the results speak: a sentence may have changed since. */
 static void specification(const struct page_run *run, FILE *out) {
-    key(out, lines, "specification");
-    fputc('{', out);
+    fputs(",\n  \"specification\": {", out);
     for (int i = 0; i < run->digest_count; i++) {
         fputs(i == 0 ? "\n    " : ",\n    ", out);
-        report_escape_json(out, run->digests[i].id);
-        fputs(": ", out);
-        report_escape_json(out, run->digests[i].digest);
+        report_json(out, "%s: %s", run->digests[i].id, run->digests[i].digest);
     }
     fputc('}', out);
 }
 
 void page_write_json(const struct page_run *run, FILE *out) {
     struct page_counts counts = page_count(run);
-
     backend(run, out);
     circumstances(run, out);
-    number(out, lines, "planned", counts.planned);
+    report_json(out, ",\n  \"planned\": %d", counts.planned);
     results(run, out);
     not_planned(run, out);
     specification(run, out);
-    key(out, lines, "summary");
-    number(out, "{", "passed", counts.passed);
-    number(out, words, "failed", counts.failed);
-    number(out, words, "skipped", counts.skipped);
-    number(out, words, "errors", counts.errors);
-    number(out, words, "unresolved", counts.unresolved);
-    fputs("}\n}\n", out);
+    report_json(out,
+                ",\n  \"summary\": {\"passed\": %d, \"failed\": %d, \"skipped\": %d, "
+                "\"errors\": %d, \"unresolved\": %d}\n}\n",
+                counts.passed, counts.failed, counts.skipped, counts.errors, counts.unresolved);
 }

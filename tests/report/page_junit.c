@@ -5,56 +5,29 @@
 
 #include <string.h>
 
-static void attribute(FILE *out, const char *name, const char *value) {
-    fprintf(out, " %s=\"", name);
-    report_escape_xml(out, value);
-    fputc('"', out);
-}
-
 static void outcome(const struct page_result *result, FILE *out) {
-    static const char *const elements[PAGE_STATUS_COUNT] = {
-        [PAGE_SKIPPED] = "skipped",
-        [PAGE_UNRESOLVED] = "error",
-        [PAGE_FAILED] = "failure",
-        [PAGE_ERROR] = "error",
-    };
-    const char *element = elements[result->status];
-
-    if (element == NULL)
-        return;
-    fprintf(out, "      <%s", element);
-    if (result->status != PAGE_SKIPPED)
-        attribute(out, "type", page_status_name(result->status));
-    attribute(out, "message", result->reason);
-    if (result->status == PAGE_SKIPPED) {
-        fputs("/>\n", out);
-        return;
-    }
-    fputc('>', out);
-    report_escape_xml(out, result->detail);
-    fprintf(out, "</%s>\n", element);
+    const char *element = result->status == PAGE_FAILED ? "failure" : "error";
+    if (result->status == PAGE_SKIPPED)
+        report_xml(out, "      <skipped message=\"%s\"/>\n", result->reason);
+    else if (page_is_bad(result->status))
+        report_xml(out, "      <%s type=\"%s\" message=\"%s\">%s</%s>\n", element,
+                   page_status_name(result->status), result->reason, result->detail, element);
 }
 
 static void testcase(const struct page_result *result, FILE *out) {
-    fputs("    <testcase", out);
-    attribute(out, "classname", result->suite);
-    fputs(" name=\"", out);
-    report_escape_xml(out, result->test);
+    report_xml(out, "    <testcase classname=\"%s\" name=\"%s", result->suite, result->test);
     if (result->repeat > 0) /* two cases of one name would be taken for one */
-        fprintf(out, " (round %d)", result->repeat + 1);
+        report_xml(out, " (round %d)", result->repeat + 1);
     fputc('"', out);
-    if (result->finding_count > 0 && result->findings[0].line != 0) {
-        attribute(out, "file", result->findings[0].file);
-        fprintf(out, " line=\"%d\"", result->findings[0].line);
-    }
-    fprintf(out, " time=\"%.6f\">\n", result->seconds);
+    if (result->finding_count > 0 && result->findings[0].line != 0)
+        report_xml(out, " file=\"%s\" line=\"%d\"", result->findings[0].file,
+                   result->findings[0].line);
+    report_xml(out, " time=\"%.6f\">\n", result->seconds);
     outcome(result, out);
-    fputs("      <system-out>requirements: ", out);
-    report_escape_xml(out, result->requirements);
-    fprintf(out, "; ranks: %d; verdict: %s; seed: ", result->ranks,
-            page_status_name(result->status));
-    report_escape_xml(out, result->seed);
-    fputs("</system-out>\n    </testcase>\n", out);
+    report_xml(out,
+               "      <system-out>requirements: %s; ranks: %d; verdict: %s; seed: %s</system-out>\n"
+               "    </testcase>\n",
+               result->requirements, result->ranks, page_status_name(result->status), result->seed);
 }
 
 struct counts {
@@ -69,10 +42,8 @@ static bool is_of(const struct page_result *result, const char *area) {
 /* Of one area; NULL: of all. */
 static struct counts count(const struct page_run *run, const char *area) {
     struct counts counts = {0};
-
     for (int i = 0; i < run->result_count; i++) {
         const struct page_result *result = &run->results[i];
-
         if (!is_of(result, area))
             continue;
         counts.tests++;
@@ -84,44 +55,27 @@ static struct counts count(const struct page_run *run, const char *area) {
     return counts;
 }
 
-static void count_attributes(const struct counts *counts, FILE *out) {
-    fprintf(out, " tests=\"%d\" failures=\"%d\" errors=\"%d\" skipped=\"%d\" time=\"%.6f\"",
-            counts->tests, counts->failures, counts->errors, counts->skipped, counts->seconds);
-}
-
-static void property(FILE *out, const char *name, const char *value) {
-    fputs("      <property", out);
-    attribute(out, "name", name);
-    attribute(out, "value", value);
-    fputs("/>\n", out);
-}
-
-static void properties(const struct page_run *run, FILE *out) {
-    char number[32];
-
-    fputs("    <properties>\n", out);
-    property(out, "backend", run->backend);
-    property(out, "rank_mode", run->rank_mode);
-    snprintf(number, sizeof(number), "%d", run->ranks);
-    property(out, "ranks", number);
-    property(out, "seed", run->seed);
-    snprintf(number, sizeof(number), "%g", run->timeout_scale);
-    property(out, "timeout_scale", number);
-    fputs("    </properties>\n", out);
+/* The beginning of an element that has counts. */
+static void begin(const char *element, const char *name, struct counts counts, FILE *out) {
+    report_xml(out,
+               "<%s name=\"%s\" tests=\"%d\" failures=\"%d\" errors=\"%d\" skipped=\"%d\" "
+               "time=\"%.6f\"",
+               element, name, counts.tests, counts.failures, counts.errors, counts.skipped,
+               counts.seconds);
 }
 
 static void testsuite(const struct page_run *run, const char *area, FILE *out) {
-    struct counts counts = count(run, area);
-    char timestamp[32];
-
-    fputs("  <testsuite", out);
-    attribute(out, "name", area);
-    count_attributes(&counts, out);
+    fputs("  ", out);
+    begin("testsuite", area, count(run, area), out);
     /* Of "2026-01-31T12:00:00Z" without the zone, as the schemas want it. */
-    snprintf(timestamp, sizeof(timestamp), "%.*s", (int)strcspn(run->started, "Z"), run->started);
-    attribute(out, "timestamp", timestamp);
-    fputs(">\n", out);
-    properties(run, out);
+    fprintf(out, " timestamp=\"%.*s\">\n", (int)strcspn(run->started, "Z"), run->started);
+    report_xml(out,
+               "    <properties>\n      <property name=\"backend\" value=\"%s\"/>\n"
+               "      <property name=\"rank_mode\" value=\"%s\"/>\n"
+               "      <property name=\"ranks\" value=\"%d\"/>\n"
+               "      <property name=\"seed\" value=\"%s\"/>\n"
+               "      <property name=\"timeout_scale\" value=\"%g\"/>\n    </properties>\n",
+               run->backend, run->rank_mode, run->ranks, run->seed, run->timeout_scale);
     for (int i = 0; i < run->result_count; i++)
         if (is_of(&run->results[i], area))
             testcase(&run->results[i], out);
@@ -137,10 +91,10 @@ static bool is_first_of_its_area(const struct page_run *run, int number) {
 
 /* Cases that a cut-short run did not come to must not look as if nobody had wanted them. */
 static void shortfall_suite(int shortfall, FILE *out) {
-    fputs("  <testsuite name=\"run\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" "
-          "time=\"0\">\n    <testcase classname=\"run\" name=\"run.is_complete\" time=\"0\">\n",
-          out);
     fprintf(out,
+            "  <testsuite name=\"run\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" "
+            "time=\"0\">\n"
+            "    <testcase classname=\"run\" name=\"run.is_complete\" time=\"0\">\n"
             "      <error type=\"shortfall\" message=\"%d planned cases did not run\"/>\n"
             "    </testcase>\n  </testsuite>\n",
             shortfall);
@@ -148,12 +102,10 @@ static void shortfall_suite(int shortfall, FILE *out) {
 
 void page_write_junit(const struct page_run *run, FILE *out) {
     struct counts counts = count(run, NULL);
-
     counts.tests += run->missing > 0;
     counts.errors += run->missing > 0;
-    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites", out);
-    attribute(out, "name", "symmem-conformance");
-    count_attributes(&counts, out);
+    fputs("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n", out);
+    begin("testsuites", "symmem-conformance", counts, out);
     fputs(">\n", out);
     for (int i = 0; i < run->result_count; i++)
         if (is_first_of_its_area(run, i))

@@ -5,21 +5,17 @@
 #include <string.h>
 
 static void run_heads(const struct page *page, FILE *out) {
-    char letter[8], commit[8]; /* as short as git has it */
-
-    for (int run = 0; run < page->run_count; run++) {
-        page_run_letter(run, letter, sizeof(letter));
-        fputs("<th scope=\"col\" class=\"run\" title=\"", out);
-        report_escape_xml(out, page->runs[run].source);
-        fprintf(out, "\"><a href=\"#run-%s\">%s</a><br><small>", letter, letter);
-        report_escape_xml(out, page->runs[run].backend);
-        fprintf(out, "<br>%d ", page->runs[run].ranks);
-        report_escape_xml(out, page->runs[run].rank_mode);
-        fprintf(out, "%s<br>", page_plural(&page->runs[run]));
-        snprintf(commit, sizeof(commit), "%.7s", page->runs[run].commit);
-        report_escape_xml(out, commit);
-        fputs("</small>", out);
-        page_limits(&page->runs[run], out);
+    char letter[8];
+    for (int i = 0; i < page->run_count; i++) {
+        const struct page_run *run = &page->runs[i];
+        page_run_letter(i, letter, sizeof(letter));
+        /* The commit as short as git has it. */
+        report_xml(out,
+                   "<th scope=\"col\" class=\"run\" title=\"%s\"><a href=\"#run-%s\">%s</a><br>"
+                   "<small>%s<br>%d %s%s<br>%.7s</small>",
+                   run->source, letter, letter, run->backend, run->ranks, run->rank_mode,
+                   page_plural(run), run->commit);
+        page_limits(run, out);
         fputs("</th>", out);
     }
 }
@@ -28,14 +24,13 @@ static void run_heads(const struct page *page, FILE *out) {
 
 static void test_cell(const struct page_result *result, FILE *out) {
     enum page_status status = result == NULL ? PAGE_NOT_RUN : result->status;
-
     fprintf(out, "<td class=\"s %s\">", html_class(status));
     if (page_is_bad(status))
         fprintf(out, "<a href=\"#failures\">%s</a>", page_status_name(status));
     else
         fputs(page_status_name(status), out);
     if (result != NULL && !page_is_bad(status) && result->reason[0] != '\0')
-        html_element(out, "small", "", result->reason);
+        report_xml(out, "<small>%s</small>", result->reason);
     fputs("</td>", out);
 }
 
@@ -44,9 +39,7 @@ static void test_rows(const struct page *page, const struct page_requirement *re
                       FILE *out) {
     for (int i = 0; i < requirement->test_count; i++) {
         const struct page_test *test = &page->tests[requirement->tests[i]];
-
-        fputs("<tr class=\"test\"><td></td>", out);
-        html_element(out, "th", "scope=\"row\"", test->name);
+        report_xml(out, "<tr class=\"test\"><td></td><th scope=\"row\">%s</th>", test->name);
         page_backend_test_cells(page, test, out);
         for (int run = 0; run < page->run_count; run++)
             test_cell(test->results[run], out);
@@ -67,7 +60,6 @@ static void tests_box(const struct page *page, const struct page_requirement *re
 
 static void verdict_cell(const struct page_verdict *verdict, FILE *out) {
     bool part = verdict->status == PAGE_PASSED && verdict->passed < verdict->tests;
-
     fprintf(out, "<td class=\"s %s%s\">%s", html_class(verdict->status), part ? " part" : "",
             page_status_name(verdict->status));
     if (verdict->tests > 0 && (part || page_is_bad(verdict->status)))
@@ -87,21 +79,16 @@ static const char *kind_of(const struct page_verdict *all) {
 static void requirement_row(const struct page *page, int number, FILE *out) {
     const struct page_requirement *requirement = &page->requirements[number];
     struct page_verdict all = page_judge_all(page, number);
-
-    fprintf(out, "<tbody class=\"req\" data-kind=\"%s\" id=\"", kind_of(&all));
-    report_escape_xml(out, requirement->id);
-    fputs("\"><tr><th scope=\"row\"><a href=\"#", out);
-    report_escape_xml(out, requirement->id);
-    fputs("\">", out);
-    report_escape_xml(out, requirement->id);
-    fputs("</a></th><td class=\"text\">", out);
+    report_xml(out,
+               "<tbody class=\"req\" data-kind=\"%s\" id=\"%s\"><tr><th scope=\"row\">"
+               "<a href=\"#%s\">%s</a></th><td class=\"text\">",
+               kind_of(&all), requirement->id, requirement->id, requirement->id);
     html_prose(out, "p", requirement->text);
     tests_box(page, requirement, out);
     fputs("</td>", out);
     page_backend_cells(page, number, out);
     for (int run = 0; run < page->run_count; run++) {
         struct page_verdict verdict = page_judge(page, number, run);
-
         verdict_cell(&verdict, out);
     }
     fputs("</tr>\n", out);
@@ -111,7 +98,6 @@ static void requirement_row(const struct page *page, int number, FILE *out) {
 
 bool page_is_in_area(const struct page *page, int requirement, const char *area) {
     char own[32];
-
     page_area(page->requirements[requirement].id, own, sizeof(own));
     return !page->requirements[requirement].withdrawn && (area == NULL || strcmp(own, area) == 0);
 }
@@ -120,10 +106,8 @@ bool page_is_in_area(const struct page *page, int requirement, const char *area)
 static void chapter_cell(const struct page *page, const char *area, int run, FILE *out) {
     int held = 0, reworded = 0, all = 0;
     bool bad = false;
-
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_verdict verdict;
-
         if (!page_is_in_area(page, i, area))
             continue;
         verdict = page_judge(page, i, run);
@@ -140,9 +124,8 @@ static void chapter_cell(const struct page *page, const char *area, int run, FIL
 
 static void chapter_row(const struct page *page, const struct page_requirement *first,
                         const char *area, FILE *out) {
-    fputs("<tbody class=\"chapter\"><tr><th scope=\"rowgroup\" colspan=\"2\">", out);
-    report_escape_xml(out, first->chapter[0] == '\0' ? area : first->chapter);
-    fputs("</th>", out);
+    report_xml(out, "<tbody class=\"chapter\"><tr><th scope=\"rowgroup\" colspan=\"2\">%s</th>",
+               first->chapter[0] == '\0' ? area : first->chapter);
     page_backend_chapter_cells(page, area, out);
     for (int run = 0; run < page->run_count; run++)
         chapter_cell(page, area, run, out);
@@ -159,13 +142,10 @@ static void legend(const struct page *page, FILE *out) {
         "its tests need more ranks, or the other kind of ranks, or were left out as large",
         "its tests were not part of the run",
     };
-
     fputs("<details class=\"legend\"><summary>What the words mean</summary><dl>", out);
-    for (int i = 0; i < PAGE_STATUS_COUNT; i++) {
-        fputs("<dt>", out);
-        html_status(out, "span", (enum page_status)i);
-        fprintf(out, "</dt><dd>%s</dd>", means[i]);
-    }
+    for (int i = 0; i < PAGE_STATUS_COUNT; i++)
+        fprintf(out, "<dt><span class=\"s %s\">%s</span></dt><dd>%s</dd>",
+                html_class((enum page_status)i), page_status_name((enum page_status)i), means[i]);
     fputs("</dl>", out);
     if (page->backend_count > 0)
         page_backend_legend(out);
@@ -174,7 +154,6 @@ static void legend(const struct page *page, FILE *out) {
 
 void page_write_matrix(const struct page *page, FILE *out) {
     char area[32], last[32] = "";
-
     fputs("<section id=\"requirements\"><h2>Requirements</h2>\n", out);
     legend(page, out);
     /* Room for the sentences however many runs there are. */

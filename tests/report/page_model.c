@@ -8,7 +8,6 @@
 void *page_grow(struct page *page, void **array_p, int *count_p, size_t size) {
     size_t count = (size_t)*count_p;
     char *array = *array_p;
-
     /* Full at each power of two. */
     if ((count & (count - 1)) == 0) {
         array = realloc(array, (count == 0 ? 1 : count * 2) * size);
@@ -24,7 +23,6 @@ void *page_grow(struct page *page, void **array_p, int *count_p, size_t size) {
 
 void *page_keep(struct page *page, void *heap) {
     void **place = heap == NULL ? NULL : PAGE_ADD(page, page->kept, page->kept_count);
-
     if (place == NULL) {
         page->no_memory = true;
         free(heap);
@@ -37,7 +35,6 @@ void *page_keep(struct page *page, void *heap) {
 const char *page_print(struct page *page, const char *format, ...) {
     char *text = NULL;
     va_list args;
-
     va_start(args, format);
     if (vasprintf(&text, format, args) < 0)
         text = NULL;
@@ -67,7 +64,6 @@ void page_free(struct page *page) {
 bool page_next(const char **list_p, char *word, size_t capacity) {
     const char *start = *list_p == NULL ? "" : *list_p + strspn(*list_p, ", ");
     size_t length = strcspn(start, ", ");
-
     if (length == 0)
         return false;
     *list_p = start + length;
@@ -77,7 +73,6 @@ bool page_next(const char **list_p, char *word, size_t capacity) {
 
 void page_area(const char *id, char *area, size_t capacity) {
     const char *start = strchr(id, '-'), *end = strrchr(id, '-');
-
     if (start == NULL || end <= start)
         snprintf(area, capacity, "%s", id);
     else
@@ -92,18 +87,15 @@ static int compare_tests(const void *one, const void *other) {
 
 static struct page_test *find_test(const struct page *page, const char *name) {
     struct page_test key = {.name = name};
-
     return bsearch(&key, page->tests, (size_t)page->test_count, sizeof(key), compare_tests);
 }
 
 /* Every name that occurs, once, sorted. */
 static bool collect_tests(struct page *page) {
     int unique = 0;
-
     for (int run = 0; run < page->run_count; run++)
         for (int i = 0; i < page->runs[run].result_count; i++) {
             struct page_test *test = PAGE_ADD(page, page->tests, page->test_count);
-
             if (test == NULL)
                 return false;
             test->name = page->runs[run].results[i].test;
@@ -131,7 +123,6 @@ static bool join_results(struct page *page) {
             const struct page_result *result = &page->runs[run].results[i];
             struct page_test *test = find_test(page, result->test);
             const struct page_result **worst = &test->results[run];
-
             if (strcmp(test->last, page->runs[run].started) < 0)
                 test->last = page->runs[run].started;
             if (*worst == NULL || (*worst)->status < result->status)
@@ -142,7 +133,6 @@ static bool join_results(struct page *page) {
 
 static bool list_has(const char *list, const char *id) {
     char word[128];
-
     while (page_next(&list, word, sizeof(word)))
         if (strcmp(word, id) == 0)
             return true;
@@ -171,7 +161,6 @@ static bool has_backend(const struct page *page, const char *name) {
 static bool collect_backends(struct page *page) {
     for (int run = 0; run < page->run_count && page->run_count > 1; run++) {
         const char **backend;
-
         if (has_backend(page, page->runs[run].backend))
             continue;
         backend = PAGE_ADD(page, page->backends, page->backend_count);
@@ -191,7 +180,6 @@ bool page_index(struct page *page) {
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_requirement *requirement = &page->requirements[i];
         int *tests = page_keep(page, calloc((size_t)page->test_count + 1, sizeof(*tests)));
-
         if (tests == NULL)
             return false;
         for (int t = 0; t < page->test_count; t++)
@@ -208,7 +196,6 @@ const char *page_status_name(enum page_status status) {
     static const char *const names[PAGE_STATUS_COUNT] = {
         "passed", "skipped", "unresolved", "failed", "error", "not planned", "not run",
     };
-
     return (unsigned)status < PAGE_STATUS_COUNT ? names[status] : "unknown";
 }
 
@@ -218,7 +205,6 @@ bool page_is_bad(enum page_status status) {
 
 static bool is_stale(const struct page *page, const struct page_requirement *requirement, int run) {
     const struct page_run *of = &page->runs[run];
-
     for (int i = 0; i < of->digest_count && requirement->digest[0] != '\0'; i++)
         if (strcmp(of->digests[i].id, requirement->id) == 0)
             return strcmp(of->digests[i].digest, requirement->digest) != 0;
@@ -243,11 +229,9 @@ struct page_verdict page_judge(const struct page *page, int requirement, int run
     const struct page_requirement *of = &page->requirements[requirement];
     struct page_verdict verdict = {.status = PAGE_NOT_RUN, .tests = of->test_count};
     int counts[PAGE_STATUS_COUNT] = {0};
-
     for (int i = 0; i < of->test_count; i++) {
         const struct page_test *test = &page->tests[of->tests[i]];
         const struct page_result *result = test->results[run];
-
         if (is_gone(test, &page->runs[run]))
             verdict.tests--;
         else
@@ -278,10 +262,8 @@ static bool outweighs(const struct page_verdict *one, const struct page_verdict 
 
 struct page_verdict page_judge_all(const struct page *page, int requirement) {
     struct page_verdict all = {.status = PAGE_NOT_RUN};
-
     for (int run = 0; run < page->run_count; run++) {
         struct page_verdict one = page_judge(page, requirement, run);
-
         if (outweighs(&one, &all))
             all = one;
     }
@@ -294,7 +276,6 @@ static int weight_of(const struct page_verdict *verdict) {
         [PAGE_ERROR] = 8,   [PAGE_FAILED] = 7,      [PAGE_PASSED] = 4,  [PAGE_UNRESOLVED] = 3,
         [PAGE_SKIPPED] = 2, [PAGE_NOT_PLANNED] = 1, [PAGE_NOT_RUN] = 0,
     };
-
     if (!page_is_held(verdict))
         return weights[verdict->status];
     return verdict->passed == verdict->tests ? 6 : 5;
@@ -303,11 +284,9 @@ static int weight_of(const struct page_verdict *verdict) {
 struct page_verdict page_judge_backend(const struct page *page, int requirement,
                                        const char *backend) {
     struct page_verdict best = {.status = PAGE_NOT_RUN};
-
     for (int run = 0; run < page->run_count; run++) {
         struct page_verdict one;
         int more;
-
         if (strcmp(page->runs[run].backend, backend) != 0)
             continue;
         one = page_judge(page, requirement, run);
@@ -327,7 +306,6 @@ void page_run_letter(int run, char *text, size_t capacity) {
 
 const char *page_plural(const struct page_run *run) {
     size_t length = strlen(run->rank_mode);
-
     if (run->ranks == 1)
         return "";
     return length > 0 && run->rank_mode[length - 1] == 's' ? "es" : "s";
@@ -335,10 +313,8 @@ const char *page_plural(const struct page_run *run) {
 
 struct page_counts page_count(const struct page_run *run) {
     struct page_counts counts = {.planned = run->missing, .errors = run->missing};
-
     for (int i = 0; i < run->result_count; i++) {
         enum page_status status = run->results[i].status;
-
         counts.planned += status != PAGE_NOT_PLANNED;
         counts.passed += status == PAGE_PASSED;
         counts.failed += status == PAGE_FAILED;
@@ -371,7 +347,6 @@ double page_percent(int part, int whole) {
 
 int page_killed(const struct page *page) {
     int killed = 0;
-
     for (int i = 0; i < page->mutant_count; i++)
         killed += strcmp(page->mutants[i].status, "killed") == 0;
     return killed;
@@ -379,7 +354,6 @@ int page_killed(const struct page *page) {
 
 int page_defects_with(const struct page *page, const char *status) {
     int count = 0;
-
     for (int i = 0; i < page->defect_count; i++)
         count += status == NULL || strcmp(page->defects[i].status, status) == 0;
     return count;

@@ -8,11 +8,9 @@
 static void list_cell(FILE *out, const char *list) {
     char word[200];
     const char *separator = "";
-
     fputs("<td>", out);
     while (page_next(&list, word, sizeof(word))) {
-        fputs(separator, out);
-        html_element(out, "code", "", word);
+        report_xml(out, "%s<code>%s</code>", separator, word);
         separator = " ";
     }
     fputs("</td>", out);
@@ -25,19 +23,12 @@ static const char *class_of(const struct page_mutant *mutant) {
 }
 
 static void mutant_row(const struct page_mutant *mutant, FILE *out) {
-    fputs("<tr><th scope=\"row\"><code>", out);
-    report_escape_xml(out, mutant->name);
-    fputs("</code>", out);
+    report_xml(out, "<tr><th scope=\"row\"><code>%s</code>", mutant->name);
     if (mutant->description[0] != '\0')
-        html_element(out, "p", "", mutant->description);
-    fprintf(out, "</th><td class=\"s %s\">", class_of(mutant));
-    report_escape_xml(out, mutant->status);
-    fputs("</td>", out);
+        report_xml(out, "<p>%s</p>", mutant->description);
+    report_xml(out, "</th><td class=\"s %s\">%s</td>", class_of(mutant), mutant->status);
     list_cell(out, mutant->museum);
-    html_element(out, "td", "", mutant->kind);
-    fprintf(out, "<td>%d ", mutant->ranks);
-    report_escape_xml(out, mutant->mode);
-    fputs("</td>", out);
+    report_xml(out, "<td>%s</td><td>%d %s</td>", mutant->kind, mutant->ranks, mutant->mode);
     list_cell(out, mutant->expected);
     list_cell(out, mutant->killed_by);
     fprintf(out, "<td class=\"n\">%.1f s</td></tr>\n", mutant->seconds);
@@ -51,7 +42,6 @@ static void rows_with(const struct page *page, bool killed, FILE *out) {
 
 void page_write_mutants(const struct page *page, FILE *out) {
     int killed = page_killed(page);
-
     if (page->mutant_count == 0)
         return;
     fputs(
@@ -62,19 +52,13 @@ void page_write_mutants(const struct page *page, FILE *out) {
         out);
     html_share(out, killed, page->mutant_count);
     fputs("</tr>", out);
-    if (page->mutants_commit != NULL && page->mutants_commit[0] != '\0') {
-        fputs("<tr><th scope=\"row\">commit</th>", out);
-        html_element(out, "td", "", page->mutants_commit);
-        fputs("</tr>", out);
-    }
+    if (page->mutants_commit != NULL && page->mutants_commit[0] != '\0')
+        report_xml(out, "<tr><th scope=\"row\">commit</th><td>%s</td></tr>", page->mutants_commit);
     fprintf(out, "</tbody></table>\n<details%s><summary>all %d mutants</summary>\n",
             killed == page->mutant_count ? "" : " open", page->mutant_count);
-    fputs("<div class=\"scroll\"><table class=\"mutants\" aria-label=\"Mutants\"><thead><tr><th "
-          "scope=\"col\">mutant</th>"
-          "<th scope=\"col\">result</th><th scope=\"col\">defects</th><th scope=\"col\">kind</th>"
-          "<th scope=\"col\">ranks</th><th scope=\"col\">expected to notice</th>"
-          "<th scope=\"col\">noticed</th><th scope=\"col\">time</th></tr></thead>\n<tbody>\n",
-          out);
+    fputs("<div class=\"scroll\"><table class=\"mutants\" aria-label=\"Mutants\"><thead><tr>", out);
+    html_heads(out, "mutant|result|defects|kind|ranks|expected to notice|noticed|time");
+    fputs("</tr></thead>\n<tbody>\n", out);
     rows_with(page, false, out);
     rows_with(page, true, out);
     fputs("</tbody></table></div></details>\n</section>\n", out);

@@ -21,7 +21,6 @@ static void note_unknown_limits(const struct page *page, FILE *out) {
     const char *separator = "";
     char letter[8];
     int count = 0;
-
     for (int i = 0; i < page->run_count; i++)
         count += page->runs[i].timeout_scale <= 0.0;
     if (count == 0)
@@ -42,23 +41,19 @@ static void note_unknown_limits(const struct page *page, FILE *out) {
 
 /* "Name: text" on a line of its own; nothing if there is no text. */
 static void fact(FILE *out, const char *name, const char *text) {
-    if (text[0] == '\0')
-        return;
-    fprintf(out, "<dt>%s</dt>", name);
-    html_element(out, "dd", "", text);
+    if (text[0] != '\0')
+        report_xml(out, "<dt>%s</dt><dd>%s</dd>", name, text);
 }
 
 /* A list of words in place of "A,B" or "A+B". */
 static void words(FILE *out, const char *name, const char *list) {
     const char *separator = "";
-
     if (list[0] == '\0')
         return;
     fprintf(out, "<dt>%s</dt><dd>", name);
     while (*list != '\0') {
         char word[64];
         size_t length = strcspn(list, ",+ ");
-
         snprintf(word, sizeof(word), "%.*s", (int)length, list);
         fputs(length > 0 ? separator : "", out);
         report_escape_xml(out, word);
@@ -69,8 +64,7 @@ static void words(FILE *out, const char *name, const char *list) {
 }
 
 static void more_of(const struct page_run *run, const char *letter, FILE *out) {
-    char number[64];
-
+    char number[16];
     fprintf(out, "<details><summary>more about run %s</summary><dl>", letter);
     words(out, "capabilities", run->capabilities);
     fact(out, "profile", run->profile);
@@ -89,16 +83,14 @@ static void more_of(const struct page_run *run, const char *letter, FILE *out) {
     fact(out, "started", run->started);
     fputs("</dl>", out);
     if (run->claim[0] != '\0')
-        html_element(out, "pre", "", run->claim);
+        report_xml(out, "<pre>%s</pre>", run->claim);
     fputs("</details>\n", out);
 }
 
 static void machine(const struct page_run *run, FILE *out) {
-    fputs("<td class=\"machine\">", out);
-    report_escape_xml(out, run->accelerators[0] != '\0' ? run->accelerators : run->processor);
-    fputs(run->accelerators[0] != '\0' || run->processor[0] != '\0' ? " " : "", out);
-    html_element(out, "small", "", run->arch);
-    fputs("</td>", out);
+    const char *name = run->accelerators[0] != '\0' ? run->accelerators : run->processor;
+    report_xml(out, "<td class=\"machine\">%s%s<small>%s</small></td>", name,
+               name[0] != '\0' ? " " : "", run->arch);
 }
 
 static void count_cell(FILE *out, int count, const char *kind) {
@@ -110,10 +102,8 @@ static void count_cell(FILE *out, int count, const char *kind) {
 
 static void requirement_cells(const struct page *page, int run, FILE *out) {
     int held = 0, reworded = 0, bad = 0, all = 0;
-
     for (int i = 0; i < page->requirement_count; i++) {
         struct page_verdict verdict;
-
         if (page->requirements[i].withdrawn)
             continue;
         verdict = page_judge(page, i, run);
@@ -130,7 +120,6 @@ static void requirement_cells(const struct page *page, int run, FILE *out) {
 
 static void case_cells(const struct page_run *run, FILE *out) {
     int counts[PAGE_STATUS_COUNT] = {0};
-
     for (int i = 0; i < run->result_count; i++)
         counts[run->results[i].status]++;
     count_cell(out, counts[PAGE_PASSED], "");
@@ -141,55 +130,34 @@ static void case_cells(const struct page_run *run, FILE *out) {
     count_cell(out, counts[PAGE_NOT_PLANNED], "planned");
 }
 
+static void line(FILE *out, const char *before, const char *text, const char *behind) {
+    if (text[0] != '\0')
+        report_xml(out, "<br><small>%s%s%s</small>", before, text, behind);
+}
+
 static void run_row(const struct page *page, int number, FILE *out) {
     const struct page_run *run = &page->runs[number];
-    char letter[8], text[64];
-
+    char letter[8];
     page_run_letter(number, letter, sizeof(letter));
-    fprintf(out,
-            "<tr id=\"run-%s\"><th scope=\"row\" class=\"letter\">%s</th>"
-            "<td class=\"backend\">",
-            letter, letter);
-    html_element(out, "b", "", run->backend);
-    if (run->description[0] != '\0') {
-        fputs("<br>", out);
-        html_element(out, "small", "", run->description);
-    }
-    if (run->runs_on[0] != '\0') {
-        fputs("<br><small>on ", out);
-        report_escape_xml(out, run->runs_on);
-        fputs("</small>", out);
-    }
-    if (run->build[0] != '\0') {
-        fputs("<br>", out);
-        html_element(out, "small", "", run->build);
-    }
-    if (run->part[0] != '\0') {
-        fputs("<br><small>part ", out);
-        report_escape_xml(out, run->part);
-        fputs(" of a run</small>", out);
-    }
+    report_xml(out,
+               "<tr id=\"run-%s\"><th scope=\"row\" class=\"letter\">%s</th>"
+               "<td class=\"backend\"><b>%s</b>",
+               letter, letter, run->backend);
+    line(out, "", run->description, "");
+    line(out, "on ", run->runs_on, "");
+    line(out, "", run->build, "");
+    line(out, "part ", run->part, " of a run");
     if (run->parts > 0)
         fprintf(out, "<br><small>in %d part%s</small>", run->parts, run->parts == 1 ? "" : "s");
-    if (run->source[0] != '\0') {
-        fputs("<br>", out);
-        html_element(out, "small", "", run->source);
-    }
+    line(out, "", run->source, "");
     page_limits(run, out);
     if (run->missing > 0)
         fprintf(out, "<p class=\"note bad\">cut short: %d planned cases did not run</p>",
                 run->missing);
-    fprintf(out, "</td><td>%d ", run->ranks);
-    report_escape_xml(out, run->rank_mode);
-    fprintf(out, "%s</td>", page_plural(run));
+    report_xml(out, "</td><td>%d %s%s</td>", run->ranks, run->rank_mode, page_plural(run));
     machine(run, out);
-    snprintf(text, sizeof(text), "%.10s", run->commit);
-    fputs("<td>", out);
-    html_element(out, "code", "", text);
-    snprintf(text, sizeof(text), "%.10s", run->started);
-    fputs("<br>", out);
-    html_element(out, "small", "class=\"date\"", text);
-    fputs("</td>", out);
+    report_xml(out, "<td><code>%.10s</code><br><small class=\"date\">%.10s</small></td>",
+               run->commit, run->started);
     requirement_cells(page, number, out);
     case_cells(run, out);
     fprintf(out, "<td class=\"n\">%s%.1f s</td></tr>\n",
@@ -199,7 +167,6 @@ static void run_row(const struct page *page, int number, FILE *out) {
 void page_write_runs(const struct page *page, FILE *out) {
     static const char *const heads[] = {"run", "backend", "ranks", "machine", "commit"};
     char letter[8];
-
     fputs("<section id=\"runs\"><h2>Runs</h2>\n", out);
     if (page->run_count == 0) {
         fputs("<p>No run is in this report.</p></section>\n", out);
@@ -216,12 +183,9 @@ void page_write_runs(const struct page *page, FILE *out) {
     fputs("<th colspan=\"4\" scope=\"colgroup\">requirements</th><th colspan=\"6\" "
           "scope=\"colgroup\">cases</th><th rowspan=\"2\" scope=\"col\">time</th></tr>\n<tr>",
           out);
-    fputs("<th scope=\"col\">held</th><th scope=\"col\">other wording</th>"
-          "<th scope=\"col\">violated</th><th scope=\"col\">untested</th>"
-          "<th scope=\"col\">passed</th><th scope=\"col\">failed</th><th scope=\"col\">error</th>"
-          "<th scope=\"col\">unresolved</th><th scope=\"col\">skipped</th>"
-          "<th scope=\"col\">not planned</th></tr>\n</thead>\n<tbody>\n",
-          out);
+    html_heads(out, "held|other wording|violated|untested|passed|failed|error|unresolved|skipped|"
+                    "not planned");
+    fputs("</tr>\n</thead>\n<tbody>\n", out);
     for (int i = 0; i < page->run_count; i++)
         run_row(page, i, out);
     fputs("</tbody></table></div>\n", out);
@@ -235,25 +199,23 @@ void page_write_runs(const struct page *page, FILE *out) {
 /* --- what went wrong ----------------------------------------------------------------- */
 
 static void bad_case(const char *letter, const struct page_result *result, FILE *out) {
-    fputs("<article class=\"bad\"><h3>", out);
-    html_status(out, "span", result->status);
-    fputc(' ', out);
-    html_element(out, "code", "", result->test);
-    fprintf(out, " <small>run <a href=\"#run-%s\">%s</a>, %d rank%s, %.2f s</small></h3>\n", letter,
-            letter, result->ranks, result->ranks == 1 ? "" : "s", result->seconds);
-    html_element(out, "p", "", result->reason);
-    if (result->detail[0] != '\0') {
-        fputs("\n<details open><summary>everything that is known of it</summary>", out);
-        html_element(out, "pre", "", result->detail);
-        fputs("</details>", out);
-    }
+    report_xml(out,
+               "<article class=\"bad\"><h3><span class=\"s %s\">%s</span> <code>%s</code> "
+               "<small>run <a href=\"#run-%s\">%s</a>, %d rank%s, %.2f s</small></h3>\n<p>%s</p>",
+               html_class(result->status), page_status_name(result->status), result->test, letter,
+               letter, result->ranks, result->ranks == 1 ? "" : "s", result->seconds,
+               result->reason);
+    if (result->detail[0] != '\0')
+        report_xml(out,
+                   "\n<details open><summary>everything that is known of it</summary>"
+                   "<pre>%s</pre></details>",
+                   result->detail);
     fputs("</article>\n", out);
 }
 
 void page_write_bad(const struct page *page, FILE *out) {
     char letter[8];
     int count = 0;
-
     fputs("<section id=\"failures\"><h2>Failures</h2>\n", out);
     for (int run = 0; run < page->run_count; run++) {
         page_run_letter(run, letter, sizeof(letter));

@@ -15,7 +15,6 @@ bool read_problem(struct reader *reader, const char *path, const char *format, .
         PAGE_ADD(reader->page, reader->page->problems, reader->page->problem_count);
     char *text = NULL;
     va_list args;
-
     va_start(args, format);
     if (vasprintf(&text, format, args) < 0)
         text = NULL;
@@ -31,10 +30,8 @@ bool read_problem(struct reader *reader, const char *path, const char *format, .
 static char *read_stream(FILE *file, size_t *length_p) {
     size_t used = 0, capacity = 0, got = 1;
     char *text = NULL;
-
     while (got > 0 && used <= MAX_FILE_BYTES) {
         char *more = capacity - used < 2 ? realloc(text, capacity = capacity * 2 + 65536) : text;
-
         if (more == NULL) {
             free(text);
             return NULL;
@@ -53,7 +50,6 @@ char *read_whole(struct reader *reader, const char *path, size_t *length_p) {
     struct stat facts;
     char *text = NULL;
     bool failed;
-
     if (file == NULL) {
         read_problem(reader, path, "%s", strerror(errno));
         return NULL;
@@ -81,7 +77,6 @@ char *read_whole(struct reader *reader, const char *path, size_t *length_p) {
 char *read_line(char **text_p) {
     char *line = *text_p;
     size_t length;
-
     if (line == NULL || *line == '\0')
         return NULL;
     length = strcspn(line, "\n");
@@ -96,13 +91,11 @@ char *read_line(char **text_p) {
 
 const char *json_text(const cJSON *object, const char *key) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
-
     return text == NULL ? "" : text;
 }
 
 const char *read_below_root(const struct reader *reader, const char *path) {
     size_t length = strlen(reader->root);
-
     if (length > 0 && strncmp(path, reader->root, length) == 0 && path[length] == '/')
         return path + length + 1;
     return path;
@@ -110,13 +103,11 @@ const char *read_below_root(const struct reader *reader, const char *path) {
 
 double json_number(const cJSON *object, const char *key, double otherwise) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(object, key);
-
     return cJSON_IsNumber(item) ? item->valuedouble : otherwise;
 }
 
 int json_count(const cJSON *object, const char *key, int otherwise) {
     double number = json_number(object, key, -1.0);
-
     return number >= 0.0 && number <= 1e9 ? (int)number : otherwise;
 }
 
@@ -125,7 +116,6 @@ const char *json_list(struct reader *reader, const cJSON *object, const char *ke
     char *text = NULL;
     size_t length = 0;
     FILE *memory;
-
     if (cJSON_IsString(list))
         return list->valuestring;
     memory = cJSON_IsArray(list) ? open_memstream(&text, &length) : NULL;
@@ -151,10 +141,8 @@ static bool read_json(struct reader *reader, const char *path, const char *text,
     const char *end = text;
     cJSON *tree = cJSON_ParseWithLengthOpts(text, length + 1, &end, true);
     cJSON **place;
-
     if (tree == NULL) {
         int line, column;
-
         locate(text, end, &line, &column);
         return read_problem(reader, path, "not valid JSON from line %d, column %d on", line,
                             column);
@@ -183,13 +171,11 @@ void read_end(struct reader *reader) {
 bool read_any(struct reader *reader, const char *path) {
     size_t length = 0;
     char *text = read_whole(reader, path, &length);
-
     return text != NULL && read_bytes(reader, path, text, length);
 }
 
 bool read_bytes(struct reader *reader, const char *path, char *text, size_t length) {
     const char *start;
-
     if (strlen(text) != length)
         return read_problem(reader, path, "not text: byte %zu is 0", strlen(text) + 1);
     start = text + strspn(text, " \t\r\n");

@@ -20,7 +20,6 @@ static bool find_status(const char *name, enum page_status *status_p) {
 static void *room_for(struct reader *reader, const cJSON *array, size_t size, int *count_p) {
     int count = cJSON_IsArray(array) ? cJSON_GetArraySize(array) : 0;
     void *room = count == 0 ? NULL : page_keep(reader->page, calloc((size_t)count, size));
-
     *count_p = room == NULL ? 0 : count;
     return room;
 }
@@ -28,7 +27,6 @@ static void *room_for(struct reader *reader, const cJSON *array, size_t size, in
 static const int *read_ranks(struct reader *reader, const cJSON *object, int *count_p) {
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(object, "ranks"), *item;
     int *ranks = room_for(reader, array, sizeof(*ranks), count_p), *at = ranks;
-
     if (ranks != NULL)
         cJSON_ArrayForEach(item, array) *at++ = item->valueint;
     return ranks;
@@ -37,7 +35,6 @@ static const int *read_ranks(struct reader *reader, const cJSON *object, int *co
 static void read_findings(struct reader *reader, struct page_result *result, const cJSON *array) {
     struct page_finding *at = room_for(reader, array, sizeof(*at), &result->finding_count);
     const cJSON *item;
-
     result->findings = at;
     if (at == NULL)
         return;
@@ -60,7 +57,6 @@ static void read_findings(struct reader *reader, struct page_result *result, con
 static void read_places(struct reader *reader, struct page_result *result, const cJSON *array) {
     struct page_place *at = room_for(reader, array, sizeof(*at), &result->place_count);
     const cJSON *item;
-
     result->places = at;
     if (at == NULL)
         return;
@@ -77,7 +73,6 @@ static void read_places(struct reader *reader, struct page_result *result, const
 /* The part of the test's name before the point, unless the result says otherwise. */
 static const char *suite_of(struct reader *reader, const cJSON *item) {
     const char *test = json_text(item, "test"), *suite = json_text(item, "suite");
-
     return suite[0] != '\0' ? suite
                             : page_print(reader->page, "%.*s", (int)strcspn(test, "."), test);
 }
@@ -99,7 +94,6 @@ static bool add_result(struct reader *reader, const char *path, struct page_run 
                        const cJSON *item) {
     struct page_result *result = PAGE_ADD(reader->page, run->results, run->result_count);
     int number = run->result_count;
-
     if (result == NULL)
         return read_problem(reader, path, "no memory");
     *result = case_of(reader, item);
@@ -118,7 +112,6 @@ static bool add_result(struct reader *reader, const char *path, struct page_run 
 static bool add_not_planned(struct reader *reader, const char *path, struct page_run *run,
                             const cJSON *item) {
     struct page_result *result;
-
     if (json_text(item, "test")[0] == '\0')
         return read_problem(reader, path, "a case that was not planned has no name");
     result = PAGE_ADD(reader->page, run->results, run->result_count);
@@ -134,7 +127,6 @@ static bool add_not_planned(struct reader *reader, const char *path, struct page
 static void read_profiles(struct reader *reader, struct page_run *run, const cJSON *array) {
     struct claim_profile *at = room_for(reader, array, sizeof(*at), &run->profile_count);
     const cJSON *item;
-
     run->profiles = at;
     if (at == NULL)
         return;
@@ -151,10 +143,8 @@ static void read_profiles(struct reader *reader, struct page_run *run, const cJS
 
 static void add_digests(struct reader *reader, struct page_run *run, const cJSON *texts) {
     const cJSON *item;
-
     cJSON_ArrayForEach(item, texts) {
         struct page_digest *digest;
-
         if (!cJSON_IsString(item) || item->string == NULL)
             continue;
         digest = PAGE_ADD(reader->page, run->digests, run->digest_count);
@@ -165,7 +155,6 @@ static void add_digests(struct reader *reader, struct page_run *run, const cJSON
 
 static const char *seed_of(struct reader *reader, const cJSON *tree) {
     const cJSON *seed = cJSON_GetObjectItemCaseSensitive(tree, "seed");
-
     return cJSON_IsNumber(seed) ? page_print(reader->page, "%.0f", seed->valuedouble)
                                 : json_text(tree, "seed");
 }
@@ -173,7 +162,6 @@ static const char *seed_of(struct reader *reader, const cJSON *tree) {
 static void describe(struct reader *reader, struct page_run *run, const cJSON *tree) {
     const cJSON *machine = cJSON_GetObjectItemCaseSensitive(tree, "machine");
     double bytes = json_number(machine, "memory_bytes", 0.0);
-
     run->backend = json_text(tree, "backend");
     run->description = json_text(tree, "description");
     run->runs_on = json_text(tree, "runs_on");
@@ -208,7 +196,6 @@ static void describe(struct reader *reader, struct page_run *run, const cJSON *t
 static bool fill_run(struct reader *reader, const char *path, struct page_run *run,
                      const cJSON *tree) {
     const cJSON *results = cJSON_GetObjectItemCaseSensitive(tree, "results"), *item;
-
     run->source = read_below_root(reader, path);
     if (json_count(tree, "format", PAGE_FORMAT) != PAGE_FORMAT)
         return read_problem(reader, path, "results in format %d, where this program knows %d",
@@ -230,7 +217,6 @@ static bool fill_run(struct reader *reader, const char *path, struct page_run *r
 bool read_run(struct reader *reader, const char *path, const cJSON *tree) {
     struct page *page = reader->page;
     struct page_run *run = PAGE_ADD(page, page->runs, page->run_count);
-
     if (run == NULL)
         return read_problem(reader, path, "no memory");
     if (fill_run(reader, path, run, tree))
@@ -246,7 +232,6 @@ bool read_run(struct reader *reader, const char *path, const cJSON *tree) {
 static bool add_mutant(struct reader *reader, const char *path, const cJSON *item) {
     struct page *page = reader->page;
     struct page_mutant *mutant = PAGE_ADD(page, page->mutants, page->mutant_count);
-
     if (mutant == NULL)
         return read_problem(reader, path, "no memory");
     *mutant = (struct page_mutant){.name = json_text(item, "name"),
@@ -271,7 +256,6 @@ static bool add_mutant(struct reader *reader, const char *path, const cJSON *ite
 bool read_mutation(struct reader *reader, const char *path, const cJSON *tree) {
     const cJSON *mutants = cJSON_GetObjectItemCaseSensitive(tree, "mutants"), *item;
     int before = reader->page->mutant_count;
-
     if (!cJSON_IsArray(mutants))
         return read_problem(reader, path, "'mutants' is no array");
     cJSON_ArrayForEach(item, mutants) if (!add_mutant(reader, path, item)) {

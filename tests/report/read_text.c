@@ -11,7 +11,6 @@
 /* "- **SM-AREA-nn** Sentence": cuts the id out and returns where the sentence begins. */
 static char *requirement_start(char *line, const char **id_p) {
     char *end;
-
     if (strncmp(line, "- **SM-", 7) != 0)
         return NULL;
     end = strstr(line + 4, "** ");
@@ -25,7 +24,6 @@ static char *requirement_start(char *line, const char **id_p) {
 /* Joins a continuation line to the text that is kept in the file's own memory before it. */
 static void join(char *text, const char *line) {
     size_t length = strlen(text);
-
     line += strspn(line, " \t");
     /* The line lies behind the text, with at least its own indent between them. */
     text[length] = ' ';
@@ -35,7 +33,6 @@ static void join(char *text, const char *line) {
 /* "## Title [SM-AREA]": the title. */
 static const char *chapter_title(char *line) {
     char *end = strstr(line, " [SM-");
-
     if (end != NULL)
         *end = '\0';
     return line + 3;
@@ -47,7 +44,6 @@ bool read_spec(struct reader *reader, const char *path) {
     const char *chapter = "", *id = "";
     size_t length = 0;
     char *text = read_whole(reader, path, &length), *line, *sentence = NULL, *start;
-
     if (text == NULL)
         return false;
     while ((line = read_line(&text)) != NULL) {
@@ -77,12 +73,10 @@ bool read_spec(struct reader *reader, const char *path) {
 bool read_lock(struct reader *reader, const char *path) {
     size_t length = 0;
     char *text = read_whole(reader, path, &length), *line;
-
     if (text == NULL)
         return false;
     while ((line = read_line(&text)) != NULL) {
         char *blank = strchr(line, ' ');
-
         if (blank == NULL || strncmp(line, "SM-", 3) != 0)
             continue;
         *blank = '\0';
@@ -103,12 +97,10 @@ static bool take_figure(struct page_coverage *file, const char *line) {
         {"LF:", &file->lines},          {"LH:", &file->lines_hit}, {"FNF:", &file->functions},
         {"FNH:", &file->functions_hit}, {"BRF:", &file->branches}, {"BRH:", &file->branches_hit},
     };
-
     for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++) {
         const char *key = figures[i].key;
         char *end = NULL;
         long value;
-
         if (strncmp(line, key, strlen(key)) != 0)
             continue;
         value = strtol(line + strlen(key), &end, 10);
@@ -123,7 +115,6 @@ static bool take_figure(struct page_coverage *file, const char *line) {
  * counts of two runs cannot be added without their lines. */
 static struct page_coverage *coverage_of(struct page *page, const char *path) {
     struct page_coverage *file;
-
     for (int i = 0; i < page->coverage_count; i++)
         if (strcmp(page->coverage[i].path, path) == 0)
             return &page->coverage[i];
@@ -135,7 +126,6 @@ static struct page_coverage *coverage_of(struct page *page, const char *path) {
 
 static bool end_record(struct reader *reader, const struct page_coverage *read) {
     struct page_coverage *file = coverage_of(reader->page, read->path);
-
     if (file == NULL)
         return false;
     if (file->lines == 0 ||
@@ -148,7 +138,6 @@ static bool read_records(struct reader *reader, const char *path, char *text) {
     struct page_coverage file = {.path = NULL};
     int number = 0, files = 0;
     char *line;
-
     while ((line = read_line(&text)) != NULL) {
         number++;
         if (strncmp(line, "SF:", 3) == 0) {
@@ -172,7 +161,6 @@ static bool read_records(struct reader *reader, const char *path, char *text) {
 
 bool read_coverage(struct reader *reader, const char *path, char *text) {
     int before = reader->page->coverage_count;
-
     if (read_records(reader, path, text))
         return true;
     reader->page->coverage_count = before;
@@ -184,7 +172,6 @@ bool read_coverage(struct reader *reader, const char *path, char *text) {
 static const char *next_column(char **line_p) {
     char *column = *line_p;
     size_t length = strcspn(column, "\t");
-
     *line_p = column + length + (column[length] == '\t');
     column[length] = '\0';
     return column;
@@ -199,10 +186,8 @@ bool read_museum(struct reader *reader, const char *path, char *text) {
     struct page *page = reader->page;
     int number = 0, before = page->defect_count;
     char *line;
-
     while ((line = read_line(&text)) != NULL) {
         struct page_defect *defect;
-
         number++;
         if (line[0] == '#' || line[0] == '\0' || strncmp(line, "id\t", 3) == 0)
             continue;

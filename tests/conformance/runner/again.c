@@ -7,8 +7,6 @@
  */
 #include "runner.h"
 
-#include <stdlib.h>
-
 #define LATE_MS 25
 #define MOST_TIMES 2
 /* What hung, mostly: once more has to do. */

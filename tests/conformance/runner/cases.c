@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The cases there are, as they have reported before main; in the order of files and lines. */
+/* The cases there are: each reports before main. */
 #include "runner.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define MAX_CASES 2048
 
@@ -16,20 +13,19 @@ struct listed {
 static struct listed listed[MAX_CASES];
 int runner_case_count;
 
+/* Files stay in the order in which they are linked, and what is in one comes by its lines. */
 static bool comes_behind(const struct listed *one, const struct listed *other) {
-    int order = strcmp(one->file, other->file);
-    return order > 0 || (order == 0 && one->line > other->line);
+    return strcmp(one->file, other->file) == 0 && one->line > other->line;
 }
 
 void tk_add_case(const struct tk_case *test, const char *file, int line) {
     const struct listed added = {test, file, line};
-    int at = runner_case_count;
+    int at = runner_case_count++;
     if (at == MAX_CASES)
         abort();
     for (; at > 0 && comes_behind(&listed[at - 1], &added); at--)
         listed[at] = listed[at - 1];
     listed[at] = added;
-    runner_case_count++;
 }
 
 void tk_add_cases(const struct tk_case *tests, int count, const char *file, int line) {

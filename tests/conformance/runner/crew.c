@@ -9,12 +9,7 @@
  */
 #include "runner.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define END_GRACE_MS 5000
 

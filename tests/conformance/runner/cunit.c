@@ -8,7 +8,6 @@
 #include <CUnit/CUnit.h>
 #include <CUnit/TestDB.h>
 #include <CUnit/TestRun.h>
-#include <string.h>
 
 /* A CUnit test function has no argument, so this is the one way to the plan. */
 static struct {

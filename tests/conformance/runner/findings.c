@@ -2,9 +2,6 @@
 /* What spoke against a case, and where its ranks were last seen. */
 #include "runner.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MAX_FINDINGS 16
 
 /* --- sets of ranks ------------------------------------------------------------------ */

@@ -2,11 +2,7 @@
 /* The process of one job (jobs.c), and how results come from it to the controller. */
 #include "runner.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 /* Pointers of the result itself are the sender's, but for those to what both had before the fork.
  */

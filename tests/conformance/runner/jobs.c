@@ -12,14 +12,10 @@
  */
 #include "runner.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define MOST_BY_DEFAULT 8
 /* Ranks that one processor serves at a time: mostly they wait. */

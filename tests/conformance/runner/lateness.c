@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define SLEEP_MS 10
 #define SLEEPS_TO_A_FORK 8

@@ -2,10 +2,6 @@
 /* One case from its scratch directory to its verdict. */
 #include "runner.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define DEFAULT_TIMEOUT_S 20
 #define MAX_LEAKED_KEYS_SHOWN 200
 

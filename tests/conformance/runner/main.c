@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "runner.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 /* What the user's environment says must not steer contexts that the kit or a test makes. A BLAS
  * that a backend loads shall start no threads: ranks are many already, and threads that stay would

@@ -7,12 +7,8 @@
 #include "runner.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 struct names {
     struct timespec start; /* of the case, on the clock of the file systems */

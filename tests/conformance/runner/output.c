@@ -6,11 +6,6 @@
  */
 #include "runner.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define HEAD_BYTES 8192
 #define TAIL_BYTES 8192
 

@@ -3,8 +3,6 @@
 #include "runner.h"
 
 #include <fnmatch.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define FEW_RANKS 3
 

@@ -9,18 +9,13 @@
  */
 #include "runner.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/capability.h>
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static const char shm_directory[] = "/dev/shm";
 static const char scratch_directory[] = "/dev/shm/symmem-scratch";

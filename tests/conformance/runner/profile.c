@@ -5,7 +5,6 @@
  */
 #include "runner.h"
 
-#include <string.h>
 #include <sys/utsname.h>
 
 struct profile {

@@ -2,11 +2,6 @@
 /* What the formats share: counts, names, escaping, where the report goes. */
 #include "runner.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 const char *runner_verdict_name(enum runner_verdict verdict) {
     static const char *const names[VERDICT_COUNT] = {
         "passed", "skipped", "unresolved", "failed", "error",

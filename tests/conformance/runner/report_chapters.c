@@ -2,9 +2,6 @@
 /* The run by chapters of the specification: which requirements held, which cases said so. */
 #include "runner.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MAX_CHAPTERS 64
 
 struct chapter {

@@ -4,9 +4,6 @@
 #include "runner.h"
 
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 struct style {
     const char *bold, *dim, *good, *bad, *off;

@@ -3,9 +3,7 @@
 #include "runner.h"
 
 #include <stdarg.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #define REDRAW_NS 100000000u
 #define BAR_CELLS 20

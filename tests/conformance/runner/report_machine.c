@@ -3,9 +3,7 @@
 #include "runner.h"
 
 #include <glob.h>
-#include <string.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #ifndef SYMMEM_COMMIT
 #define SYMMEM_COMMIT "unknown"

@@ -2,8 +2,6 @@
 /* The run that has just ended as what tests/report/ writes in every format. */
 #include "runner.h"
 
-#include <stdlib.h>
-
 static const enum page_status status_of[VERDICT_COUNT] = {
     [VERDICT_PASSED] = PAGE_PASSED,         [VERDICT_SKIPPED] = PAGE_SKIPPED,
     [VERDICT_UNRESOLVED] = PAGE_UNRESOLVED, [VERDICT_FAILED] = PAGE_FAILED,

@@ -3,9 +3,6 @@
  * what failed in full, what was left out and why, and the run by chapters. */
 #include "runner.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static const char *color_of(enum runner_verdict verdict) {
     switch (verdict) {
     case VERDICT_PASSED:

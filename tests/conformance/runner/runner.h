@@ -3,8 +3,6 @@
 #ifndef SYMMEM_RUNNER_H
 #define SYMMEM_RUNNER_H
 
-#include <signal.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "../../report/page.h"

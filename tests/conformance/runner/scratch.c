@@ -4,10 +4,7 @@
 
 #include <dirent.h>
 #include <ftw.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_OPEN_DIRECTORIES 16
 
@@ -31,8 +28,7 @@ bool scratch_create(char *path, size_t capacity) {
 }
 
 static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where) {
-    (void)info;
-    (void)where;
+    (void)info, (void)where;
     if (type == FTW_DP || type == FTW_D || type == FTW_DNR)
         rmdir(path);
     else

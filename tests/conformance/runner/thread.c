@@ -2,11 +2,6 @@
 /* Ranks as threads of one child process, which share one store and one mapping of everything. */
 #include "runner.h"
 
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 static void *rank_thread(void *arg) {
     kit_run_rank(arg);
     return NULL;

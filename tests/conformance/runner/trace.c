@@ -2,8 +2,6 @@
 /* Requirements and tests must cover each other; this is where that is checked and shown. */
 #include "runner.h"
 
-#include <string.h>
-
 const struct spec_requirement *runner_find_requirement(const char *id) {
     for (int i = 0; i < spec_requirement_count; i++)
         if (strcmp(spec_requirements[i].id, id) == 0)

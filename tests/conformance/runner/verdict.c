@@ -3,8 +3,6 @@
 #include "runner.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 
 struct judgement {

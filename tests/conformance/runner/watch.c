@@ -3,12 +3,8 @@
 #include "delay.h"
 #include "runner.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define TERM_GRACE_MS 2000
 /* How long the other ranks may go on after one has crashed. */

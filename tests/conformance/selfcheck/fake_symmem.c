@@ -151,9 +151,7 @@ void symmem_store_close(symmem_store *store) {
 
 symmem_status symmem_group_create(symmem_context *context, const char *name, const int32_t *ranks,
                                   int32_t count, symmem_store *store, symmem_group **group_p) {
-    (void)ranks;
-    (void)count;
-    (void)store;
+    (void)ranks, (void)count, (void)store;
     if (context == NULL || name == NULL)
         return SYMMEM_INVALID_ARGUMENT;
     *group_p = (symmem_group *)&any_object;
@@ -171,8 +169,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
 
 symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device,
                            const symmem_alloc_options *options, void **ptr_p) {
-    (void)device;
-    (void)options;
+    (void)device, (void)options;
     *ptr_p = context == NULL ? NULL : calloc(1, bytes);
     return *ptr_p == NULL ? SYMMEM_NO_SPACE : SYMMEM_OK;
 }
@@ -184,9 +181,7 @@ symmem_status symmem_free(symmem_context *context, void *ptr) {
 
 symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
                                 uint32_t timeout_ms, symmem_handle **handle_p) {
-    (void)context;
-    (void)group;
-    (void)timeout_ms;
+    (void)context, (void)group, (void)timeout_ms;
     *handle_p = calloc(1, sizeof(**handle_p));
     if (*handle_p == NULL)
         return SYMMEM_OUT_OF_MEMORY;
@@ -230,8 +225,7 @@ void symmem_handle_release(symmem_handle *handle) {
 
 symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
                          const void *src, size_t bytes, symmem_stream *stream) {
-    (void)dst_rank;
-    (void)stream;
+    (void)dst_rank, (void)stream;
     /* An offset before the buffer wraps round, on purpose in bad.overwrites_before. */
     memcpy((void *)((uintptr_t)handle->ptr + dst_offset), src, bytes);
     return SYMMEM_OK;
@@ -239,8 +233,7 @@ symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_off
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
                          size_t bytes, symmem_stream *stream) {
-    (void)src_rank;
-    (void)stream;
+    (void)src_rank, (void)stream;
     memcpy(dst, handle->ptr + src_offset, bytes);
     return SYMMEM_OK;
 }
@@ -266,9 +259,7 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
 /* The kit refers to these for backends with devices, which this is not. */
 
 symmem_status symmem_stream_host_fn(symmem_stream *stream, void (*fn)(void *arg), void *arg) {
-    (void)stream;
-    (void)fn;
-    (void)arg;
+    (void)stream, (void)fn, (void)arg;
     return SYMMEM_UNSUPPORTED;
 }
 
@@ -278,14 +269,12 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
 }
 
 symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
-    (void)stream;
-    (void)graph_p;
+    (void)stream, (void)graph_p;
     return SYMMEM_UNSUPPORTED;
 }
 
 symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
-    (void)graph;
-    (void)stream;
+    (void)graph, (void)stream;
     return SYMMEM_UNSUPPORTED;
 }
 
@@ -294,20 +283,23 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     return SYMMEM_UNSUPPORTED;
 }
 
+symmem_status symmem_event_create(symmem_context *context, int32_t device, symmem_event **event_p) {
+    (void)context, (void)device, (void)event_p;
+    return SYMMEM_UNSUPPORTED;
+}
+
+void symmem_event_destroy(symmem_event *event) {
+    (void)event;
+}
+
 symmem_status symmem_connectivity(symmem_context *context, const char *connection,
                                   int32_t device_count, int32_t *matrix) {
-    (void)context;
-    (void)connection;
-    (void)device_count;
-    (void)matrix;
+    (void)context, (void)connection, (void)device_count, (void)matrix;
     return SYMMEM_UNSUPPORTED;
 }
 
 symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
                              symmem_stream *stream) {
-    (void)handle;
-    (void)channel;
-    (void)timeout_ms;
-    (void)stream;
+    (void)handle, (void)channel, (void)timeout_ms, (void)stream;
     return SYMMEM_UNSUPPORTED;
 }

@@ -2,12 +2,6 @@
 /* Cases that must not pass; each name says which verdict they must get. */
 #include "kit.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -15,7 +9,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 static int last(const struct tk *t) {
     return t->world_size - 1;
@@ -30,6 +23,30 @@ TK_TEST(bad, fails, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, fails_status, "SM-SELF-02", .timeout_s = 10) {
     TK_STATUS(t, SYMMEM_TIMEOUT, SYMMEM_OUT_OF_RANGE);
+}
+
+static symmem_status refuse(const void *what) {
+    return what == NULL ? SYMMEM_LIMIT : SYMMEM_OK;
+}
+
+/* Shown as it is written here. */
+TK_TEST(bad, fails_call, "SM-SELF-02", .timeout_s = 10) {
+    TK_OK(t, refuse(NULL));
+    TK_REQUIRE_OK(t, refuse(NULL));
+}
+
+/* But for the first rank, with which the others' are put together. */
+TK_TEST(bad, fails_again, "SM-SELF-02", .timeout_s = 10) {
+    TK_CHECK_MSG(t, false, "the first");
+    if (t->rank == 0)
+        return;
+    TK_EQ_INT(t, 2, t->world_size * 0);
+    TK_CHECK_MSG(t, false, "number %d", 3);
+}
+
+TK_TEST(bad, out_of_bounds, "SM-SELF-02", .timeout_s = 10) {
+    TK_AT_LEAST(t, 5, t->world_size * 0 + 3);
+    TK_BELOW(t, 5, t->world_size * 0 + 7);
 }
 
 TK_TEST(bad, vacuous, "SM-SELF-02", .timeout_s = 10) {
@@ -397,28 +414,4 @@ TK_TEST(bad, prints_much, "SM-SELF-02") {
     }
     tk_out_of_band_barrier(t);
     TK_CHECK(t, false);
-}
-
-/* But for the first rank, with which the others' are put together. */
-TK_TEST(bad, fails_again, "SM-SELF-02", .timeout_s = 10) {
-    TK_CHECK_MSG(t, false, "the first");
-    if (t->rank == 0)
-        return;
-    TK_EQ_INT(t, 2, t->world_size * 0);
-    TK_CHECK_MSG(t, false, "number %d", 3);
-}
-
-static symmem_status refuse(const void *what) {
-    return what == NULL ? SYMMEM_LIMIT : SYMMEM_OK;
-}
-
-/* Shown as it is written here. */
-TK_TEST(bad, fails_call, "SM-SELF-02", .timeout_s = 10) {
-    TK_OK(t, refuse(NULL));
-    TK_REQUIRE_OK(t, refuse(NULL));
-}
-
-TK_TEST(bad, out_of_bounds, "SM-SELF-02", .timeout_s = 10) {
-    TK_AT_LEAST(t, 5, t->world_size * 0 + 3);
-    TK_BELOW(t, 5, t->world_size * 0 + 7);
 }

@@ -2,11 +2,7 @@
 /* Cases that must pass, be skipped or not be planned. */
 #include "kit_internal.h"
 
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #define KEPT_NAME "symmem-kept"
 
@@ -44,7 +40,7 @@ static void must_not_run(struct tk *t) {
     TK_CHECK_MSG(t, false, "this case must not run");
 }
 
-TK_TEST(good, one_rank_checks, "SM-SELF-01") {
+static void one_rank_checks(struct tk *t) {
     if (t->rank == 0)
         TK_CHECK(t, true);
 }
@@ -64,8 +60,7 @@ static int controllers_children(void) {
     return count;
 }
 
-TK_TEST(good, dies_as_announced, "SM-SELF-01", .min_ranks = 2,
-        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
+static void dies_as_announced(struct tk *t) {
     static int cases; /* of this process: who lives is kept */
 
     cases++;
@@ -81,7 +76,7 @@ TK_TEST(good, dies_as_announced, "SM-SELF-01", .min_ranks = 2,
 }
 
 /* Kept ranks that idle beside a case would hold the device that it uses. */
-TK_TEST(alone, has_own_processes, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+static void alone(struct tk *t) {
     int children = controllers_children() - 1; /* the one that measures the machine's lateness */
     TK_CHECK_MSG(t, children <= t->world_size, "%d ranks and %d processes", (int)t->world_size,
                  children);
@@ -89,19 +84,19 @@ TK_TEST(alone, has_own_processes, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_SE
 }
 
 /* For kept ranks. */
-TK_TEST(kept, ends_slowly, "SM-SELF-01", .flags = TK_PROCESS_ONLY) {
+static void ends_slowly(struct tk *t) {
     extern int selfcheck_exit_ms;
 
     TK_CHECK(t, true);
     selfcheck_exit_ms = 1500;
 }
 
-TK_TEST(kept, waits_under_a_name, "SM-SELF-01", .flags = TK_PROCESS_ONLY) {
+static void waits_under_a_name(struct tk *t) {
     TK_CHECK(t, prctl(PR_SET_NAME, KEPT_NAME) == 0);
 }
 
 /* Of the controller's children those which have that name. */
-TK_TEST(kept, ends_the_kept, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
+static void ends_the_kept(struct tk *t) {
     char path[64], name[32];
     FILE *children, *comm;
     int pid, ended = 0;
@@ -122,19 +117,30 @@ TK_TEST(kept, ends_the_kept, "SM-SELF-01", .flags = TK_PROCESS_ONLY | TK_NO_BACK
     TK_CHECK(t, t->rank != 0 || ended == t->world_size);
 }
 
-TK_TEST(good, capped_ranks, "SM-SELF-01", .max_ranks = 2) {
+static void capped_ranks(struct tk *t) {
     TK_EQ_INT(t, t->world_size < 2 ? t->world_size : 2, t->world_size);
 }
 
-TK_TEST(good, prints, "SM-SELF-01") {
+static void prints(struct tk *t) {
     TK_CHECK(t, fputs("printed by a rank\n", stderr) >= 0);
 }
 
-static const struct tk_case cases[] = {
+static const struct tk_case rows[] = {
     TK_CASE("good.passes", passes, "SM-SELF-01"),
+    TK_CASE("good.one_rank_checks", one_rank_checks, "SM-SELF-01"),
     TK_CASE("good.skipped", must_not_run, "SM-SELF-01,SM-SELF-02", .needs = SYMMEM_CAP_MULTICAST),
     TK_CASE("good.many_ranks", must_not_run, "SM-SELF-01", .min_ranks = 1024),
     TK_CASE("good.large", passes, "SM-SELF-01", .flags = TK_LARGE),
+    TK_CASE("good.capped_ranks", capped_ranks, "SM-SELF-01", .max_ranks = 2),
+    TK_CASE("good.dies_as_announced", dies_as_announced, "SM-SELF-01", .min_ranks = 2,
+            .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK),
+    TK_CASE("alone.has_own_processes", alone, "SM-SELF-01",
+            .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT),
+    TK_CASE("kept.ends_slowly", ends_slowly, "SM-SELF-01", .flags = TK_PROCESS_ONLY),
+    TK_CASE("kept.waits_under_a_name", waits_under_a_name, "SM-SELF-01", .flags = TK_PROCESS_ONLY),
+    TK_CASE("kept.ends_the_kept", ends_the_kept, "SM-SELF-01",
+            .flags = TK_PROCESS_ONLY | TK_NO_BACKEND),
+    TK_CASE("good.prints", prints, "SM-SELF-01"),
     TK_CASE("good.threads", passes, "SM-SELF-01", .flags = TK_THREAD_ONLY),
 };
-TK_SUITE(good, cases);
+TK_SUITE(good, rows);

@@ -2,10 +2,7 @@
 /* What the kit's own functions promise, as far as no library is needed. */
 #include "kit.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 TK_TEST(kit, shares_values, "SM-SELF-04") {
     for (int round = 0; round < 20; round++) {
@@ -133,8 +130,7 @@ TK_TEST(bad, child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
 }
 
 static void never_end(struct tk *t, void *arg) {
-    (void)t;
-    (void)arg;
+    (void)t, (void)arg;
     for (;;)
         pause();
 }

@@ -12,7 +12,7 @@ static const struct tk_case cases[] = {
     TK_CASE("untraced.cites_nothing", body, ""),
     TK_CASE("untraced.unknown", body, "SM-SELF-99"),
     TK_CASE("untraced.withdrawn", body, "SM-SELF-03"),
-    TK_CASE("untraced.ranks", body, "SM-SELF-01", .min_ranks = 3, .max_ranks = 2),
+    TK_CASE("untraced.ranks", body, "SM-SELF-01", .ranks = {3, 2}),
     TK_CASE("untraced two words", body, "SM-SELF-01"),
 };
 TK_SUITE(untraced, cases);

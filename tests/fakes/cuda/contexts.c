@@ -68,7 +68,7 @@ void fake_cuda_quiet(void) {
     fake_end_enqueueing();
 }
 
-static CUresult fake_init(unsigned int flags) {
+FAKE(Init, unsigned int flags) {
     FAKE_CALL("cuInit");
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (getenv("FAKE_CUDA_TAKES_BACK") != NULL)
@@ -76,7 +76,7 @@ static CUresult fake_init(unsigned int flags) {
     return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult fake_error_name(CUresult error, const char **name) {
+FAKE(GetErrorName, CUresult error, const char **name) {
     FAKE_CALL("cuGetErrorName");
     static __thread char text[32];
     snprintf(text, sizeof text, "FAKE_ERROR_%d", (int)error);
@@ -84,13 +84,13 @@ static CUresult fake_error_name(CUresult error, const char **name) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_driver_version(int *version) {
+FAKE(DriverGetVersion, int *version) {
     FAKE_CALL("cuDriverGetVersion");
     *version = 13000;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_count(int *count) {
+FAKE(DeviceGetCount, int *count) {
     FAKE_CALL("cuDeviceGetCount");
     const char *wanted = getenv("FAKE_CUDA_DEVICES");
     int number = wanted != NULL ? atoi(wanted) : DEVICES;
@@ -98,36 +98,36 @@ static CUresult fake_device_count(int *count) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_get(CUdevice *device, int index) {
+FAKE(DeviceGet, CUdevice *device, int index) {
     FAKE_CALL("cuDeviceGet");
     int count;
-    (void)fake_device_count(&count);
+    (void)fake_DeviceGetCount(&count);
     *device = index;
     return index >= 0 && index < count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-static CUresult fake_device_name(char *name, int capacity, CUdevice device) {
+FAKE(DeviceGetName, char *name, int capacity, CUdevice device) {
     FAKE_CALL("cuDeviceGetName");
     snprintf(name, (size_t)capacity, "fake device %d, no GPU", device);
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_bytes_in_all(size_t *bytes, CUdevice device) {
+FAKE(DeviceTotalMem, size_t *bytes, CUdevice device) {
     FAKE_CALL("cuDeviceTotalMem");
     (void)device;
     *bytes = FAKE_DEVICE_BYTES;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_device_uuid(CUuuid *uuid, CUdevice device) {
+FAKE(DeviceGetUuid, CUuuid *uuid, CUdevice device) {
     FAKE_CALL("cuDeviceGetUuid");
     memset(uuid, device + 1, sizeof *uuid);
     return CUDA_SUCCESS;
 }
 
 /* Of pairs of devices. They have NVLink, unless the environment has FAKE_CUDA_PCIE. */
-static CUresult fake_pair_attribute(int *value, CUdevice_P2PAttribute attribute, CUdevice device,
-                                    CUdevice other) {
+FAKE(DeviceGetP2PAttribute, int *value, CUdevice_P2PAttribute attribute, CUdevice device,
+     CUdevice other) {
     FAKE_CALL("cuDeviceGetP2PAttribute");
     if (device == other)
         return CUDA_ERROR_INVALID_DEVICE;
@@ -137,7 +137,7 @@ static CUresult fake_pair_attribute(int *value, CUdevice_P2PAttribute attribute,
 }
 
 /* PCI places as fake_nvml.c has them; all else that is asked for is there. */
-static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+FAKE(DeviceGetAttribute, int *value, CUdevice_attribute attribute, CUdevice device) {
     FAKE_CALL("cuDeviceGetAttribute");
     *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID   ? 0
              : attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID    ? 0x10 + device
@@ -146,7 +146,7 @@ static CUresult fake_attribute(int *value, CUdevice_attribute attribute, CUdevic
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_state(CUdevice device, unsigned int *flags, int *active) {
+FAKE(DevicePrimaryCtxGetState, CUdevice device, unsigned int *flags, int *active) {
     FAKE_CALL("cuDevicePrimaryCtxGetState");
     pthread_mutex_lock(&lock);
     *active = contexts[device].references > 0;
@@ -170,7 +170,7 @@ void fake_use_devices(void) {
 }
 
 /* FAKE_CUDA_SLOW_OPEN: how long a device takes to open, in milliseconds. */
-static CUresult fake_retain(CUcontext *context, CUdevice device) {
+FAKE(DevicePrimaryCtxRetain, CUcontext *context, CUdevice device) {
     FAKE_CALL("cuDevicePrimaryCtxRetain");
     const char *slow = getenv("FAKE_CUDA_SLOW_OPEN");
     bool is_first = refer_to(device);
@@ -180,7 +180,7 @@ static CUresult fake_retain(CUcontext *context, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_release(CUdevice device) {
+FAKE(DevicePrimaryCtxRelease, CUdevice device) {
     FAKE_CALL("cuDevicePrimaryCtxRelease");
     pthread_mutex_lock(&lock);
     CUcontext context = &contexts[device];
@@ -193,7 +193,7 @@ static CUresult fake_release(CUdevice device) {
     return held || stale ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static CUresult fake_push(CUcontext context) {
+FAKE(CtxPushCurrent, CUcontext context) {
     FAKE_CALL("cuCtxPushCurrent");
     if (depth == MAX_DEPTH)
         return CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +205,7 @@ static CUresult fake_push(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_pop(CUcontext *context) {
+FAKE(CtxPopCurrent, CUcontext *context) {
     FAKE_CALL("cuCtxPopCurrent");
     if (depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -216,14 +216,14 @@ static CUresult fake_pop(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_current_device(CUdevice *device) {
+FAKE(CtxGetDevice, CUdevice *device) {
     FAKE_CALL("cuCtxGetDevice");
     FAKE_NEED_CONTEXT();
     *device = (CUdevice)(fake_current() - contexts) % DEVICES;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_get_current(CUcontext *context) {
+FAKE(CtxGetCurrent, CUcontext *context) {
     FAKE_CALL("cuCtxGetCurrent");
     *context = fake_current();
     return CUDA_SUCCESS;
@@ -241,16 +241,16 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
     if (!is_free)
         return CUDA_ERROR_INVALID_VALUE; /* the fake has but one of them */
     *context = own;
-    return fake_push(own);
+    return fake_CtxPushCurrent(own);
 }
 
-static CUresult fake_context_destroy(CUcontext context) {
+FAKE(CtxDestroy, CUcontext context) {
     FAKE_CALL("cuCtxDestroy");
     CUcontext popped;
     if (context < contexts + DEVICES)
         return CUDA_ERROR_INVALID_CONTEXT;
     if (context == fake_current())
-        (void)fake_pop(&popped);
+        (void)fake_CtxPopCurrent(&popped);
     pthread_mutex_lock(&lock);
     context->references = 0;
     context->resets++;
@@ -258,32 +258,9 @@ static CUresult fake_context_destroy(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_context_id(CUcontext context, unsigned long long *id) {
+FAKE(CtxGetId, CUcontext context, unsigned long long *id) {
     FAKE_CALL("cuCtxGetId");
     FAKE_NEED_CONTEXT();
     *id = fake_id_of(context != NULL ? context : fake_current());
     return CUDA_SUCCESS;
 }
-
-const fake_entry fake_context_entries[] = {
-    FAKE_ENTRY(Init, fake_init),
-    FAKE_ENTRY(GetErrorName, fake_error_name),
-    FAKE_ENTRY(DeviceGet, fake_device_get),
-    FAKE_ENTRY(DriverGetVersion, fake_driver_version),
-    FAKE_ENTRY(DeviceGetCount, fake_device_count),
-    FAKE_ENTRY(DeviceGetName, fake_device_name),
-    FAKE_ENTRY(DeviceTotalMem, fake_device_bytes_in_all),
-    FAKE_ENTRY(DeviceGetUuid, fake_device_uuid),
-    FAKE_ENTRY(DeviceGetAttribute, fake_attribute),
-    FAKE_ENTRY(DeviceGetP2PAttribute, fake_pair_attribute),
-    FAKE_ENTRY(DevicePrimaryCtxGetState, fake_state),
-    FAKE_ENTRY(DevicePrimaryCtxRetain, fake_retain),
-    FAKE_ENTRY(DevicePrimaryCtxRelease, fake_release),
-    FAKE_ENTRY(CtxPushCurrent, fake_push),
-    FAKE_ENTRY(CtxPopCurrent, fake_pop),
-    FAKE_ENTRY(CtxGetCurrent, fake_get_current),
-    FAKE_ENTRY(CtxDestroy, fake_context_destroy),
-    FAKE_ENTRY(CtxGetDevice, fake_current_device),
-    FAKE_ENTRY(CtxGetId, fake_context_id),
-    {NULL, NULL},
-};

@@ -16,7 +16,7 @@ static __thread CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 static __thread CUstreamCaptureMode outside;
 
 /* Whether the driver wants a context for it is not known. */
-static CUresult fake_exchange_mode(CUstreamCaptureMode *mode_p) {
+FAKE(ThreadExchangeStreamCaptureMode, CUstreamCaptureMode *mode_p) {
     FAKE_CALL("cuThreadExchangeStreamCaptureMode");
     const CUstreamCaptureMode before = mode;
     if (fake_current() == NULL)
@@ -43,8 +43,3 @@ void fake_need_no_capture(const char *call) {
     fprintf(stderr, "%s breaks a capture of somebody else's\n", call);
     abort();
 }
-
-const fake_entry fake_mode_entries[] = {
-    FAKE_ENTRY(ThreadExchangeStreamCaptureMode, fake_exchange_mode),
-    {NULL, NULL},
-};

@@ -49,13 +49,13 @@ typedef struct fake_entry {
     void (*function)(void);
 } fake_entry;
 
-#define FAKE_ENTRY(name, function)                                                                 \
-    { "cu" #name, (void (*)(void))function }
-
-/* Each ends with NULL. */
-extern const fake_entry fake_context_entries[], fake_memory_entries[], fake_work_entries[],
-    fake_stream_entries[], fake_module_entries[], fake_pool_entries[], fake_mode_entries[],
-    fake_user_object_entries[], fake_multicast_entries[];
+/* The definition of one of the driver's calls, which cuGetProcAddress finds: the linker puts all
+ * entries together. */
+#define FAKE(call, ...)                                                                            \
+    static CUresult fake_##call(__VA_ARGS__);                                                      \
+    static const fake_entry entry_##call __attribute__((used, section("fake_entries"))) = {        \
+        "cu" #call, (void (*)(void))fake_##call};                                                  \
+    static CUresult fake_##call(__VA_ARGS__)
 
 /* --- streams.c ----------------------------------------------------------------------- */
 

@@ -18,11 +18,8 @@
 
 #include "fake.h"
 
-static const fake_entry *const tables[] = {
-    fake_context_entries, fake_memory_entries,      fake_work_entries,
-    fake_stream_entries,  fake_module_entries,      fake_pool_entries,
-    fake_mode_entries,    fake_user_object_entries, fake_multicast_entries,
-};
+/* By the linker: the section's ends. */
+extern const fake_entry __start_fake_entries[], __stop_fake_entries[];
 
 __attribute__((visibility("default"))) CUresult
 cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
@@ -34,12 +31,11 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint
     *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     if (strcmp(name, "cuCtxGetId") == 0 && getenv("FAKE_CUDA_NO_ID") != NULL)
         return CUDA_ERROR_NOT_FOUND;
-    for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++)
-        for (const fake_entry *one = tables[i]; one->name != NULL; one++)
-            if (strcmp(one->name, name) == 0) {
-                memcpy(entry, &one->function, sizeof *entry);
-                *found = CU_GET_PROC_ADDRESS_SUCCESS;
-                return CUDA_SUCCESS;
-            }
+    for (const fake_entry *one = __start_fake_entries; one < __stop_fake_entries; one++)
+        if (strcmp(one->name, name) == 0) {
+            memcpy(entry, &one->function, sizeof *entry);
+            *found = CU_GET_PROC_ADDRESS_SUCCESS;
+            return CUDA_SUCCESS;
+        }
     return CUDA_ERROR_NOT_FOUND;
 }

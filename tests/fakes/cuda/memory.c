@@ -15,8 +15,8 @@
 #define GRANULARITY ((size_t)2 << 20)
 #define MAX_BYTES ((size_t)8 << 30) /* of one allocation, and of all that a process may reserve */
 
-static CUresult fake_memory_type(unsigned int count, CUpointer_attribute *attributes, void **data,
-                                 CUdeviceptr at) {
+FAKE(PointerGetAttributes, unsigned int count, CUpointer_attribute *attributes, void **data,
+     CUdeviceptr at) {
     FAKE_CALL("cuPointerGetAttributes");
     FAKE_NEED_CONTEXT();
     if (count != 1 || attributes[0] != CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
@@ -69,7 +69,7 @@ size_t fake_others_bytes(void) {
     return getenv("FAKE_CUDA_OTHERS") != NULL ? ++asked * GRANULARITY : 0;
 }
 
-static CUresult fake_memory_info(size_t *free_bytes, size_t *total_bytes) {
+FAKE(MemGetInfo, size_t *free_bytes, size_t *total_bytes) {
     FAKE_CALL("cuMemGetInfo");
     const size_t used = (1 + handles_held + fake_modules_kept()) * GRANULARITY;
     *total_bytes = FAKE_DEVICE_BYTES;
@@ -94,8 +94,8 @@ static bool passes(const char *what) {
     return wanted != NULL && strcmp(wanted, what) == 0 && atomic_fetch_add(&times, 1) == 0;
 }
 
-static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *property,
-                                 CUmemAllocationGranularity_flags option) {
+FAKE(MemGetAllocationGranularity, size_t *bytes, const CUmemAllocationProp *property,
+     CUmemAllocationGranularity_flags option) {
     FAKE_CALL("cuMemGetAllocationGranularity");
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
     (void)option;
@@ -116,7 +116,7 @@ static CUresult fake_granularity(size_t *bytes, const CUmemAllocationProp *prope
  * before it. */
 #define PAGE ((size_t)4096)
 
-static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags) {
+FAKE(MemHostAlloc, void **memory, size_t bytes, unsigned int flags) {
     FAKE_UNSEEN_CALL("cuMemHostAlloc");
     FAKE_NEED_CONTEXT();
     (void)flags;
@@ -131,7 +131,7 @@ static CUresult fake_host_alloc(void **memory, size_t bytes, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_host_free(void *memory) {
+FAKE(MemFreeHost, void *memory) {
     FAKE_UNSEEN_CALL("cuMemFreeHost");
     FAKE_NEED_CONTEXT();
     fake_cuda_quiet();
@@ -180,8 +180,8 @@ static void hold_handle(size_t bytes) {
     fake_count(1);
 }
 
-static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
-                            const CUmemAllocationProp *property, unsigned long long flags) {
+FAKE(MemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
+     const CUmemAllocationProp *property, unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemCreate");
     const bool shared = (property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) != 0;
     if (shared && fabric() == NULL)
@@ -206,7 +206,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
+FAKE(MemRelease, CUmemGenericAllocationHandle handle) {
     FAKE_UNSEEN_CALL("cuMemRelease");
     if (fake_is_multicast(fake_fd_of(handle))) {
         fake_multicast_released(fake_fd_of(handle));
@@ -218,8 +218,8 @@ static CUresult fake_release_memory(CUmemGenericAllocationHandle handle) {
     return close((int)handle - 1) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
-                             unsigned long long flags) {
+FAKE(MemAddressReserve, CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
+     unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemAddressReserve");
     (void)alignment, (void)wanted, (void)flags;
     void *reserved =
@@ -231,7 +231,7 @@ static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_free_address(CUdeviceptr at, size_t bytes) {
+FAKE(MemAddressFree, CUdeviceptr at, size_t bytes) {
     FAKE_UNSEEN_CALL("cuMemAddressFree");
     if (munmap(fake_pointer(at), bytes) != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -239,8 +239,8 @@ static CUresult fake_free_address(CUdeviceptr at, size_t bytes) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
-                         CUmemGenericAllocationHandle handle, unsigned long long flags) {
+FAKE(MemMap, CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+     unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemMap");
     struct stat info;
     int fd = (int)handle - 1;
@@ -254,7 +254,7 @@ static CUresult fake_map(CUdeviceptr at, size_t bytes, size_t offset,
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
+FAKE(MemUnmap, CUdeviceptr at, size_t bytes) {
     FAKE_UNSEEN_CALL("cuMemUnmap");
     fake_forget(at, 0);
     fake_multicast_unmap(at);
@@ -264,8 +264,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes) {
                : CUDA_SUCCESS;
 }
 
-static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access,
-                            size_t count) {
+FAKE(MemSetAccess, CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
     FAKE_UNSEEN_CALL("cuMemSetAccess");
     const struct timespec pause = {.tv_nsec = 100000};
     (void)access;
@@ -299,8 +298,8 @@ static int import_from_fabric(const CUmemFabricHandle *share) {
     return open(path, O_RDWR | O_CLOEXEC);
 }
 
-static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
-                            CUmemAllocationHandleType type, unsigned long long flags) {
+FAKE(MemExportToShareableHandle, void *share, CUmemGenericAllocationHandle handle,
+     CUmemAllocationHandleType type, unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemExportToShareableHandle");
     (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
@@ -313,8 +312,8 @@ static CUresult fake_export(void *share, CUmemGenericAllocationHandle handle,
     return fd >= 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
-                            CUmemAllocationHandleType type) {
+FAKE(MemImportFromShareableHandle, CUmemGenericAllocationHandle *handle, void *share,
+     CUmemAllocationHandleType type) {
     FAKE_UNSEEN_CALL("cuMemImportFromShareableHandle");
     int fd = -1;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
@@ -328,21 +327,3 @@ static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *share,
         return CUDA_SUCCESS;
     return type == CU_MEM_HANDLE_TYPE_FABRIC ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_VALUE;
 }
-
-const fake_entry fake_memory_entries[] = {
-    FAKE_ENTRY(PointerGetAttributes, fake_memory_type),
-    FAKE_ENTRY(MemGetInfo, fake_memory_info),
-    FAKE_ENTRY(MemHostAlloc, fake_host_alloc),
-    FAKE_ENTRY(MemFreeHost, fake_host_free),
-    FAKE_ENTRY(MemGetAllocationGranularity, fake_granularity),
-    FAKE_ENTRY(MemCreate, fake_create),
-    FAKE_ENTRY(MemRelease, fake_release_memory),
-    FAKE_ENTRY(MemAddressReserve, fake_reserve),
-    FAKE_ENTRY(MemAddressFree, fake_free_address),
-    FAKE_ENTRY(MemMap, fake_map),
-    FAKE_ENTRY(MemUnmap, fake_unmap),
-    FAKE_ENTRY(MemSetAccess, fake_access),
-    FAKE_ENTRY(MemExportToShareableHandle, fake_export),
-    FAKE_ENTRY(MemImportFromShareableHandle, fake_import),
-    {NULL, NULL},
-};

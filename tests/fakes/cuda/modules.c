@@ -34,7 +34,7 @@ size_t fake_modules_kept(void) {
     return kept;
 }
 
-static CUresult fake_load(CUmodule *module, const void *image) {
+FAKE(ModuleLoadData, CUmodule *module, const void *image) {
     FAKE_UNSEEN_CALL("cuModuleLoadData");
     if (!fake_in_context())
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -61,7 +61,7 @@ static bool is_there(CUmodule module) {
     return module != NULL && fake_in_context() && module->context_id == fake_id_of(fake_current());
 }
 
-static CUresult fake_unload(CUmodule module) {
+FAKE(ModuleUnload, CUmodule module) {
     FAKE_UNSEEN_CALL("cuModuleUnload");
     if (!is_there(module))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -72,7 +72,7 @@ static CUresult fake_unload(CUmodule module) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_function(CUfunction *function, CUmodule module, const char *name) {
+FAKE(ModuleGetFunction, CUfunction *function, CUmodule module, const char *name) {
     FAKE_CALL("cuModuleGetFunction");
     const fake_kernel *kernel = fake_find_kernel(name);
     int i = 0;
@@ -90,7 +90,7 @@ static CUresult fake_function(CUfunction *function, CUmodule module, const char 
     return i < MOST_KERNELS ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult fake_load_function(CUfunction function) {
+FAKE(FuncLoad, CUfunction function) {
     FAKE_UNSEEN_CALL("cuFuncLoad");
     if (function == NULL || !is_there(function->module))
         return CUDA_ERROR_INVALID_HANDLE;
@@ -101,11 +101,3 @@ static CUresult fake_load_function(CUfunction function) {
 const fake_kernel *fake_kernel_of(CUfunction function) {
     return function != NULL && is_there(function->module) ? function->kernel : NULL;
 }
-
-const fake_entry fake_module_entries[] = {
-    FAKE_ENTRY(ModuleLoadData, fake_load),
-    FAKE_ENTRY(ModuleUnload, fake_unload),
-    FAKE_ENTRY(ModuleGetFunction, fake_function),
-    FAKE_ENTRY(FuncLoad, fake_load_function),
-    {NULL, NULL},
-};

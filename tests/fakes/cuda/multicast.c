@@ -73,16 +73,15 @@ static object *open_object(int fd) {
     return NULL;
 }
 
-static CUresult fake_multicast_granularity(size_t *bytes, const CUmulticastObjectProp *property,
-                                           CUmulticastGranularity_flags option) {
+FAKE(MulticastGetGranularity, size_t *bytes, const CUmulticastObjectProp *property,
+     CUmulticastGranularity_flags option) {
     FAKE_CALL("cuMulticastGetGranularity");
     (void)property, (void)option;
     *bytes = GRANULARITY;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle,
-                                      const CUmulticastObjectProp *property) {
+FAKE(MulticastCreate, CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *property) {
     FAKE_CALL("cuMulticastCreate");
     if (property->size == 0 || property->size % GRANULARITY != 0 || property->flags != 0 ||
         property->numDevices < 2 || property->numDevices > FAKE_DEVICES ||
@@ -115,7 +114,7 @@ static CUresult take_slot(int fd, CUdevice device) {
     return free_slot ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device) {
+FAKE(MulticastAddDevice, CUmemGenericAllocationHandle handle, CUdevice device) {
     FAKE_CALL("cuMulticastAddDevice");
     int fd = fake_fd_of(handle);
     object *shared = open_object(fd);
@@ -145,9 +144,9 @@ static int device_of(int fd) {
     return device;
 }
 
-static CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t at,
-                                    CUmemGenericAllocationHandle memory, size_t memory_at,
-                                    size_t bytes, unsigned long long flags) {
+FAKE(MulticastBindMem, CUmemGenericAllocationHandle handle, size_t at,
+     CUmemGenericAllocationHandle memory, size_t memory_at, size_t bytes,
+     unsigned long long flags) {
     FAKE_CALL("cuMulticastBindMem");
     struct stat info;
     object *shared = open_object(fake_fd_of(handle));
@@ -169,8 +168,8 @@ static CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t 
     return result;
 }
 
-static CUresult fake_multicast_unbind(CUmemGenericAllocationHandle handle, CUdevice device,
-                                      size_t at, size_t bytes) {
+FAKE(MulticastUnbind, CUmemGenericAllocationHandle handle, CUdevice device, size_t at,
+     size_t bytes) {
     FAKE_CALL("cuMulticastUnbind");
     object *shared = open_object(fake_fd_of(handle));
     if (shared == NULL)
@@ -249,7 +248,7 @@ static int descriptor_of(const bound_memory *bound) {
 /* lock held. NULL: nothing is bound. */
 static char *memory_of(mapping *range, int device) {
     const bound_memory *bound = &range->object->bound[device];
-    /* pairs with: fake_multicast_bind */
+    /* pairs with: fake_MulticastBindMem */
     if (range->memory[device] != NULL ||
         atomic_load_explicit(&bound->ready, memory_order_acquire) == 0)
         return range->memory[device];
@@ -280,12 +279,3 @@ int fake_multicast_find(const void *address, size_t bytes, char **places) {
     pthread_mutex_unlock(&lock);
     return count;
 }
-
-const fake_entry fake_multicast_entries[] = {
-    FAKE_ENTRY(MulticastGetGranularity, fake_multicast_granularity),
-    FAKE_ENTRY(MulticastCreate, fake_multicast_create),
-    FAKE_ENTRY(MulticastAddDevice, fake_multicast_add),
-    FAKE_ENTRY(MulticastBindMem, fake_multicast_bind),
-    FAKE_ENTRY(MulticastUnbind, fake_multicast_unbind),
-    {NULL, NULL},
-};

@@ -18,8 +18,7 @@ static void run_nothing(void *arg) {
 }
 
 /* What is captured is the graph's: each launch finds it at the same place. */
-static CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool pool,
-                                     CUstream stream) {
+FAKE(MemAllocFromPoolAsync, CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream) {
     FAKE_CALL("cuMemAllocFromPoolAsync");
     if (pool == NULL)
         return CUDA_ERROR_INVALID_VALUE;
@@ -35,7 +34,7 @@ static CUresult fake_alloc_from_pool(CUdeviceptr *at, size_t bytes, CUmemoryPool
                : CUDA_SUCCESS;
 }
 
-static CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
+FAKE(MemFreeAsync, CUdeviceptr at, CUstream stream) {
     FAKE_CALL("cuMemFreeAsync");
     void *memory = (void *)(uintptr_t)at;
     if (!fake_is_known(at))
@@ -44,7 +43,7 @@ static CUresult fake_free_async(CUdeviceptr at, CUstream stream) {
                              sizeof memory);
 }
 
-static CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *properties) {
+FAKE(MemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties) {
     FAKE_UNSEEN_CALL("cuMemPoolCreate");
     fake_await_call();
     void *made = calloc(1, 1);
@@ -54,24 +53,15 @@ static CUresult fake_pool_create(CUmemoryPool *pool, const CUmemPoolProps *prope
     return made != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult fake_pool_destroy(CUmemoryPool pool) {
+FAKE(MemPoolDestroy, CUmemoryPool pool) {
     FAKE_UNSEEN_CALL("cuMemPoolDestroy");
     free(pool);
     fake_count(-1);
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_pool_set(CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
+FAKE(MemPoolSetAttribute, CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     FAKE_CALL("cuMemPoolSetAttribute");
     (void)attribute;
     return pool != NULL && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-
-const fake_entry fake_pool_entries[] = {
-    FAKE_ENTRY(MemFreeAsync, fake_free_async),
-    FAKE_ENTRY(MemPoolCreate, fake_pool_create),
-    FAKE_ENTRY(MemPoolDestroy, fake_pool_destroy),
-    FAKE_ENTRY(MemPoolSetAttribute, fake_pool_set),
-    FAKE_ENTRY(MemAllocFromPoolAsync, fake_alloc_from_pool),
-    {NULL, NULL},
-};

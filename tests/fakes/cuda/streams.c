@@ -192,7 +192,7 @@ static CUresult make_stream(CUstream *stream_p, unsigned int flags, bool urgent)
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_stream_create(CUstream *stream_p, unsigned int flags) {
+FAKE(StreamCreate, CUstream *stream_p, unsigned int flags) {
     FAKE_CALL("cuStreamCreate");
     return make_stream(stream_p, flags, false);
 }
@@ -221,21 +221,21 @@ static void need_context_of(CUstream stream) {
     abort();
 }
 
-static CUresult fake_priority_range(int *lowest, int *highest) {
+FAKE(CtxGetStreamPriorityRange, int *lowest, int *highest) {
     FAKE_CALL("cuCtxGetStreamPriorityRange");
     *lowest = 0;
     *highest = -5;
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_stream_create_with(CUstream *stream_p, unsigned int flags, int priority) {
+FAKE(StreamCreateWithPriority, CUstream *stream_p, unsigned int flags, int priority) {
     FAKE_CALL("cuStreamCreateWithPriority");
     return priority <= 0 && priority >= -5 ? make_stream(stream_p, flags, priority < 0)
                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* A busy one ends after its work. */
-static CUresult fake_stream_destroy(CUstream stream) {
+FAKE(StreamDestroy, CUstream stream) {
     FAKE_CALL("cuStreamDestroy");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
@@ -246,7 +246,7 @@ static CUresult fake_stream_destroy(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_stream_query(CUstream stream) {
+FAKE(StreamQuery, CUstream stream) {
     FAKE_UNSEEN_CALL("cuStreamQuery");
     need_context_of(stream);
     pthread_mutex_lock(&lock);
@@ -387,7 +387,7 @@ static void wait_reached(void *arg) {
     pthread_mutex_unlock(&lock);
 }
 
-static CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
+FAKE(EventCreate, CUevent *event_p, unsigned int flags) {
     FAKE_CALL("cuEventCreate");
     CUevent event = calloc(1, sizeof *event);
     if (event == NULL || (flags != CU_EVENT_DISABLE_TIMING && flags != CU_EVENT_DEFAULT))
@@ -398,7 +398,7 @@ static CUresult fake_event_create(CUevent *event_p, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_event_destroy(CUevent event) {
+FAKE(EventDestroy, CUevent event) {
     FAKE_UNSEEN_CALL("cuEventDestroy");
     drop_event(&(struct ticket){.event = event});
     return CUDA_SUCCESS;
@@ -426,7 +426,7 @@ static void record(CUevent event, CUstream stream) {
         mark(event, stream);
 }
 
-static CUresult fake_event_record(CUevent event, CUstream stream) {
+FAKE(EventRecord, CUevent event, CUstream stream) {
     FAKE_CALL("cuEventRecord");
     fake_await_call();
     pthread_mutex_lock(&lock);
@@ -436,7 +436,7 @@ static CUresult fake_event_record(CUevent event, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned int flags) {
+FAKE(StreamWaitEvent, CUstream stream, CUevent event, unsigned int flags) {
     FAKE_CALL("cuStreamWaitEvent");
     (void)flags;
     CUresult result = CUDA_SUCCESS;
@@ -462,7 +462,7 @@ static CUresult fake_stream_wait_event(CUstream stream, CUevent event, unsigned 
     return result;
 }
 
-static CUresult fake_event_query(CUevent event) {
+FAKE(EventQuery, CUevent event) {
     FAKE_UNSEEN_CALL("cuEventQuery");
     pthread_mutex_lock(&lock);
     CUresult result = event->capture != NULL              ? CUDA_ERROR_CAPTURED_EVENT
@@ -473,7 +473,7 @@ static CUresult fake_event_query(CUevent event) {
     return result;
 }
 
-static CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
+FAKE(EventElapsedTime, float *ms, CUevent start, CUevent end) {
     FAKE_CALL("cuEventElapsedTime");
     pthread_mutex_lock(&lock);
     bool over = start->reached == start->recorded && end->reached == end->recorded;
@@ -485,7 +485,7 @@ static CUresult fake_event_elapsed(float *ms, CUevent start, CUevent end) {
 
 /* --- graphs ------------------------------------------------------------------------- */
 
-static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
+FAKE(StreamBeginCapture, CUstream stream, CUstreamCaptureMode mode) {
     FAKE_CALL("cuStreamBeginCapture");
     (void)mode;
     CUgraph graph = calloc(1, sizeof *graph);
@@ -506,10 +506,10 @@ static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     return capturing ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
-static CUresult fake_graph_destroy(CUgraph graph);
+static CUresult fake_GraphDestroy(CUgraph graph);
 
 /* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
-static CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
+FAKE(StreamEndCapture, CUstream stream, CUgraph *graph_p) {
     FAKE_CALL("cuStreamEndCapture");
     bool spoilt = false;
     pthread_mutex_lock(&lock);
@@ -527,13 +527,13 @@ static CUresult fake_end_capture(CUstream stream, CUgraph *graph_p) {
                             : spoilt      ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                                           : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
-        (void)fake_graph_destroy(graph);
+        (void)fake_GraphDestroy(graph);
     *graph_p = result == CUDA_SUCCESS ? graph : NULL;
     return result;
 }
 
-static CUresult fake_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                  CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
+FAKE(StreamGetCaptureInfo, CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+     CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
     FAKE_CALL("cuStreamGetCaptureInfo");
     (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
@@ -562,8 +562,8 @@ static void end_list(fake_op *op) {
     }
 }
 
-static CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph,
-                                 unsigned long long flags) {
+FAKE(GraphInstantiateWithFlags, CUgraphExec *executable_p, CUgraph graph,
+     unsigned long long flags) {
     FAKE_CALL("cuGraphInstantiateWithFlags");
     CUgraphExec executable = calloc(1, sizeof *executable);
     if (executable == NULL || flags != 0)
@@ -576,7 +576,7 @@ static CUresult fake_instantiate(CUgraphExec *executable_p, CUgraph graph,
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_graph_destroy(CUgraph graph) {
+FAKE(GraphDestroy, CUgraph graph) {
     FAKE_CALL("cuGraphDestroy");
     end_list(graph->first);
     fake_let_go(graph->held);
@@ -598,7 +598,7 @@ CUresult fake_graph_launch(CUgraphExec executable, CUstream stream) {
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_exec_destroy(CUgraphExec executable) {
+FAKE(GraphExecDestroy, CUgraphExec executable) {
     FAKE_CALL("cuGraphExecDestroy");
     end_list(executable->first);
     fake_let_go(executable->held); /* the driver: after its launches */
@@ -606,24 +606,3 @@ static CUresult fake_exec_destroy(CUgraphExec executable) {
     free(executable);
     return CUDA_SUCCESS;
 }
-
-const fake_entry fake_stream_entries[] = {
-    FAKE_ENTRY(StreamCreate, fake_stream_create),
-    FAKE_ENTRY(CtxGetStreamPriorityRange, fake_priority_range),
-    FAKE_ENTRY(StreamCreateWithPriority, fake_stream_create_with),
-    FAKE_ENTRY(StreamDestroy, fake_stream_destroy),
-    FAKE_ENTRY(StreamQuery, fake_stream_query),
-    FAKE_ENTRY(StreamWaitEvent, fake_stream_wait_event),
-    FAKE_ENTRY(StreamBeginCapture, fake_begin_capture),
-    FAKE_ENTRY(StreamEndCapture, fake_end_capture),
-    FAKE_ENTRY(StreamGetCaptureInfo, fake_capture_info),
-    FAKE_ENTRY(EventCreate, fake_event_create),
-    FAKE_ENTRY(EventDestroy, fake_event_destroy),
-    FAKE_ENTRY(EventRecord, fake_event_record),
-    FAKE_ENTRY(EventQuery, fake_event_query),
-    FAKE_ENTRY(EventElapsedTime, fake_event_elapsed),
-    FAKE_ENTRY(GraphInstantiateWithFlags, fake_instantiate),
-    FAKE_ENTRY(GraphDestroy, fake_graph_destroy),
-    FAKE_ENTRY(GraphExecDestroy, fake_exec_destroy),
-    {NULL, NULL},
-};

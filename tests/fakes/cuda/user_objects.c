@@ -43,8 +43,8 @@ static void release(CUuserObject object, unsigned int count) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static CUresult fake_user_object(CUuserObject *object_p, void *arg, CUhostFn destructor,
-                                 unsigned int count, unsigned int flags) {
+FAKE(UserObjectCreate, CUuserObject *object_p, void *arg, CUhostFn destructor, unsigned int count,
+     unsigned int flags) {
     FAKE_CALL("cuUserObjectCreate");
     const char *refused = getenv("FAKE_CUDA_NO_USER_OBJECTS");
     if (refused != NULL && refused[0] == 'c')
@@ -58,7 +58,7 @@ static CUresult fake_user_object(CUuserObject *object_p, void *arg, CUhostFn des
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_user_object_release(CUuserObject object, unsigned int count) {
+FAKE(UserObjectRelease, CUuserObject object, unsigned int count) {
     FAKE_CALL("cuUserObjectRelease");
     release(object, count);
     return CUDA_SUCCESS;
@@ -72,8 +72,8 @@ static struct fake_held *hold(struct fake_held *next, CUuserObject object, unsig
     return held;
 }
 
-static CUresult fake_graph_retain(CUgraph graph, CUuserObject object, unsigned int count,
-                                  unsigned int flags) {
+FAKE(GraphRetainUserObject, CUgraph graph, CUuserObject object, unsigned int count,
+     unsigned int flags) {
     FAKE_CALL("cuGraphRetainUserObject");
     const char *refused = getenv("FAKE_CUDA_NO_USER_OBJECTS");
     if (graph == NULL || (refused != NULL && refused[0] == 'r'))
@@ -108,10 +108,3 @@ void fake_let_go(struct fake_held *held) {
         held = next;
     }
 }
-
-const fake_entry fake_user_object_entries[] = {
-    FAKE_ENTRY(GraphRetainUserObject, fake_graph_retain),
-    FAKE_ENTRY(UserObjectCreate, fake_user_object),
-    FAKE_ENTRY(UserObjectRelease, fake_user_object_release),
-    {NULL, NULL},
-};

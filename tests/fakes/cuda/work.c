@@ -64,13 +64,13 @@ static CUresult enqueue(CUstream stream, void (*run)(void *arg), const void *arg
     return result;
 }
 
-static CUresult fake_copy(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+FAKE(MemcpyAsync, CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
     FAKE_CALL("cuMemcpyAsync");
     const struct bytes_op op = {.dst = fake_pointer(dst), .src = fake_pointer(src), .count = bytes};
     return enqueue(stream, run_copy, &op, sizeof op, !fake_is_known(dst) || !fake_is_known(src));
 }
 
-static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
+FAKE(MemsetD8Async, CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
     FAKE_CALL("cuMemsetD8Async");
     const struct bytes_op op = {
         .dst = fake_pointer(dst), .count = count, .width = 1, .value = value};
@@ -80,7 +80,7 @@ static CUresult fake_fill8(CUdeviceptr dst, unsigned char value, size_t count, C
                               : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult fake_fill32(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
+FAKE(MemsetD32Async, CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
     FAKE_CALL("cuMemsetD32Async");
     const struct bytes_op op = {
         .dst = fake_pointer(dst), .count = count, .width = 4, .value = value};
@@ -88,7 +88,7 @@ static CUresult fake_fill32(CUdeviceptr dst, unsigned int value, size_t count, C
                               : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult fake_write(CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
+FAKE(StreamWriteValue32, CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
     FAKE_CALL("cuStreamWriteValue32");
     const struct bytes_op op = {.dst = fake_pointer(dst), .value = value};
     (void)flags;
@@ -106,7 +106,7 @@ static void run_host(void *arg) {
     op->fn(op->arg);
 }
 
-static CUresult fake_host_fn(CUstream stream, CUhostFn fn, void *arg) {
+FAKE(LaunchHostFunc, CUstream stream, CUhostFn fn, void *arg) {
     FAKE_CALL("cuLaunchHostFunc");
     const struct host_op op = {fn, arg};
     return enqueue(stream, run_host, &op, sizeof op, false);
@@ -127,10 +127,9 @@ static void run_kernel(void *arg) {
     op->kernel->run(op->args);
 }
 
-static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                            unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                            unsigned int block_z, unsigned int shared, CUstream stream, void **args,
-                            void **extra) {
+FAKE(LaunchKernel, CUfunction function, unsigned int grid_x, unsigned int grid_y,
+     unsigned int grid_z, unsigned int block_x, unsigned int block_y, unsigned int block_z,
+     unsigned int shared, CUstream stream, void **args, void **extra) {
     FAKE_CALL("cuLaunchKernel");
     struct kernel_op op;
     (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
@@ -148,7 +147,7 @@ static CUresult fake_launch(CUfunction function, unsigned int grid_x, unsigned i
     return enqueue(stream, run_kernel, &op, sizeof op, false);
 }
 
-static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
+FAKE(GraphLaunch, CUgraphExec executable, CUstream stream) {
     FAKE_CALL("cuGraphLaunch");
     FAKE_NEED_CONTEXT();
     fake_begin_enqueueing();
@@ -157,10 +156,3 @@ static CUresult fake_launch_graph(CUgraphExec executable, CUstream stream) {
     fake_go_on(stream);
     return result;
 }
-
-const fake_entry fake_work_entries[] = {
-    FAKE_ENTRY(LaunchKernel, fake_launch),      FAKE_ENTRY(LaunchHostFunc, fake_host_fn),
-    FAKE_ENTRY(MemcpyAsync, fake_copy),         FAKE_ENTRY(MemsetD8Async, fake_fill8),
-    FAKE_ENTRY(MemsetD32Async, fake_fill32),    FAKE_ENTRY(StreamWriteValue32, fake_write),
-    FAKE_ENTRY(GraphLaunch, fake_launch_graph), {NULL, NULL},
-};

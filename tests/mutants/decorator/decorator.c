@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Loads the backend underneath and gives the core a changed copy of its table. */
+#include "decorator.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -10,73 +12,70 @@
 #include <string.h>
 #include <time.h>
 
-#include "decorator.h"
-
 #define DEFAULT_BACKEND "../libsymmem_backend_shm.so"
 
 const symmem_backend *real;
+const struct mutant *mutant;
 static symmem_backend table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The path of the file beside this object, in *path. */
-static bool beside(const char *file, char *path, size_t capacity) {
-    Dl_info own;
-    if (dladdr(&table, &own) == 0 || !own.dli_fname)
-        return false;
-    const char *slash = strrchr(own.dli_fname, '/');
-    int folder = slash ? (int)(slash - own.dli_fname) : 1;
-    int length = snprintf(path, capacity, "%.*s/%s", folder, slash ? own.dli_fname : ".", file);
-    return length > 0 && (size_t)length < capacity;
+/* --- entries that hand on what a mutant has changed ------------------------------- */
+
+static bool before(int operation, struct signal_call *call) {
+    return (mutant->on & operation) == 0 || !mutant->before || mutant->before(call);
 }
 
-/* What the backend underneath lacks, the mutant lacks, too: else the core would refuse its table.
- */
-static void take_away_what_is_not_there(void) {
-    const unsigned char none[sizeof(void (*)(void))] = {0};
-    unsigned char *mine = (unsigned char *)&table;
-    const unsigned char *theirs = (const unsigned char *)real;
-    for (size_t at = offsetof(symmem_backend, probe); at < sizeof table; at += sizeof none)
-        if (at >= real->size || memcmp(theirs + at, none, sizeof none) == 0)
-            memset(mine + at, 0, sizeof none);
+static symmem_status after(int operation, symmem_status status, const symmem_peers *peers) {
+    if ((mutant->on & operation) != 0 && mutant->after)
+        mutant->after(status, peers);
+    return status;
 }
 
-static void load(void) {
-    char path[PATH_MAX];
-    const char *name = getenv("SYMMEM_MUTANTS_OF");
-    if (!name || *name == '\0') {
-        if (!beside(DEFAULT_BACKEND, path, sizeof path))
-            return;
-        name = path;
-    }
-    void *object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = object ? dlsym(object, SYMMEM_BACKEND_ENTRY) : NULL;
-    if (!symbol) {
-        fprintf(stderr, "mutant: %s\n", dlerror());
-        return;
-    }
-    symmem_backend_entry_fn entry;
-    memcpy(&entry, &symbol, sizeof entry);
-    real = entry(SYMMEM_BACKEND_ABI);
-    if (!real)
-        return;
-    memcpy(&table, real, real->size < sizeof table ? real->size : sizeof table);
-    table.size = sizeof table;
-    mutate(&table);
-    take_away_what_is_not_there();
+static symmem_status barrier(void *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_exec *exec) {
+    struct signal_call call = {.peers = peers, .channel = channel, .exec = *exec};
+    symmem_status status = SYMMEM_OK;
+    if (before(ON_BARRIER, &call))
+        status = real->barrier(instance, call.peers, call.channel, &call.exec);
+    return after(ON_BARRIER, status, peers);
 }
 
-const symmem_backend *symmem_backend_entry(uint32_t abi) {
-    pthread_once(&once, load);
-    return abi == SYMMEM_BACKEND_ABI && real ? &table : NULL;
+static symmem_status put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                                int32_t channel, const symmem_exec *exec) {
+    struct signal_call call = {peers, dst_rank, channel, *exec};
+    symmem_status status = SYMMEM_OK;
+    if (before(ON_PUT, &call))
+        status = real->put_signal(instance, call.peers, call.rank, call.channel, &call.exec);
+    return after(ON_PUT, status, peers);
 }
 
-void mutant_sleep_ms(unsigned ms) {
-    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-    }
+static symmem_status wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
+                                 int32_t channel, const symmem_exec *exec) {
+    struct signal_call call = {peers, src_rank, channel, *exec};
+    symmem_status status = SYMMEM_OK;
+    if (before(ON_WAIT, &call))
+        status = real->wait_signal(instance, call.peers, call.rank, call.channel, &call.exec);
+    return after(ON_WAIT, status, peers);
 }
 
-/* --- peers' memory --------------------------------------------------------------------------- */
+static symmem_status collective(void *instance, const symmem_peers *peers, int32_t channel,
+                                const symmem_collective *call, const symmem_exec *exec) {
+    symmem_collective changed = *call;
+    symmem_exec how = *exec;
+    if (!mutant->collective(&changed, &channel, &how))
+        return SYMMEM_OK;
+    return real->collective(instance, peers, channel, &changed, &how);
+}
+
+static symmem_status multimem_ld_reduce(void *instance, const symmem_peers *peers,
+                                        const void *address, void *dst, size_t count,
+                                        symmem_dtype dtype, symmem_reduce_op op,
+                                        const symmem_exec *exec) {
+    mutant->reduce(&count, &dtype, &op);
+    return real->multimem_ld_reduce(instance, peers, address, dst, count, dtype, op, exec);
+}
+
+/* --- peers' memory ---------------------------------------------------------------- */
 
 #define RANGES 256
 
@@ -105,11 +104,6 @@ static void watched_release(void *instance, symmem_memory *memory) {
     real->memory_release(instance, memory);
 }
 
-void mutant_watch_imports(symmem_backend *changed) {
-    changed->memory_import = watched_import;
-    changed->memory_release = watched_release;
-}
-
 bool mutant_is_a_peers(const void *ptr) {
     bool found = false;
     pthread_mutex_lock(&ranges_lock);
@@ -119,4 +113,90 @@ bool mutant_is_a_peers(const void *ptr) {
     }
     pthread_mutex_unlock(&ranges_lock);
     return found;
+}
+
+/* --- the table -------------------------------------------------------------------- */
+
+#define ENTRY_BYTES sizeof(void (*)(void))
+
+static bool has_entry(const symmem_backend *backend, size_t at) {
+    const unsigned char none[ENTRY_BYTES] = {0};
+    return memcmp((const unsigned char *)backend + at, none, sizeof none) != 0;
+}
+
+/* What the backend underneath lacks, the mutant lacks, too: else the core would refuse its table.
+ */
+static void mutate(void) {
+    if (mutant->on != 0) {
+        table.barrier = barrier;
+        table.put_signal = put_signal;
+        table.wait_signal = wait_signal;
+    }
+    if (mutant->collective)
+        table.collective = collective;
+    if (mutant->reduce)
+        table.multimem_ld_reduce = multimem_ld_reduce;
+    if (mutant->watches_imports) {
+        table.memory_import = watched_import;
+        table.memory_release = watched_release;
+    }
+    for (size_t at = offsetof(symmem_backend, probe); at < sizeof table; at += ENTRY_BYTES) {
+        unsigned char *entry = (unsigned char *)&table + at;
+        if (at >= real->size || !has_entry(real, at))
+            memset(entry, 0, ENTRY_BYTES);
+        else if (has_entry(&mutant->entries, at))
+            memcpy(entry, (const unsigned char *)&mutant->entries + at, ENTRY_BYTES);
+    }
+    if (mutant->change)
+        mutant->change(&table);
+}
+
+static const struct mutant *find_mutant(const char *name, size_t length) {
+    for (const struct mutant *const *list = mutant_lists; *list; list++)
+        for (const struct mutant *one = *list; one->name; one++)
+            if (strlen(one->name) == length && memcmp(one->name, name, length) == 0)
+                return one;
+    return NULL;
+}
+
+static void load(void) {
+    char path[PATH_MAX];
+    Dl_info own;
+    if (dladdr(&table, &own) == 0 || !own.dli_fname)
+        return;
+    const char *slash = strrchr(own.dli_fname, '/'), *file = slash ? slash + 1 : own.dli_fname;
+    const char *given = getenv("SYMMEM_MUTANT");
+    mutant = given ? find_mutant(given, strlen(given)) : find_mutant(file, strcspn(file, "."));
+    const char *name = getenv("SYMMEM_MUTANTS_OF");
+    if (!name || *name == '\0') {
+        const char *folder = slash ? own.dli_fname : "./";
+        snprintf(path, sizeof path, "%.*s" DEFAULT_BACKEND, slash ? (int)(file - folder) : 2,
+                 folder);
+        name = path;
+    }
+    void *object = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = object ? dlsym(object, SYMMEM_BACKEND_ENTRY) : NULL;
+    if (!mutant || !symbol) {
+        fprintf(stderr, "mutant: %s\n", mutant ? dlerror() : "none is called like that");
+        return;
+    }
+    symmem_backend_entry_fn entry;
+    memcpy(&entry, &symbol, sizeof entry);
+    real = entry(SYMMEM_BACKEND_ABI);
+    if (!real)
+        return;
+    memcpy(&table, real, real->size < sizeof table ? real->size : sizeof table);
+    table.size = sizeof table;
+    mutate();
+}
+
+const symmem_backend *symmem_backend_entry(uint32_t abi) {
+    pthread_once(&once, load);
+    return abi == SYMMEM_BACKEND_ABI && real ? &table : NULL;
+}
+
+void mutant_sleep_ms(unsigned ms) {
+    struct timespec left = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
 }

@@ -38,9 +38,9 @@ struct change {
 };
 
 void list_add(struct mutant_list *list, const struct change *change);
-/* All files whole, or a share of each in proportion to its mutants. A larger sample of the same
- * seed begins with the smaller one. */
-void list_sample(struct mutant_list *list, uint64_t seed, size_t wanted);
+/* In an order such that the first so many are a sample: of each file a share in proportion to its
+ * mutants. */
+void list_draw(struct mutant_list *list, uint64_t seed);
 /* A line each: id, operator, file, function, line, start, end, old text, new text; separated by
  * tabs. */
 bool list_print(const struct mutant_list *list, const char *root);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mutate --build FOLDER [--root FOLDER] [--sample N] [--seed S] PREFIX...: lists mutants of the C
+ * mutate --build FOLDER [--root FOLDER] [--seed S] PREFIX...: lists mutants of the C
  * files below the prefixes, and of the headers there that hold functions. README.md says which.
  * FOLDER has the compile_commands.json that tells how each file is compiled.
  */
@@ -19,19 +19,16 @@ struct options {
     const char *build;
     char *root;
     uint64_t seed;
-    size_t sample;
 };
 
 static _Noreturn void usage(void) {
-    fputs("usage: mutate --build FOLDER [--root FOLDER] [--sample N] [--seed S] PREFIX...\n",
-          stderr);
+    fputs("usage: mutate --build FOLDER [--root FOLDER] [--seed S] PREFIX...\n", stderr);
     exit(2);
 }
 
 static uint64_t number(const char *text) {
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
-
     if (end == text || *end != '\0' || text[0] == '-')
         usage();
     return value;
@@ -40,13 +37,11 @@ static uint64_t number(const char *text) {
 static void read_options(int argc, char **argv, struct options *options) {
     static const struct option known[] = {{"build", required_argument, NULL, 'b'},
                                           {"root", required_argument, NULL, 'r'},
-                                          {"sample", required_argument, NULL, 'n'},
                                           {"seed", required_argument, NULL, 's'},
                                           {NULL, 0, NULL, 0}};
     const char *root = ".";
     int id;
-
-    *options = (struct options){.sample = SIZE_MAX, .seed = 1};
+    *options = (struct options){.seed = 1};
     while ((id = getopt_long(argc, argv, "", known, NULL)) != -1)
         switch (id) {
         case 'b':
@@ -54,9 +49,6 @@ static void read_options(int argc, char **argv, struct options *options) {
             break;
         case 'r':
             root = optarg;
-            break;
-        case 'n':
-            options->sample = number(optarg);
             break;
         case 's':
             options->seed = number(optarg);
@@ -75,11 +67,9 @@ static int keep_arguments(CXCompileCommand command, char **kept) {
                                          "-isystem", "-include", "-mavx", "-mf16c"};
     unsigned count = clang_CompileCommand_getNumArgs(command);
     int kept_count = 0;
-
     for (unsigned i = 0; i < count && kept_count < MOST_ARGUMENTS - 1; i++) {
         CXString text = clang_CompileCommand_getArg(command, i);
         const char *argument = clang_getCString(text);
-
         for (size_t k = 0; k < sizeof wanted / sizeof wanted[0]; k++) {
             if (strncmp(argument, wanted[k], strlen(wanted[k])) != 0)
                 continue;
@@ -87,7 +77,6 @@ static int keep_arguments(CXCompileCommand command, char **kept) {
             if (argument[1] != 'm' && strcmp(argument, wanted[k]) == 0 &&
                 i + 1 < count) { /* its value comes by itself */
                 CXString value = clang_CompileCommand_getArg(command, ++i);
-
                 kept[kept_count++] = or_die(strdup(clang_getCString(value)));
                 clang_disposeString(value);
             }
@@ -101,14 +90,11 @@ static int keep_arguments(CXCompileCommand command, char **kept) {
 /* What cannot be parsed would silently have no mutants. */
 static bool is_parsed(CXTranslationUnit unit, const char *path) {
     bool good = unit != NULL;
-
     for (unsigned i = 0; good && i < clang_getNumDiagnostics(unit); i++) {
         CXDiagnostic diagnostic = clang_getDiagnostic(unit, i);
-
         if (clang_getDiagnosticSeverity(diagnostic) >= CXDiagnostic_Error) {
             CXString text =
                 clang_formatDiagnostic(diagnostic, clang_defaultDiagnosticDisplayOptions());
-
             fprintf(stderr, "mutate: %s\n", clang_getCString(text));
             clang_disposeString(text);
             good = false;
@@ -127,7 +113,6 @@ static bool list_file(CXIndex index, CXCompileCommand command, const char *path,
     CXTranslationUnit unit = clang_parseTranslationUnit(index, path, (const char *const *)arguments,
                                                         count, NULL, 0, CXTranslationUnit_None);
     bool good = is_parsed(unit, path);
-
     if (good)
         walk_unit(unit, scope, list);
     clang_disposeTranslationUnit(unit);
@@ -145,12 +130,10 @@ static int by_name(const void *a, const void *b) {
 static size_t find_files(CXCompileCommands commands, const struct scope *scope, char **files) {
     unsigned all = clang_CompileCommands_getSize(commands);
     size_t count = 0;
-
     for (unsigned i = 0; i < all; i++) {
         CXString name =
             clang_CompileCommand_getFilename(clang_CompileCommands_getCommand(commands, i));
         char *path = realpath(clang_getCString(name), NULL);
-
         clang_disposeString(name);
         if (path != NULL && scope_path(scope, path) != NULL)
             files[count++] = path;
@@ -168,12 +151,10 @@ static bool list_all(CXCompilationDatabase database, const struct scope *scope,
     size_t count = find_files(all, scope, files);
     CXIndex index = clang_createIndex(0, 0);
     bool good = count > 0;
-
     if (!good)
         fputs("mutate: the build compiles no file below these prefixes\n", stderr);
     for (size_t i = 0; i < count && good; i++) {
         CXCompileCommands of_file;
-
         if (i > 0 && strcmp(files[i], files[i - 1]) == 0)
             continue; /* compiled more than once */
         of_file = clang_CompilationDatabase_getCompileCommands(database, files[i]);
@@ -195,7 +176,6 @@ int main(int argc, char **argv) {
     CXCompilationDatabase_Error error;
     CXCompilationDatabase database;
     bool good;
-
     read_options(argc, argv, &options);
     struct scope scope = {options.root, argv + optind, argc - optind};
     database = clang_CompilationDatabase_fromDirectory(options.build, &error);
@@ -206,7 +186,7 @@ int main(int argc, char **argv) {
     good = list_all(database, &scope, &list);
     clang_CompilationDatabase_dispose(database);
     if (good) {
-        list_sample(&list, options.seed, options.sample);
+        list_draw(&list, options.seed);
         good = list_print(&list, options.root);
     }
     list_free(&list);

@@ -40,7 +40,6 @@ struct children {
 
 static enum CXChildVisitResult keep_child(CXCursor node, CXCursor parent, CXClientData data) {
     struct children *children = data;
-
     (void)parent;
     if (children->count == MOST_CHILDREN)
         return CXChildVisit_Break; /* a table, whose numbers are no code */
@@ -51,7 +50,6 @@ static enum CXChildVisitResult keep_child(CXCursor node, CXCursor parent, CXClie
 /* To be freed. */
 static struct children *children_of(CXCursor node) {
     struct children *children = or_die(malloc(sizeof *children));
-
     children->count = 0;
     clang_visitChildren(node, keep_child, children);
     return children;
@@ -64,7 +62,6 @@ static bool find_span(const struct walk *walk, CXCursor node, struct span *span)
     CXSourceRange range = clang_getCursorExtent(node);
     CXFile first, last;
     unsigned start, end;
-
     clang_getExpansionLocation(clang_getRangeStart(range), &first, &span->line, NULL, &start);
     clang_getExpansionLocation(clang_getRangeEnd(range), &last, NULL, NULL, &end);
     span->start = start;
@@ -78,7 +75,6 @@ static bool is_from_macro(CXCursor node) {
     CXSourceLocation start = clang_getRangeStart(clang_getCursorExtent(node));
     CXFile used, written;
     unsigned used_at, written_at;
-
     clang_getExpansionLocation(start, &used, NULL, NULL, &used_at);
     clang_getSpellingLocation(start, &written, NULL, NULL, &written_at);
     return used == NULL || written == NULL || !clang_File_isEqual(used, written) ||
@@ -104,7 +100,6 @@ static void replace(struct walk *walk, struct span span, const char *operator_na
                     const char *format, ...) {
     char *text = NULL;
     va_list values;
-
     va_start(values, format);
     if (vasprintf(&text, format, values) < 0)
         or_die(NULL);
@@ -112,7 +107,6 @@ static void replace(struct walk *walk, struct span span, const char *operator_na
     if (!span_is(walk, span, text)) {
         const struct change change = {
             operator_name, walk->path, walk->function, span.line, span.start, span.end, text};
-
         list_add(walk->list, &change);
     }
     free(text);
@@ -149,7 +143,6 @@ static const struct swap swaps[] = {
 static bool find_operator(const struct walk *walk, struct span left, struct span right,
                           struct span *span) {
     size_t at = left.end;
-
     while (at < right.start) {
         if (isspace((unsigned char)walk->text[at]) || walk->text[at] == ')') {
             at++;
@@ -186,7 +179,6 @@ static bool find_binary(const struct walk *walk, const struct children *children
 static void binary(struct walk *walk, const struct children *children) {
     struct span left, right, sign;
     const struct swap *swap;
-
     if (!find_binary(walk, children, &left, &right, &sign))
         return;
     swap = find_swap(walk, sign);
@@ -204,7 +196,6 @@ static void binary(struct walk *walk, const struct children *children) {
 /* Before the operand, or behind it. */
 static void unary(struct walk *walk, CXCursor node, const struct children *children) {
     struct span whole, operand, sign;
-
     if (children->count != 1 || is_from_macro(node) || !find_span(walk, node, &whole) ||
         !find_span(walk, children->nodes[0], &operand))
         return;
@@ -232,7 +223,6 @@ static void constant(struct walk *walk, CXCursor node) {
     struct span span;
     unsigned long long value;
     char *end;
-
     if (is_from_macro(node) || !find_span(walk, node, &span) ||
         !isdigit((unsigned char)walk->text[span.start]))
         return;
@@ -246,7 +236,6 @@ static void constant(struct walk *walk, CXCursor node) {
 
 static void memory_order(struct walk *walk, CXCursor node) {
     struct span span;
-
     if (find_span(walk, node, &span) && begins(walk, span, "memory_order_"))
         replace(walk, span, "order", "memory_order_relaxed");
 }
@@ -259,7 +248,6 @@ static bool has_turned_operator(const struct walk *walk, CXCursor node) {
     struct span left, right, sign, whole;
     const struct swap *swap = NULL;
     bool has;
-
     if (find_binary(walk, children, &left, &right, &sign))
         swap = find_swap(walk, sign);
     has = (swap != NULL && strcmp(swap->operator_name, "relational") == 0) ||
@@ -273,7 +261,6 @@ static bool has_turned_operator(const struct walk *walk, CXCursor node) {
 
 static void condition(struct walk *walk, CXCursor node, bool may_be_true, bool may_be_false) {
     struct span span;
-
     if (!find_span(walk, node, &span))
         return;
     if (!has_turned_operator(walk, node))
@@ -288,7 +275,6 @@ static void condition(struct walk *walk, CXCursor node, bool may_be_true, bool m
 static bool find_for_condition(const struct walk *walk, CXCursor node, struct span *whole) {
     size_t semicolons[2];
     int depth = 0, count = 0;
-
     if (is_from_macro(node) || !find_span(walk, node, whole))
         return false;
     for (size_t at = whole->start; at < whole->end && count < 2; at++) {
@@ -309,7 +295,6 @@ static bool find_for_condition(const struct walk *walk, CXCursor node, struct sp
 /* Loops without an end would only show that tests have limits. */
 static void for_condition(struct walk *walk, CXCursor node) {
     struct span span;
-
     if (find_for_condition(walk, node, &span))
         replace(walk, span, "condition", "0");
 }
@@ -320,14 +305,12 @@ static bool is_assignment(const struct walk *walk, CXCursor node) {
     struct children *children = children_of(node);
     struct span left, right, sign;
     bool is = find_binary(walk, children, &left, &right, &sign) && span_is(walk, sign, "=");
-
     free(children);
     return is;
 }
 
 static bool is_step(const struct walk *walk, CXCursor node) {
     struct span span;
-
     return find_span(walk, node, &span) && span.end - span.start > 2 &&
            (begins(walk, span, "++") || begins(walk, span, "--") ||
             memcmp(walk->text + span.end - 2, "++", 2) == 0 ||
@@ -352,7 +335,6 @@ static bool is_removable(const struct walk *walk, CXCursor node) {
 
 static void jump(struct walk *walk, CXCursor node, bool is_break) {
     struct span span;
-
     if (!find_span(walk, node, &span))
         return;
     replace(walk, span, "jump", "%s", "");
@@ -379,7 +361,6 @@ static void returned(struct walk *walk, CXCursor node) {
     struct children *children = children_of(node);
     CXType type = clang_getCanonicalType(walk->result);
     struct span span;
-
     if (children->count == 1 && find_span(walk, children->nodes[0], &span))
         switch (type.kind) {
         case CXType_Bool:
@@ -412,7 +393,6 @@ static bool ends_with_semicolon(const struct walk *walk, struct span span) {
 static void statement(struct walk *walk, CXCursor node) {
     enum CXCursorKind kind = clang_getCursorKind(node);
     struct span span;
-
     if (is_from_macro(node))
         return;
     if (kind == CXCursor_BreakStmt || kind == CXCursor_ContinueStmt)
@@ -436,7 +416,6 @@ static void visit_from(struct walk *walk, const struct children *children, int f
 /* Sizes of arrays are no code, nor are tables that are made once. */
 static void visit_variable(struct walk *walk, CXCursor node) {
     CXCursor initial = clang_Cursor_getVarDeclInitializer(node);
-
     if (!clang_Cursor_isNull(initial) && clang_Cursor_getStorageClass(node) != CX_SC_Static)
         visit(walk, initial);
 }
@@ -444,7 +423,6 @@ static void visit_variable(struct walk *walk, CXCursor node) {
 /* {0} is an idiom, no number. */
 static void visit_list(struct walk *walk, const struct children *children) {
     struct span span;
-
     if (children->count == 1 && find_span(walk, children->nodes[0], &span) &&
         span_is(walk, span, "0"))
         return;
@@ -468,7 +446,6 @@ static void visit_branches(struct walk *walk, const struct children *children) {
 
 static void visit_children(struct walk *walk, CXCursor node, const struct children *children) {
     int last = children->count - 1;
-
     switch (clang_getCursorKind(node)) {
     case CXCursor_StaticAssert:
     case CXCursor_EnumDecl:
@@ -547,7 +524,6 @@ static void visit_children(struct walk *walk, CXCursor node, const struct childr
 
 static void visit(struct walk *walk, CXCursor node) {
     struct children *children = children_of(node);
-
     visit_children(walk, node, children);
     free(children);
 }
@@ -556,7 +532,6 @@ static void visit(struct walk *walk, CXCursor node) {
 
 const char *scope_path(const struct scope *scope, const char *path) {
     size_t length = strlen(scope->root);
-
     if (strncmp(path, scope->root, length) != 0 || path[length] != '/')
         return NULL;
     path += length + 1;
@@ -571,7 +546,6 @@ static bool enter(struct walk *walk, CXCursor function) {
     CXString name;
     char *real;
     const char *path = NULL;
-
     clang_getExpansionLocation(clang_getCursorLocation(function), &walk->file, NULL, NULL, NULL);
     if (walk->file == NULL)
         return false;
@@ -589,12 +563,10 @@ static bool enter(struct walk *walk, CXCursor function) {
 
 static enum CXChildVisitResult visit_function(CXCursor node, CXCursor parent, CXClientData data) {
     struct walk *walk = data;
-
     (void)parent;
     if (clang_getCursorKind(node) == CXCursor_FunctionDecl && clang_isCursorDefinition(node) &&
         enter(walk, node)) {
         CXString name = clang_getCursorSpelling(node);
-
         snprintf(walk->function, sizeof walk->function, "%s", clang_getCString(name));
         clang_disposeString(name);
         walk->result = clang_getCursorResultType(node);
@@ -605,6 +577,5 @@ static enum CXChildVisitResult visit_function(CXCursor node, CXCursor parent, CX
 
 void walk_unit(CXTranslationUnit unit, const struct scope *scope, struct mutant_list *list) {
     struct walk walk = {.scope = scope, .list = list, .unit = unit};
-
     clang_visitChildren(clang_getTranslationUnitCursor(unit), visit_function, &walk);
 }

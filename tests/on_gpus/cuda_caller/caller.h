@@ -14,38 +14,24 @@
 #define COUNT 1000 /* floats of a message */
 
 /* The driver's calls that a program with streams of its own makes. */
+#define DRIVER_CALLS(CALL)                                                                         \
+    CALL(Init)                                                                                     \
+    CALL(DeviceGetCount) CALL(DevicePrimaryCtxRetain) CALL(CtxPushCurrent) CALL(CtxPopCurrent)     \
+        CALL(CtxGetCurrent) CALL(CtxDestroy) CALL(ThreadExchangeStreamCaptureMode)                 \
+            CALL(StreamCreate) CALL(StreamDestroy) CALL(StreamQuery) CALL(StreamBeginCapture)      \
+                CALL(StreamEndCapture) CALL(MemcpyAsync) CALL(MemsetD32Async) CALL(MemHostAlloc)   \
+                    CALL(MemFreeHost) CALL(MemGetInfo) CALL(LaunchHostFunc) CALL(StreamWaitEvent)  \
+                        CALL(EventCreate) CALL(EventRecord) CALL(EventDestroy)                     \
+                            CALL(GraphInstantiateWithFlags) CALL(GraphDestroy) CALL(GraphLaunch)   \
+                                CALL(GraphExecDestroy)
 struct driver {
     bool is_fake; /* tests/fakes/cuda */
     void (*fail_calls)(const char *name, int after, int count, CUresult result); /* or NULL */
     /* As it has been since CUDA 3.2: cuda.h has the latest one's arguments. */
     CUresult (*CtxCreate)(CUcontext *context, unsigned int flags, CUdevice device);
-    __typeof__(cuInit) *Init;
-    __typeof__(cuDeviceGetCount) *DeviceGetCount;
-    __typeof__(cuDevicePrimaryCtxRetain) *DevicePrimaryCtxRetain;
-    __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
-    __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
-    __typeof__(cuCtxGetCurrent) *CtxGetCurrent;
-    __typeof__(cuCtxDestroy) *CtxDestroy;
-    __typeof__(cuThreadExchangeStreamCaptureMode) *ThreadExchangeStreamCaptureMode;
-    __typeof__(cuStreamCreate) *StreamCreate;
-    __typeof__(cuStreamDestroy) *StreamDestroy;
-    __typeof__(cuStreamQuery) *StreamQuery;
-    __typeof__(cuStreamBeginCapture) *StreamBeginCapture;
-    __typeof__(cuStreamEndCapture) *StreamEndCapture;
-    __typeof__(cuMemcpyAsync) *MemcpyAsync;
-    __typeof__(cuMemsetD32Async) *MemsetD32Async;
-    __typeof__(cuMemHostAlloc) *MemHostAlloc;
-    __typeof__(cuMemFreeHost) *MemFreeHost;
-    __typeof__(cuMemGetInfo) *MemGetInfo;
-    __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
-    __typeof__(cuStreamWaitEvent) *StreamWaitEvent;
-    __typeof__(cuEventCreate) *EventCreate;
-    __typeof__(cuEventRecord) *EventRecord;
-    __typeof__(cuEventDestroy) *EventDestroy;
-    __typeof__(cuGraphInstantiateWithFlags) *GraphInstantiateWithFlags;
-    __typeof__(cuGraphDestroy) *GraphDestroy;
-    __typeof__(cuGraphLaunch) *GraphLaunch;
-    __typeof__(cuGraphExecDestroy) *GraphExecDestroy;
+#define MEMBER(call) __typeof__(cu##call) *call;
+    DRIVER_CALLS(MEMBER)
+#undef MEMBER
 };
 /* False: there is none. */
 bool driver_load(struct driver *driver);

@@ -9,35 +9,8 @@ bool driver_load(struct driver *driver) {
         const char *name;
         size_t offset;
     } entries[] = {
-#define ENTRY(member) {"cu" #member, offsetof(struct driver, member)}
-        ENTRY(Init),
-        ENTRY(DeviceGetCount),
-        ENTRY(DevicePrimaryCtxRetain),
-        ENTRY(CtxPushCurrent),
-        ENTRY(CtxPopCurrent),
-        ENTRY(CtxGetCurrent),
-        ENTRY(CtxDestroy),
-        ENTRY(ThreadExchangeStreamCaptureMode),
-        ENTRY(StreamCreate),
-        ENTRY(StreamDestroy),
-        ENTRY(StreamQuery),
-        ENTRY(StreamBeginCapture),
-        ENTRY(StreamEndCapture),
-        ENTRY(MemcpyAsync),
-        ENTRY(MemsetD32Async),
-        ENTRY(MemHostAlloc),
-        ENTRY(MemFreeHost),
-        ENTRY(MemGetInfo),
-        ENTRY(LaunchHostFunc),
-        ENTRY(StreamWaitEvent),
-        ENTRY(EventCreate),
-        ENTRY(EventRecord),
-        ENTRY(EventDestroy),
-        ENTRY(GraphInstantiateWithFlags),
-        ENTRY(GraphDestroy),
-        ENTRY(GraphLaunch),
-        ENTRY(GraphExecDestroy),
-    };
+#define ENTRY(call) {"cu" #call, offsetof(struct driver, call)},
+        DRIVER_CALLS(ENTRY)};
     CUresult (*look)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     void *symbol = library != NULL ? dlsym(library, "cuGetProcAddress_v2") : NULL;

@@ -13,25 +13,25 @@
 #define LIMIT_MS 30000u
 #define BYTES 1048576u /* of the own block */
 
-/* The driver's and NCCL's entries, found at run time as the plug-in finds them. */
+/* The driver's and NCCL's entries, found at run time as the plug-in finds them. Each by its name
+ * here and the header's, which is a macro for the symbol's. */
+#define CUDA_CALLS(CALL)                                                                           \
+    CALL(Init, cuInit)                                                                             \
+    CALL(DeviceGetCount, cuDeviceGetCount) CALL(CtxRetain, cuDevicePrimaryCtxRetain)               \
+        CALL(CtxRelease, cuDevicePrimaryCtxRelease) CALL(CtxSetCurrent, cuCtxSetCurrent)           \
+            CALL(CtxSynchronize, cuCtxSynchronize) CALL(ModuleLoadData, cuModuleLoadData)          \
+                CALL(ModuleGetFunction, cuModuleGetFunction)                                       \
+                    CALL(ModuleGetGlobal, cuModuleGetGlobal) CALL(LaunchKernel, cuLaunchKernel)    \
+                        CALL(MemcpyDtoH, cuMemcpyDtoH) CALL(MemcpyHtoD, cuMemcpyHtoD)
+#define NCCL_CALLS(CALL)                                                                           \
+    CALL(GetVersion, ncclGetVersion)                                                               \
+    CALL(GetUniqueId, ncclGetUniqueId) CALL(CommInitRankConfig, ncclCommInitRankConfig)            \
+        CALL(CommGetAsyncError, ncclCommGetAsyncError) CALL(CommAbort, ncclCommAbort)
 typedef struct entries {
-    __typeof__(cuInit) *Init;
-    __typeof__(cuDeviceGetCount) *DeviceGetCount;
-    __typeof__(cuDevicePrimaryCtxRetain) *CtxRetain;
-    __typeof__(cuDevicePrimaryCtxRelease) *CtxRelease;
-    __typeof__(cuCtxSetCurrent) *CtxSetCurrent;
-    __typeof__(cuCtxSynchronize) *CtxSynchronize;
-    __typeof__(cuModuleLoadData) *ModuleLoadData;
-    __typeof__(cuModuleGetFunction) *ModuleGetFunction;
-    __typeof__(cuModuleGetGlobal) *ModuleGetGlobal;
-    __typeof__(cuLaunchKernel) *LaunchKernel;
-    __typeof__(cuMemcpyDtoH) *MemcpyDtoH;
-    __typeof__(cuMemcpyHtoD) *MemcpyHtoD;
-    __typeof__(ncclGetVersion) *GetVersion;
-    __typeof__(ncclGetUniqueId) *GetUniqueId;
-    __typeof__(ncclCommInitRankConfig) *CommInitRankConfig;
-    __typeof__(ncclCommGetAsyncError) *CommGetAsyncError;
-    __typeof__(ncclCommAbort) *CommAbort;
+#define MEMBER(member, call) __typeof__(call) *member;
+    CUDA_CALLS(MEMBER)
+    NCCL_CALLS(MEMBER)
+#undef MEMBER
     /* Their headers are not C. */
     ncclResult_t (*DevCommCreate)(ncclComm_t comm, const void *requirements, void *dev_comm);
     ncclResult_t (*DevCommDestroy)(ncclComm_t comm, const void *dev_comm);

@@ -39,33 +39,12 @@ typedef struct entry {
     size_t offset;
 } entry;
 
-#define ENTRY(name, member)                                                                        \
-    { name, offsetof(entries, member) }
+#define SYMBOL(call) #call
+#define ENTRY(member, call) {SYMBOL(call), offsetof(entries, member)},
 
-static const entry of_cuda[] = {
-    ENTRY("cuInit", Init),
-    ENTRY("cuDeviceGetCount", DeviceGetCount),
-    ENTRY("cuDevicePrimaryCtxRetain", CtxRetain),
-    ENTRY("cuDevicePrimaryCtxRelease_v2", CtxRelease),
-    ENTRY("cuCtxSetCurrent", CtxSetCurrent),
-    ENTRY("cuCtxSynchronize", CtxSynchronize),
-    ENTRY("cuModuleLoadData", ModuleLoadData),
-    ENTRY("cuModuleGetFunction", ModuleGetFunction),
-    ENTRY("cuModuleGetGlobal_v2", ModuleGetGlobal),
-    ENTRY("cuLaunchKernel", LaunchKernel),
-    ENTRY("cuMemcpyDtoH_v2", MemcpyDtoH),
-    ENTRY("cuMemcpyHtoD_v2", MemcpyHtoD),
-};
-
-static const entry of_nccl[] = {
-    ENTRY("ncclGetVersion", GetVersion),
-    ENTRY("ncclGetUniqueId", GetUniqueId),
-    ENTRY("ncclCommInitRankConfig", CommInitRankConfig),
-    ENTRY("ncclCommGetAsyncError", CommGetAsyncError),
-    ENTRY("ncclCommAbort", CommAbort),
-    ENTRY("ncclDevCommCreate", DevCommCreate),
-    ENTRY("ncclDevCommDestroy", DevCommDestroy),
-};
+static const entry of_cuda[] = {CUDA_CALLS(ENTRY)};
+static const entry of_nccl[] = {NCCL_CALLS(ENTRY) ENTRY(DevCommCreate, ncclDevCommCreate)
+                                    ENTRY(DevCommDestroy, ncclDevCommDestroy)};
 
 static bool find_all(entries *api, const char *library, const entry *list, size_t count,
                      char *reason, size_t capacity) {

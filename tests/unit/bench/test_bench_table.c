@@ -49,7 +49,7 @@ static void expect_choices(const tune_data *data, const symmem_all_reduce_entry 
 }
 
 /* Random crossovers in every world; the limits among them. */
-static void library_chooses_so(void) {
+TEST("the library chooses so") {
     symmem_all_reduce_entry entries[SYMMEM_ALL_REDUCE_MAX_ENTRIES];
     uint32_t random = 1;
     for (int last = TUNE_FIRST_WORLD; last <= TUNE_LAST_WORLD; last++)
@@ -70,7 +70,7 @@ static void library_chooses_so(void) {
 }
 
 /* The longest: no two neighbours alike, and two entries each. */
-static void longest_fits(void) {
+TEST("the longest fits") {
     symmem_all_reduce_entry entries[SYMMEM_ALL_REDUCE_MAX_ENTRIES];
     tune_data *data = make_data(TUNE_LAST_WORLD, 5);
     for (int world = TUNE_FIRST_WORLD; world <= TUNE_LAST_WORLD; world++)
@@ -82,7 +82,7 @@ static void longest_fits(void) {
 }
 
 /* One slow sample does not move it: what counts is the whole. */
-static void one_odd_size(void) {
+TEST("one odd size") {
     tune_data *data = make_data(2, 6);
     set_cells(data, 2, TUNE_SYMMETRIC, 4);
     data->cells[0][TUNE_SYMMETRIC][1].results[SYMMEM_ALL_REDUCE_ONE_SHOT].median_us = 2.5;
@@ -90,7 +90,7 @@ static void one_odd_size(void) {
     free(data);
 }
 
-static void sizes_ascend(void) {
+TEST("sizes ascend") {
     static const size_t given[] = {64, 8, 64, 1024, 8, 16};
     tune_data *data = make_data(2, 6);
     memcpy(data->sizes, given, sizeof given);
@@ -102,7 +102,7 @@ static void sizes_ascend(void) {
 }
 
 /* What is printed is what the environment takes, and C takes. */
-static void printed_forms(void) {
+TEST("printed forms") {
     static const symmem_all_reduce_entry entries[] = {
         {1, 2, 4096, SYMMEM_ALL_REDUCE_ONE_SHOT},
         {0, 0, UINT64_MAX, SYMMEM_ALL_REDUCE_TWO_SHOT},
@@ -130,13 +130,4 @@ static void printed_forms(void) {
                                  "    {1, 2, 4096, SYMMEM_ALL_REDUCE_ONE_SHOT},\n"
                                  "    {0, 0, UINT64_MAX, SYMMEM_ALL_REDUCE_TWO_SHOT},\n"
                                  "};\n");
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"the library chooses so", library_chooses_so},
-                                      {"the longest fits", longest_fits},
-                                      {"one odd size", one_odd_size},
-                                      {"sizes ascend", sizes_ascend},
-                                      {"printed forms", printed_forms}};
-    return UNIT_MAIN("bench table", cases);
 }

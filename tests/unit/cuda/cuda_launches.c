@@ -38,7 +38,7 @@ static symmem_collective reduction(symmem_call_kind kind, int round) {
                                .count = counts[round % 7]};
 }
 
-static bool all_reduces(int32_t rank) {
+RANKS_TEST("all-reduces") {
     for (int round = 0; round < 3 * ROUNDS; round++) {
         symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
                                                          : SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
@@ -55,7 +55,7 @@ static bool all_reduces(int32_t rank) {
     return true;
 }
 
-static bool all_reduces_in_place(int32_t rank) {
+RANKS_TEST("all-reduces in place") {
     for (int round = 0; round < ROUNDS; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
         bool copies = round % 3 == 0 && call.count > 0;
@@ -70,7 +70,7 @@ static bool all_reduces_in_place(int32_t rank) {
 
 /* The last rank's shard is shorter than the others', and no more than what one block does. All
  * choose alike all the same. */
-static bool all_reduces_of_uneven_shards(int32_t rank) {
+RANKS_TEST("all-reduces of uneven shards") {
     for (int round = 0; round < 4; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
         call.count = 16390;
@@ -83,7 +83,7 @@ static bool all_reduces_of_uneven_shards(int32_t rank) {
 }
 
 /* By ways that hold all, a part, or next to nothing of it. */
-static bool all_reduces_passing(int32_t rank) {
+RANKS_TEST("all-reduces by way of the buffers") {
     static const size_t ways[] = {MOST, 9000, 100, 40000};
     for (int round = 0; round < 2 * ROUNDS; round++) {
         symmem_collective call = reduction(round / 7 % 2 ? SYMMEM_CALL_ONE_SHOT_ALL_REDUCE
@@ -102,7 +102,7 @@ static bool all_reduces_passing(int32_t rank) {
     return true;
 }
 
-static bool reduce_scatters(int32_t rank) {
+RANKS_TEST("reduce-scatters") {
     for (int round = 0; round < ROUNDS; round++) {
         bool low = round % 2 != 0;
         symmem_collective call = reduction(
@@ -127,7 +127,7 @@ static bool reduce_scatters(int32_t rank) {
 
 /* --- moves -------------------------------------------------------------------------- */
 
-static bool moves(int32_t rank) {
+RANKS_TEST("all-gathers and broadcasts") {
     for (int round = 0; round < 2 * ROUNDS; round++) {
         symmem_collective call =
             reduction(round / 7 % 2 ? SYMMEM_CALL_ALL_GATHER : SYMMEM_CALL_BROADCAST, round);
@@ -186,7 +186,7 @@ static bool came(int32_t rank, int round) {
     return true;
 }
 
-static bool exchanges(int32_t rank) {
+RANKS_TEST("all-to-alls") {
     size_t in_splits[RANKS], out_splits[RANKS];
     for (int round = 0; round < ROUNDS; round++) {
         const symmem_collective call = exchange(rank, round, in_splits, out_splits);
@@ -198,7 +198,7 @@ static bool exchanges(int32_t rank) {
 
 /* Another stream's kernel fails while this one's block looks whether one has: all of its threads
  * meet their peers, or none. */
-static bool agrees_for_all(int32_t rank) {
+RANKS_TEST("all-to-alls beside a failure") {
     const char *own = fake.peers.signals[rank];
     const symmem_cuda_state *state =
         (const symmem_cuda_state *)(const void *)(own + symmem_cuda_state_at(RANKS, CHANNELS, 1));
@@ -227,7 +227,7 @@ static symmem_status capture(const symmem_collective *call, bool checking) {
 
 /* What was captured does in each launch what the call does, with the data of that moment, and
  * eager operations on the same channel in between. */
-static bool graphs_of_reductions(int32_t rank) {
+RANKS_TEST("graphs of all-reduces") {
     for (int round = 0; round < ROUNDS; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
         call.op = SYMMEM_SUM;
@@ -246,7 +246,7 @@ static bool graphs_of_reductions(int32_t rank) {
 }
 
 /* The splits were looked at when it was captured. */
-static bool graphs_of_exchanges(int32_t rank) {
+RANKS_TEST("graphs of all-to-alls") {
     size_t in_splits[RANKS], out_splits[RANKS];
     for (int round = 0; round < ROUNDS; round++) {
         const symmem_collective call = exchange(rank, round, in_splits, out_splits);
@@ -263,7 +263,7 @@ static bool graphs_of_exchanges(int32_t rank) {
 }
 
 /* A launch that fails leaves nothing that the next one stumbles over. */
-static bool graphs_that_fail(int32_t rank) {
+RANKS_TEST("graphs that fail") {
     symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 0);
     for (int round = 0; round < 2; round++) {
         call.count = round == 0 ? 10 : MOST;
@@ -287,7 +287,7 @@ static bool graphs_that_fail(int32_t rank) {
 
 /* --- failures ----------------------------------------------------------------------- */
 
-static bool disputes(int32_t rank) {
+RANKS_TEST("splits that differ") {
     size_t in_splits[RANKS], out_splits[RANKS];
     for (int round = 1; round < 7; round++) { /* small and large by turns */
         symmem_collective call = exchange(rank, round, in_splits, out_splits);
@@ -312,7 +312,7 @@ static bool disputes(int32_t rank) {
     return true;
 }
 
-static bool mismatches(int32_t rank) {
+RANKS_TEST("calls that differ") {
     for (int round = 0; round < ROUNDS; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, round);
         fill(buffer(), rank, round, call.count);
@@ -353,11 +353,11 @@ static bool one_is_late(int32_t rank, size_t count) {
     return true;
 }
 
-static bool one_is_late_small(int32_t rank) {
+RANKS_TEST("one is late, one kernel") {
     return one_is_late(rank, 10);
 }
 
-static bool one_is_late_large(int32_t rank) {
+RANKS_TEST("one is late, several kernels") {
     return one_is_late(rank, MOST);
 }
 
@@ -382,18 +382,18 @@ static bool limit_is_for_all_of(int32_t rank, symmem_call_kind kind, bool checki
     return true;
 }
 
-static bool limit_is_for_all(int32_t rank) {
+RANKS_TEST("one limit for all meetings") {
     return limit_is_for_all_of(rank, SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false);
 }
 
 /* Its second meeting is each block's own. */
-static bool limit_is_for_all_blocks(int32_t rank) {
+RANKS_TEST("one limit for all meetings of blocks") {
     return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
 }
 
 /* The processor that began the operation was ahead of the one that waits for its next chunk. That
  * is found if it comes; if not, the limit ends when it has passed since then, and not at once. */
-static bool clock_is_behind(int32_t rank) {
+RANKS_TEST("a clock that is behind") {
     const uint64_t limit_ns = 50 * CUDA_NS_PER_MS;
     uint32_t *word = fake.peers.buffers[0], never = 0;
     symmem_cuda_state state = {.start_ns = cuda_now_ns() + 500 * CUDA_NS_PER_MS};
@@ -436,7 +436,7 @@ static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
 }
 
 /* Likewise one that fails: it took no time, and not 500 years. */
-static bool fails_behind_its_clock(int32_t rank) {
+RANKS_TEST("what fails behind its clock") {
     uint32_t word = 0;
     symmem_cuda_state state = {.start_ns = cuda_now_ns() + LIMIT_MS * CUDA_NS_PER_MS};
     symmem_cuda_fault fault = {.missing = {1}}, part_fault = {.code = 0};
@@ -453,7 +453,7 @@ static bool fails_behind_its_clock(int32_t rank) {
 
 /* Launches are what small messages cost: one kernel, and one more where calls are compared first.
  */
-static bool counts_kernels(int32_t rank) {
+RANKS_TEST("kernels of a call") {
     (void)rank;
     static const struct {
         symmem_call_kind kind;
@@ -487,7 +487,7 @@ static bool counts_kernels(int32_t rank) {
 }
 
 /* The driver refuses the second kernel: the rank says so and is poisoned. */
-static bool launch_fails(int32_t rank) {
+RANKS_TEST("a launch fails") {
     symmem_collective call = {.name = "test",
                               .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
                               .dtype = SYMMEM_FLOAT32,
@@ -502,7 +502,7 @@ static bool launch_fails(int32_t rank) {
     return true;
 }
 
-static bool unknown_kinds(int32_t rank) {
+RANKS_TEST("unknown kinds") {
     (void)rank;
     for (int kind = 0; kind < SYMMEM_CALL_KIND_COUNT; kind++) {
         const symmem_collective call = {.name = "test", .kind = (symmem_call_kind)kind};
@@ -515,75 +515,9 @@ static bool unknown_kinds(int32_t rank) {
     return true;
 }
 
-#define RANKS_TEST(scenario)                                                                       \
-    static void test_##scenario(void) {                                                            \
-        run_ranks(scenario);                                                                       \
-    }
-
-RANKS_TEST(all_reduces)
-RANKS_TEST(all_reduces_in_place)
-RANKS_TEST(all_reduces_of_uneven_shards)
-RANKS_TEST(all_reduces_passing)
-RANKS_TEST(reduce_scatters)
-RANKS_TEST(moves)
-RANKS_TEST(exchanges)
-RANKS_TEST(agrees_for_all)
-RANKS_TEST(graphs_of_reductions)
-RANKS_TEST(graphs_of_exchanges)
-RANKS_TEST(graphs_that_fail)
-RANKS_TEST(disputes)
-RANKS_TEST(mismatches)
-RANKS_TEST(one_is_late_small)
-RANKS_TEST(one_is_late_large)
-RANKS_TEST(limit_is_for_all)
-RANKS_TEST(parts_that_differ)
-RANKS_TEST(parts_without_a_peer)
-RANKS_TEST(limit_is_for_all_blocks)
-RANKS_TEST(clock_is_behind)
-RANKS_TEST(fails_behind_its_clock)
-RANKS_TEST(counts_kernels)
-RANKS_TEST(small_ones_in_a_row)
-RANKS_TEST(wide_ones_in_a_row)
-RANKS_TEST(lines_do_not_come)
-RANKS_TEST(launch_of_lines_fails)
-RANKS_TEST(launch_fails)
-RANKS_TEST(unknown_kinds)
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"all-reduces", test_all_reduces},
-        {"all-reduces in place", test_all_reduces_in_place},
-        {"all-reduces of uneven shards", test_all_reduces_of_uneven_shards},
-        {"all-reduces by way of the buffers", test_all_reduces_passing},
-        {"reduce-scatters", test_reduce_scatters},
-        {"all-gathers and broadcasts", test_moves},
-        {"all-to-alls", test_exchanges},
-        {"all-to-alls beside a failure", test_agrees_for_all},
-        {"graphs of all-reduces", test_graphs_of_reductions},
-        {"graphs of all-to-alls", test_graphs_of_exchanges},
-        {"graphs that fail", test_graphs_that_fail},
-        {"splits that differ", test_disputes},
-        {"calls that differ", test_mismatches},
-        {"one is late, one kernel", test_one_is_late_small},
-        {"one is late, several kernels", test_one_is_late_large},
-        {"one limit for all meetings", test_limit_is_for_all},
-        {"parts that differ", test_parts_that_differ},
-        {"parts without a peer", test_parts_without_a_peer},
-        {"one limit for all meetings of blocks", test_limit_is_for_all_blocks},
-        {"a clock that is behind", test_clock_is_behind},
-        {"what fails behind its clock", test_fails_behind_its_clock},
-        {"kernels of a call", test_counts_kernels},
-        {"small ones in a row", test_small_ones_in_a_row},
-        {"small ones in a row over NVLink", test_wide_ones_in_a_row},
-        {"lines do not come", test_lines_do_not_come},
-        {"a launch of lines fails", test_launch_of_lines_fails},
-        {"a launch fails", test_launch_fails},
-        {"unknown kinds", test_unknown_kinds},
-    };
+int unit_setup(void) {
     arena = mmap(NULL, RANKS * (BUFFER_BYTES + SIGNAL_BYTES), PROT_READ | PROT_WRITE,
                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     begun = mmap(NULL, sizeof *begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (arena == MAP_FAILED || begun == MAP_FAILED)
-        return 1;
-    return UNIT_MAIN("cuda launches on the host", cases);
+    return arena == MAP_FAILED || begun == MAP_FAILED;
 }

@@ -51,8 +51,12 @@ static bool small_ones_in_a_row(int32_t rank) {
     return true;
 }
 
+RANKS_TEST("small ones in a row") {
+    return small_ones_in_a_row(rank);
+}
+
 /* A rank has no lines for the others. */
-static bool lines_do_not_come(int32_t rank) {
+RANKS_TEST("lines do not come") {
     symmem_collective call = small_sum(0, false);
     call.count = 300;
     if (rank == 2)
@@ -67,7 +71,7 @@ static bool lines_do_not_come(int32_t rank) {
 }
 
 /* Each rank is linked with each other one, and has been told. */
-static bool wide_ones_in_a_row(int32_t rank) {
+RANKS_TEST("small ones in a row over NVLink") {
     uint32_t *links =
         (uint32_t *)(void *)((char *)fake.peers.signals[rank] + SYMMEM_CUDA_HEADER_BYTES);
     for (int32_t r = 0; r < RANKS; r++)
@@ -77,7 +81,7 @@ static bool wide_ones_in_a_row(int32_t rank) {
 }
 
 /* Ranks have compared their calls, and the driver refuses one of them the kernel of the lines. */
-static bool launch_of_lines_fails(int32_t rank) {
+RANKS_TEST("a launch of lines fails") {
     symmem_collective call = small_sum(0, false);
     call.count = 5000;
     fake.fail_launch = rank == 1 ? 1 : -1;

@@ -46,7 +46,7 @@ static void drop_parts(const cuda_signal_op *held, uint32_t parts) {
 
 /* What follows a mismatch does nothing, on the other channel and stream too: the rank that differs
  * has no such parts, and nobody waits for it. The next operation begins anew. */
-static bool parts_that_differ(int32_t rank) {
+RANKS_TEST("parts that differ") {
     symmem_whole whole = {.peers = &fake.peers};
     const symmem_cuda_state *state = cuda_state_of(&whole);
     cuda_signal_op held[PARTS];
@@ -68,7 +68,7 @@ static bool parts_that_differ(int32_t rank) {
 
 /* The stream that has not told of a peer that did not come says POISONED; the other says no more.
  */
-static bool parts_without_a_peer(int32_t rank) {
+RANKS_TEST("parts without a peer") {
     symmem_whole whole = {.peers = &fake.peers};
     cuda_signal_op held[PARTS];
     symmem_status statuses[PARTS];

@@ -3,7 +3,7 @@
 #ifndef UNIT_CUDA_RANKS_H
 #define UNIT_CUDA_RANKS_H
 
-#include <CUnit/Basic.h>
+#include "unit_main.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,5 +108,15 @@ static symmem_status run(const symmem_collective *call, bool checking, uint32_t 
 static bool same(const float *found, const float *expected, size_t count) {
     return memcmp(found, expected, count * sizeof *found) == 0;
 }
+
+/* RANKS_TEST("what is checked") { ... }, by each of the ranks, whose number is `rank`. */
+#define RANKS_TEST(case_name) RANKS_TEST_(case_name, __COUNTER__)
+#define RANKS_TEST_(case_name, place) RANKS_PLACED_TEST_(case_name, place)
+#define RANKS_PLACED_TEST_(case_name, place)                                                       \
+    static bool ranks_##place(int32_t rank);                                                       \
+    TEST(case_name) {                                                                              \
+        run_ranks(ranks_##place);                                                                  \
+    }                                                                                              \
+    static bool ranks_##place(int32_t rank)
 
 #endif

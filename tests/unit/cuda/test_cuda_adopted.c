@@ -166,7 +166,7 @@ static void expect_gone(void) {
 
 /* --- cases -------------------------------------------------------------------------- */
 
-static void test_join(void) {
+TEST("join") {
     begin();
     CU_ASSERT(join() == SYMMEM_OK && join() == SYMMEM_OK);
     CU_ASSERT(atomic_load(&instance.adopted_count) == 1 && stream.users == 1);
@@ -182,7 +182,7 @@ static void test_join(void) {
 }
 
 /* Where the driver would not say when the graph is gone. */
-static void test_refused(void) {
+TEST("refused") {
     begin();
     create_result = CUDA_ERROR_NOT_SUPPORTED;
     CU_ASSERT(join() == SYMMEM_BACKEND && instance.adopted == NULL);
@@ -192,7 +192,7 @@ static void test_refused(void) {
 }
 
 /* Once its kernel cannot write any more; in each launch. */
-static void test_failure(void) {
+TEST("failures") {
     begin_held();
     for (int launch = 1; launch <= 2; launch++) {
         const uint64_t at_ns = (uint64_t)launch * 100 * MS;
@@ -207,7 +207,7 @@ static void test_failure(void) {
 }
 
 /* Who waits for what is known by now does not wait for what comes later. */
-static void test_patience(void) {
+TEST("patience") {
     begin_held();
     fault.code = 1;
     now_ns += 10 * MS;
@@ -219,7 +219,7 @@ static void test_patience(void) {
 }
 
 /* It waits longer, for its cause; the capture too, though its graph is gone. */
-static void test_consequence(void) {
+TEST("consequences") {
     begin_held();
     is_consequence = true;
     fault.code = 1;
@@ -238,16 +238,9 @@ static void test_consequence(void) {
     expect_gone();
 }
 
-static void test_close(void) {
+TEST("close") {
     begin_held();
     cuda_adopted_close(&instance);
     expect_gone();
     graph_is_gone(object_arg); /* later than the instance */
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"join", test_join},         {"refused", test_refused},          {"failures", test_failure},
-        {"patience", test_patience}, {"consequences", test_consequence}, {"close", test_close}};
-    return UNIT_MAIN("cuda_adopted", cases);
 }

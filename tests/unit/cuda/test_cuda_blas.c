@@ -167,7 +167,7 @@ static void check_pair(symmem_dtype dtype, symmem_dtype out) {
             }
 }
 
-static void test_products(void) {
+TEST("products") {
     begin(UNIT_FAKE_CUBLASLT);
     check_pair(SYMMEM_FLOAT32, SYMMEM_FLOAT32);
     check_pair(SYMMEM_FLOAT64, SYMMEM_FLOAT64);
@@ -181,7 +181,7 @@ static void test_products(void) {
 }
 
 /* Sides of one element have whatever stride they like. */
-static void test_odd_strides(void) {
+TEST("odd strides") {
     static const int64_t odd[] = {0, 1, 2, 1000000};
     begin(UNIT_FAKE_CUBLASLT);
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
@@ -206,7 +206,7 @@ static void test_odd_strides(void) {
 }
 
 /* Those are the plain kernel's. */
-static void test_others(void) {
+TEST("others") {
     begin(UNIT_FAKE_CUBLASLT);
     symmem_matmul p = make(SYMMEM_INT8, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
     CU_ASSERT_FALSE(run(&p, true));
@@ -223,7 +223,7 @@ static void test_others(void) {
 }
 
 /* More shapes than plans, again and again. */
-static void test_many_shapes(void) {
+TEST("many shapes") {
     begin(UNIT_FAKE_CUBLASLT);
     for (int round = 0; round < 3; round++)
         for (int64_t m = 1; m <= 13; m++)
@@ -238,7 +238,7 @@ static void test_many_shapes(void) {
 }
 
 /* Said once, and not at all if nobody wants it. */
-static void test_no_library(void) {
+TEST("no library") {
     symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
     begin("0");
     CU_ASSERT_FALSE(run(&p, false));
@@ -257,7 +257,7 @@ static void test_no_library(void) {
 }
 
 /* While another instance of the process uses the device, too. */
-static void test_shared_device(void) {
+TEST("shared device") {
     symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
     begin(UNIT_FAKE_CUBLASLT);
     shared = true;
@@ -270,13 +270,4 @@ static void test_shared_device(void) {
     CU_ASSERT_FALSE(run(&p, false));
     shared = false;
     cuda_blas_close(&instance);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"products", test_products},     {"odd strides", test_odd_strides},
-        {"others", test_others},         {"many shapes", test_many_shapes},
-        {"no library", test_no_library}, {"shared device", test_shared_device},
-    };
-    return UNIT_MAIN("cuBLASLt", cases);
 }

@@ -122,11 +122,11 @@ static int end_by(void (*way)(void)) {
     return chosen ? (int)((cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS) : -1;
 }
 
-static void test_waits(void) {
+TEST("what is under way is waited for") {
     CU_ASSERT(end_by(under_way) >= 150);
 }
 
-static void test_begins_nothing(void) {
+TEST("nothing begins any more") {
     CU_ASSERT(end_by(too_late) >= 0);
 }
 
@@ -138,20 +138,10 @@ static bool ends_soon(void (*way)(void)) {
     return took_ms >= 0 && took_ms < 2500;
 }
 
-static void test_not_for_itself(void) {
+TEST("who ends the process does not wait for itself") {
     CU_ASSERT(ends_soon(by_who_is_busy));
 }
 
-static void test_children(void) {
+TEST("children") {
     CU_ASSERT(ends_soon(by_a_child));
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"what is under way is waited for", test_waits},
-        {"nothing begins any more", test_begins_nothing},
-        {"who ends the process does not wait for itself", test_not_for_itself},
-        {"children", test_children},
-    };
-    return UNIT_MAIN("cuda_exit", cases);
 }

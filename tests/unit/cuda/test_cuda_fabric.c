@@ -58,7 +58,7 @@ static void begin(int is_supported, CUresult result) {
     asked = exported = said = 0;
 }
 
-static void test_offer(void) {
+TEST("offer") {
     begin(1, CUDA_SUCCESS);
     CU_ASSERT(cuda_fabric_is_offered(&instance, 0) && cuda_fabric_is_offered(&instance, 0));
     CU_ASSERT_EQUAL(asked, 1);
@@ -84,7 +84,7 @@ static void test_offer(void) {
 }
 
 /* Not where there is no room, which is the same without them. */
-static void test_may_be_why(void) {
+TEST("may be why") {
     CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_SUCCESS));
     CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_ERROR_OUT_OF_MEMORY));
     CU_ASSERT_TRUE(cuda_fabric_may_be_why(CUDA_ERROR_NOT_PERMITTED));
@@ -92,7 +92,7 @@ static void test_may_be_why(void) {
 }
 
 /* For good, and of this device; but not what fails without them, too, which may pass. */
-static void test_refusal(void) {
+TEST("refusal") {
     static const CUresult refusals[] = {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED,
                                         CUDA_ERROR_INVALID_VALUE};
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
@@ -117,7 +117,7 @@ static void fail_by_chance(int times) {
 }
 
 /* What is no refusal passes; what does not pass is given up after a while, which is said. */
-static void test_passing(void) {
+TEST("passing") {
     begin(1, CUDA_SUCCESS);
     for (int i = 0; i < 3; i++) {
         fail_by_chance(7);
@@ -134,7 +134,7 @@ static void test_passing(void) {
     CU_ASSERT_FALSE(cuda_fabric_is_offered(&instance, 0));
 }
 
-static void test_export(void) {
+TEST("export") {
     symmem_share share = {.kind = SYMMEM_SHARE_FD, .fd = 5};
     begin(1, CUDA_ERROR_NOT_SUPPORTED);
     cuda_fabric_export(&instance.driver, 42, &share);
@@ -157,7 +157,7 @@ static CUresult import_as(CUresult result) {
 }
 
 /* A handle of another fabric says that the ranks cannot reach each other; the rest are errors. */
-static void test_import(void) {
+TEST("import") {
     static const CUresult of_another[] = {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_NOT_SUPPORTED,
                                           CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_INVALID_HANDLE,
                                           CUDA_ERROR_SYSTEM_NOT_READY};
@@ -167,11 +167,4 @@ static void test_import(void) {
     CU_ASSERT_EQUAL(import_as(CUDA_ERROR_OUT_OF_MEMORY), CUDA_ERROR_OUT_OF_MEMORY);
     CU_ASSERT_EQUAL(import_as(CUDA_ERROR_DEVICE_UNAVAILABLE), CUDA_ERROR_DEVICE_UNAVAILABLE);
     CU_ASSERT_EQUAL(import_as(CUDA_SUCCESS), CUDA_SUCCESS);
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"offer", test_offer},     {"may be why", test_may_be_why},
-                                      {"refusal", test_refusal}, {"passing", test_passing},
-                                      {"export", test_export},   {"import", test_import}};
-    return UNIT_MAIN("cuda_fabric", cases);
 }

@@ -196,7 +196,7 @@ static void expect(symmem_status wanted, const char *wanted_notes) {
 
 /* --- cases -------------------------------------------------------------------------- */
 
-static void test_library(void) {
+TEST("the library's") {
     begin(SYMMEM_FLOAT32);
     expect(SYMMEM_OK, "blas ");
     workspace = 512;
@@ -206,7 +206,7 @@ static void test_library(void) {
 }
 
 /* What cannot be left out, or is scaled: by way of memory of the stream's. */
-static void test_apart(void) {
+TEST("sums apart") {
     const uint64_t word = 0;
     begin(SYMMEM_FLOAT32);
     product.a_scale = product.b_scale = &scale;
@@ -222,7 +222,7 @@ static void test_apart(void) {
 }
 
 /* Without the library, or where it turns out not to do it before anything is enqueued. */
-static void test_plain(void) {
+TEST("the plain one") {
     static const int before[] = {-1, 7, 8, 15};
     const uint64_t word = 0;
     begin(SYMMEM_FLOAT32);
@@ -243,7 +243,7 @@ static void test_plain(void) {
 }
 
 /* Something may have been enqueued, and added to out: not once more. */
-static void test_error(void) {
+TEST("an error") {
     begin(SYMMEM_FLOAT32);
     blas_error = 13;
     expect(SYMMEM_BACKEND, "blas ");
@@ -257,7 +257,7 @@ static symmem_status own(void *arg, const symmem_matmul *p, void *native) {
     return *(symmem_status *)arg;
 }
 
-static void test_own(void) {
+TEST("the user's") {
     symmem_status answer = SYMMEM_OK;
     begin(SYMMEM_FLOAT32);
     product.fn = own;
@@ -269,7 +269,7 @@ static void test_own(void) {
 
 /* Each is waited for, from the pivot on; before the first the library loads its kernel, but nothing
  * of that is captured. */
-static void test_chunks(void) {
+TEST("chunks") {
     const uint32_t signals[2] = {0};
     begin(SYMMEM_FLOAT32);
     product.signals = signals;
@@ -287,11 +287,4 @@ static void test_chunks(void) {
     expect(SYMMEM_OK, "await1_first plain_part await0 plain_part ");
     has_memory = false; /* for the state that chunks have in common */
     expect(SYMMEM_BACKEND, "");
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"the library's", test_library}, {"sums apart", test_apart},
-                                      {"the plain one", test_plain},   {"an error", test_error},
-                                      {"the user's", test_own},        {"chunks", test_chunks}};
-    return UNIT_MAIN("cuda_matmul", cases);
 }

@@ -36,14 +36,14 @@ static void expect(const int32_t *expected) {
     CU_ASSERT_EQUAL(fake->starts, 1); /* and not stopped */
 }
 
-static void test_no_links(void) {
+TEST("no_links") {
     static const int32_t none[COUNT * COUNT] = {0};
     start();
     expect(none);
 }
 
 /* 18 each, 18, 16 and 0: the smaller of both. */
-static void test_switches(void) {
+TEST("switches") {
     static const int32_t expected[COUNT * COUNT] = {0,  18, 16, 0, 18, 0, 16, 0,
                                                     16, 16, 0,  0, 0,  0, 0,  0};
     start();
@@ -55,7 +55,7 @@ static void test_switches(void) {
     expect(expected);
 }
 
-static void test_direct(void) {
+TEST("direct") {
     static const int32_t expected[COUNT * COUNT] = {0, 2, 1, 0, 2, 0, 0, 0, 1, 0, 0, 4, 0, 0, 4, 0};
     start();
     fake->links[0][0] = fake->links[0][1] = LINK_GPU + 1;
@@ -73,14 +73,14 @@ static void test_direct(void) {
 }
 
 /* A link that only one end sees does not join the two. */
-static void test_one_end(void) {
+TEST("one_end") {
     static const int32_t none[COUNT * COUNT] = {0};
     start();
     fake->links[0][0] = LINK_GPU + 1;
     expect(none);
 }
 
-static void test_failures(void) {
+TEST("failures") {
     start();
     fake->refuses_start = 1;
     CU_ASSERT_FALSE(ask(COUNT));
@@ -98,15 +98,8 @@ static void test_failures(void) {
         CU_ASSERT_EQUAL(matrix[i], UNTOUCHED);
 }
 
-static const unit_case cases[] = {
-    {"no_links", test_no_links}, {"switches", test_switches}, {"direct", test_direct},
-    {"one_end", test_one_end},   {"failures", test_failures},
-};
-
-int main(void) {
+int unit_setup(void) {
     void *library = dlopen(UNIT_FAKE_NVML, RTLD_NOW);
     fake = library != NULL ? dlsym(library, "fake_nvml") : NULL;
-    if (fake == NULL)
-        return 2;
-    return UNIT_MAIN("cuda_nvml", cases);
+    return fake == NULL;
 }

@@ -175,7 +175,7 @@ static void expect_none_left(void) {
 }
 
 /* Work that comes later on the stream, and was noted first, does not hide a failure. */
-static void test_noted_in_another_order(void) {
+TEST("noted in another order") {
     begin();
     cuda_pending *note = make_note();
     device.meanwhile = make_note();
@@ -188,17 +188,11 @@ static void test_noted_in_another_order(void) {
 }
 
 /* Behind what is not over none of many is asked for. */
-static void test_in_order(void) {
+TEST("in order") {
     begin();
     for (int i = 0; i < MOST; i++)
         add(make_note());
     cuda_collect(&instance);
     CU_ASSERT(device.queries == 1 && told == 0 && instance.pending_count == MOST);
     expect_none_left();
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"noted in another order", test_noted_in_another_order},
-                                      {"in order", test_in_order}};
-    return UNIT_MAIN("cuda_pending", cases);
 }

@@ -116,16 +116,10 @@ static void withdraw(bool ended_first) {
     CU_ASSERT(device.left && !device.left_busy);
 }
 
-static void test_begun_is_read_first(void) {
+TEST("begun is read first") {
     withdraw(false);
 }
 
-static void test_ended_is_read_first(void) {
+TEST("ended is read first") {
     withdraw(true);
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"begun is read first", test_begun_is_read_first},
-                                      {"ended is read first", test_ended_is_read_first}};
-    return UNIT_MAIN("cuda_withdrawn", cases);
 }

@@ -55,7 +55,7 @@ template <typename Change> void sweep(symmem_call_kind kind, Change change) {
     });
 }
 
-void test_one_shot() {
+TEST("one-shot") {
     sweep(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, [](test &t, size_t size) { t.out_bytes = size; });
 }
 
@@ -71,29 +71,29 @@ void passing(test &t, size_t size, size_t least) {
         t.in_row = 40;
 }
 
-void test_one_shot_copy() {
+TEST("one-shot copy") {
     sweep(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
           [](test &t, size_t size) { passing(t, size, t.count < 2 ? t.count : 2); });
 }
 
-void test_two_shot_in_place() {
+TEST("two-shot in place") {
     sweep(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, [](test &, size_t) {});
 }
 
-void test_two_shot_copy_in_place() {
+TEST("two-shot copy in place") {
     sweep(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, [](test &t, size_t size) { t.in_bytes = size; });
 }
 
-void test_two_shot_out() {
+TEST("two-shot out") {
     sweep(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, [](test &t, size_t size) { t.out_bytes = size; });
 }
 
-void test_two_shot_copy() {
+TEST("two-shot copy") {
     sweep(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
           [](test &t, size_t size) { passing(t, size, t.count < 3 ? t.count : 3); });
 }
 
-void test_reduce_scatter() {
+TEST("reduce-scatter") {
     sweep(SYMMEM_CALL_REDUCE_SCATTER, [](test &t, size_t size) {
         const size_t rows = t.count % 3 == 0 ? 3 : t.count % 7 == 0 ? 7 : 1;
         t.out_row = t.count / rows;
@@ -103,7 +103,7 @@ void test_reduce_scatter() {
     });
 }
 
-void test_low_contention_reduce_scatter() {
+TEST("low-contention reduce-scatter") {
     for (int push = 0; push < 2; push++)
         sweep(SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER, [&](test &t, size_t size) {
             t.out_bytes = size;
@@ -112,7 +112,7 @@ void test_low_contention_reduce_scatter() {
         });
 }
 
-void test_all_gather() {
+TEST("all-gather") {
     for (int push = 0; push < 2; push++)
         sweep(SYMMEM_CALL_ALL_GATHER, [&](test &t, size_t size) {
             const size_t all = size * static_cast<size_t>(t.ranks);
@@ -122,7 +122,7 @@ void test_all_gather() {
         });
 }
 
-void test_broadcast() {
+TEST("broadcast") {
     sweep(SYMMEM_CALL_BROADCAST, [](test &, size_t) {});
 }
 
@@ -176,7 +176,7 @@ bytes parts_of(const world &w, const test &t, size_t r) {
     return result;
 }
 
-void test_all_to_all() {
+TEST("all-to-all") {
     static world w;
     for (int round = 0; round < 600; round++) {
         const symmem_dtype dtype = static_cast<symmem_dtype>(round % SYMMEM_DTYPE_COUNT);
@@ -200,7 +200,7 @@ void test_all_to_all() {
 }
 
 // One pair's splits differ: both see it as their own, with both numbers, the others as theirs.
-void test_all_to_all_dispute() {
+TEST("all-to-all dispute") {
     static world w;
     for (int round = 0; round < 200; round++) {
         test t = some_test(SYMMEM_CALL_ALL_TO_ALL, SYMMEM_INT32, SYMMEM_SUM, worlds[round % 6], 0);
@@ -229,7 +229,7 @@ void test_all_to_all_dispute() {
 
 // What a peer may write on its board and on this rank's: nothing is moved by it, and nobody is blamed who
 // is none.
-void test_all_to_all_corrupt() {
+TEST("all-to-all corrupt") {
     static world w;
     for (int round = 0; round < 400; round++) {
         test t = some_test(SYMMEM_CALL_ALL_TO_ALL, SYMMEM_INT32, SYMMEM_SUM, worlds[round % 6], 0);
@@ -261,7 +261,7 @@ void test_all_to_all_corrupt() {
 // --- the plan -----------------------------------------------------------------------------
 
 // Every element is in just one rank's shard, and shards begin where lines do.
-void test_shards() {
+TEST("shards") {
     const size_t elements[] = {1, 2, 4, 8};
     for (int round = 0; round < 20000; round++) {
         symmem_cuda_job job = {};
@@ -281,7 +281,7 @@ void test_shards() {
 }
 
 // Any two places and sizes, with the bytes around them.
-void test_moves() {
+TEST("moves") {
     bytes from(300), to(300), wanted(300);
     for (int round = 0; round < 20000; round++) {
         for (size_t i = 0; i < from.size(); i++) {
@@ -316,7 +316,7 @@ void check_pair(float low, float high) {
                         static_cast<uint32_t>(symmem_reference_to_bfloat(high)) << 16);
 }
 
-void test_half_conversions() {
+TEST("half conversions") {
     float other = 1;
     for (uint32_t bits = 0; bits < 0x10000; bits++) {
         const uint16_t half = static_cast<uint16_t>(bits);
@@ -340,7 +340,7 @@ void test_half_conversions() {
 }
 
 // Pairs and triples of the values where rules begin and end, in every order.
-void test_special_values() {
+TEST("special values") {
     static const uint64_t specials[] = {0,      1,      2,      0x3ff,  0x400,  0x7f,   0x80,
                                         0x3c00, 0x3f80, 0x7bff, 0x7c00, 0x7c01, 0x7e00, 0x7f7f,
                                         0x7f80, 0x7f81, 0x7fc0, 0x7fff, 0x5555};
@@ -374,26 +374,3 @@ void test_special_values() {
 }
 
 } // namespace
-
-int main() {
-    static const unit_case cases[] = {
-        {"half conversions", test_half_conversions},
-        {"special values", test_special_values},
-        {"shards", test_shards},
-        {"moves", test_moves},
-        {"one-shot", test_one_shot},
-        {"one-shot copy", test_one_shot_copy},
-        {"two-shot in place", test_two_shot_in_place},
-        {"two-shot copy in place", test_two_shot_copy_in_place},
-        {"two-shot out", test_two_shot_out},
-        {"two-shot copy", test_two_shot_copy},
-        {"reduce-scatter", test_reduce_scatter},
-        {"low-contention reduce-scatter", test_low_contention_reduce_scatter},
-        {"all-gather", test_all_gather},
-        {"broadcast", test_broadcast},
-        {"all-to-all", test_all_to_all},
-        {"all-to-all dispute", test_all_to_all_dispute},
-        {"all-to-all corrupt", test_all_to_all_corrupt},
-    };
-    return UNIT_MAIN("cuda collectives on the host", cases);
-}

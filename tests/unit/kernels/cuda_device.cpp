@@ -221,21 +221,25 @@ static void run_ranks(bool (*scenario)(int rank)) {
     }
 }
 
-template <bool (*SCENARIO)(int)> static void test() {
-    run_ranks(SCENARIO);
+TEST("sums") {
+    run_ranks(sums);
 }
 
-int main() {
-    static const unit_case cases[] = {
-        {"sums", test<sums>},
-        {"words go round", test<words_go_round>},
-        {"one does not come", test<one_does_not_come>},
-        {"what is there is taken", test<what_is_there_is_taken>},
-    };
+TEST("words go round") {
+    run_ranks(words_go_round);
+}
+
+TEST("one does not come") {
+    run_ranks(one_does_not_come);
+}
+
+TEST("what is there is taken") {
+    run_ranks(what_is_there_is_taken);
+}
+
+int unit_setup() {
     void *mapped = mmap(nullptr, RANKS * (BUFFER + PAD) + sizeof *meeting, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     arena = static_cast<char *>(mapped);
-    if (mapped == MAP_FAILED)
-        return 1;
-    return UNIT_MAIN("symmem/device.cuh on the host", cases);
+    return mapped == MAP_FAILED;
 }

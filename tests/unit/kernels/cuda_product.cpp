@@ -137,7 +137,7 @@ void check(const symmem_matmul &p) {
 const int64_t sides[][3] = {{1, 1, 1},  {17, 33, 20}, {40, 3, 40}, {1, 40, 3},
                             {40, 1, 3}, {5, 7, 0},    {0, 4, 4},   {4, 0, 4}};
 
-void test_products() {
+TEST("products") {
     static const symmem_dtype pairs[][2] = {
         {SYMMEM_FLOAT32, SYMMEM_FLOAT32},   {SYMMEM_FLOAT64, SYMMEM_FLOAT64},
         {SYMMEM_FLOAT16, SYMMEM_FLOAT16},   {SYMMEM_FLOAT16, SYMMEM_FLOAT32},
@@ -152,7 +152,7 @@ void test_products() {
             }
 }
 
-void test_scaled() {
+TEST("scaled") {
     static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_FLOAT32,
                                           SYMMEM_BFLOAT16};
     static const symmem_dtype outs[] = {SYMMEM_FLOAT32, SYMMEM_BFLOAT16, SYMMEM_FLOAT16};
@@ -187,7 +187,7 @@ template <typename Sum> void finish(symmem_dtype dtype, symmem_dtype out, unsign
     check(p);
 }
 
-void test_finishing() {
+TEST("finishing") {
     for (unsigned layout = 0; layout < 128; layout++) {
         finish<float>(SYMMEM_FLOAT32, SYMMEM_FLOAT32, layout);
         finish<float>(SYMMEM_BFLOAT16, SYMMEM_FLOAT16, layout);
@@ -197,7 +197,7 @@ void test_finishing() {
     }
 }
 
-void test_strided() {
+TEST("strided") {
     for (int32_t element = 1; element <= 8; element *= 2) {
         unsigned char src[2 * 3 * 4 * 8], dst[sizeof src];
         for (size_t i = 0; i < sizeof src; i++)
@@ -269,7 +269,7 @@ template <typename Element> void reduce(symmem_dtype dtype) {
         }
 }
 
-void test_reductions() {
+TEST("reductions") {
     reduce<symmem_cuda_f32>(SYMMEM_FLOAT32);
     reduce<symmem_cuda_f64>(SYMMEM_FLOAT64);
     reduce<symmem_cuda_f16>(SYMMEM_FLOAT16);
@@ -282,14 +282,10 @@ void test_reductions() {
 
 } // namespace
 
-int main() {
-    static const unit_case cases[] = {
-        {"products", test_products}, {"scaled", test_scaled},         {"finishing", test_finishing},
-        {"strided", test_strided},   {"reductions", test_reductions},
-    };
+int unit_setup() {
     for (int i = 0; i < MOST + 4; i++) {
         scales[0][i] = static_cast<float>(1 << i % 3);
         scales[1][i] = static_cast<float>(1 << i % 4) / 4;
     }
-    return UNIT_MAIN("cuda products on the host", cases);
+    return 0;
 }

@@ -100,7 +100,7 @@ template <int RANKS> static void test_calls() {
 }
 
 // Nobody has wide lines then.
-static void test_unlinked() {
+TEST("a rank is not linked") {
     linked = true;
     unlinked = 1;
     run_ranks(3, calls_in_a_row);
@@ -121,7 +121,7 @@ static bool old_call_is_taken_away() {
     return true;
 }
 
-static void test_old_call() {
+TEST("an old call") {
     for (int count = 2; count <= 4; count++)
         run_ranks(count, old_call_is_taken_away);
 }
@@ -170,7 +170,7 @@ static bool one_is_away() {
     return true;
 }
 
-static void test_absence() {
+TEST("a rank stays away") {
     static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0},
                       blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0},
                       lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0},
@@ -211,7 +211,7 @@ static bool one_was_poisoned() {
     return true;
 }
 
-static void test_poisoned_before() {
+TEST("a rank was poisoned") {
     for (int count = 2; count <= 4; count++)
         run_ranks(count, one_was_poisoned);
 }
@@ -234,7 +234,7 @@ static bool one_is_poisoned() {
 
 // Before the first meeting, where one thread looks, and while all lanes look before the second one;
 // by lines all lanes look at once.
-static void test_poison() {
+TEST("a rank is poisoned meanwhile") {
     static const uint32_t looks[] = {1, 2, 17};
     static const int counts[] = {2, 3, 4};
     for (const int count : counts)
@@ -245,22 +245,27 @@ static void test_poison() {
         }
 }
 
-int main() {
-    static const unit_case cases[] = {
-        {"calls of 2 ranks", test_calls<2>},
-        {"calls of 3 ranks", test_calls<3>},
-        {"calls of 4 ranks", test_calls<4>},
-        {"calls of 8 ranks", test_calls<8>},
-        {"an old call", test_old_call},
-        {"a rank is not linked", test_unlinked},
-        {"a rank stays away", test_absence},
-        {"a rank was poisoned", test_poisoned_before},
-        {"a rank is poisoned meanwhile", test_poison},
-    };
+TEST("calls of 2 ranks") {
+    test_calls<2>();
+}
+
+TEST("calls of 3 ranks") {
+    test_calls<3>();
+}
+
+TEST("calls of 4 ranks") {
+    test_calls<4>();
+}
+
+TEST("calls of 8 ranks") {
+    test_calls<8>();
+}
+
+int unit_setup() {
     void *mapped =
         mmap(nullptr, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED)
         return 1;
     shared = static_cast<world *>(mapped);
-    return UNIT_MAIN("the device's warps on the host", cases);
+    return 0;
 }

@@ -77,7 +77,7 @@ static symmem_status run(const shown *at_meeting, bool checking, bool tells, int
 #define RIGHT                                                                                      \
     { 64, 64 + BYTES, 0 }
 
-static void boards(void) {
+TEST("boards") {
     static const struct {
         shown at_meeting[MEETS];
         symmem_status checked, unchecked; /* with check_collectives, and without */
@@ -108,9 +108,4 @@ static void boards(void) {
             CU_ASSERT_EQUAL(run(rows[i].at_meeting, checking, false, &blamed), wanted);
         }
     }
-}
-
-int main(void) {
-    static const unit_case cases[] = {{"boards", boards}};
-    return UNIT_MAIN("all-to-all, CPU", cases);
 }

@@ -137,7 +137,7 @@ static void check_sizes(symmem_dtype dtype, symmem_dtype out, const symmem_cpu_b
         }
 }
 
-static void test_plain(void) {
+TEST("plain") {
     check_sizes(SYMMEM_FLOAT32, SYMMEM_FLOAT32, NULL);
     check_sizes(SYMMEM_FLOAT64, SYMMEM_FLOAT64, NULL);
     check_sizes(SYMMEM_FLOAT16, SYMMEM_FLOAT16, NULL);
@@ -145,7 +145,7 @@ static void test_plain(void) {
     check_sizes(SYMMEM_BFLOAT16, SYMMEM_BFLOAT16, NULL);
 }
 
-static void test_blas(void) {
+TEST("by CBLAS") {
     blas_calls = 0;
     check_sizes(SYMMEM_FLOAT32, SYMMEM_FLOAT32, &fake_blas);
     check_sizes(SYMMEM_FLOAT64, SYMMEM_FLOAT64, &fake_blas);
@@ -170,7 +170,7 @@ static void check_single(int64_t m, int64_t n, int64_t k, unsigned layout, int64
     check(&product);
 }
 
-static void test_single_sides(void) {
+TEST("sides of one element") {
     static const int64_t strides[] = {1, 2, 5, 9, 100};
     blas_calls = 0;
     for (unsigned sizes = 0; sizes < 8; sizes++)
@@ -182,7 +182,7 @@ static void test_single_sides(void) {
 }
 
 /* BLAS counts in int: it gets the longest stride that there is, and no longer one. */
-static void test_longest_strides(void) {
+TEST("the longest strides") {
     blas_calls = 0;
     check_single(1, 5, 6, 0, INT_MAX);
     CU_ASSERT_EQUAL(blas_calls, 1);
@@ -191,7 +191,7 @@ static void test_longest_strides(void) {
 }
 
 /* Scales of powers of two, one for all or one each. */
-static void test_scaled(void) {
+TEST("scaled") {
     static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_BFLOAT16,
                                           SYMMEM_FLOAT32};
     for (int i = 0; i < MOST; i++) {
@@ -211,7 +211,7 @@ static void test_scaled(void) {
 }
 
 /* Cut into rows it is the same. */
-static void test_rows(void) {
+TEST("in rows") {
     for (unsigned layout = 0; layout < 16; layout++) {
         symmem_matmul product = make(SYMMEM_INT8, SYMMEM_FLOAT32, 20, 9, 11, layout);
         product.a_scale = scales[0];
@@ -225,7 +225,7 @@ static void test_rows(void) {
     }
 }
 
-static void test_copy_strided(void) {
+TEST("strided copies") {
     static const size_t elements[] = {1, 2, 4, 8};
     unsigned char src[2 * 3 * 4 * 8], dst[2 * 3 * 4 * 8];
     for (size_t i = 0; i < sizeof src; i++)
@@ -265,17 +265,4 @@ static void test_copy_strided(void) {
         CU_ASSERT_EQUAL(memcmp(dst, src, elements[e]), 0);
         CU_ASSERT_EQUAL(dst[elements[e]], 0xff);
     }
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"plain", test_plain},
-        {"by CBLAS", test_blas},
-        {"sides of one element", test_single_sides},
-        {"the longest strides", test_longest_strides},
-        {"scaled", test_scaled},
-        {"in rows", test_rows},
-        {"strided copies", test_copy_strided},
-    };
-    return UNIT_MAIN("matmul_cpu", cases);
 }

@@ -263,7 +263,7 @@ static void check_pair(symmem_dtype dtype, symmem_reduce_op op, int32_t src_coun
     }
 }
 
-static void test_against_reference(void) {
+TEST("every loop equals the reference") {
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++) {
         fill_data((symmem_dtype)dtype, MOST_COUNT);
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
@@ -276,7 +276,7 @@ static void test_against_reference(void) {
 }
 
 /* Every 16-bit float with others, also such that the sum must be rounded. */
-static void test_every_half(void) {
+TEST("every 16-bit float") {
     enum { ALL = 65536, SHIFTS = 24 };
     static uint16_t every[ALL + SHIFTS * 2749], sum[ALL], right[ALL];
     for (size_t i = 0; i < sizeof every / sizeof every[0]; i++)
@@ -298,7 +298,7 @@ static void test_every_half(void) {
     }
 }
 
-static void test_find(void) {
+TEST("what is found") {
     CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_DTYPE_COUNT, SYMMEM_SUM));
     CU_ASSERT_PTR_NULL(symmem_cpu_reduce_find(SYMMEM_CPU_BEST, (symmem_dtype)-1, SYMMEM_SUM));
     CU_ASSERT_PTR_NULL(
@@ -328,7 +328,7 @@ static bool copies_right(size_t bytes, size_t from, size_t to, bool streaming) {
            around(&destinations[0], dst, bytes, true) && memcmp(src, data[0], bytes) == 0;
 }
 
-static void test_copy(void) {
+TEST("copies") {
     static const size_t larger[] = {1023, 1024, 1025, 2047, 2048, 2049,  4095,
                                     4096, 4097, 4159, 4160, 8191, 65537, 400001};
     bool right = true;
@@ -343,14 +343,6 @@ static void test_copy(void) {
     CU_ASSERT_TRUE(right);
 }
 
-int main(void) {
-    static const unit_case cases[] = {
-        {"every loop equals the reference", test_against_reference},
-        {"every 16-bit float", test_every_half},
-        {"what is found", test_find},
-        {"copies", test_copy},
-    };
-    if (!open_arenas())
-        return 1;
-    return UNIT_MAIN("reductions on the CPU", cases);
+int unit_setup(void) {
+    return !open_arenas();
 }

@@ -56,7 +56,7 @@ static void check_rows(const row *rows, size_t count) {
 }
 #define CHECK_ROWS(rows) check_rows(rows, sizeof(rows) / sizeof((rows)[0]))
 
-static void test_sums(void) {
+TEST("sums round once, in order") {
     static const row rows[] = {
         {F32, SUM, 2, {0x3f800000, 0x40000000}, 0x40400000},             /* 1 + 2 */
         {F32, SUM, 2, {0x3f800000, 0x33800000}, 0x3f800000},             /* a tie, to even */
@@ -95,7 +95,7 @@ static void test_sums(void) {
     CHECK_ROWS(rows);
 }
 
-static void test_special(void) {
+TEST("NaN, infinity, zero, one source") {
     static const row rows[] = {
         {F32, SUM, 2, {0x7f800000, 0x3f800000}, 0x7f800000},
         {F32, SUM, 2, {0xff800000, 0x7f7fffff}, 0xff800000},
@@ -133,7 +133,7 @@ static void test_special(void) {
     CHECK_ROWS(rows);
 }
 
-static void test_averages(void) {
+TEST("averages divide once") {
     static const row rows[] = {
         {F32, AVG, 2, {0x3f800000, 0x40000000}, 0x3fc00000},           /* 1.5 */
         {F32, AVG, 3, {0x3f800000, 0, 0}, 0x3eaaaaab},                 /* 1/3 */
@@ -150,7 +150,7 @@ static void test_averages(void) {
     CHECK_ROWS(rows);
 }
 
-static void test_integers(void) {
+TEST("integers wrap") {
     static const row rows[] = {
         {SYMMEM_UINT8, SUM, 2, {200, 100}, 44},
         {SYMMEM_INT8, SUM, 2, {0x7f, 1}, 0x80},
@@ -175,7 +175,7 @@ static void test_integers(void) {
 }
 
 /* Every half: its value worked out with ldexp, and back again; then what lies between two. */
-static void test_half_conversions(void) {
+TEST("every float16 and what lies between") {
     unsigned wrong = 0;
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
@@ -210,7 +210,7 @@ static void test_half_conversions(void) {
     CU_ASSERT_EQUAL(symmem_reference_to_half(-0x1p-149f), 0x8000);
 }
 
-static void test_bfloat_conversions(void) {
+TEST("every bfloat16 and what lies between") {
     unsigned wrong = 0;
     for (uint32_t bits = 0; bits <= 0xffff; bits++) {
         uint16_t half = (uint16_t)bits;
@@ -235,7 +235,7 @@ static void test_bfloat_conversions(void) {
     CU_ASSERT_EQUAL(wrong, 0);
 }
 
-static void test_pairs(void) {
+TEST("pairs of dtype and op") {
     unsigned supported = 0;
     for (int dtype = -1; dtype <= SYMMEM_DTYPE_COUNT; dtype++) {
         for (int op = -1; op <= SYMMEM_REDUCE_OP_COUNT; op++) {
@@ -254,7 +254,7 @@ static void test_pairs(void) {
     CU_ASSERT_EQUAL(symmem_reference_element_bytes(SYMMEM_INT32, SYMMEM_AVG), 0);
 }
 
-static void test_in_place_and_empty(void) {
+TEST("in place, and nothing") {
     int32_t a[5] = {1, 2, 3, 4, 5}, b[5] = {10, 20, 30, 40, 50};
     const void *srcs[] = {b, a};
     CU_ASSERT_TRUE(symmem_reference_reduce(a, srcs, 2, 4, SYMMEM_INT32, SYMMEM_SUM));
@@ -264,18 +264,4 @@ static void test_in_place_and_empty(void) {
     const void *one[] = {a};
     CU_ASSERT_TRUE(symmem_reference_reduce(a, one, 1, 5, SYMMEM_INT32, SYMMEM_MAX));
     CU_ASSERT(a[0] == 11 && a[4] == 5);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"sums round once, in order", test_sums},
-        {"NaN, infinity, zero, one source", test_special},
-        {"averages divide once", test_averages},
-        {"integers wrap", test_integers},
-        {"every float16 and what lies between", test_half_conversions},
-        {"every bfloat16 and what lies between", test_bfloat_conversions},
-        {"pairs of dtype and op", test_pairs},
-        {"in place, and nothing", test_in_place_and_empty},
-    };
-    return UNIT_MAIN("reference reductions", cases);
 }

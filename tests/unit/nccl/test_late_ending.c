@@ -107,14 +107,14 @@ static void finish(void) {
     (void)pthread_mutex_destroy(&state.lock);
 }
 
-static void test_told(void) {
+TEST("closing tells that it waits") {
     begin();
     behind_ns = 10000 * CUDA_NS_PER_MS;
     finish();
     CU_ASSERT(notices == 1 && atomic_load(&ended) == 1);
 }
 
-static void test_in_time(void) {
+TEST("not where it is in time") {
     pthread_t letting_go;
     begin();
     behind_ns = 5000 * CUDA_NS_PER_MS;
@@ -125,7 +125,7 @@ static void test_in_time(void) {
 }
 
 /* The driver and NCCL are at their end, too: nothing is asked of them. */
-static void test_at_exit(void) {
+TEST("at the process's end") {
     begin();
     atomic_store(&may_end, true);
     finish();
@@ -146,7 +146,7 @@ static bool is_listed(void) {
 }
 
 /* What was left to itself goes, once it is over, with a later one, and not with closing only. */
-static void test_swept(void) {
+TEST("the next end takes it along") {
     const struct timespec pause = {.tv_nsec = 1000000};
     int begun = 1;
     begin();
@@ -160,15 +160,4 @@ static void test_swept(void) {
     CU_ASSERT_EQUAL(atomic_load(&ended), begun);
     finish();
     CU_ASSERT_EQUAL(notices, 0);
-}
-
-static const unit_case cases[] = {
-    {"closing tells that it waits", test_told},
-    {"not where it is in time", test_in_time},
-    {"the next end takes it along", test_swept},
-    {"at the process's end", test_at_exit},
-};
-
-int main(void) {
-    return UNIT_MAIN("late_ending", cases);
 }

@@ -7,7 +7,7 @@
 
 /* --- versions and probing ----------------------------------------------------------- */
 
-static void test_versions(void) {
+TEST("versions") {
     static const struct {
         int library, built;
         bool kernel, query;
@@ -40,7 +40,7 @@ static void expect_probe(symmem_status wanted, const char *says) {
     CU_ASSERT_PTR_NOT_NULL(strstr(reason, says));
 }
 
-static void test_probe(void) {
+TEST("probe") {
     unsetenv("NCCL_NVLS_ENABLE");
     driver_is_absent = true;
     expect_probe(SYMMEM_UNSUPPORTED, "no driver");
@@ -67,7 +67,7 @@ static void test_probe(void) {
 }
 
 /* The table is the CUDA backend's but for how memory is exchanged. */
-static void test_table(void) {
+TEST("table") {
     const symmem_backend *table = nccl_table();
     CU_ASSERT_STRING_EQUAL(table->name, "nccl");
     CU_ASSERT_PTR_NOT_NULL(strstr(table->description, "NCCL_NVLS_ENABLE=0"));
@@ -85,7 +85,7 @@ static void test_table(void) {
 }
 
 /* Ranks may share a device if NCCL can, and is asked to. */
-static void test_sharing(void) {
+TEST("ranks that share a device") {
     static const struct {
         const char *library, *asked;
         bool wanted;
@@ -152,7 +152,7 @@ static bool open_says(const char *library, const char *value, int32_t allowed, b
     return status == wanted && strstr(last_text, says) != NULL && same && driver_is_as_before();
 }
 
-static void test_environment(void) {
+TEST("environment") {
     static const struct {
         const char *value;
         int32_t allowed;
@@ -226,7 +226,7 @@ static void body_works(rank_env *env) {
     check_fresh(env);
 }
 
-static void test_works(void) {
+TEST("rendezvous") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use_library(libraries[i]);
@@ -257,7 +257,7 @@ static void body_whole(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_whole(void) {
+TEST("memory is whole") {
     use_library(PLAIN_NCCL);
     run_nccl(1, body_whole, 0);
 }
@@ -285,7 +285,7 @@ static void body_outlives(rank_env *env) {
     env_meet(env);
 }
 
-static void test_outlives(void) {
+TEST("handles outlive groups") {
     use_library(PLAIN_NCCL);
     run_nccl(3, body_outlives, 0);
 }
@@ -297,7 +297,7 @@ static void body_fresh(rank_env *env) {
 }
 
 /* Where the driver refuses fabric handles memory is made without them, and it is asked but once. */
-static void test_fabric(void) {
+TEST("fabric handles are refused") {
     static const char *const refusals[] = {"create", "granularity"};
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 2; i++) {
@@ -322,7 +322,7 @@ static void body_fabric_no_room(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_fabric_no_room(void) {
+TEST("no room with or without them") {
     use_library(PLAIN_NCCL);
     run_nccl(1, body_fabric_no_room, 0);
 }
@@ -340,7 +340,7 @@ static void body_capture(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_capture(void) {
+TEST("a capture fails") {
     use_library(PLAIN_NCCL);
     run_nccl(1, body_capture, 0);
 }
@@ -368,7 +368,7 @@ static bool modules_stay(void) {
 }
 
 /* In a process of its own, for they stay. */
-static void test_modules(void) {
+TEST("modules outlive instances") {
     int code = -1;
     fflush(NULL);
     pid_t child = fork();
@@ -418,7 +418,7 @@ static void body_domains(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_domains(void) {
+TEST("load/store domains") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use_library(libraries[i]);
@@ -452,7 +452,7 @@ static void body_domain_fails(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_domain_fails(void) {
+TEST("a domain's communicator fails") {
     use_library(NEW_NCCL);
     nccl->domain = 2;
     run_nccl(4, body_domain_fails, 0);
@@ -480,7 +480,7 @@ static void body_nonsense(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_nonsense(void) {
+TEST("domains that make no sense") {
     static const int teams[][3] = {{0, 0, 1}, {-1, 0, 1}, {2, 2, 1}, {2, -1, 1},
                                    {2, 1, 1}, {3, 0, 1},  {2, 0, 2}, {2, 0, 0}};
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
@@ -494,26 +494,4 @@ static void test_nonsense(void) {
     static const int alone[] = {1, 0, 1};
     nccl->nonsense = alone;
     run_nccl(2, body_nonsense, 1);
-}
-
-static const unit_case tests[] = {
-    {"versions", test_versions},
-    {"probe", test_probe},
-    {"table", test_table},
-    {"ranks that share a device", test_sharing},
-    {"environment", test_environment},
-    {"rendezvous", test_works},
-    {"memory is whole", test_whole},
-    {"fabric handles are refused", test_fabric},
-    {"no room with or without them", test_fabric_no_room},
-    {"a capture fails", test_capture},
-    {"handles outlive groups", test_outlives},
-    {"modules outlive instances", test_modules},
-    {"load/store domains", test_domains},
-    {"a domain's communicator fails", test_domain_fails},
-    {"domains that make no sense", test_nonsense},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl", tests);
 }

@@ -254,14 +254,14 @@ static void body_further(rank_env *env) {
     d.backend->memory_release(d.instance, &own);
 }
 
-static void test_records(void) {
+TEST("records differ") {
     use_library(PLAIN_NCCL);
     for (int i = ODD_SIZE; i <= ODD_VERSION; i++)
         run_nccl(3, body_odd, i);
     run_nccl(3, body_versions, 0);
 }
 
-static void test_windows(void) {
+TEST("windows are used again") {
     use_library(PLAIN_NCCL);
     atomic_store(&nccl->windows, 0);
     run_nccl(3, body_order, 0);
@@ -302,20 +302,10 @@ static void body_windowless(rank_env *env) {
 }
 
 /* Where NCCL is asked by a kernel there may be memory of the host's behind it. */
-static void test_windowless(void) {
+TEST("no windows") {
     use_library(NEW_NCCL);
     run_nccl(2, body_windowless, 0);
     use_library(PLAIN_NCCL);
     run_nccl(2, body_windowless, 0);
     run_nccl(2, body_windowless, 1);
-}
-
-static const unit_case tests[] = {
-    {"records differ", test_records},
-    {"windows are used again", test_windows},
-    {"no windows", test_windowless},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_agree", tests);
 }

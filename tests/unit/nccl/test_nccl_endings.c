@@ -31,7 +31,7 @@ static void body_held(rank_env *env) {
 }
 
 /* Closing waits for it: the library's thread may not find its instance gone. */
-static void test_held(void) {
+TEST("an abort that waits") {
     use_library(PLAIN_NCCL);
     run_nccl(2, body_held, 0);
     CU_ASSERT_EQUAL(pthread_join(letting_go, NULL), 0);
@@ -81,17 +81,8 @@ static void body_looked_after(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, second));
 }
 
-static void test_looked_after(void) {
+TEST("beside other calls") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.is_busy = is_held;
     run_nccl(2, body_looked_after, 0);
-}
-
-static const unit_case tests[] = {
-    {"an abort that waits", test_held},
-    {"beside other calls", test_looked_after},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_endings", tests);
 }

@@ -100,7 +100,7 @@ static bool is_last_of_kind(size_t i) {
            faults[i].way != faults[i + 1].way;
 }
 
-static void test_faults(void) {
+TEST("calls of NCCL fail") {
     use_library(PLAIN_NCCL);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
         run_nccl(3, body_faults, (int)i);
@@ -143,7 +143,7 @@ static void body_points(rank_env *env) {
     check_fresh(env);
 }
 
-static void test_points(void) {
+TEST("steps fail") {
     use_library(PLAIN_NCCL);
     run_nccl(3, body_points, 0);
 }
@@ -168,7 +168,7 @@ static void body_driver(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_driver(void) {
+TEST("the driver fails") {
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 3; i++)
         run_nccl(3, body_driver, i);
@@ -204,7 +204,7 @@ static void body_loading(rank_env *env) {
 }
 
 /* The driver's callbacks take the lock at collectives' ends. */
-static void test_loading(void) {
+TEST("the driver loads a kernel") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.loading = note_lock;
     run_nccl(3, body_loading, 0);
@@ -254,7 +254,7 @@ static void body_stuck(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_stuck(void) {
+TEST("the device does not get to a kernel") {
     use_library(PLAIN_NCCL);
     launching = launch_behind;
     fake_cuda_hooks.is_busy = is_behind;
@@ -293,7 +293,7 @@ static void body_others_stay(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, second));
 }
 
-static void test_others_stay(void) {
+TEST("other handles stay") {
     use_library(PLAIN_NCCL);
     run_nccl(3, body_others_stay, 0);
 }
@@ -353,7 +353,7 @@ static void body_given_up(rank_env *env) {
         nccl->call = FAKE_NO_CALL;
 }
 
-static void test_given_up(void) {
+TEST("groups end") {
     use_library(PLAIN_NCCL);
     run_nccl(2, body_given_up, 0);
     run_nccl(2, body_given_up, 1);
@@ -394,7 +394,7 @@ static void body_ends(rank_env *env) {
     CHECK(env, atomic_load(&nccl->inits) <= inits + 1);
 }
 
-static void test_ends(void) {
+TEST("ranks end") {
     use_library(PLAIN_NCCL);
     for (int i = 0; i < 4; i++)
         run_processes((plan){
@@ -411,19 +411,4 @@ static void test_ends(void) {
     }
     munmap(env_dying, sizeof *env_dying);
     env_dying = NULL;
-}
-
-static const unit_case tests[] = {
-    {"calls of NCCL fail", test_faults},
-    {"steps fail", test_points},
-    {"the driver fails", test_driver},
-    {"the device does not get to a kernel", test_stuck},
-    {"the driver loads a kernel", test_loading},
-    {"other handles stay", test_others_stay},
-    {"groups end", test_given_up},
-    {"ranks end", test_ends},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_faults", tests);
 }

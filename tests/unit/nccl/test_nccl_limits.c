@@ -164,7 +164,7 @@ static void expect_failed_in(ncclResult_t result, uint64_t limit_ns, int32_t wor
 }
 
 /* For a peer's end may be the reason. */
-static void test_held_back(void) {
+TEST("errors are held back") {
     reset();
     (void)fails_in(ncclInternalError, 0, 2, SYMMEM_BACKEND, 0);
     CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
@@ -179,7 +179,7 @@ static void test_held_back(void) {
 }
 
 /* Or its failure, of which the broken connection tells before itself does. */
-static void test_held_back_for_the_cause(void) {
+TEST("for what a peer has to tell") {
     reset();
     failed_after_ns = 100 * MS;
     expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PERMISSION, NCCL_LOSS_MS * MS);
@@ -188,7 +188,7 @@ static void test_held_back_for_the_cause(void) {
 }
 
 /* Within the limit, and so that there is time to tell the others. */
-static void test_held_back_within_limit(void) {
+TEST("but within the limit") {
     reset();
     expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS); /* over already */
@@ -198,7 +198,7 @@ static void test_held_back_within_limit(void) {
 }
 
 /* What no peer can be the reason of. */
-static void test_not_held_back(void) {
+TEST("and not where nobody is to be waited for") {
     reset();
     expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS);
     expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
@@ -221,7 +221,7 @@ static void expect_waits(uint64_t limit_ns, symmem_status wanted, uint64_t most_
     CU_ASSERT_FATAL(tries < TRIES);
 }
 
-static void test_waits(void) {
+TEST("NCCL is waited for") {
     reset();
     busy_for_ns = 60 * MS;
     expect_waits(0, SYMMEM_OK, 1000 * MS);
@@ -236,7 +236,7 @@ static void test_waits(void) {
 }
 
 /* Who does not come, and who came and failed then. */
-static void test_waits_for_one_that_failed(void) {
+TEST("not for one that failed") {
     reset();
     busy_for_ns = 3000 * MS;
     failed_after_ns = 50 * MS;
@@ -247,7 +247,7 @@ static void test_waits_for_one_that_failed(void) {
 }
 
 /* A part of the time is left to tell the others. */
-static void test_waits_within_limit(void) {
+TEST("within the limit") {
     reset();
     busy_for_ns = 1000 * MS;
     expect_waits(200 * MS, SYMMEM_TIMEOUT, 200 * MS);
@@ -295,7 +295,7 @@ static void expect_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_stat
     CU_ASSERT_FATAL(tries < TRIES);
 }
 
-static void test_flight_limit(void) {
+TEST("a collective's limit") {
     reset();
     expect_told_in(ncclSuccess, 60, SYMMEM_TIMEOUT, 1000 * MS);
     CU_ASSERT(took_ns() >= 60 * MS);
@@ -311,7 +311,7 @@ static void test_flight_limit(void) {
     CU_ASSERT(nccl_flight_look(&flight));
 }
 
-static void test_flight_broken(void) {
+TEST("a collective that NCCL breaks off") {
     reset();
     (void)is_told_in(ncclInternalError, 0, SYMMEM_BACKEND, 0);
     CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
@@ -334,7 +334,7 @@ static void test_flight_broken(void) {
 }
 
 /* With the communicator all ends that is under way on it, and nothing else. */
-static void test_span_given_up(void) {
+TEST("a communicator is given up") {
     reset();
     symmem_cuda_fault second = {0}, third = {0};
     nccl_flight one = take_off(0), two = one, three = one;
@@ -354,7 +354,7 @@ static void test_span_given_up(void) {
 }
 
 /* For another one, as some rank gave it up: what is under way here does not end well. */
-static void test_span_set_anew(void) {
+TEST("another one comes in its place") {
     reset();
     nccl_flight flight = take_off(0);
     state.flights = &flight;
@@ -381,7 +381,7 @@ static bool is_told(const symmem_cuda_fault *its_fault) {
 }
 
 /* While nobody else looks: one limit is over, and with it ends what is on that communicator. */
-static void test_watched(void) {
+TEST("the watcher") {
     static symmem_cuda_fault faults[3];
     reset();
     its_span = other_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
@@ -400,7 +400,7 @@ static void test_watched(void) {
 }
 
 /* A flight of the communicator before is still there, for its stream has not passed it. */
-static void test_old_flight(void) {
+TEST("the watcher and an old flight") {
     static symmem_cuda_fault its_fault;
     nccl_comm comm = {.users = 2};
     reset();
@@ -443,7 +443,7 @@ static void *have_it_let_go(void *opaque) {
 
 /* Whoever gives a communicator up waits for who has the turn until then, or, without a limit, as
  * long as it takes. */
-static void test_turn_kept(void) {
+TEST("a turn that is kept") {
     pthread_t keeper, other;
     reset();
     its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
@@ -481,30 +481,9 @@ static void end_under_way(void) {
     exit(CHOSEN);
 }
 
-static void test_at_exit(void) {
+TEST("the watcher at the process's end") {
     pinned = mmap(NULL, sizeof *pinned, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(pinned, MAP_FAILED);
     CU_ASSERT(has_chosen(end_in_child(end_under_way)));
     (void)munmap(pinned, sizeof *pinned);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"the watcher at the process's end", test_at_exit},
-        {"errors are held back", test_held_back},
-        {"for what a peer has to tell", test_held_back_for_the_cause},
-        {"but within the limit", test_held_back_within_limit},
-        {"and not where nobody is to be waited for", test_not_held_back},
-        {"NCCL is waited for", test_waits},
-        {"not for one that failed", test_waits_for_one_that_failed},
-        {"within the limit", test_waits_within_limit},
-        {"a collective's limit", test_flight_limit},
-        {"a collective that NCCL breaks off", test_flight_broken},
-        {"a communicator is given up", test_span_given_up},
-        {"another one comes in its place", test_span_set_anew},
-        {"a turn that is kept", test_turn_kept},
-        {"the watcher", test_watched},
-        {"the watcher and an old flight", test_old_flight},
-    };
-    return UNIT_MAIN("nccl_limits", cases);
 }

@@ -193,7 +193,7 @@ static void body_refused(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_refused(void) {
+TEST("on a stream") {
     use_library(PLAIN_NCCL);
     launching = count_launch;
     fake_cuda_hooks.is_busy = is_held;
@@ -220,7 +220,7 @@ static void body_no_stream(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_no_stream(void) {
+TEST("without a stream") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
@@ -274,7 +274,7 @@ static void body_half(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_half(void) {
+TEST("a part of it fails") {
     use_library(PLAIN_NCCL);
     launching = count_launch;
     fake_cuda_hooks.is_busy = is_held;
@@ -320,7 +320,7 @@ static void body_unmarked(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_unmarked(void) {
+TEST("its end is not marked") {
     use_library(PLAIN_NCCL);
     launching = count_launch;
     fake_cuda_hooks.is_busy = is_held;
@@ -351,7 +351,7 @@ static void body_why(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_why(void) {
+TEST("why it fails") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
@@ -391,7 +391,7 @@ static void body_given_up(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_given_up(void) {
+TEST("it copies to ordinary memory") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.is_busy = is_held;
     setenv("SYMMEM_CUDA_LATE_MS", LATE_MS, 1);
@@ -424,7 +424,7 @@ static void body_kept(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, second));
 }
 
-static void test_kept(void) {
+TEST("what is kept for good") {
     use_library(PLAIN_NCCL);
     fake_cuda_hooks.is_busy = is_held;
     run_processes((plan){.world = 1, .body = body_kept, .backend = nccl_table()});
@@ -488,7 +488,7 @@ static void body_first_part(rank_env *env) {
     end_gathering(env, &g);
 }
 
-static void test_first_part(void) {
+TEST("its first part fails") {
     use_library(PLAIN_NCCL);
     launching = count_launch;
     fake_cuda_hooks.is_busy = is_held;
@@ -512,22 +512,10 @@ static void body_captured(rank_env *env) {
     end_gathering(env, &g);
 }
 
-static void test_captured(void) {
+TEST("it is captured") {
     use_library(PLAIN_NCCL);
     launching = count_launch;
     run_nccl(1, body_captured, false);
     run_nccl(1, body_captured, true);
     fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
-}
-
-static const unit_case tests[] = {
-    {"on a stream", test_refused},        {"without a stream", test_no_stream},
-    {"a part of it fails", test_half},    {"its end is not marked", test_unmarked},
-    {"why it fails", test_why},           {"it copies to ordinary memory", test_given_up},
-    {"what is kept for good", test_kept}, {"its first part fails", test_first_part},
-    {"it is captured", test_captured},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_notes", tests);
 }

@@ -26,7 +26,7 @@ static rlim_t limit_now(void) {
     return getrlimit(RLIMIT_NOFILE, &now) == 0 ? now.rlim_cur : 0;
 }
 
-static void test_count(void) {
+TEST("what is left is counted") {
     const rlim_t plenty = limit_now();
     leave(7);
     CU_ASSERT(nccl_has_descriptors(7));
@@ -77,7 +77,7 @@ static void body_lack(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, second));
 }
 
-static void test_lack(void) {
+TEST("too few") {
     use_library(PLAIN_NCCL);
     run_nccl(3, body_lack, 0);
 }
@@ -151,20 +151,14 @@ static void body_limit_of_two(rank_env *env) {
     CHECK_OK(env, symmem_group_destroy(pair));
 }
 
-static void test_limit(void) {
+TEST("the limit stays") {
     use_library(PLAIN_NCCL);
     run_nccl(2, body_limit, 0);
     run_nccl(2, body_limit, 1);
     run_nccl(4, body_limit_of_two, 0);
 }
 
-static const unit_case tests[] = {
-    {"what is left is counted", test_count},
-    {"too few", test_lack},
-    {"the limit stays", test_limit},
-};
-
-int main(void) {
+int unit_setup(void) {
     (void)getrlimit(RLIMIT_NOFILE, &limit_before);
-    return RUN_TESTS("nccl_room", tests);
+    return 0;
 }

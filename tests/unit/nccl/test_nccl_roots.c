@@ -54,7 +54,7 @@ static int take_address_of(const ncclUniqueId *id, nccl_root *root, cuda_instanc
 
 /* To end one takes a descriptor, so where there is none it is noted. Nobody else's goes, whatever
  * address it has. */
-static void test_roots(void) {
+TEST("what waits for ranks") {
     nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
     cuda_instance instance = {.extension = &state};
     struct rlimit limit, none;
@@ -86,12 +86,4 @@ static void test_roots(void) {
     CU_ASSERT(listens(strangers) && listens(later));
     close(strangers);
     close(later);
-}
-
-static const unit_case tests[] = {
-    {"what waits for ranks", test_roots},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_roots", tests);
 }

@@ -170,7 +170,7 @@ static void body_works(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_works(void) {
+TEST("works") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use_library(libraries[i]);
@@ -198,7 +198,7 @@ static void body_within(rank_env *env) {
     CHECK(env, nccl_table()->collective == cuda_table.collective);
 }
 
-static void test_within(void) {
+TEST("within direct access") {
     use_library(PLAIN_NCCL);
     run_nccl(3, body_within, 0);
 }
@@ -242,20 +242,10 @@ static void body_refused(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_refused(void) {
+TEST("a call of a group is refused") {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
     run_nccl(3, body_refused, 0);
     run_nccl(3, body_refused, 1);
     nccl->domain = 0;
-}
-
-static const unit_case tests[] = {
-    {"works", test_works},
-    {"within direct access", test_within},
-    {"a call of a group is refused", test_refused},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_span", tests);
 }

@@ -117,7 +117,7 @@ static void body_troubles(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_troubles(void) {
+TEST("limits") {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
     for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
@@ -144,7 +144,7 @@ static void body_one_calls(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_one_calls(void) {
+TEST("one rank calls") {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
     run_nccl(3, body_one_calls, 0);
@@ -186,7 +186,7 @@ static void body_beside(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, pb));
 }
 
-static void test_beside(void) {
+TEST("one call beside another") {
     run_apart(body_beside, 0);
 }
 
@@ -403,7 +403,7 @@ static void body_no_begin(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_behind(void) {
+TEST("one call behind another") {
     run_apart(body_no_turn, 0);
     run_apart(body_no_begin, 0);
     run_apart(body_behind, LONG_LIMIT);
@@ -411,7 +411,7 @@ static void test_behind(void) {
     run_apart(body_behind, NO_LIMIT);
 }
 
-static void test_late_stream(void) {
+TEST("a stream that is behind") {
     run_apart(body_stream_in_time, 0);
     run_apart(body_late_stream, 0);
     run_apart(body_no_callback, 0);
@@ -449,7 +449,7 @@ static void body_no_thread(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_no_thread(void) {
+TEST("no thread for the limits") {
     run_apart(body_no_thread, 0);
 }
 
@@ -554,7 +554,7 @@ static void body_lost(rank_env *env) {
     end_on_stream(env, handle, ptr, stream);
 }
 
-static void test_lost(void) {
+TEST("a device that is lost") {
     setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
     for (int way = LOST_ON_STREAM; way <= LOST_WITHDRAWN; way++)
         run_apart(body_lost, way);
@@ -600,7 +600,7 @@ static void body_stays(rank_env *env) {
     end_on_stream(env, handle, ptr, stream);
 }
 
-static void test_stays(void) {
+TEST("a kernel that goes on") {
     setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
     run_apart(body_stays, 0);
     unsetenv("SYMMEM_CUDA_LATE_MS");
@@ -659,7 +659,7 @@ static void body_ends(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_ends(void) {
+TEST("ranks end") {
     use_library(PLAIN_NCCL);
     nccl->domain = 1;
     leaving =
@@ -674,20 +674,4 @@ static void test_ends(void) {
     }
     munmap(leaving, 2 * sizeof *leaving);
     nccl->domain = 0;
-}
-
-static const unit_case tests[] = {
-    {"limits", test_troubles},
-    {"one rank calls", test_one_calls},
-    {"ranks end", test_ends},
-    {"one call beside another", test_beside},
-    {"no thread for the limits", test_no_thread},
-    {"a stream that is behind", test_late_stream},
-    {"one call behind another", test_behind},
-    {"a device that is lost", test_lost},
-    {"a kernel that goes on", test_stays},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_span_limits", tests);
 }

@@ -306,14 +306,14 @@ static void body_pool_reopened(rank_env *env) {
     CHECK_OK(env, symmem_pool_destroy(pool));
 }
 
-static void test_resets(void) {
+TEST("resets") {
     run_apart(body_healthy_reset, 0);
     run_apart(body_half_reset, 0);
     run_apart(body_reset_at_once, 0);
     run_apart(body_between, HEALTHY);
 }
 
-static void test_others_made(void) {
+TEST("another communicator") {
     run_apart(body_old_flight, 0);
     run_apart(body_reopened, 0);
     run_apart(body_reopened, 1);
@@ -327,17 +327,7 @@ static void test_others_made(void) {
 }
 
 /* Last, and not at all where something is wrong: it would not come to an end. */
-static void test_without_limit(void) {
+TEST("a call without a limit") {
     CU_ASSERT_EQUAL_FATAL(CU_get_number_of_failures(), 0);
     run_apart(body_between, FAILED);
-}
-
-static const unit_case tests[] = {
-    {"resets", test_resets},
-    {"another communicator", test_others_made},
-    {"a call without a limit", test_without_limit},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_span_resets", tests);
 }

@@ -100,7 +100,7 @@ static void body_used(rank_env *env) {
     user_end(env, comm);
 }
 
-static void test_used(void) {
+TEST("used") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use(libraries[i]);
@@ -129,7 +129,7 @@ static void body_apart(rank_env *env) {
     user_end(env, comm);
 }
 
-static void test_apart(void) {
+TEST("across domains") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
         use(libraries[i]);
@@ -177,7 +177,7 @@ static void body_some(rank_env *env) {
     user_end(env, comm);
 }
 
-static void test_refused(void) {
+TEST("refused") {
     use(PLAIN_NCCL);
     run_nccl(3, body_refused, 0);
     run_nccl(3, body_some, 0);
@@ -220,7 +220,7 @@ static void body_hangs(rank_env *env) {
     CHECK(env, user.CommAbort(comm) == ncclSuccess);
 }
 
-static void test_hangs(void) {
+TEST("hangs") {
     use(PLAIN_NCCL);
     run_processes((plan){.world = 3, .body = body_hangs, .backend = nccl_table()});
 }
@@ -259,16 +259,7 @@ static void body_at_work(rank_env *env) {
     user_end(env, comm);
 }
 
-static void test_at_work(void) {
+TEST("at work") {
     use(PLAIN_NCCL);
     run_nccl(2, body_at_work, 0);
-}
-
-static const unit_case tests[] = {
-    {"used", test_used},   {"across domains", test_apart}, {"refused", test_refused},
-    {"hangs", test_hangs}, {"at work", test_at_work},
-};
-
-int main(void) {
-    return RUN_TESTS("nccl_user", tests);
 }

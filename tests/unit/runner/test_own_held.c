@@ -56,7 +56,7 @@ static bool allows_mappings(int own, int librarys) {
     return allowed;
 }
 
-static void test_librarys(void) {
+TEST("of a library's beneath") {
     own_held_take(&before);
     CU_ASSERT(is_as_before());
     CU_ASSERT(allows_sockets(2));
@@ -66,7 +66,7 @@ static void test_librarys(void) {
     CU_ASSERT_FALSE(allows_mappings(0, 2));
 }
 
-static void test_own(void) {
+TEST("of one's own") {
     own_held_take(&before);
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     CU_ASSERT_FALSE(is_as_before());
@@ -77,21 +77,11 @@ static void test_own(void) {
     CU_ASSERT_FALSE(allows_mappings(-1, 0));
 }
 
-static void test_unknown(void) {
+TEST("not known") {
     own_held_take(&before);
     can_count = false;
     CU_ASSERT_FALSE(is_as_before());
     own_held_take(&before);
     can_count = true;
     CU_ASSERT_FALSE(is_as_before());
-}
-
-static const unit_case cases[] = {
-    {"of a library's beneath", test_librarys},
-    {"of one's own", test_own},
-    {"not known", test_unknown},
-};
-
-int main(void) {
-    return UNIT_MAIN("own_held", cases);
 }

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 /* A name that is not right is said, whatever else is run: its tests were wanted, too. */
-static void test_mistyped_pattern(void) {
+TEST("mistyped pattern") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.passes,god.*' 2>&1"), 1);
     CU_ASSERT(says("symmem-conformance: no test matches 'god.*'\n"));
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
@@ -18,7 +18,7 @@ static void test_mistyped_pattern(void) {
 }
 
 /* None of the tests that were asked for can run so: that is no pass. */
-static void test_nothing_to_run(void) {
+TEST("nothing to run") {
     CU_ASSERT_EQUAL(run("--backend fake --filter good.many_ranks"), 1);
     CU_ASSERT(says("not planned: good.many_ranks (needs 1024 ranks)\n"));
     CU_ASSERT(says("error: of the cases asked for none can be run so\nNOT PASSED in "));
@@ -29,7 +29,7 @@ static void test_nothing_to_run(void) {
 }
 
 /* What programs read from it must not be cut short without a word. */
-static void test_unwritten_lists(void) {
+TEST("unwritten lists") {
     static const char *const lists[] = {"--list", "--trace", "--list-profiles", "--help",
                                         "--check-trace"};
 
@@ -50,7 +50,7 @@ static bool is_empty(const char *path) {
 }
 
 /* Reports are made at the end of a run that may take an hour. */
-static void test_reports_ahead(void) {
+TEST("reports ahead") {
     char directory[] = "/tmp/test-runner-XXXXXX";
     char arguments[512], path[64];
     FILE *old;
@@ -86,7 +86,7 @@ static void test_reports_ahead(void) {
 }
 
 /* What a run reads and writes there is not hidden by the one that it gets for itself. */
-static void test_files_in_shm(void) {
+TEST("files in /dev/shm") {
     char directory[] = "/dev/shm/test-runner-XXXXXX";
     char arguments[512], path[64];
     char *setting = getenv("SYMMEM_PRIVATE_SHM"); /* what is asked for out here is another matter */
@@ -111,7 +111,7 @@ static void test_files_in_shm(void) {
 }
 
 /* nohup starts what it starts so. */
-static void test_ignored_hangup(void) {
+TEST("ignored hangup") {
     char command[700];
     int status;
 
@@ -127,7 +127,7 @@ static void test_ignored_hangup(void) {
 
 /* A shell that becomes the runner leaves it children, such as those that read its output. They are
  * not the ranks' and not the runner's to end. */
-static void test_children_of_others(void) {
+TEST("children of others") {
     char command[900];
     int status;
 
@@ -140,7 +140,7 @@ static void test_children_of_others(void) {
 }
 
 /* What is no number, or no sensible one, is not taken for another. */
-static void test_scale(void) {
+TEST("scale") {
     static const char *const bad[] = {"5000", "0", "-1", "0,5", "2x", "nan", "fast"};
 
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -154,15 +154,4 @@ static void test_scale(void) {
     setenv("SYMMEM_TIMEOUT_SCALE", "", 1);
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes"), 0);
     unsetenv("SYMMEM_TIMEOUT_SCALE");
-}
-
-static const unit_case cases[] = {
-    {"mistyped pattern", test_mistyped_pattern},     {"nothing to run", test_nothing_to_run},
-    {"unwritten lists", test_unwritten_lists},       {"reports ahead", test_reports_ahead},
-    {"files in /dev/shm", test_files_in_shm},        {"ignored hangup", test_ignored_hangup},
-    {"children of others", test_children_of_others}, {"scale", test_scale},
-};
-
-int main(void) {
-    return RUNNER_MAIN("runner_asked", cases);
 }

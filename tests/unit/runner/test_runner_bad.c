@@ -113,10 +113,10 @@ static const struct expectation slow_expectations[] = {
     {"bad.crashes", "s): rank 3: killed by signal 11",
      "the process of all ranks: killed by signal 11", 1},
     {"bad.hangs", "s): rank 3: hang: no end within 3.0 s",
-     "last seen: rank 3: body, checkpoint \"round 7\", last line test_bad.c:50\n", 1},
+     "last seen: rank 3: body, checkpoint \"round 7\", last line test_bad.c:67\n", 1},
     {"bad.hangs_in_a_call",
-     "last seen: rank 3: body, last line test_bad.c:64, last point some.point\n",
-     "last seen: rank 3: body, last line test_bad.c:64, last point some.point\n", 1},
+     "last seen: rank 3: body, last line test_bad.c:85, last point some.point\n",
+     "last seen: rank 3: body, last line test_bad.c:85, last point some.point\n", 1},
     {"bad.hangs_hard", "last seen: rank 3: body, checkpoint \"round 7\"",
      "the process of all ranks: hang", 1},
     {"bad.stops", "rank 3: hang", NULL, 1},
@@ -165,7 +165,7 @@ static bool shm_can_be_private(void) {
     return status == 0;
 }
 
-static void test_bad_cases(void) {
+TEST("bad cases") {
     bool private_shm = shm_can_be_private();
 
     remove_leaks(); /* of a run that was cut off */
@@ -194,7 +194,7 @@ static pid_t start_expecting(const struct expectation *expected, const char *mod
     exit(CU_get_number_of_failure_records() == 0 ? 0 : 1);
 }
 
-static void test_slow_cases(void) {
+TEST("slow cases") {
     enum { COUNT = sizeof(slow_expectations) / sizeof(slow_expectations[0]) };
     pid_t pids[2 * COUNT];
 
@@ -264,7 +264,7 @@ static void judge_beside_a_stranger(void) {
     remove_leaks();
 }
 
-static void test_strangers_names(void) {
+TEST("strangers make names") {
     pid_t stranger = fork();
 
     if (stranger == 0)
@@ -281,7 +281,7 @@ static void test_strangers_names(void) {
 }
 
 /* Whatever it was overwritten with: zeros would look as if nothing had failed. */
-static void test_overwritten_reports(void) {
+TEST("overwritten reports") {
     static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
 
     for (int i = 0; i < 4; i++) {
@@ -294,15 +294,4 @@ static void test_overwritten_reports(void) {
         CU_ASSERT(strstr(output, "last seen") == NULL);
         CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
     }
-}
-
-static const unit_case cases[] = {
-    {"slow cases", test_slow_cases}, /* first: its children count the failures so far */
-    {"bad cases", test_bad_cases},
-    {"overwritten reports", test_overwritten_reports},
-    {"strangers make names", test_strangers_names},
-};
-
-int main(void) {
-    return RUNNER_MAIN("runner_bad", cases);
 }

@@ -17,7 +17,7 @@ static bool leaves_nothing_in(const char *directory, const char *prefix) {
     return clean;
 }
 
-static void test_good_cases_pass(void) {
+TEST("good cases pass") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --seed 7"), 0);
     CU_ASSERT(says("seed 7"));
     CU_ASSERT(says("16 cases planned, 2 not planned"));
@@ -27,14 +27,14 @@ static void test_good_cases_pass(void) {
     CU_ASSERT(closes_with("15 passed, 0 failed, 1 skipped\n"));
 }
 
-static void test_good_cases_pass_with_threads(void) {
+TEST("good cases pass with threads") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --rank-mode thread"), 0);
     CU_ASSERT(says("not planned: good.dies_as_announced (needs ranks as processes)\n"));
     CU_ASSERT(closes_with("15 passed, 0 failed, 1 skipped\n"));
 }
 
 /* Kept ranks see the same; one that ends is replaced, one that ends badly in the end is told of. */
-static void test_kept_ranks(void) {
+TEST("kept ranks") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,alone.*,kit.*,walk.*' --keep-ranks"), 0);
     CU_ASSERT_EQUAL(
         run("--backend fake --filter 'good.*,kit.*' --keep-ranks --rank-mode thread --repeat 2"),
@@ -54,7 +54,7 @@ static void test_kept_ranks(void) {
 }
 
 /* How long an end may take grows with all limits; an end that nobody asked for is told of, too. */
-static void test_ends_of_kept_ranks(void) {
+TEST("ends of kept ranks") {
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 0);
     setenv("SYMMEM_TIMEOUT_SCALE", "0.1", 1);
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 1);
@@ -66,7 +66,7 @@ static void test_ends_of_kept_ranks(void) {
     CU_ASSERT(says(" was ended by signal 14 (Alarm clock) while it waited for a case\n"));
 }
 
-static void test_many_and_few_ranks(void) {
+TEST("many and few ranks") {
     CU_ASSERT_EQUAL(run("--backend fake --ranks 128 --filter 'good.passes,kit.*'"), 0);
     CU_ASSERT(closes_with("10 passed, 0 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend fake --ranks 1 --filter 'good.*,kit.*' --no-large"), 0);
@@ -75,7 +75,7 @@ static void test_many_and_few_ranks(void) {
 }
 
 /* Of cases that this rank mode can never run a line is enough. */
-static void test_many_of_the_other_mode(void) {
+TEST("many of the other mode") {
     const char *arguments =
         "--backend fake --rank-mode thread --filter 'good.dies*,walk.ch*,bad.stops,"
         "bad.is_killed_*,bad.leaks_name,bad.leaks_held_*,bad.leaks_thread,bad.changes_limit,"
@@ -91,7 +91,7 @@ static void test_many_of_the_other_mode(void) {
 }
 
 /* What the walks of test points are made of, and the line that they say. */
-static void test_walks_tools(void) {
+TEST("tools of walks") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'walk.*'"), 0);
     CU_ASSERT(says(" s): a line beside the verdict\n"));
     CU_ASSERT(closes_with("2 passed, 0 failed, 0 skipped\n"));
@@ -101,7 +101,7 @@ static void test_walks_tools(void) {
 }
 
 /* Every fifth of the sixteen cases that are planned. */
-static void test_part(void) {
+TEST("part") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --seed 7 --part 2/5"), 0);
     CU_ASSERT(says("4 ranks (process), seed 7, part 2/5, 3 at a time\n"));
     CU_ASSERT(says("3 cases planned, 2 not planned\n"));
@@ -116,7 +116,7 @@ static void test_part(void) {
 }
 
 /* What a run without parts lists and plans is in the parts' lists, each once. */
-static void test_part_lists(void) {
+TEST("part: lists") {
     static const char options[] = "--filter 'good.*,bad.fails*,walk.*' --no-large";
     char arguments[128], whole[4096], parts[4096] = "";
 
@@ -143,7 +143,7 @@ static void test_part_lists(void) {
     }
 }
 
-static void test_part_in_json(void) {
+TEST("part: JSON") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*' --part 2/3 --format json 2>&1"), 0);
     CU_ASSERT(says("  \"part\": \"2/3\",\n"));
     CU_ASSERT(says("{\"name\": \"multicast\", \"standing\": \"not declared\", "));
@@ -154,7 +154,7 @@ static void test_part_in_json(void) {
     CU_ASSERT(says("part 2/3 of a run"));
 }
 
-static void test_failure_quotes_requirement(void) {
+TEST("failure quotes requirement") {
     run("--backend fake --filter bad.fails");
     CU_ASSERT(says("SM-SELF-02: A bad case MUST NOT pass.\n"));
     CU_ASSERT(says("(test_bad.c:"));
@@ -164,7 +164,7 @@ static void test_failure_quotes_requirement(void) {
 }
 
 /* A leak breaks a sentence of its own, whatever its case is for. */
-static void test_leaks_quote_requirements(void) {
+TEST("leaks quote requirements") {
     static const struct {
         const char *test, *quoted;
     } leaks[] = {{"bad.leaks_descriptor", "SM-LIFE-01: "},  {"bad.leaks_mapping", "SM-LIFE-01: "},
@@ -184,7 +184,7 @@ static void test_leaks_quote_requirements(void) {
     CU_ASSERT(says("\"requirement\": \"SM-LIFE-10\""));
 }
 
-static void test_worst_exit_status_wins(void) {
+TEST("worst exit status wins") {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'bad.lacks_memory,bad.vacuous,good.passes'"), 1);
     CU_ASSERT(closes_with("1 passed, 2 failed, 0 skipped\n"));
     CU_ASSERT_EQUAL(run("--backend fake --filter 'bad.lacks_memory,good.passes'"), 2);
@@ -193,7 +193,7 @@ static void test_worst_exit_status_wins(void) {
 
 /* --- backends and options --------------------------------------------------------------- */
 
-static void test_backends(void) {
+TEST("backends") {
     CU_ASSERT_EQUAL(run("--backend unloadable 2>&1"), 3);
     CU_ASSERT(says("backend unloadable cannot be loaded: LOAD"));
     CU_ASSERT_EQUAL(run("--backend crashing 2>&1"), 3);
@@ -208,7 +208,7 @@ static void test_backends(void) {
     CU_ASSERT_EQUAL(run("--backend device --ranks 1 --filter good.passes"), 0);
 }
 
-static void test_profiles(void) {
+TEST("profiles") {
     CU_ASSERT_EQUAL(run("--backend fake --profile core --filter 'good.*,kit.*'"), 0);
     CU_ASSERT(strstr(output, "good.skipped ") == NULL);
     CU_ASSERT(says("\nprofiles passed in part: core (15, "));
@@ -230,7 +230,7 @@ static void test_profiles(void) {
     CU_ASSERT_STRING_EQUAL(output, "good.skipped\tSM-SELF-01,SM-SELF-02\tMULTICAST\n");
 }
 
-static void test_wrong_usage(void) {
+TEST("wrong usage") {
     static const char *const wrong[] = {
         "--ranks 0",
         "--ranks 1025",
@@ -280,7 +280,7 @@ static void test_wrong_usage(void) {
     CU_ASSERT(says("usage: symmem-conformance"));
 }
 
-static void test_list_and_trace(void) {
+TEST("list and trace") {
     CU_ASSERT_EQUAL(run("--list --filter 'good.passes,good.skipped'"), 0);
     CU_ASSERT_STRING_EQUAL(output, "good.passes\tSM-SELF-01\t-\n"
                                    "good.skipped\tSM-SELF-01,SM-SELF-02\tMULTICAST\n");
@@ -290,7 +290,7 @@ static void test_list_and_trace(void) {
     CU_ASSERT(says("SM-SELF-03\t(withdrawn)\n"));
 }
 
-static void test_broken_trace(void) {
+TEST("broken trace") {
     static const char *const wanted[] = {
         "test untraced.twice is there 2 times",
         "test untraced.cites_nothing cites no requirement",
@@ -310,7 +310,7 @@ static void test_broken_trace(void) {
     program[strlen(program) - strlen("-trace")] = '\0';
 }
 
-static void test_repeat_and_seed(void) {
+TEST("repeat and seed") {
     char first[65536];
 
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --repeat 3 --verbose"), 0);
@@ -323,7 +323,7 @@ static void test_repeat_and_seed(void) {
     CU_ASSERT_STRING_EQUAL(first, output);
 }
 
-static void test_timeout_option(void) {
+TEST("timeout option") {
     time_t start = time(NULL);
 
     CU_ASSERT_EQUAL(run("--backend fake --filter bad.hangs --timeout 1"), 1);
@@ -336,7 +336,7 @@ static void test_timeout_option(void) {
 }
 
 /* A backend that hangs in every case costs only so much time. */
-static void test_stop_after(void) {
+TEST("stop after") {
     CU_ASSERT_EQUAL(run("--backend fake --stop-after 2 --filter "
                         "'bad.fails,bad.vacuous,bad.hangs,bad.stops,good.passes'"),
                     1);
@@ -366,7 +366,7 @@ static void test_interrupt(void) {
 #define MIXED                                                                                      \
     "--backend fake --filter 'good.passes,good.skipped,bad.fails,bad.lacks_memory' --seed 3 "
 
-static void test_json(void) {
+TEST("json") {
     CU_ASSERT_EQUAL(run(MIXED "--format json 2>/dev/null"), 1);
     CU_ASSERT(says("\"backend\": \"fake\""));
     CU_ASSERT(says("\"rank_mode\": \"process\""));
@@ -385,7 +385,7 @@ static void test_json(void) {
                    "\"failed\": 0, \"undecided\": 0, \"left_out\": 0, \"claimed\": false}"));
 }
 
-static void test_tap(void) {
+TEST("tap") {
     CU_ASSERT_EQUAL(run(MIXED "--format tap 2>/dev/null"), 1);
     CU_ASSERT(strncmp(output, "TAP version 14\n1..4\n", 20) == 0);
     CU_ASSERT(
@@ -394,14 +394,14 @@ static void test_tap(void) {
     CU_ASSERT(says("  verdict: unresolved\n"));
 }
 
-static void test_junit(void) {
+TEST("junit") {
     CU_ASSERT_EQUAL(run(MIXED "--format junit 2>/dev/null"), 1);
     CU_ASSERT(says("tests=\"4\" failures=\"1\" errors=\"1\" skipped=\"1\""));
     CU_ASSERT(says("a message with &lt;&amp;&quot;&#10;]]&gt; # \\ in it: ??"));
     CU_ASSERT(says("<error type=\"unresolved\""));
 }
 
-static void test_html(void) {
+TEST("html") {
     CU_ASSERT_EQUAL(run(MIXED "--format html 2>/dev/null"), 1);
     CU_ASSERT(says("A good case MUST pass, whatever &lt;characters&gt; &amp; &quot;signs&quot;"));
     CU_ASSERT(says("[brackets], back\\slashes and semicolons too."));
@@ -410,7 +410,7 @@ static void test_html(void) {
     CU_ASSERT(closes_with("</html>\n"));
 }
 
-static void test_output_file(void) {
+TEST("output file") {
     char directory[] = "/tmp/test-runner-XXXXXX";
     char arguments[256], path[64];
     FILE *report;
@@ -437,7 +437,7 @@ static void test_output_file(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter good.passes --report tap=/dev/full 2>&1"), 1);
 }
 
-static void test_leaves_nothing(void) {
+TEST("leaves nothing") {
     char directory[] = "/tmp/test-runner-XXXXXX";
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
@@ -447,38 +447,4 @@ static void test_leaves_nothing(void) {
     unsetenv("TMPDIR");
     CU_ASSERT(leaves_nothing_in(directory, "symmem-"));
     CU_ASSERT_EQUAL(rmdir(directory), 0);
-}
-
-static const unit_case cases[] = {
-    {"good cases pass", test_good_cases_pass},
-    {"good cases pass with threads", test_good_cases_pass_with_threads},
-    {"kept ranks", test_kept_ranks},
-    {"ends of kept ranks", test_ends_of_kept_ranks},
-    {"many and few ranks", test_many_and_few_ranks},
-    {"many of the other mode", test_many_of_the_other_mode},
-    {"tools of walks", test_walks_tools},
-    {"part", test_part},
-    {"part: lists", test_part_lists},
-    {"part: JSON", test_part_in_json},
-    {"failure quotes requirement", test_failure_quotes_requirement},
-    {"leaks quote requirements", test_leaks_quote_requirements},
-    {"worst exit status wins", test_worst_exit_status_wins},
-    {"backends", test_backends},
-    {"profiles", test_profiles},
-    {"wrong usage", test_wrong_usage},
-    {"list and trace", test_list_and_trace},
-    {"broken trace", test_broken_trace},
-    {"repeat and seed", test_repeat_and_seed},
-    {"timeout option", test_timeout_option},
-    {"stop after", test_stop_after},
-    {"json", test_json},
-    {"tap", test_tap},
-    {"junit", test_junit},
-    {"html", test_html},
-    {"output file", test_output_file},
-    {"leaves nothing", test_leaves_nothing},
-};
-
-int main(void) {
-    return RUNNER_MAIN("runner_cli", cases);
 }

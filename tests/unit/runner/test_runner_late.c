@@ -24,14 +24,14 @@ static void each_way(const char *test, int status, const char *text, bool again)
     }
 }
 
-static void test_run_again(void) {
+TEST("run again on a late machine") {
     each_way("late.once", 0, " s): run again: the machine ", true);
     each_way("late.always", 1, " (run again twice: the machine ", true);
     each_way("late.hangs_once", 0, " s): run again: the machine ", true);
 }
 
 /* With one job, for several would be in a crowd of each other. */
-static void test_crowd(void) {
+TEST("a crowd on the ranks' processor") {
     for (int i = 0; i < 2; i++) {
         char options[80];
 
@@ -42,14 +42,14 @@ static void test_crowd(void) {
     }
 }
 
-static void test_not_run_again(void) {
+TEST("not run again") {
     each_way("late.quiet", 1, "a rank was kept from running (test_late.c:", false);
     each_way("late.another_check", 1, "a rank was kept from running (test_late.c:", false);
     each_way("late.another_rank", 1, "expected OK, got LIMIT", false);
     each_way("late.poison_alone", 1, "expected OK, got POISONED", false);
 }
 
-static void test_bounds(void) {
+TEST("bounds ask for the lateness") {
     CU_ASSERT_EQUAL(run_case("late.late_bounds", ""), 0);
     CU_ASSERT_EQUAL(run_case("late.quiet_bounds", ""), 1);
     CU_ASSERT(
@@ -68,7 +68,7 @@ static void strip_times(char *text, size_t capacity) {
                                      (int)strcspn(line, "\n") + 1, line);
 }
 
-static void test_same_report(void) {
+TEST("several jobs make the same report") {
     const char *filter = "good.*,kit.*,bad.fails*,bad.crashes,bad.leaks_process,bad.leaks_name,bad."
                          "leaks_key,bad.leaks_timer,bad.is_killed,"
                          "bad.prints_much,bad.changes_*";
@@ -86,21 +86,21 @@ static void test_same_report(void) {
     CU_ASSERT_STRING_EQUAL(reports[0], reports[1]);
 }
 
-static void test_job_that_ends(void) {
+TEST("a job that ends") {
     CU_ASSERT_EQUAL(run_case("jobs.ends_its_job,good.*", "--jobs 2"), 1);
     CU_ASSERT(says("jobs.ends_its_job (0.00 s): the job that ran the case was ended by signal 9"));
     CU_ASSERT(closes_with("6 passed, 1 failed, 1 skipped\n"));
 }
 
 /* The end comes at the first of the plan that did not pass, whatever ended before it. */
-static void test_stops_in_order(void) {
+TEST("the run stops in the plan's order") {
     CU_ASSERT_EQUAL(run_case("bad.crashes,bad.leaves_by_exit", "--jobs 2 --stop-after 1"), 1);
     CU_ASSERT(says("[ 1/2] error      bad.crashes ("));
     CU_ASSERT(strstr(output, "bad.leaves_by_exit (") == NULL);
     CU_ASSERT(closes_with("0 passed, 2 failed, 0 skipped\n"));
 }
 
-static void test_interrupted(void) {
+TEST("several jobs are interrupted") {
     char command[900];
     int status;
 
@@ -113,7 +113,7 @@ static void test_interrupted(void) {
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void test_options(void) {
+TEST("how many jobs") {
     CU_ASSERT_EQUAL(run_case("good.*", "--jobs 0"), 1);
     CU_ASSERT(says("--jobs wants a number from 1 to 64, not '0'"));
     CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--jobs 5"), 0);
@@ -126,20 +126,4 @@ static void test_options(void) {
     CU_ASSERT(strstr(output, " at a time\n") == NULL);
     CU_ASSERT_EQUAL(run_case("good.passes,good.prints", "--keep-ranks --jobs 2"), 0);
     CU_ASSERT(says(", 2 at a time\n"));
-}
-
-static const unit_case cases[] = {
-    {"run again on a late machine", test_run_again},
-    {"a crowd on the ranks' processor", test_crowd},
-    {"not run again", test_not_run_again},
-    {"bounds ask for the lateness", test_bounds},
-    {"several jobs make the same report", test_same_report},
-    {"a job that ends", test_job_that_ends},
-    {"the run stops in the plan's order", test_stops_in_order},
-    {"several jobs are interrupted", test_interrupted},
-    {"how many jobs", test_options},
-};
-
-int main(void) {
-    return RUNNER_MAIN("runner_late", cases);
 }

@@ -100,7 +100,7 @@ static bool stands(const struct runner *runner, const char *name, const char *st
 
 /* --- the claims --------------------------------------------------------------------- */
 
-static void test_full_claim(void) {
+TEST("full claim") {
     struct runner runner = plan(ALL_BUT_MULTICAST, (struct runner_options){0});
     CU_ASSERT(says(&runner, "profiles passed in full: core (4), direct-access (1), pool (1), "
                             "streams (1), capture (1)\n"));
@@ -115,7 +115,7 @@ static void test_full_claim(void) {
     runner_free_plan(&runner);
 }
 
-static void test_undeclared_is_no_pass(void) {
+TEST("undeclared is no pass") {
     struct runner runner = plan(PLAIN, (struct runner_options){0});
     CU_ASSERT(says(&runner, "passed in full: core (4)\n"));
     CU_ASSERT(says(&runner, "not declared: direct-access, overlap, pool, streams, "
@@ -125,13 +125,13 @@ static void test_undeclared_is_no_pass(void) {
 }
 
 /* Declared, and nothing in the suite can tell. */
-static void test_unshown_capabilities(void) {
+TEST("unshown capabilities") {
     struct runner runner = plan(PLAIN | SYMMEM_CAP_CROSS_HOST, (struct runner_options){0});
     CU_ASSERT(says(&runner, "declared, but not shown by any test: CROSS_HOST\n"));
     runner_free_plan(&runner);
 }
 
-static void test_skip_for_another_capability(void) {
+TEST("skip for another capability") {
     struct runner runner = plan(PLAIN | STREAMS | SYMMEM_CAP_CAPTURE, (struct runner_options){0});
     /* a.pool_in_stream is skipped and a.graph too: nothing of either profile has run. */
     CU_ASSERT(says(&runner, "passed in full: core (4)\n"));
@@ -140,7 +140,7 @@ static void test_skip_for_another_capability(void) {
     runner_free_plan(&runner);
 }
 
-static void test_left_out_is_in_part(void) {
+TEST("left out is in part") {
     struct runner runner = plan(PLAIN, (struct runner_options){.no_large = true});
     CU_ASSERT(says(&runner, "profiles passed in part: core (3, 1 left out)\n"));
     CU_ASSERT(says(&runner, "claim: none, because profile core was run in part only\n"));
@@ -154,7 +154,7 @@ static void test_left_out_is_in_part(void) {
 }
 
 /* Cases of other parts are left out, as those of a filter are, and are counted beside. */
-static void test_part_is_in_part(void) {
+TEST("part is in part") {
     struct runner_profile_result result;
     struct runner runner =
         plan(PLAIN, (struct runner_options){.part = 2, .parts = 2, .no_large = true});
@@ -173,7 +173,7 @@ static void test_part_is_in_part(void) {
     runner_free_plan(&runner);
 }
 
-static void test_threads(void) {
+TEST("threads") {
     struct runner runner =
         plan(SYMMEM_CAP_THREAD_RANKS, (struct runner_options){.mode = TK_MODE_THREAD});
     CU_ASSERT(says(&runner, "passed in full: core (5)\n"));
@@ -185,7 +185,7 @@ static void test_threads(void) {
     runner_free_plan(&runner);
 }
 
-static void test_no_claim_after_a_failure(void) {
+TEST("no claim after a failure") {
     struct runner runner = plan(ALL_BUT_MULTICAST, (struct runner_options){0});
     set(&runner, "a.plain", VERDICT_ERROR);
     CU_ASSERT(says(&runner, "profiles failed: core (1 of 4)\n"));
@@ -199,7 +199,7 @@ static void test_no_claim_after_a_failure(void) {
     runner_free_plan(&runner);
 }
 
-static void test_no_claim_without_a_decision(void) {
+TEST("no claim without a decision") {
     struct runner runner = plan(ALL_BUT_MULTICAST, (struct runner_options){0});
     set(&runner, "a.pool", VERDICT_UNRESOLVED);
     CU_ASSERT(says(&runner, "profiles not decided: pool (1 of 1)\n"));
@@ -216,7 +216,7 @@ static void test_no_claim_without_a_decision(void) {
 
 /* --- choosing by profile ------------------------------------------------------------ */
 
-static void test_choice(void) {
+TEST("choice") {
     struct runner runner =
         plan(ALL_BUT_MULTICAST, (struct runner_options){.profile = "pool,capture"});
     CU_ASSERT_EQUAL_FATAL(runner.entry_count, 2);
@@ -232,23 +232,12 @@ static void test_choice(void) {
     CU_ASSERT(!runner_declares_profiles("capture", "unit", SYMMEM_CAP_CAPTURE));
 }
 
-int main(void) {
-    static const unit_case tests[] = {
-        {"full claim", test_full_claim},
-        {"undeclared is no pass", test_undeclared_is_no_pass},
-        {"unshown capabilities", test_unshown_capabilities},
-        {"skip for another capability", test_skip_for_another_capability},
-        {"left out is in part", test_left_out_is_in_part},
-        {"part is in part", test_part_is_in_part},
-        {"threads", test_threads},
-        {"no claim after a failure", test_no_claim_after_a_failure},
-        {"no claim without a decision", test_no_claim_without_a_decision},
-        {"choice", test_choice},
-    };
+int unit_setup(void) {
     arena = arena_create();
-    if (arena == NULL)
-        return 1;
-    int result = UNIT_MAIN("profiles", tests);
+    return arena == NULL;
+}
+
+int unit_teardown(void) {
     arena_destroy(arena);
-    return result;
+    return 0;
 }

@@ -24,14 +24,14 @@ static bool closes_with(const char *before, const char *arguments, const char *l
 
 /* In the foreground, or timeout sends SIGCONT as well, which takes away the stop that
  * LeakSanitizer's end of a process waits for. */
-static void test_interrupted(void) {
+TEST("an interrupted run counts what it did not run") {
     CU_ASSERT_TRUE(closes_with("timeout --foreground -s TERM 4",
                                "--filter bad.hangs --repeat 2 --timeout 50",
                                "0 passed, 2 failed, 0 skipped"));
 }
 
 /* The rank, which takes no SIGTERM, is given two seconds after its limit of one. */
-static void test_interrupted_late(void) {
+TEST("a hang is told, whatever interrupts the run then") {
     char command[1000];
     snprintf(
         command, sizeof(command),
@@ -42,12 +42,12 @@ static void test_interrupted_late(void) {
     CU_ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-static void test_left_early(void) {
+TEST("a rank that leaves early is an error") {
     CU_ASSERT_TRUE(closes_with("", "--filter bad.leaves_by_exit", "0 passed, 1 failed, 0 skipped"));
     CU_ASSERT_TRUE(closes_with("", "--filter bad.exit_status", "0 passed, 1 failed, 0 skipped"));
 }
 
-static void test_no_check(void) {
+TEST("a case that makes no check is a failure") {
     CU_ASSERT_TRUE(closes_with("", "--filter bad.vacuous", "0 passed, 1 failed, 0 skipped"));
 }
 
@@ -60,7 +60,7 @@ static int status_with(const char *arguments) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void test_unwritten(void) {
+TEST("a report that cannot be written is a failure") {
     static const char *const formats[] = {"text", "tap", "junit", "json", "html"};
     char arguments[100];
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
@@ -74,20 +74,12 @@ static void test_unwritten(void) {
     CU_ASSERT_EQUAL(status_with("<&- >&- 2>&-"), 0);
 }
 
-static const unit_case cases[] = {
-    {"an interrupted run counts what it did not run", test_interrupted},
-    {"a hang is told, whatever interrupts the run then", test_interrupted_late},
-    {"a rank that leaves early is an error", test_left_early},
-    {"a case that makes no check is a failure", test_no_check},
-    {"a report that cannot be written is a failure", test_unwritten},
-};
-
-int main(void) {
+int unit_setup(void) {
     char self[400] = "";
     /* The limits of the self-check's cases are part of what is expected here. */
     if (unsetenv("SYMMEM_TIMEOUT_SCALE") != 0 ||
         readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
         return 1;
     snprintf(folder, sizeof(folder), "%s", dirname(self));
-    return UNIT_MAIN("runner", cases);
+    return 0;
 }

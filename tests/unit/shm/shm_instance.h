@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One instance of the emulation for all cases of a program: UNIT_MAIN_WITHIN its setup and
- * teardown.
- */
+/* One instance of the emulation for all cases of a program. */
 #ifndef SHM_INSTANCE_H
 #define SHM_INSTANCE_H
 
@@ -13,13 +11,13 @@ static const symmem_backend *backend;
 static fake_host host;
 static void *instance;
 
-static int setup(void) {
+int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     instance = fake_open(&host);
     return 0;
 }
 
-static int teardown(void) {
+int unit_teardown(void) {
     backend->close(instance);
     return 0;
 }

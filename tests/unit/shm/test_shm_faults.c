@@ -210,7 +210,7 @@ static symmem_status run_scenario(scenario *s) {
 }
 
 #ifndef SANITIZED
-static void test_resources(void) {
+TEST("resources") {
     int descriptors = fake_count_descriptors();
     int mappings = fake_count_shared_mappings();
     int threads = fake_count_threads();
@@ -248,7 +248,7 @@ static void test_resources(void) {
 }
 #endif
 
-static void test_points(void) {
+TEST("test points") {
     static const char *const names[] = {"shm.open",
                                         "shm.alloc.create",
                                         "shm.alloc.backing",
@@ -309,14 +309,7 @@ static void test_points(void) {
     }
 }
 
-static const unit_case cases[] = {
-#ifndef SANITIZED
-    {"resources", test_resources},
-#endif
-    {"test points", test_points},
-};
-
-int main(void) {
+int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return UNIT_MAIN("shm faults", cases);
+    return 0;
 }

@@ -48,7 +48,7 @@ static symmem_status wait_event(void *stream, void *event) {
 }
 
 /* Nothing runs while capturing; what is not allowed says CAPTURE. */
-static void test_capture(void) {
+TEST("capture") {
     void *stream = new_stream();
     int value = 0;
     void *graph = &value;
@@ -88,7 +88,7 @@ static void test_capture(void) {
 }
 
 /* (0 + 1) * 2 on the fork, then + 1 on the origin, 100 times; the pauses would show a lost edge. */
-static void test_fork_join(void) {
+TEST("fork and join") {
     void *origin = new_stream();
     void *forked = new_stream();
     void *third = new_stream();
@@ -161,7 +161,7 @@ static void fork_capture(void *origin, void *forked, void *event, int *value) {
     CU_ASSERT_EQUAL(wait_event(forked, event), SYMMEM_OK);
 }
 
-static void test_malformed(void) {
+TEST("malformed") {
     void *origin = new_stream();
     void *forked = new_stream();
     void *event = new_event();
@@ -197,7 +197,7 @@ static void test_malformed(void) {
 }
 
 /* Captures do not mix with each other or with running streams. */
-static void test_isolation(void) {
+TEST("isolation") {
     void *first = new_stream();
     void *second = new_stream();
     void *event = new_event();
@@ -238,7 +238,7 @@ static void release(void *object) {
     atomic_fetch_sub((atomic_int *)object, 1);
 }
 
-static void test_references(void) {
+TEST("references") {
     void *stream = new_stream();
     atomic_int count = 0;
     symmem_ref ref = {retain, release, &count};
@@ -263,7 +263,7 @@ static void test_references(void) {
 }
 
 /* No thread for a lane: the end of the capture fails, nothing stays. */
-static void test_point(void) {
+TEST("test point") {
     void *origin = new_stream();
     void *forked = new_stream();
     void *event = new_event();
@@ -336,7 +336,7 @@ static int replay(fake_rank *rank) {
     return failures;
 }
 
-static void test_replay(void) {
+TEST("replay") {
     fake_world *world = fake_world_open(2, 2, 4096);
     CU_ASSERT_EQUAL(fake_run_threads(world, replay), 0);
     fake_world_close(world);
@@ -346,7 +346,7 @@ static void test_replay(void) {
 }
 
 /* A failure in a forked lane is the launching stream's. */
-static void test_lane_failure(void) {
+TEST("failure in a lane") {
     fake_world *world = fake_world_open(2, 1, 4096);
     fake_rank *rank = &world->ranks[0];
     void *self = rank->instance;
@@ -373,15 +373,4 @@ static void test_lane_failure(void) {
     backend->stream_destroy(self, forked);
     backend->stream_destroy(self, stream);
     fake_world_close(world);
-}
-
-static const unit_case cases[] = {
-    {"capture", test_capture},       {"fork and join", test_fork_join},
-    {"malformed", test_malformed},   {"isolation", test_isolation},
-    {"references", test_references}, {"test point", test_point},
-    {"replay", test_replay},         {"failure in a lane", test_lane_failure},
-};
-
-int main(void) {
-    return UNIT_MAIN_WITHIN("shm graphs", setup, teardown, cases);
 }

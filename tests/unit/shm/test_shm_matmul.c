@@ -43,7 +43,7 @@ static symmem_matmul arriving(void) {
                            .signal_pivot = 1};
 }
 
-static void test_deadline(void) {
+TEST("deadline") {
     symmem_matmul product = arriving();
     symmem_exec exec = {.timeout_ms = 20};
     set(1);
@@ -55,7 +55,7 @@ static void test_deadline(void) {
 }
 
 /* Without a limit: whoever destroys the stream ends the wait. */
-static void test_destroyed(void) {
+TEST("destroyed") {
     symmem_matmul product = arriving();
     void *stream = NULL;
     /* With the first thread a sanitizer may start one of its own. */
@@ -78,7 +78,7 @@ static symmem_status refuse(void *arg, const symmem_matmul *product, void *nativ
     return SYMMEM_LIMIT;
 }
 
-static void test_own_product(void) {
+TEST("own product") {
     int calls = 0;
     symmem_matmul product = arriving();
     symmem_error_record record;
@@ -98,7 +98,7 @@ static void test_own_product(void) {
     backend->stream_destroy(instance, stream);
 }
 
-static void test_points(void) {
+TEST("test points") {
     static const char *const names[] = {"shm.matmul", "shm.copy_strided", "shm.reduce_local"};
     symmem_matmul product = arriving();
     symmem_exec exec = {.stream = NULL};
@@ -138,7 +138,7 @@ static void test_points(void) {
 /* --- the caller's floating-point environment ---------------------------------------- */
 
 /* The caller's or, which has what its creator had, a stream's. */
-static void test_floats(void) {
+TEST("strange floats") {
     static const float tiny[2] = {1e-40f, 1}, parts[4] = {1, 1e-40f, 0x1p-24f, 1e-40f};
     for (int on_stream = 0; on_stream < 2; on_stream++) {
         float sums[2] = {0}, products[1] = {0};
@@ -177,7 +177,7 @@ static void test_floats(void) {
 }
 
 /* A library's threads keep what it was loaded in. */
-static void test_library_floats(void) {
+TEST("strange floats of a library") {
     fake_host other;
     symmem_matmul product = arriving();
     const symmem_exec exec = {.stream = NULL};
@@ -198,7 +198,7 @@ static void test_library_floats(void) {
 
 /* A BLAS that is asked for and cannot be loaded is told of, once, and plain loops do its work; of
  * one that is forbidden nothing is said. */
-static void test_no_blas(void) {
+TEST("no BLAS") {
     static const char *const names[] = {"/nonexistent/libblas.so", "0"};
     for (int i = 0; i < 2; i++) {
         fake_host other;
@@ -215,18 +215,4 @@ static void test_no_blas(void) {
         backend->close(own);
     }
     unsetenv("SYMMEM_SHM_BLAS");
-}
-
-static const unit_case cases[] = {
-    {"no BLAS", test_no_blas},
-    {"deadline", test_deadline},
-    {"destroyed", test_destroyed},
-    {"own product", test_own_product},
-    {"test points", test_points},
-    {"strange floats", test_floats},
-    {"strange floats of a library", test_library_floats},
-};
-
-int main(void) {
-    return UNIT_MAIN_WITHIN("shm products", setup, teardown, cases);
 }

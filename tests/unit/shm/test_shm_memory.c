@@ -21,7 +21,7 @@
 
 static const symmem_backend *backend;
 
-static void test_table(void) {
+TEST("table") {
     CU_ASSERT_PTR_NULL(symmem_backend_entry(SYMMEM_BACKEND_ABI + 1));
     CU_ASSERT_STRING_EQUAL(backend->name, "shm");
     CU_ASSERT_EQUAL(backend->size, sizeof(symmem_backend));
@@ -60,7 +60,7 @@ int posix_fallocate(int fd, off_t at, off_t bytes) {
     return fallocate(fd, 0, at, bytes) == 0 ? 0 : errno;
 }
 
-static void test_alloc(void) {
+TEST("alloc") {
     fake_host host;
     void *instance = fake_open(&host);
     static const size_t sizes[] = {1, 4095, 4096, 4097, 3000001};
@@ -89,7 +89,7 @@ static void test_alloc(void) {
 }
 
 /* The object has no name, is the owner's alone whatever the umask, and is not inherited. */
-static void test_privacy(void) {
+TEST("privacy") {
     fake_host host;
     void *instance = fake_open(&host);
     mode_t before = umask(0777);
@@ -112,7 +112,7 @@ static void test_privacy(void) {
     backend->close(instance);
 }
 
-static void test_import(void) {
+TEST("import") {
     int descriptors = fake_count_descriptors();
     int mappings = fake_count_shared_mappings();
     fake_host host;
@@ -168,7 +168,7 @@ static void test_import(void) {
 }
 
 /* A mapping that was long enough once is not taken for a file that has grown since. */
-static void test_grown_import(void) {
+TEST("import of a file that grew") {
     int mappings = fake_count_shared_mappings();
     fake_host host;
     void *instance = fake_open(&host);
@@ -191,7 +191,7 @@ static void test_grown_import(void) {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
-static void test_too_much(void) {
+TEST("too much") {
     fake_host host;
     void *instance = fake_open(&host);
     symmem_memory memory = {.ptr = &host};
@@ -207,7 +207,7 @@ static void test_too_much(void) {
 }
 
 /* Each test point fails once: its status comes back and nothing is left behind. */
-static void test_points(void) {
+TEST("test points") {
     static const char *const names[] = {"shm.alloc.create", "shm.alloc.backing", "shm.alloc.map",
                                         "shm.export", "shm.import.map"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -317,7 +317,7 @@ static void run_in_child(int (*fn)(void), const char *name) {
         CU_ASSERT_EQUAL(result, 0);
 }
 
-static void test_limits(void) {
+TEST("limits") {
     run_in_child(no_descriptors, "no descriptors");
     run_in_child(no_addresses, "no addresses");
 }
@@ -334,7 +334,7 @@ static int write_peers(fake_rank *rank) {
     return 0;
 }
 
-static void test_worlds(void) {
+TEST("worlds") {
     int descriptors = fake_count_descriptors();
     int mappings = fake_count_shared_mappings();
     fake_world *world = fake_world_open(4, 2, 100000);
@@ -346,7 +346,7 @@ static void test_worlds(void) {
 }
 
 /* Not a page more than is needed, and guards on either side still have addresses. */
-static void test_rounding(void) {
+TEST("rounding") {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     static const int pages[] = {0, 1, 1, 1, 2, 2};
     const size_t bytes[] = {0, 1, page - 1, page, page + 1, 2 * page};
@@ -360,15 +360,7 @@ static void test_rounding(void) {
     CU_ASSERT(!shm_round_to_pages(most + 1, &rounded));
 }
 
-static const unit_case cases[] = {
-    {"table", test_table},       {"rounding", test_rounding},
-    {"alloc", test_alloc},       {"privacy", test_privacy},
-    {"import", test_import},     {"import of a file that grew", test_grown_import},
-    {"too much", test_too_much}, {"test points", test_points},
-    {"limits", test_limits},     {"worlds", test_worlds},
-};
-
-int main(void) {
+int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return UNIT_MAIN("shm memory", cases);
+    return 0;
 }

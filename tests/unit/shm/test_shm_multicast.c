@@ -76,7 +76,7 @@ static symmem_status reduce(fixture *f, int rank, const char *address, void *dst
                                        &exec);
 }
 
-static void test_store(void) {
+TEST("store") {
     int descriptors = fake_count_descriptors();
     fixture f;
     open_fixture(&f);
@@ -107,7 +107,7 @@ static void test_store(void) {
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
 }
 
-static void test_ranges(void) {
+TEST("ranges") {
     fixture f;
     open_fixture(&f);
     char *base = f.address[0];
@@ -140,7 +140,7 @@ static void test_ranges(void) {
 }
 
 /* Touching the address itself is fatal. */
-static void test_address_faults(void) {
+TEST("address faults") {
     fixture f;
     open_fixture(&f);
     fflush(NULL);
@@ -175,7 +175,7 @@ static void put_values(fixture *f, size_t offset, const void *values, size_t byt
         }                                                                                          \
     } while (0)
 
-static void test_reduce(void) {
+TEST("reduce") {
     fixture f;
     open_fixture(&f);
     EXPECT(float, SYMMEM_FLOAT32, SYMMEM_SUM, 1e8f, 1.0f, -1e8f, 0.0f); /* rank order */
@@ -239,7 +239,7 @@ static void test_reduce(void) {
 }
 
 /* Every finite float16 comes through unchanged. */
-static void test_half_round_trip(void) {
+TEST("half round trip") {
     fixture f;
     open_fixture(&f);
     int wrong = 0;
@@ -257,7 +257,7 @@ static void test_half_round_trip(void) {
     close_fixture(&f);
 }
 
-static void test_slots(void) {
+TEST("slots") {
     setenv("SYMMEM_SHM_MULTICAST_SLOTS", "2", 1);
     fake_host host;
     void *instance = fake_open(&host);
@@ -297,7 +297,7 @@ static void test_slots(void) {
 }
 
 /* Binding before everybody is attached is a fault of the caller that must not go unseen. */
-static void test_steps(void) {
+TEST("steps") {
     fake_world *world = fake_world_open(2, 1, 4096);
     fake_rank *rank = &world->ranks[0];
     int descriptors = fake_count_descriptors();
@@ -334,17 +334,7 @@ static void test_steps(void) {
     fake_world_close(world);
 }
 
-static const unit_case cases[] = {
-    {"store", test_store},
-    {"ranges", test_ranges},
-    {"address faults", test_address_faults},
-    {"reduce", test_reduce},
-    {"half round trip", test_half_round_trip},
-    {"slots", test_slots},
-    {"steps", test_steps},
-};
-
-int main(void) {
+int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return UNIT_MAIN("shm multicast", cases);
+    return 0;
 }

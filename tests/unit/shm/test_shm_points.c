@@ -48,7 +48,7 @@ static void expect(const char *what, const char *expected) {
     pthread_mutex_unlock(&lock);
 }
 
-static void test_memory(void) {
+TEST("memory") {
     fake_host host;
     symmem_backend_config config = {.size = sizeof config, .world_size = 1};
     void *instance = NULL;
@@ -88,7 +88,7 @@ static int meet(fake_rank *rank) {
            fake_wait(rank, other, 0, 5000, NULL) != SYMMEM_OK;
 }
 
-static void test_signals(void) {
+TEST("signals") {
     void *tables[2];
     open_world();
     fake_rank *rank = &world->ranks[0];
@@ -121,7 +121,7 @@ static void expect_sleep(const char *what, symmem_status status) {
     fake_world_reset(world);
 }
 
-static void test_sleep(void) {
+TEST("sleep") {
     open_world();
     fake_rank *rank = &world->ranks[0];
     atomic_store(&sleeps, 0);
@@ -143,7 +143,7 @@ static void keep(void *object) {
     (void)object;
 }
 
-static void test_streams(void) {
+TEST("streams") {
     open_world();
     fake_rank *rank = &world->ranks[0];
     void *self = rank->instance, *stream = NULL, *event = NULL, *graph = NULL;
@@ -182,7 +182,7 @@ static void test_streams(void) {
     passed[0][0] = '\0';
 }
 
-static void test_multicast(void) {
+TEST("multicast") {
     open_world();
     fake_rank *rank = &world->ranks[0];
     void *self = rank->instance, *object = NULL, *bound[RANKS] = {NULL}, *address = NULL;
@@ -218,12 +218,7 @@ static void test_multicast(void) {
     passed[0][0] = '\0';
 }
 
-int main(void) {
-    static const unit_case cases[] = {{"memory", test_memory},
-                                      {"signals", test_signals},
-                                      {"sleep", test_sleep},
-                                      {"streams", test_streams},
-                                      {"multicast", test_multicast}};
+int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return backend != NULL ? UNIT_MAIN("points of the emulation", cases) : 2;
+    return backend == NULL;
 }

@@ -62,7 +62,7 @@ static int message_passing(fake_rank *rank) {
     return 0;
 }
 
-static void test_message_passing(void) {
+TEST("message passing") {
     fake_world *world = fake_world_open(2, 3, 4096);
     CU_ASSERT_EQUAL(fake_run_threads(world, message_passing), 0);
     CU_ASSERT_EQUAL(fake_run_processes(world, message_passing), 0);
@@ -97,7 +97,7 @@ static int few_rounds(fake_rank *rank) {
     return barrier_rounds(rank, 3, false);
 }
 
-static void test_barrier(void) {
+TEST("barrier") {
     static const int32_t sizes[] = {1, 2, 3, 8};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         fake_world *world = fake_world_open(sizes[i], 2, 4096);
@@ -107,7 +107,7 @@ static void test_barrier(void) {
     }
 }
 
-static void test_barrier_wide(void) {
+TEST("barrier of 128") {
     fake_world *world = fake_world_open(128, 2, 4096);
     uint64_t start_ms = fake_now_ms();
     CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
@@ -116,7 +116,7 @@ static void test_barrier_wide(void) {
 }
 
 /* The epoch wraps from 2^32 - 1 to 0. */
-static void test_barrier_wraps(void) {
+TEST("barrier wraps") {
     fake_world *world = fake_world_open(3, 2, 4096);
     for (int32_t r = 0; r < 3; r++)
         for (int32_t channel = 0; channel < 2; channel++)
@@ -148,7 +148,7 @@ static int tray_rounds(fake_rank *rank) {
 }
 
 /* Across the wrap of the epoch, too. */
-static void test_trays(void) {
+TEST("trays") {
     fake_world *world = fake_world_open(3, 2, 4096);
     for (int32_t r = 0; r < 3; r++)
         set_epoch(&world->ranks[r], 1, UINT32_MAX - 30);
@@ -159,7 +159,7 @@ static void test_trays(void) {
 }
 
 /* Whole lines inside the state, apart from each other. */
-static void test_tray_places(void) {
+TEST("places of trays") {
     for (int32_t channels = 1; channels <= 9; channels += 4) {
         fake_world *world = fake_world_open(2, channels, 4096);
         const symmem_peers *peers = &world->ranks[0].peers;
@@ -219,7 +219,7 @@ static int barrier_withheld(fake_rank *rank) {
     return 0;
 }
 
-static void test_barrier_withheld(void) {
+TEST("barrier withheld") {
     fake_world *world = fake_world_open(4, 2, 4096);
     for (int32_t absent = 0; absent < 4; absent++) {
         atomic_store(&withheld, absent);
@@ -240,7 +240,7 @@ static void expect_fault(fake_rank *rank, symmem_status status, const char *oper
     CU_ASSERT_EQUAL(rank->host.fault.failed_rank, failed_rank);
 }
 
-static void test_timeouts(void) {
+TEST("timeouts") {
     fake_world *world = fake_world_open(4, 2, 4096);
     fake_rank *rank = &world->ranks[1];
     uint64_t start_ms = fake_now_ms();
@@ -269,7 +269,7 @@ static void test_timeouts(void) {
 }
 
 /* A pending signal is no arrival, channels and sources do not mix. */
-static void test_isolation(void) {
+TEST("isolation") {
     fake_world *world = fake_world_open(3, 3, 4096);
     fake_rank *ranks = world->ranks;
     CU_ASSERT_EQUAL(fake_put(&ranks[0], 1, 2, 1, NULL), SYMMEM_OK);
@@ -307,7 +307,7 @@ static int back_pressure(fake_rank *rank) {
 
 /* The consumer wakes the producer, rather than the producer's tick, with which 20 rounds take a
  * second. What else runs on the machine may take as long, but not each time. */
-static void test_back_pressure(void) {
+TEST("back-pressure") {
     fake_world *world = fake_world_open(2, 1, 4096);
     bool ever_prompt = false;
     for (int attempt = 0; attempt < 10 && !ever_prompt; attempt++) {
@@ -331,7 +331,7 @@ static int corrupt_later(fake_rank *rank) {
     return 0;
 }
 
-static void test_corrupt(void) {
+TEST("corrupt slot") {
     fake_world *world = fake_world_open(2, 1, 4096);
     fake_rank *rank = &world->ranks[0];
     atomic_store(slot_word(rank, 0, 0, 1), 7);
@@ -348,7 +348,7 @@ static void test_corrupt(void) {
     fake_world_close(world);
 }
 
-static void test_peer_gone(void) {
+TEST("peer gone") {
     fake_world *world = fake_world_open(3, 1, 4096);
     fake_rank *rank = &world->ranks[0];
     atomic_store(&rank->host.gone[2], true);
@@ -426,7 +426,7 @@ static int poison_local(fake_rank *rank) {
     return 0;
 }
 
-static void test_poison(void) {
+TEST("poison") {
     fake_world *world = fake_world_open(3, 2, 4096);
     bool ever_prompt = false;
     for (int attempt = 0; attempt < 20 && !ever_prompt; attempt++) {
@@ -445,7 +445,7 @@ static void test_poison(void) {
     fake_world_close(world);
 }
 
-static void test_points(void) {
+TEST("test points") {
     static const char *const names[] = {"shm.barrier.before_arrive", "shm.barrier.after_arrive",
                                         "shm.put.before", "shm.wait.before"};
     fake_world *world = fake_world_open(2, 1, 4096);
@@ -476,32 +476,10 @@ static int killed_in_wait(fake_rank *rank) {
     return 0;
 }
 
-static void test_killed(void) {
+TEST("killed rank") {
     fake_world *world = fake_world_open(2, 2, 4096);
     CU_ASSERT_EQUAL(fake_run_processes(world, killed_in_wait), 1);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_run_processes(world, few_rounds), 0);
     fake_world_close(world);
-}
-
-static const unit_case cases[] = {
-    {"message passing", test_message_passing},
-    {"barrier", test_barrier},
-    {"barrier of 128", test_barrier_wide},
-    {"barrier wraps", test_barrier_wraps},
-    {"trays", test_trays},
-    {"places of trays", test_tray_places},
-    {"barrier withheld", test_barrier_withheld},
-    {"timeouts", test_timeouts},
-    {"isolation", test_isolation},
-    {"back-pressure", test_back_pressure},
-    {"corrupt slot", test_corrupt},
-    {"peer gone", test_peer_gone},
-    {"poison", test_poison},
-    {"test points", test_points},
-    {"killed rank", test_killed},
-};
-
-int main(void) {
-    return UNIT_MAIN("shm signals", cases);
 }

@@ -25,7 +25,7 @@ static void gate_fn(void *arg) {
         fake_sleep_us(200);
 }
 
-static void test_bytes(void) {
+TEST("bytes") {
     void *streams[2] = {NULL, new_stream()};
     for (int i = 0; i < 2; i++) {
         symmem_exec exec = {.stream = streams[i]};
@@ -70,7 +70,7 @@ static void append_fn(void *arg) {
 }
 
 /* Operations run in order, and their references live until then. */
-static void test_order(void) {
+TEST("order") {
     void *stream = new_stream();
     counted count = {0};
     symmem_ref refs[3] = {
@@ -96,7 +96,7 @@ static void test_order(void) {
     backend->stream_destroy(instance, stream);
 }
 
-static void test_timeouts(void) {
+TEST("timeouts") {
     void *stream = new_stream();
     void *event;
     atomic_bool open = false;
@@ -126,7 +126,7 @@ static void test_timeouts(void) {
 }
 
 /* A wait is for the latest record at that moment. Events may go while they are waited for. */
-static void test_events(void) {
+TEST("events") {
     void *first = new_stream();
     void *second = new_stream();
     void *event;
@@ -164,7 +164,7 @@ static void sync_device_fn(void *arg) {
 }
 
 /* From a stream's own thread the others are waited for, itself is not. */
-static void test_device_synchronize_inside(void) {
+TEST("device synchronize inside") {
     void *stream = new_stream();
     void *other = new_stream();
     unsigned pause_us = 20000;
@@ -185,7 +185,7 @@ static void destroy_fn(void *arg) {
 }
 
 /* Destroyed with work under way, and from its own thread: all goes when the work ends. */
-static void test_destroy_busy(void) {
+TEST("destroy busy") {
     int threads = fake_count_threads();
     void *stream = new_stream();
     atomic_bool open = false;
@@ -204,7 +204,7 @@ static void test_destroy_busy(void) {
 }
 
 /* close waits for such work, but not for ever. */
-static void test_close_busy(void) {
+TEST("close busy") {
     fake_host other;
     void *closed = fake_open(&other);
     void *stream;
@@ -229,7 +229,7 @@ static void note_fn(void *arg) {
 }
 
 /* What runs once close has given up waiting asks nothing of the host, which may be gone. */
-static void test_outlives_close(void) {
+TEST("outlives close") {
     int threads = fake_count_threads();
     fake_host other;
     void *closed = fake_open(&other);
@@ -257,7 +257,7 @@ static void test_outlives_close(void) {
     pthread_mutex_destroy(&other.lock);
 }
 
-static void test_point(void) {
+TEST("test point") {
     void *stream = &host;
     int threads = fake_count_threads();
     host.fail_status = SYMMEM_LIMIT;
@@ -302,7 +302,7 @@ static int ring(fake_rank *rank) {
     return failures;
 }
 
-static void test_ring(void) {
+TEST("ring") {
     fake_world *world = fake_world_open(3, 2, 4096);
     CU_ASSERT_EQUAL(fake_run_threads(world, ring), 0);
     fake_world_reset(world);
@@ -311,7 +311,7 @@ static void test_ring(void) {
 }
 
 /* The first failure is kept with its record; later work of the stream still runs. */
-static void test_failures(void) {
+TEST("failures") {
     fake_world *world = fake_world_open(3, 2, 4096);
     fake_rank *rank = &world->ranks[0];
     void *stream = rank_stream(rank);
@@ -335,7 +335,7 @@ static void test_failures(void) {
 }
 
 /* An endless wait ends soon after the state was poisoned: destroy and close cannot hang. */
-static void test_poison_ends_waits(void) {
+TEST("poison ends waits") {
     fake_world *world = fake_world_open(2, 1, 4096);
     fake_rank *rank = &world->ranks[0];
     void *stream = rank_stream(rank);
@@ -354,7 +354,7 @@ static void test_poison_ends_waits(void) {
     fake_world_close(world);
 }
 
-static void test_leaks(void) {
+TEST("leaks") {
     int descriptors = fake_count_descriptors();
     int threads = fake_count_threads();
     for (int i = 0; i < 50; i++) {
@@ -378,7 +378,7 @@ static void note_trap(int number) {
 }
 
 /* A stream's thread has other signals open than its maker, whose own stay as they are meanwhile. */
-static void test_mask(void) {
+TEST("signals of the maker") {
     struct sigaction noting = {.sa_handler = note_trap}, usual;
     sigset_t trap, before;
     sigemptyset(&trap);
@@ -393,25 +393,4 @@ static void test_mask(void) {
     CU_ASSERT_EQUAL(trapped, 1);
     CU_ASSERT_EQUAL(sigaction(SIGTRAP, &usual, NULL), 0);
     backend->stream_destroy(instance, stream);
-}
-
-static const unit_case cases[] = {
-    {"bytes", test_bytes},
-    {"order", test_order},
-    {"timeouts", test_timeouts},
-    {"events", test_events},
-    {"device synchronize inside", test_device_synchronize_inside},
-    {"destroy busy", test_destroy_busy},
-    {"close busy", test_close_busy},
-    {"outlives close", test_outlives_close},
-    {"test point", test_point},
-    {"ring", test_ring},
-    {"failures", test_failures},
-    {"poison ends waits", test_poison_ends_waits},
-    {"leaks", test_leaks},
-    {"signals of the maker", test_mask},
-};
-
-int main(void) {
-    return UNIT_MAIN_WITHIN("shm streams", setup, teardown, cases);
 }

@@ -46,7 +46,7 @@ static void expect_refused(const symmem_context_options *options, symmem_status 
     CU_ASSERT_PTR_NULL(context);
 }
 
-static void bad_options(void) {
+TEST("bad options") {
     symmem_context_options options = world_of(0, 1);
     clear_environment();
     EXPECT_FAIL(symmem_init(&options, NULL), SYMMEM_INVALID_ARGUMENT, "init");
@@ -79,7 +79,7 @@ static void bad_options(void) {
     symmem_alloc_options_init(NULL);
 }
 
-static void environment(void) {
+TEST("environment") {
     symmem_context *context = NULL;
     symmem_context_options options;
     symmem_store *store = NULL;
@@ -130,7 +130,7 @@ static void environment(void) {
     symmem_store_close(store);
 }
 
-static void file_store(void) {
+TEST("file store") {
     char directory[] = "/tmp/symmem-unit-XXXXXX";
     char text[64];
     symmem_context *context = NULL;
@@ -164,7 +164,7 @@ static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 
-static void identity(void) {
+TEST("identity") {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(1, 2);
     symmem_store *store = NULL;
@@ -229,7 +229,7 @@ static void broken_close(void *self) {
     (void)self;
 }
 
-static void broken_store(void) {
+TEST("broken store") {
     static const symmem_store_ops ops = {sizeof(ops), broken_set,  broken_get,  broken_wait,
                                          broken_add,  broken_wait, broken_close};
     symmem_context *context = NULL;
@@ -259,7 +259,7 @@ static void broken_store(void) {
 }
 
 /* The rank's next process may have come before this one ended. */
-static void successor_keeps_its_identity(void) {
+TEST("a successor keeps its identity") {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(1, 2);
     symmem_store *store = NULL;
@@ -279,7 +279,7 @@ static void successor_keeps_its_identity(void) {
     symmem_store_close(store);
 }
 
-static void default_backend(void) {
+TEST("default backend") {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(0, 1);
     clear_environment();
@@ -294,7 +294,7 @@ static void default_backend(void) {
     clear_environment();
 }
 
-static void the_end(void) {
+TEST("the end") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_error_record record;
     int32_t rank = 0;
@@ -326,7 +326,7 @@ static void the_end(void) {
 
 /* --- small parts -------------------------------------------------------------------- */
 
-static void lists(void) {
+TEST("lists") {
     sm_node head, a, b;
     sm_list_init(&head);
     CU_ASSERT_TRUE(sm_list_empty(&head));
@@ -348,7 +348,7 @@ static void *give_later(void *arg) {
     return NULL;
 }
 
-static void turns(void) {
+TEST("turns") {
     sm_turn turn;
     pthread_t thread;
     EXPECT_OK(sm_turn_init(&turn));
@@ -365,20 +365,4 @@ static void turns(void) {
     CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
     sm_turn_give(&turn);
     sm_turn_finish(&turn);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"bad options", bad_options},
-        {"environment", environment},
-        {"file store", file_store},
-        {"identity", identity},
-        {"broken store", broken_store},
-        {"default backend", default_backend},
-        {"a successor keeps its identity", successor_keeps_its_identity},
-        {"the end", the_end},
-        {"lists", lists},
-        {"turns", turns},
-    };
-    return UNIT_MAIN("context", cases);
 }

@@ -13,7 +13,7 @@ static symmem_status read_a(const char *text, int64_t *value_p) {
     return sm_env_int(names, -5, 1000, value_p);
 }
 
-static void test_int(void) {
+TEST("numbers") {
     int64_t value = 77;
     unsetenv("SYMMEM_TEST_A");
     unsetenv("SYMMEM_TEST_B");
@@ -37,7 +37,7 @@ static void test_int(void) {
     CU_ASSERT_EQUAL(value, -5);
 }
 
-static void test_flag(void) {
+TEST("flags") {
     unsetenv("SYMMEM_TEST_A");
     CU_ASSERT_TRUE(sm_env_flag("SYMMEM_TEST_A", true));
     CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", false));
@@ -48,13 +48,4 @@ static void test_flag(void) {
     setenv("SYMMEM_TEST_A", "yes", 1);
     CU_ASSERT_TRUE(sm_env_flag("SYMMEM_TEST_A", true));
     CU_ASSERT_FALSE(sm_env_flag("SYMMEM_TEST_A", false));
-}
-
-static const unit_case cases[] = {
-    {"numbers", test_int},
-    {"flags", test_flag},
-};
-
-int main(void) {
-    return UNIT_MAIN("env", cases);
 }

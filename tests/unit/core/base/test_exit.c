@@ -224,7 +224,7 @@ static int end_by(void (*way)(void)) {
     return end_in_child(with_everything);
 }
 
-static void test_ways(void) {
+TEST("every way to end") {
     static const struct {
         const char *name;
         void (*way)(void);
@@ -253,7 +253,7 @@ static void test_ways(void) {
     CU_ASSERT(leaves_no_name(names));
 }
 
-static void test_abort(void) {
+TEST("abort") {
     int names = count_names();
     int status = end_by(by_abort);
     CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
@@ -292,16 +292,7 @@ static void by_unloading(void) {
     exit(CHOSEN);
 }
 
-static void test_unloading(void) {
+TEST("unloading the library") {
     int status = end_by(by_unloading);
     CU_ASSERT(WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"every way to end", test_ways},
-        {"abort", test_abort},
-        {"unloading the library", test_unloading},
-    };
-    return UNIT_MAIN("exit", cases);
 }

@@ -119,19 +119,11 @@ static void expect_chosen(int its_work, bool it_waits) {
 }
 
 /* Closing has begun: the process's end waits for it. */
-static void test_closing(void) {
+TEST("closing is waited for") {
     expect_chosen(50, true);
 }
 
 /* Closing would begin when all is over: it does not. */
-static void test_too_late(void) {
+TEST("closing comes too late") {
     expect_chosen(150, false);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"closing is waited for", test_closing},
-        {"closing comes too late", test_too_late},
-    };
-    return UNIT_MAIN("exit_late", cases);
 }

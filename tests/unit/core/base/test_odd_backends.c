@@ -89,7 +89,7 @@ static void body_exchange(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_exchange(void) {
+TEST("memory exchange fails late") {
     symmem_backend table = *shm();
     table.memory_exchange = exchange_memory;
     table.memory_release = release_memory;
@@ -167,7 +167,7 @@ static void body_unsuited(rank_env *env) {
     CHECK_OK(env, symmem_finalize(env->context)); /* before `other` ends */
 }
 
-static void test_unsuited(void) {
+TEST("shares, devices and names") {
     for (int kind = 0; kind < UNSUITED; kind++) {
         symmem_backend table = *shm();
         if (kind == NO_DESCRIPTOR)
@@ -201,7 +201,7 @@ static void body_untyped(rank_env *env) {
     CHECK(env, type == -7 && strstr(last_record().message, "device_type"));
 }
 
-static void test_untyped(void) {
+TEST("devices without a type") {
     symmem_backend table = *shm();
     table.device_info = untyped;
     run_threads((plan){.world = 1, .body = body_untyped, .backend = &table});
@@ -235,7 +235,7 @@ static void body_signals(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_signals(void) {
+TEST("signals") {
     symmem_backend table = *shm();
     table.capabilities &= ~SYMMEM_CAP_CAPTURE;
     table.capture_begin = NULL;
@@ -286,7 +286,7 @@ static void body_poisoned(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_poisoned(void) {
+TEST("peers are told of a poisoning once") {
     symmem_backend table = *shm();
     table.signal_poison = count_poisoning;
     run_threads((plan){.world = 1, .body = body_poisoned, .backend = &table});
@@ -325,7 +325,7 @@ static void body_half_reset(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_half_reset(void) {
+TEST("peers are told again after half a reset") {
     symmem_backend table = *shm();
     table.signal_poison = count_own_poisoning;
     table.signal_reset = reset_or_busy;
@@ -356,7 +356,7 @@ static void body_wrap(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_wrap(void) {
+TEST("streams of others") {
     symmem_backend table = *shm();
     table.capabilities |= SYMMEM_CAP_WRAP_STREAM;
     table.stream_wrap = wrap_stream;
@@ -405,7 +405,7 @@ static void body_unmarked(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_unmarked(void) {
+TEST("an end that cannot be marked") {
     symmem_backend table = *shm();
     table.event_record = fail_mark;
     run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
@@ -480,7 +480,7 @@ static void body_half(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_half(void) {
+TEST("a call fails behind a part of its work") {
     symmem_backend table = *shm();
     table.barrier = half_a_barrier;
     table.put_signal = half_a_put;
@@ -509,7 +509,7 @@ static void body_destroyed_graph(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_destroyed_graph(void) {
+TEST("a graph is destroyed after its launch") {
     symmem_backend table = *shm();
     table.graph_destroy = destroy_after_work;
     run_threads((plan){.world = 1, .body = body_destroyed_graph, .backend = &table});
@@ -579,7 +579,7 @@ static void body_ends(rank_env *env) {
     (void)!symmem_pool_destroy(pool);
 }
 
-static void test_ends(void) {
+TEST("contexts that end meanwhile") {
     for (int kind = 0; kind < 4; kind++) {
         symmem_backend table = *shm();
         table.device_count = late_count;
@@ -590,22 +590,4 @@ static void test_ends(void) {
         table.memory_alloc = late_alloc;
         run_threads((plan){.world = 1, .body = body_ends, .backend = &table, .argument = kind});
     }
-}
-
-static const unit_case tests[] = {
-    {"memory exchange fails late", test_exchange},
-    {"shares, devices and names", test_unsuited},
-    {"devices without a type", test_untyped},
-    {"signals", test_signals},
-    {"peers are told of a poisoning once", test_poisoned},
-    {"peers are told again after half a reset", test_half_reset},
-    {"streams of others", test_wrap},
-    {"an end that cannot be marked", test_unmarked},
-    {"a call fails behind a part of its work", test_half},
-    {"a graph is destroyed after its launch", test_destroyed_graph},
-    {"contexts that end meanwhile", test_ends},
-};
-
-int main(void) {
-    return RUN_TESTS("odd_backends", tests);
 }

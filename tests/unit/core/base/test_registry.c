@@ -39,7 +39,7 @@ static void expect_refused(const symmem_backend *table, const char *word) {
     CU_ASSERT_PTR_NOT_NULL(strstr(record.message, word));
 }
 
-static void table_heads(void) {
+TEST("table heads") {
     symmem_backend table;
     fake_table(&table, "fake", FAKE_CAPABILITIES);
     EXPECT_OK(sm_backend_check(&table, "test"));
@@ -101,7 +101,7 @@ static const struct {
                  OFFSET(copy_strided),       OFFSET(reduce_local),      OFFSET(connectivity),
                  OFFSET(collective_apart)};
 
-static void table_entries(void) {
+TEST("table entries") {
     symmem_backend good, table;
     fake_table(&good, "fake", FAKE_CAPABILITIES);
     for (size_t i = 0; i < sizeof(mandatory) / sizeof(mandatory[0]); i++) {
@@ -134,7 +134,7 @@ static void table_entries(void) {
     }
 }
 
-static void table_sharing(void) {
+TEST("table sharing") {
     symmem_backend table;
     fake_table(&table, "fake", FAKE_CAPABILITIES);
     table.share_close = NULL;
@@ -154,7 +154,7 @@ static void table_sharing(void) {
 
 /* --- registry ----------------------------------------------------------------------- */
 
-static void choosing(void) {
+TEST("choosing") {
     symmem_context *context = plain_context();
     symmem_backend first, second, same_name;
     const char *name = "untouched";
@@ -220,7 +220,7 @@ static void choosing(void) {
     unit_end(context);
 }
 
-static void null_arguments(void) {
+TEST("null arguments") {
     symmem_context *context = plain_context();
     const char *name = NULL;
     uint64_t bits = 0;
@@ -251,7 +251,7 @@ static void null_arguments(void) {
 
 /* --- loader ------------------------------------------------------------------------- */
 
-static void loading(void) {
+TEST("loading") {
     symmem_context *context = plain_context();
     const char *name = NULL;
     bool yes = false;
@@ -280,7 +280,7 @@ static void loading(void) {
 }
 
 /* A file's table must not pass for another of the same name. */
-static void same_name(void) {
+TEST("same name") {
     symmem_context *context = plain_context();
     const char *name = NULL;
     fake_table(&unit_table, "plugin", FAKE_CAPABILITIES);
@@ -293,7 +293,7 @@ static void same_name(void) {
 
 static char **arguments; /* what main got */
 
-static void searching(void) {
+TEST("searching") {
     symmem_context *context = plain_context();
     static const char variable[] = "SYMMEM_BACKEND_PATH";
     char own[PATH_MAX] = "";
@@ -350,7 +350,7 @@ static bool multicast(symmem_context *context, int32_t type, int32_t device) {
     return yes;
 }
 
-static void devices(void) {
+TEST("devices") {
     symmem_context *context = plain_context();
     static const char ask[] = "has_multicast_support";
     int32_t number = -7;
@@ -390,7 +390,7 @@ static void devices(void) {
     unit_end(context);
 }
 
-static void overlap(void) {
+TEST("overlap") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     static const char set[] = "set_allow_overlapping_devices";
     CU_ASSERT_FALSE(sm_context_overlap_allowed(context));
@@ -425,7 +425,7 @@ static symmem_status point_times_out(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_TIMEOUT : SYMMEM_OK;
 }
 
-static void services(void) {
+TEST("services") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     const symmem_host *host = &context->host;
     symmem_error_record record;
@@ -468,7 +468,7 @@ static void *use(void *arg) {
     return sm_context_use_backend(arg, "test") == SYMMEM_OK ? NULL : arg;
 }
 
-static void opening(void) {
+TEST("opening") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     pthread_t thread[4];
     for (int i = 0; i < 4; i++)
@@ -499,19 +499,5 @@ static void opening(void) {
 int main(int argc, char **argv) {
     (void)argc;
     arguments = argv;
-    static const unit_case cases[] = {
-        {"table heads", table_heads},
-        {"table entries", table_entries},
-        {"table sharing", table_sharing},
-        {"choosing", choosing},
-        {"null arguments", null_arguments},
-        {"loading", loading},
-        {"same name", same_name},
-        {"searching", searching},
-        {"devices", devices},
-        {"overlap", overlap},
-        {"services", services},
-        {"opening", opening},
-    };
-    return UNIT_MAIN("registry", cases);
+    return unit_main("registry");
 }

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-static void test_names(void) {
+TEST("names") {
     CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OK), "OK");
     CU_ASSERT_STRING_EQUAL(symmem_status_name(SYMMEM_OVERLAP), "OVERLAP");
     CU_ASSERT_STRING_EQUAL(symmem_status_text(SYMMEM_TIMEOUT), "deadline passed");
@@ -22,7 +22,7 @@ static void test_names(void) {
     CU_ASSERT_EQUAL(count, 30);
 }
 
-static void test_dtypes(void) {
+TEST("dtypes") {
     static const size_t sizes[SYMMEM_DTYPE_COUNT] = {1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
     for (int i = 0; i < SYMMEM_DTYPE_COUNT; i++)
         CU_ASSERT_EQUAL(symmem_dtype_size((symmem_dtype)i), sizes[i]);
@@ -34,7 +34,7 @@ static void test_dtypes(void) {
     CU_ASSERT_STRING_EQUAL(symmem_dtype_name((symmem_dtype)-1), "unknown");
 }
 
-static void test_record(void) {
+TEST("record") {
     symmem_error_record record;
     symmem_last_error(&record);
     CU_ASSERT(record.status == SYMMEM_OK && record.rank == -1 && record.failed_rank == -1);
@@ -68,7 +68,7 @@ static void test_record(void) {
     CU_ASSERT_STRING_EQUAL(sm_record()->message, "");
 }
 
-static void test_errno(void) {
+TEST("errno") {
     static const struct {
         int number;
         symmem_status status;
@@ -87,7 +87,7 @@ static void test_errno(void) {
     CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
 }
 
-static void test_missing(void) {
+TEST("missing ranks") {
     symmem_error_record record = {0};
     record.missing[0] = 1ull << 63;
     record.missing[15] = 1ull << 63;
@@ -105,7 +105,7 @@ static void *other_thread(void *arg) {
     return NULL;
 }
 
-static void test_threads(void) {
+TEST("threads") {
     sm_fail(SYMMEM_BUSY, "mine", "", "mine");
     pthread_t thread;
     symmem_status seen = SYMMEM_BUSY;
@@ -113,13 +113,4 @@ static void test_threads(void) {
     pthread_join(thread, NULL);
     CU_ASSERT_EQUAL(seen, SYMMEM_OK);
     CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_BUSY);
-}
-
-static const unit_case cases[] = {
-    {"names", test_names}, {"dtypes", test_dtypes},         {"record", test_record},
-    {"errno", test_errno}, {"missing ranks", test_missing}, {"threads", test_threads},
-};
-
-int main(void) {
-    return UNIT_MAIN("status", cases);
 }

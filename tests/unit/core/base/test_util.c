@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/time.h>
 
-static void test_clock(void) {
+TEST("clock") {
     CU_ASSERT_EQUAL(sm_deadline_ns(0), 0);
     CU_ASSERT_FALSE(sm_expired(0));
     CU_ASSERT_EQUAL(sm_remaining_ms(0, 7), 7);
@@ -33,7 +33,7 @@ static void on_alarm(int number) {
     (void)number;
 }
 
-static void test_interrupted_sleep(void) {
+TEST("interrupted sleep") {
     struct sigaction action = {.sa_handler = on_alarm}, old;
     sigaction(SIGALRM, &action, &old);
     struct itimerval timer = {.it_interval = {0, 5000}, .it_value = {0, 5000}};
@@ -46,7 +46,7 @@ static void test_interrupted_sleep(void) {
     sigaction(SIGALRM, &old, NULL);
 }
 
-static void test_random(void) {
+TEST("random") {
     unsigned char a[1000] = {0}, b[1000] = {0};
     CU_ASSERT_EQUAL(sm_random(a, sizeof(a)), SYMMEM_OK);
     CU_ASSERT_EQUAL(sm_random(b, sizeof(b)), SYMMEM_OK);
@@ -55,7 +55,7 @@ static void test_random(void) {
     CU_ASSERT_EQUAL(sm_random((void *)8, 16), SYMMEM_SYSTEM);
 }
 
-static void test_arithmetic(void) {
+TEST("arithmetic") {
     size_t value = 99;
     CU_ASSERT_TRUE(sm_mul(6, 7, &value));
     CU_ASSERT_EQUAL(value, 42);
@@ -73,7 +73,7 @@ static void test_arithmetic(void) {
     CU_ASSERT_EQUAL(value, 128); /* outputs on success only */
 }
 
-static void test_hash(void) {
+TEST("hash") {
     CU_ASSERT_EQUAL(sm_hash("", 0, SM_HASH_SEED), SM_HASH_SEED);
     /* Published values of FNV-1a. */
     CU_ASSERT_EQUAL(sm_hash("a", 1, SM_HASH_SEED), 0xaf63dc4c8601ec8cull);
@@ -81,7 +81,7 @@ static void test_hash(void) {
     CU_ASSERT_EQUAL(sm_hash("bar", 3, sm_hash("foo", 3, SM_HASH_SEED)), 0x85944171f73967e8ull);
 }
 
-static void test_text(void) {
+TEST("text") {
     char text[4] = "zzz";
     sm_copy_text(text, sizeof(text), "ab");
     CU_ASSERT_STRING_EQUAL(text, "ab");
@@ -90,14 +90,4 @@ static void test_text(void) {
     sm_copy_text(text, 1, "x");
     CU_ASSERT_STRING_EQUAL(text, "");
     sm_copy_text(NULL, 0, "x");
-}
-
-static const unit_case cases[] = {
-    {"clock", test_clock},   {"interrupted sleep", test_interrupted_sleep},
-    {"random", test_random}, {"arithmetic", test_arithmetic},
-    {"hash", test_hash},     {"text", test_text},
-};
-
-int main(void) {
-    return UNIT_MAIN("util", cases);
 }

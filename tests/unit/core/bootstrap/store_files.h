@@ -37,17 +37,17 @@ static inline pid_t start(void (*body)(void)) {
     return pid;
 }
 
-/* Runs the cases in a directory that is there for them; the program's exit status. */
-static inline int store_main(const char *name, const unit_case *cases, size_t count) {
+int unit_setup(void) {
     if (mkdtemp(directory) == NULL)
-        return 2;
-    /* Open to other users, so that the refusal is the store's own. */
-    chmod(directory, 0755);
+        return 1;
     snprintf(path, sizeof(path), "%s/store", directory);
-    int result = unit_main(name, NULL, NULL, cases, count);
-    rmdir(directory);
-    return result;
+    /* Open to other users, so that the refusal is the store's own. */
+    return chmod(directory, 0755);
 }
-#define STORE_MAIN(name, cases) store_main(name, cases, sizeof(cases) / sizeof((cases)[0]))
+
+int unit_teardown(void) {
+    rmdir(directory);
+    return 0;
+}
 
 #endif

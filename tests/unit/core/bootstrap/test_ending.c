@@ -95,7 +95,7 @@ static bool slow_end(void) {
     return said;
 }
 
-static void test_slow_end(void) {
+TEST("an end that takes the system long") {
     bool said = false;
     for (int i = 0; i < TRIES && !said; i++)
         said = slow_end();
@@ -103,7 +103,7 @@ static void test_slow_end(void) {
 }
 
 /* A zombie that has a thread is no end. */
-static void test_first_thread_has_left(void) {
+TEST("a process whose first thread has left") {
     sm_identity child = {0};
     sm_liveness *liveness = NULL;
     pid_t pid = start_watched(start_second_thread, leave_first_thread, &child, &liveness);
@@ -116,13 +116,4 @@ static void test_first_thread_has_left(void) {
     waitpid(pid, NULL, 0);
     CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
     sm_liveness_destroy(liveness);
-}
-
-static const unit_case cases[] = {
-    {"an end that takes the system long", test_slow_end},
-    {"a process whose first thread has left", test_first_thread_has_left},
-};
-
-int main(void) {
-    return UNIT_MAIN("ending", cases);
 }

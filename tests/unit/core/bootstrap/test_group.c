@@ -21,7 +21,7 @@ static symmem_context *world(int32_t rank, int32_t world_size, symmem_store *sto
     return symmem_init(&options, &context) == SYMMEM_OK ? context : NULL;
 }
 
-static void names_and_ranks(void) {
+TEST("names and ranks") {
     static const char create[] = "group_create";
     symmem_store *store = NULL;
     EXPECT_OK(symmem_store_open_memory(&store));
@@ -87,7 +87,7 @@ static void names_and_ranks(void) {
     symmem_store_close(store);
 }
 
-static void queries(void) {
+TEST("queries") {
     symmem_store *store = NULL;
     static const int32_t ranks[] = {3, 1, 2};
     symmem_group *group = NULL, *all = NULL, *found = NULL;
@@ -139,7 +139,7 @@ static void queries(void) {
 }
 
 /* A world of one without a store: every call works. */
-static void alone(void) {
+TEST("alone") {
     symmem_context *context = world(0, 1, NULL);
     symmem_group *group = NULL;
     uint32_t in = 77, out = 0;
@@ -161,7 +161,7 @@ static void alone(void) {
     symmem_context_free(context);
 }
 
-static void bad_calls(void) {
+TEST("bad calls") {
     static const char gather[] = "group_all_gather";
     symmem_context *context = world(0, 1, NULL);
     symmem_group *group = NULL;
@@ -202,7 +202,7 @@ static void bad_calls(void) {
 
 /* --- turns -------------------------------------------------------------------------- */
 
-static void turns(void) {
+TEST("turns") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = NULL;
     symmem_error_record record;
@@ -247,7 +247,7 @@ static void *waits_for_turn(void *arg) {
     return status == SYMMEM_STALE ? NULL : arg;
 }
 
-static void destroyed_while_waiting(void) {
+TEST("destroyed while waiting") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = NULL;
     pthread_t thread;
@@ -403,34 +403,18 @@ static int exchange_body(symmem_context *context, int32_t rank) {
     return symmem_group_barrier(group, TIMEOUT_MS) == SYMMEM_OK ? 0 : __LINE__;
 }
 
-static void gather(void) {
+TEST("gather") {
     run_ranks(gather_body);
 }
 
-static void subsets(void) {
+TEST("subsets") {
     run_ranks(subset_body);
 }
 
-static void descriptors(void) {
+TEST("descriptors") {
     run_ranks(fds_body);
 }
 
-static void backends_exchange(void) {
+TEST("a backend's exchange") {
     run_ranks(exchange_body);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"names and ranks", names_and_ranks},
-        {"queries", queries},
-        {"alone", alone},
-        {"bad calls", bad_calls},
-        {"turns", turns},
-        {"destroyed while waiting", destroyed_while_waiting},
-        {"gather", gather},
-        {"subsets", subsets},
-        {"descriptors", descriptors},
-        {"a backend's exchange", backends_exchange},
-    };
-    return UNIT_MAIN("group", cases);
 }

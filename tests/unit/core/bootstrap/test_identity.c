@@ -30,7 +30,7 @@ static void end_child(pid_t pid) {
     waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT); /* a zombie from here on */
 }
 
-static void test_self(void) {
+TEST("self") {
     sm_identity a, b;
     CU_ASSERT_EQUAL(sm_identity_self(&a), SYMMEM_OK);
     CU_ASSERT_EQUAL(sm_identity_self(&b), SYMMEM_OK);
@@ -63,7 +63,7 @@ static void test_self(void) {
     CU_ASSERT_STRING_EQUAL(key, "w/x/id/12");
 }
 
-static void test_parentheses(void) {
+TEST("parentheses in the name") {
     sm_identity child = {0};
     pid_t pid = start_named(&child, ") S 1 (x 2 3");
     CU_ASSERT_FATAL(pid > 1);
@@ -137,7 +137,7 @@ static void life_and_death(bool tight) {
     sm_liveness_destroy(liveness);
 }
 
-static void test_life(void) {
+TEST("life and death") {
     life_and_death(false);
     life_and_death(true);
     sm_liveness_destroy(NULL);
@@ -164,7 +164,7 @@ static int ask_without_pidfd(const sm_identity *identity) {
     return state;
 }
 
-static void test_no_descriptors(void) {
+TEST("no descriptors") {
     sm_identity child = {0};
     pid_t pid = start_named(&child, "child");
     CU_ASSERT_FATAL(pid > 1);
@@ -178,7 +178,7 @@ static void test_no_descriptors(void) {
     CU_ASSERT_EQUAL(ask_without_pidfd(&child), SYMMEM_PEER_GONE);
 }
 
-static void test_descriptors(void) {
+TEST("descriptors") {
     sm_identity child = {0};
     pid_t pid = start_named(&child, "child");
     CU_ASSERT_FATAL(pid > 1);
@@ -201,16 +201,4 @@ static void test_descriptors(void) {
     CU_ASSERT_EQUAL(before, after);
     end_child(pid);
     waitpid(pid, NULL, 0);
-}
-
-static const unit_case cases[] = {
-    {"self", test_self},
-    {"parentheses in the name", test_parentheses},
-    {"life and death", test_life},
-    {"no descriptors", test_no_descriptors},
-    {"descriptors", test_descriptors},
-};
-
-int main(void) {
-    return UNIT_MAIN("identity", cases);
 }

@@ -34,7 +34,7 @@ static bool same_file(int a, int b) {
     return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_ino == y.st_ino && x.st_dev == y.st_dev;
 }
 
-static void test_messages(void) {
+TEST("messages") {
     int before = open_fds();
     sm_ipc *a = NULL, *b = NULL;
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
@@ -90,7 +90,7 @@ static void test_messages(void) {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-static void test_foreign(void) {
+TEST("foreign datagrams") {
     int before = open_fds();
     sm_ipc *a = NULL, *b = NULL;
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
@@ -171,7 +171,7 @@ static void test_foreign(void) {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-static void test_flood_of_kept(void) {
+TEST("too many kept") {
     sm_ipc *a = NULL, *b = NULL;
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
@@ -189,7 +189,7 @@ static void test_flood_of_kept(void) {
     sm_ipc_destroy(b);
 }
 
-static void test_no_descriptors_left(void) {
+TEST("no descriptors left") {
     sm_ipc *a = NULL, *b = NULL, *c = NULL;
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
@@ -216,7 +216,7 @@ static void test_no_descriptors_left(void) {
     sm_ipc_destroy(b);
 }
 
-static void test_paths(void) {
+TEST("paths") {
     char path[] = "/tmp/symmem-ipc-XXXXXX", name[300];
     CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(path));
     int before = open_fds();
@@ -251,16 +251,4 @@ static void test_paths(void) {
     sm_ipc_destroy(a);
     CU_ASSERT_EQUAL(open_fds(), before);
     rmdir(path);
-}
-
-static const unit_case cases[] = {
-    {"messages", test_messages},
-    {"foreign datagrams", test_foreign},
-    {"too many kept", test_flood_of_kept},
-    {"no descriptors left", test_no_descriptors_left},
-    {"paths", test_paths},
-};
-
-int main(void) {
-    return UNIT_MAIN("ipc", cases);
 }

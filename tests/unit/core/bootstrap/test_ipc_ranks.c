@@ -85,7 +85,7 @@ static int body_fds(test_rank *self) {
     return 0;
 }
 
-static void test_ranks(void) {
+TEST("1 to 8 ranks") {
     int before = open_fds();
     for (int32_t count = 1; count <= 8; count++) {
         symmem_store *store = NULL;
@@ -114,7 +114,7 @@ static int body_processes(test_rank *self) {
 }
 
 /* 70 ranks, 280 descriptors: two messages to each, queues of ten. */
-static void test_many_processes(void) {
+TEST("70 processes") {
     enum { COUNT = 70 };
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
@@ -130,7 +130,7 @@ static void test_many_processes(void) {
     remove_tree(path);
 }
 
-static void test_socket_files(void) {
+TEST("socket files") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
     symmem_store *store = NULL;
@@ -184,7 +184,7 @@ static int body_broadcast_points(test_rank *self) {
     return 0;
 }
 
-static void test_points(void) {
+TEST("points") {
     static const char *const names[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
     int before = open_fds();
     for (size_t i = 0; i < 3; i++) {
@@ -250,7 +250,7 @@ static int body_dies(test_rank *self) {
     return 0;
 }
 
-static void test_absent(void) {
+TEST("absent and dying ranks") {
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     test_rank ranks[3];
@@ -333,7 +333,7 @@ static int body_hidden(test_rank *self) {
     return 0;
 }
 
-static void test_hidden(void) {
+TEST("one out of reach that reaches others") {
     char path[FOLDER_BYTES];
     symmem_store *store = NULL;
     test_rank ranks[3];
@@ -381,7 +381,7 @@ static int body_bad_fd(test_rank *self) {
     return 0;
 }
 
-static void test_refusals(void) {
+TEST("refusals") {
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     test_rank ranks[3];
@@ -426,7 +426,7 @@ static int body_to_itself(test_rank *self) {
     return 0;
 }
 
-static void test_to_itself(void) {
+TEST("to itself") {
     test_rank ranks[3];
     int before = open_fds();
     prepare_ranks(ranks, 1, NULL, body_to_itself, NULL);
@@ -474,7 +474,7 @@ static int body_no_room(test_rank *self) {
     return 0;
 }
 
-static void test_no_room(void) {
+TEST("no room for a descriptor") {
     test_rank ranks[3];
     int before = open_fds();
     symmem_store *store = NULL;
@@ -485,21 +485,7 @@ static void test_no_room(void) {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-static const unit_case cases[] = {
-    {"1 to 8 ranks", test_ranks},
-    {"70 processes", test_many_processes},
-    {"socket files", test_socket_files},
-    {"points", test_points},
-    {"absent and dying ranks", test_absent},
-    {"refusals", test_refusals},
-    {"one out of reach that reaches others", test_hidden},
-    {"no room for a descriptor", test_no_room},
-    {"to itself", test_to_itself},
-};
-
-int main(void) {
+int unit_setup(void) {
     through = shared_counters(1);
-    if (through == NULL)
-        return 1;
-    return UNIT_MAIN("ipc_ranks", cases);
+    return through == NULL;
 }

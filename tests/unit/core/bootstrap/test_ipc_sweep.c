@@ -39,7 +39,7 @@ static void remove_at(const char *name) {
     CU_ASSERT_EQUAL(unlink(path), 0);
 }
 
-static void test_sweep(void) {
+TEST("sweep") {
     sm_ipc *alive = NULL;
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(directory, living, &alive), SYMMEM_OK);
     close(bind_at(dead));
@@ -75,7 +75,7 @@ static void test_sweep(void) {
 }
 
 /* A path that no socket can have is nobody's socket. */
-static void test_long_path(void) {
+TEST("long path") {
     char path[160], name[80];
     memset(name, 'x', sizeof name - 1);
     name[sizeof name - 1] = '\0';
@@ -96,20 +96,16 @@ static void test_long_path(void) {
     CU_ASSERT_EQUAL(rmdir(path), 0);
 }
 
-static const unit_case cases[] = {
-    {"sweep", test_sweep},
-    {"long path", test_long_path},
-};
-
-int main(void) {
+int unit_setup(void) {
     char prefix[SM_IPC_PREFIX_BYTES];
     sm_ipc_prefix(prefix);
     snprintf(dead, sizeof dead, "%s-dead", prefix);
     snprintf(living, sizeof living, "%s-living", prefix);
     snprintf(plain, sizeof plain, "%s-plain", prefix);
     snprintf(linked, sizeof linked, "%s-linked", prefix);
-    if (mkdtemp(directory) == NULL)
-        return 2;
-    int result = UNIT_MAIN("socket files", cases);
-    return rmdir(directory) != 0 ? 1 : result;
+    return mkdtemp(directory) == NULL;
+}
+
+int unit_teardown(void) {
+    return rmdir(directory);
 }

@@ -218,7 +218,7 @@ static void apart(const char *name, int first, int second, enum sockets sockets,
     room_end(&room);
 }
 
-static void test_together(void) {
+TEST("in one place") {
     struct room room;
     struct report reports[2];
     room_make(&room);
@@ -229,7 +229,7 @@ static void test_together(void) {
     room_end(&room);
 }
 
-static void test_apart(void) {
+TEST("one rank elsewhere") {
     for (enum sockets sockets = WITHOUT_NAMES; sockets <= IN_A_DIRECTORY; sockets++) {
         apart("ipc", 0, CLONE_NEWIPC, sockets, SYMMEM_OK);
         apart("uts", 0, CLONE_NEWUTS, sockets, SYMMEM_OK);
@@ -240,7 +240,7 @@ static void test_apart(void) {
 }
 
 /* Sockets without a file name end at the network namespace, those with one do not. */
-static void test_network(void) {
+TEST("other networks and file systems") {
     apart("net", 0, CLONE_NEWNET, WITHOUT_NAMES, SYMMEM_UNREACHABLE);
     apart("net, other rank", CLONE_NEWNET, 0, WITHOUT_NAMES, SYMMEM_UNREACHABLE);
     apart("net, sockets in a directory", 0, CLONE_NEWNET, IN_A_DIRECTORY, SYMMEM_OK);
@@ -252,18 +252,8 @@ static void test_network(void) {
 }
 
 /* Both are process 1 of their namespaces: a pid says nothing. */
-static void test_same_pid(void) {
+TEST("both elsewhere, with one number") {
     apart("both pid", CLONE_NEWPID, CLONE_NEWPID, WITHOUT_NAMES, SYMMEM_OK);
     apart("both pid and net", CLONE_NEWPID | CLONE_NEWNET, CLONE_NEWPID | CLONE_NEWNET,
           IN_A_DIRECTORY, SYMMEM_OK);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"in one place", test_together},
-        {"one rank elsewhere", test_apart},
-        {"other networks and file systems", test_network},
-        {"both elsewhere, with one number", test_same_pid},
-    };
-    return UNIT_MAIN("namespaces", cases);
 }

@@ -47,7 +47,7 @@ static void expect_corrupt(symmem_store *store, const char *key) {
     CU_ASSERT(sm_now_ns() - start_ns < 10000000000u);
 }
 
-static void test_no_value(void) {
+TEST("files that are no values") {
     static const char *const keys[] = {"pipe", "socket", "link", "folder", "long"};
     char name[128];
     symmem_store *store = NULL;
@@ -76,7 +76,7 @@ static void test_no_value(void) {
 }
 
 /* The lock is the store's own file, not one that a link leads to. */
-static void test_lock_link(void) {
+TEST("the lock is no link") {
     char name[128], target[128];
     int64_t value = 42;
     symmem_store *store = NULL;
@@ -123,7 +123,7 @@ static void other_close(void *self) {
     (void)self;
 }
 
-static void test_other_store(void) {
+TEST("another's store") {
     const symmem_store_ops ops = {.size = sizeof(ops),
                                   .set = other_set,
                                   .get = other_get,
@@ -206,7 +206,7 @@ static all_value honest_all(void) {
     return value;
 }
 
-static void test_combined_value(void) {
+TEST("combined values") {
     exchange_test t;
     all_value value = honest_all();
     CU_ASSERT_EQUAL(exchange_with("all", &value, sizeof(value), &t), SYMMEM_OK);
@@ -228,7 +228,7 @@ static void test_combined_value(void) {
 }
 
 /* Too large for one value, so that every rank's part is read on its own. */
-static void test_single_parts(void) {
+TEST("parts read one by one") {
     static const uint64_t claimed[] = {600000, 0, 600001};
     exchange_test t;
     size_t bytes = 600000;
@@ -274,7 +274,7 @@ static void expect_verdict(const sm_verdict *verdict, symmem_status expected) {
     CU_ASSERT(sm_record()->failed_rank >= -1 && sm_record()->failed_rank < 2);
 }
 
-static void test_verdicts(void) {
+TEST("verdicts") {
     sm_verdict verdict = honest_verdict();
     expect_verdict(&verdict, SYMMEM_NO_SPACE);
     verdict.status = SYMMEM_OK; /* was success without data */
@@ -301,7 +301,7 @@ static void test_verdicts(void) {
 /* --- rendezvous records ------------------------------------------------------------------------
  */
 
-static void test_record_status(void) {
+TEST("status of a record") {
     sm_rendezvous_record records[2] = {{.magic = SM_RECORD_MAGIC}, {.magic = SM_RECORD_MAGIC}};
     symmem_group group = {.world_size = 2};
     sm_rendezvous rendezvous = {.group = &group, .records = records};
@@ -312,20 +312,14 @@ static void test_record_status(void) {
     CU_ASSERT_EQUAL(sm_record()->failed_rank, 1);
 }
 
-static const unit_case cases[] = {
-    {"files that are no values", test_no_value},  {"the lock is no link", test_lock_link},
-    {"another's store", test_other_store},        {"combined values", test_combined_value},
-    {"parts read one by one", test_single_parts}, {"verdicts", test_verdicts},
-    {"status of a record", test_record_status},
-};
+int unit_setup(void) {
+    return mkdtemp(folder) == NULL;
+}
 
-int main(void) {
-    if (mkdtemp(folder) == NULL)
-        return 2;
-    int result = UNIT_MAIN("outside", cases);
+int unit_teardown(void) {
     char name[128];
     name_in_folder(name, sizeof(name), "notify");
     (void)unlink(name);
     (void)rmdir(folder);
-    return result;
+    return 0;
 }

@@ -27,7 +27,7 @@ static int body_plain(test_rank *self) {
     return 0;
 }
 
-static void test_threads(void) {
+TEST("threads, 1 to 8 ranks") {
     for (int32_t count = 1; count <= 8; count++) {
         counting c;
         symmem_store *store = counting_store(&c);
@@ -38,7 +38,7 @@ static void test_threads(void) {
     }
 }
 
-static void test_alone_without_store(void) {
+TEST("alone without store") {
     test_rank ranks[1];
     prepare_ranks(ranks, 1, NULL, body_plain, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 1));
@@ -53,7 +53,7 @@ static int body_many(test_rank *self) {
     return 0;
 }
 
-static void test_store_traffic(void) {
+TEST("store traffic") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[8];
@@ -68,7 +68,7 @@ static void test_store_traffic(void) {
     symmem_store_close(store);
 }
 
-static void test_keys_go(void) {
+TEST("keys go") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[4];
@@ -133,7 +133,7 @@ static int body_large(test_rank *self) {
     return 0;
 }
 
-static void test_sizes(void) {
+TEST("sizes") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[4];
@@ -179,7 +179,7 @@ static int body_agree(test_rank *self) {
     return 0;
 }
 
-static void test_agree(void) {
+TEST("agree") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[3];
@@ -203,7 +203,7 @@ static int body_agree_alone(test_rank *self) {
     return 0;
 }
 
-static void test_agree_alone(void) {
+TEST("agree alone") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[2];
@@ -221,7 +221,7 @@ static int body_scale(test_rank *self) {
     return 0;
 }
 
-static void test_scale(void) {
+TEST("many processes") {
 #ifdef SYMMEM_INSTRUMENTED /* on few cores so many take a minute, and a sanitizer sees no more in  \
                               them */
     enum { COUNT = 32 };
@@ -274,7 +274,7 @@ static int body_bad_socket(test_rank *self) {
     return 0;
 }
 
-static void test_odds(void) {
+TEST("odds and ends") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[3];
@@ -320,28 +320,11 @@ static int body_successor_joins(test_rank *self) {
     return 0;
 }
 
-static void test_successor_joins(void) {
+TEST("a successor joins") {
     symmem_store *store = NULL;
     test_rank ranks[2];
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     prepare_ranks(ranks, 2, store, body_successor_joins, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
-}
-
-static const unit_case cases[] = {
-    {"threads, 1 to 8 ranks", test_threads},
-    {"alone without store", test_alone_without_store},
-    {"store traffic", test_store_traffic},
-    {"keys go", test_keys_go},
-    {"sizes", test_sizes},
-    {"agree", test_agree},
-    {"agree alone", test_agree_alone},
-    {"many processes", test_scale},
-    {"odds and ends", test_odds},
-    {"a successor joins", test_successor_joins},
-};
-
-int main(void) {
-    return UNIT_MAIN("session", cases);
 }

@@ -124,39 +124,32 @@ static void run(plan p) {
     remove_tree(path);
 }
 
-static void test_dead_before(void) {
+TEST("dead before") {
     run((plan){.victims = 1, .own = SYMMEM_PEER_LOST});
     run((plan){.victims = 1, .point = "exchange.publish.before", .own = SYMMEM_PEER_LOST});
     run((plan){.victims = 1, .point = "exchange.publish.after", .own = SYMMEM_PEER_LOST});
 }
 
-static void test_several(void) {
+TEST("several") {
     run((plan){.victims = 2, .point = "exchange.publish.before", .own = SYMMEM_PEER_LOST});
     run((plan){.victims = 2, .point = "exchange.publish.after", .own = SYMMEM_PEER_LOST});
 }
 
 /* The library noticed before the process was gone. */
-static void test_dead_later(void) {
+TEST("dead later") {
     run((plan){.victims = 1, .late_ms = 200, .own = SYMMEM_PEER_LOST});
     run((plan){.victims = 1, .late_ms = 200, .own = SYMMEM_LIMIT}); /* that stays */
 }
 
-static void test_restarted(void) {
+TEST("restarted") {
     run((plan){.victims = 1, .own = SYMMEM_PEER_LOST, .restarted = true});
 }
 
-static const unit_case cases[] = {
-    {"dead before", test_dead_before},
-    {"several", test_several},
-    {"dead later", test_dead_later},
-    {"restarted", test_restarted},
-};
-
-int main(void) {
+int unit_setup(void) {
     calls = shared_counters(3);
     if (calls == NULL)
         return 1;
     successors = calls + 1;
     through = calls + 2;
-    return UNIT_MAIN("session_agree", cases);
+    return 0;
 }

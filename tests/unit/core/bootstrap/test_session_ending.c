@@ -95,7 +95,7 @@ static void expect(unsigned its_end_ms, plan its) {
     symmem_store_close(store);
 }
 
-static void test_ends(void) {
+TEST("its process is ending") {
     expect(900,
            (plan){.limit_ms = 10000, .wanted = SYMMEM_PEER_LOST, .least_ms = 850, .most_ms = 5000});
     expect(900,
@@ -105,16 +105,7 @@ static void test_ends(void) {
            (plan){.limit_ms = 700, .wanted = SYMMEM_TIMEOUT, .least_ms = 700, .most_ms = 5000});
 }
 
-static void test_lives(void) {
+TEST("its process lives") {
     expect(0,
            (plan){.limit_ms = 10000, .wanted = SYMMEM_TIMEOUT, .least_ms = 400, .most_ms = 5000});
-}
-
-static const unit_case cases[] = {
-    {"its process is ending", test_ends},
-    {"its process lives", test_lives},
-};
-
-int main(void) {
-    return UNIT_MAIN("session and ending ranks", cases);
 }

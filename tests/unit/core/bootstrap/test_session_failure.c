@@ -76,17 +76,17 @@ static void run(plan p) {
     symmem_store_close(store);
 }
 
-static void test_told(void) {
+TEST("a peer's failure") {
     run((plan){.world_size = 4, .failing = 1, .give_up_ms = 10000, .wanted = SYMMEM_LIMIT});
 }
 
-static void test_told_in_a_large_world(void) {
+TEST("in a large world") {
     run((plan){
         .world_size = LARGE, .failing = LARGE - 1, .give_up_ms = 10000, .wanted = SYMMEM_LIMIT});
 }
 
 /* It told of its failure and did not wait for those who did not come. */
-static void test_gave_up(void) {
+TEST("a peer that gave up") {
     run((plan){.world_size = 2,
                .failing = 1,
                .give_up_ms = 100,
@@ -109,7 +109,7 @@ static int body_good(test_rank *self) {
     return 0;
 }
 
-static void test_nobody(void) {
+TEST("nobody failed") {
     test_rank ranks[RANKS_MAX];
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
@@ -143,7 +143,7 @@ static int body_slow(test_rank *self) {
     return 0;
 }
 
-static void test_slow(void) {
+TEST("a slow store") {
     symmem_store_ops ops = counting_ops;
     test_rank ranks[RANKS_MAX];
     counting counts = {0};
@@ -154,14 +154,4 @@ static void test_slow(void) {
     prepare_ranks(ranks, 3, store, body_slow, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 3));
     symmem_store_close(store);
-}
-
-static const unit_case cases[] = {
-    {"a peer's failure", test_told},       {"in a large world", test_told_in_a_large_world},
-    {"a peer that gave up", test_gave_up}, {"nobody failed", test_nobody},
-    {"a slow store", test_slow},
-};
-
-int main(void) {
-    return UNIT_MAIN("session_failure", cases);
 }

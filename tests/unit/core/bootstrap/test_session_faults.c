@@ -5,6 +5,48 @@
 
 #include <sys/resource.h>
 
+#ifndef SYMMEM_INSTRUMENTED /* a sanitizer's own memory cannot be limited */
+/* No memory for the buffers: still only an agreed failure. The first case: what others freed would
+ * serve it. */
+static int body_no_memory(test_rank *self) {
+    enum { BYTES = 400000 };
+    static uint8_t in[BYTES], out[3 * BYTES];
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    uint64_t id = sm_session_id(self->session);
+    if (self->rank == *(const int *)self->arg)
+        sm_sleep_ns(30000000); /* as the last one it has to combine */
+    struct rlimit before, none;
+    EXPECT(getrlimit(RLIMIT_AS, &before) == 0);
+    none = before;
+    none.rlim_cur = 1;
+    if (self->rank == 1)
+        EXPECT(setrlimit(RLIMIT_AS, &none) == 0);
+    symmem_status status = sm_session_all_gather(self->session, "op", "s", in, BYTES, out, false,
+                                                 sm_deadline_ns(10000));
+    EXPECT(setrlimit(RLIMIT_AS, &before) == 0);
+    EXPECT(status == SYMMEM_OUT_OF_MEMORY && sm_record()->failed_rank == 1);
+    EXPECT(strcmp(sm_record()->stage, "s") == 0 && sm_session_id(self->session) == id);
+    EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
+    return 0;
+}
+
+TEST("no memory") {
+    for (int late = 0; late < 3; late++) {
+        char path[FOLDER_BYTES];
+        CU_ASSERT_FATAL(make_folder(path));
+        test_rank ranks[3];
+        pid_t pids[3];
+        prepare_ranks(ranks, 3, NULL, body_no_memory, &late);
+        for (int i = 0; i < 3; i++)
+            pids[i] = fork_rank(&ranks[i], path);
+        for (int i = 0; i < 3; i++)
+            CU_ASSERT_EQUAL(reap(pids[i]), 0);
+        CU_ASSERT_EQUAL(count_files(path, 'k'), 3);
+        remove_tree(path);
+    }
+}
+#endif
+
 /* --- a failure at each test point on each rank, then a retry ---------------------------- */
 
 static int body_points(test_rank *self) {
@@ -25,7 +67,7 @@ static int body_points(test_rank *self) {
     return 0;
 }
 
-static void test_points(void) {
+TEST("each point fails") {
     static const char *const names[] = {"session.join.before",    "session.join.published",
                                         "session.join.done",      "exchange.publish.before",
                                         "exchange.publish.after", "exchange.wait.before",
@@ -83,7 +125,7 @@ static int body_nothing_to_give(test_rank *self) {
     return 0;
 }
 
-static void test_nothing_to_give(void) {
+TEST("nothing to give") {
     static const failing plans[] = {{0, -1, 0}, {0, -1, 2}, {1, -1, 1}, {1, -1, 0}, {2, -1, 2},
                                     {2, -1, 0}, {0, 2, 2},  {0, 1, 0},  {1, 2, 2},  {1, 2, 0}};
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
@@ -102,51 +144,6 @@ static void test_nothing_to_give(void) {
         symmem_store_close(store);
     }
 }
-
-#ifndef SYMMEM_INSTRUMENTED /* a sanitizer's own memory cannot be limited */
-/* No memory for the buffers: still only an agreed failure. */
-static int body_no_memory(test_rank *self) {
-    enum { BYTES = 400000 };
-    static uint8_t in[BYTES], out[3 * BYTES];
-    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
-    uint64_t id = sm_session_id(self->session);
-    if (self->rank == *(const int *)self->arg)
-        sm_sleep_ns(30000000); /* as the last one it has to combine */
-    struct rlimit before, none;
-    EXPECT(getrlimit(RLIMIT_AS, &before) == 0);
-    none = before;
-    none.rlim_cur = 1;
-    if (self->rank == 1)
-        EXPECT(setrlimit(RLIMIT_AS, &none) == 0);
-    symmem_status status = sm_session_all_gather(self->session, "op", "s", in, BYTES, out, false,
-                                                 sm_deadline_ns(10000));
-    EXPECT(setrlimit(RLIMIT_AS, &before) == 0);
-    EXPECT(status == SYMMEM_OUT_OF_MEMORY && sm_record()->failed_rank == 1);
-    EXPECT(strcmp(sm_record()->stage, "s") == 0 && sm_session_id(self->session) == id);
-    EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
-    return 0;
-}
-
-static void test_no_memory(void) {
-    for (int late = 0; late < 3; late++) {
-        char path[FOLDER_BYTES];
-        CU_ASSERT_FATAL(make_folder(path));
-        test_rank ranks[3];
-        pid_t pids[3];
-        prepare_ranks(ranks, 3, NULL, body_no_memory, &late);
-        for (int i = 0; i < 3; i++)
-            pids[i] = fork_rank(&ranks[i], path);
-        for (int i = 0; i < 3; i++)
-            CU_ASSERT_EQUAL(reap(pids[i]), 0);
-        CU_ASSERT_EQUAL(count_files(path, 'k'), 3);
-        remove_tree(path);
-    }
-}
-#else
-static void test_no_memory(void) {
-    CU_PASS("not with sanitizers");
-}
-#endif
 
 /* Where a rank has given its part its point fails nothing. */
 static symmem_status observing_point(void *arg, const char *name) {
@@ -171,7 +168,7 @@ static int body_observing(test_rank *self) {
     return 0;
 }
 
-static void test_observing(void) {
+TEST("observing points") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[3];
@@ -203,24 +200,11 @@ static int body_store_fails(test_rank *self) {
     return 0;
 }
 
-static void test_store_fails(void) {
+TEST("store fails") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[2];
     prepare_ranks(ranks, 2, store, body_store_fails, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
-}
-
-static const unit_case cases[] = {
-    /* First: what other tests freed would serve it. */
-    {"no memory", test_no_memory},
-    {"each point fails", test_points},
-    {"nothing to give", test_nothing_to_give},
-    {"observing points", test_observing},
-    {"store fails", test_store_fails},
-};
-
-int main(void) {
-    return UNIT_MAIN("session_faults", cases);
 }

@@ -67,7 +67,7 @@ static bool fail_at(int32_t odd, const char *point, int visit) {
     return atomic_load(&plan.hits) != 0;
 }
 
-static void test_each_message(void) {
+TEST("each message") {
     static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
     /* Rank 0 takes one message of each other rank and sends it two; the others the reverse. */
     static const int visits[2][3] = {{4, 4, 2}, {1, 1, 2}};
@@ -78,12 +78,4 @@ static void test_each_message(void) {
                 visit++;
             CU_ASSERT_EQUAL(visit, visits[odd == 0 ? 0 : 1][i]);
         }
-}
-
-static const unit_case cases[] = {
-    {"each message", test_each_message},
-};
-
-int main(void) {
-    return UNIT_MAIN("session descriptors", cases);
 }

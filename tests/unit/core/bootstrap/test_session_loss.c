@@ -74,11 +74,11 @@ static void late(int before) {
     remove_tree(path);
 }
 
-static void test_late_bring_up(void) {
+TEST("late at the bring-up") {
     late(0);
 }
 
-static void test_late_exchange(void) {
+TEST("late at an exchange") {
     late(3);
 }
 
@@ -151,7 +151,7 @@ static int body_fails_behind_it(test_rank *self) {
     return 0;
 }
 
-static void test_started_over(void) {
+TEST("started over") {
     counting c;
     symmem_store *store = counting_store(&c);
     test_rank ranks[4];
@@ -224,7 +224,7 @@ static void killed(kill_plan plan) {
     remove_tree(path);
 }
 
-static void test_killed(void) {
+TEST("killed") {
     killed((kill_plan){0, NULL});
     killed((kill_plan){2, NULL});
     static const char *const points[] = {"session.join.before",    "session.join.published",
@@ -263,7 +263,7 @@ static int body_left_waiting(test_rank *self) {
     return 0;
 }
 
-static void test_left_waiting(void) {
+TEST("left waiting") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
@@ -296,7 +296,7 @@ static int body_successor(test_rank *self) {
     return 0;
 }
 
-static void test_successor(void) {
+TEST("successor") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
@@ -331,7 +331,7 @@ static int body_stopped(test_rank *self) {
     return 0;
 }
 
-static void test_stopped(void) {
+TEST("stopped") {
     char path[FOLDER_BYTES];
     CU_ASSERT_FATAL(make_folder(path));
     test_rank ranks[3];
@@ -352,20 +352,10 @@ static void test_stopped(void) {
     remove_tree(path);
 }
 
-static const unit_case cases[] = {
-    {"late at the bring-up", test_late_bring_up},
-    {"late at an exchange", test_late_exchange},
-    {"started over", test_started_over},
-    {"killed", test_killed},
-    {"left waiting", test_left_waiting},
-    {"successor", test_successor},
-    {"stopped", test_stopped},
-};
-
-int main(void) {
+int unit_setup(void) {
     started = shared_counters(2);
     if (started == NULL)
         return 1;
     through = started + 1;
-    return UNIT_MAIN("session_loss", cases);
+    return 0;
 }

@@ -120,7 +120,7 @@ static void check_store(symmem_store *store) {
     symmem_store_close(store);
 }
 
-static void test_basics(void) {
+TEST("basics") {
     check_store(open_memory());
     check_store(open_file());
     check_store(open_custom());
@@ -183,7 +183,7 @@ static void unprivileged_child(void) {
     exit(result);
 }
 
-static void test_open(void) {
+TEST("opening") {
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL(symmem_store_open_file(NULL, &store), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(symmem_store_open_file("", &store), SYMMEM_INVALID_ARGUMENT);
@@ -245,7 +245,7 @@ static symmem_status always_unsupported(void *s, const char *k, uint32_t t) {
     return SYMMEM_UNSUPPORTED;
 }
 
-static void test_custom(void) {
+TEST("custom") {
     symmem_store *store = NULL;
     symmem_store_ops ops = forward_ops;
     CU_ASSERT_EQUAL(symmem_store_open_custom(NULL, NULL, &store), SYMMEM_INVALID_ARGUMENT);
@@ -267,14 +267,4 @@ static void test_custom(void) {
     CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_UNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(sm_record()->operation, "store_wait");
     symmem_store_close(store);
-}
-
-static const unit_case cases[] = {
-    {"basics", test_basics},
-    {"opening", test_open},
-    {"custom", test_custom},
-};
-
-int main(void) {
-    return STORE_MAIN("store", cases);
 }

@@ -53,8 +53,12 @@ static void without_descriptors(void) {
     symmem_store_close(store);
 }
 
+TEST("without descriptors") {
+    without_descriptors();
+}
+
 /* Nothing of the reserve is left behind, and what is opened afterwards gets the same numbers. */
-static void gives_back(void) {
+TEST("gives back") {
     int first = dup(STDERR_FILENO);
     close(first);
     for (int i = 0; i < 3; i++)
@@ -64,7 +68,7 @@ static void gives_back(void) {
     CU_ASSERT_EQUAL(first, last);
 }
 
-static void opening_needs_some(void) {
+TEST("opening needs some") {
     symmem_store *store = NULL;
     struct rlimit before = take_all_descriptors();
     EXPECT_FAIL(symmem_store_open_file(directory, &store), SYMMEM_LIMIT, "store_open_file");
@@ -72,14 +76,12 @@ static void opening_needs_some(void) {
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
-int main(void) {
-    static const unit_case cases[] = {{"without descriptors", without_descriptors},
-                                      {"gives back", gives_back},
-                                      {"opening needs some", opening_needs_some}};
-    if (mkdtemp(directory) == NULL)
-        return 2;
-    int status = UNIT_MAIN("store_reserve", cases);
+int unit_setup(void) {
+    return mkdtemp(directory) == NULL;
+}
+
+int unit_teardown(void) {
     char command[sizeof(directory) + 16];
     snprintf(command, sizeof(command), "rm -r %s", directory);
-    return system(command) == 0 ? status : 2;
+    return system(command);
 }

@@ -100,7 +100,7 @@ static void wake_at_once(symmem_store *store) {
     symmem_store_close(store);
 }
 
-static void test_wake(void) {
+TEST("waking") {
     wake_at_once(open_memory());
     wake_at_once(open_file());
     wake(open_memory());
@@ -134,7 +134,7 @@ static void add_child(void) {
         exit(3);
 }
 
-static void test_add(void) {
+TEST("adding at once") {
     symmem_store *store = open_memory();
     pthread_t threads[ADDERS];
     void *failed = NULL;
@@ -164,7 +164,7 @@ static void inherit_child(void) {
     add_many(inherited);
 }
 
-static void test_inherited(void) {
+TEST("inherited") {
     inherited = open_file();
     pid_t pid = start(inherit_child);
     add_many(inherited);
@@ -191,7 +191,7 @@ static void replace_child(void) {
     symmem_store_close(store);
 }
 
-static void test_replaced_while_read(void) {
+TEST("replaced while read") {
     pid_t pid = start(replace_child);
     symmem_store *store = open_file();
     static char value[REPLACED_BYTES];
@@ -216,7 +216,7 @@ static void test_replaced_while_read(void) {
 }
 
 /* Somebody holds the lock and does not go on. */
-static void test_lock_held(void) {
+TEST("lock held") {
     symmem_store *store = open_file();
     char name[128];
     snprintf(name, sizeof(name), "%s/lock", path);
@@ -232,14 +232,4 @@ static void test_lock_held(void) {
     CU_ASSERT_EQUAL(sum, 1);
     symmem_store_close(store);
     remove_tree(path);
-}
-
-static const unit_case cases[] = {
-    {"waking", test_wake},         {"adding at once", test_add},
-    {"inherited", test_inherited}, {"replaced while read", test_replaced_while_read},
-    {"lock held", test_lock_held},
-};
-
-int main(void) {
-    return STORE_MAIN("store_shared", cases);
 }

@@ -186,7 +186,7 @@ static void await_join(const char *path, const char *name) {
     CU_ASSERT_EQUAL(result, 0);
 }
 
-static void test_successor(void) {
+TEST("what is gone is not its successor") {
     char path[FOLDER_BYTES];
     world w;
     symmem_group *first = NULL, *second = NULL;
@@ -223,7 +223,7 @@ static void *wait_for_group(void *opaque) {
 
 /* In a group that the first one began with there is its record yet. Who reads that takes nobody
  * else's rank 1 for lost. */
-static void test_record_of_before(void) {
+TEST("a successor is not what is gone") {
     char path[FOLDER_BYTES];
     world w;
     symmem_group *first = NULL, *second = NULL, *third = NULL;
@@ -256,12 +256,4 @@ static void test_record_of_before(void) {
     symmem_handle_release(after);
     symmem_handle_release(before);
     end_both(&w, peer, path);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"what is gone is not its successor", test_successor},
-        {"a successor is not what is gone", test_record_of_before},
-    };
-    return UNIT_MAIN("successor", cases);
 }

@@ -9,7 +9,7 @@ static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 
-static void arguments(void) {
+TEST("arguments") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_alloc_options options;
     symmem_error_record record;
@@ -39,7 +39,7 @@ static void arguments(void) {
 
 /* The default one, for there is none in the call, from when the backend asks; and nobody else's
  * afterwards. */
-static void limit(void) {
+TEST("limit") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     void *ptr = NULL;
     const uint64_t default_ns = context->default_timeout_ms * 1000000ull;
@@ -58,7 +58,7 @@ static void limit(void) {
     unit_end(context);
 }
 
-static void backend_failures(void) {
+TEST("backend failures") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_error_record record;
     void *ptr = NULL;
@@ -99,7 +99,7 @@ static void backend_failures(void) {
     unit_end(context);
 }
 
-static void lookup(void) {
+TEST("lookup") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_alloc_info info;
     char *a = NULL, *b = NULL;
@@ -146,7 +146,7 @@ static void lookup(void) {
     unit_end(context);
 }
 
-static void freeing(void) {
+TEST("freeing") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES | SYMMEM_CAP_STREAMS);
     char *a = NULL;
     EXPECT_FAIL(symmem_free(NULL, NULL), SYMMEM_NOT_INITIALISED, "free");
@@ -168,7 +168,7 @@ static void freeing(void) {
 }
 
 /* A found block stays valid memory though it is freed meanwhile. */
-static void pins(void) {
+TEST("pins") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     sm_block *block = NULL, *again = NULL;
     char *a = NULL;
@@ -196,7 +196,7 @@ static void pins(void) {
     unit_end(context);
 }
 
-static void signal_pads(void) {
+TEST("signal pads") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     static const char set[] = "set_signal_pad_size";
     static const char get[] = "get_signal_pad_size";
@@ -217,7 +217,7 @@ static void signal_pads(void) {
     unit_end(context);
 }
 
-static void persistent(void) {
+TEST("persistent") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_alloc_options options;
     symmem_alloc_info info;
@@ -259,7 +259,7 @@ static void persistent(void) {
     unit_end(context);
 }
 
-static void default_groups(void) {
+TEST("default groups") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_context *other = NULL;
     symmem_context_options world;
@@ -288,7 +288,7 @@ static void default_groups(void) {
     unit_end(context);
 }
 
-static void finalised(void) {
+TEST("finalised") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     sm_block *block = NULL;
     void *ptr = NULL;
@@ -326,7 +326,7 @@ static symmem_status point_takes_id(void *arg, const char *point) {
     return symmem_alloc(context, 10, 0, &options, &ptr);
 }
 
-static void races(void) {
+TEST("races") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_alloc_options options;
     void *ptr = NULL;
@@ -356,7 +356,7 @@ static void *churn(void *arg) {
     return NULL;
 }
 
-static void threads(void) {
+TEST("threads") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     pthread_t thread[3];
     for (int i = 0; i < 3; i++)
@@ -369,22 +369,4 @@ static void threads(void) {
     CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
     CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 600);
     unit_end(context);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"arguments", arguments},
-        {"limit", limit},
-        {"backend failures", backend_failures},
-        {"lookup", lookup},
-        {"freeing", freeing},
-        {"pins", pins},
-        {"signal pads", signal_pads},
-        {"persistent", persistent},
-        {"default groups", default_groups},
-        {"finalised", finalised},
-        {"races", races},
-        {"threads", threads},
-    };
-    return UNIT_MAIN("alloc", cases);
 }

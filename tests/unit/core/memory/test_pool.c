@@ -16,7 +16,7 @@ static void expect_stats(symmem_pool *pool, size_t segments, size_t bytes, size_
     CU_ASSERT_EQUAL(stats.block_count, blocks);
 }
 
-static void arguments(void) {
+TEST("arguments") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     symmem_pool_stats stats;
@@ -46,7 +46,7 @@ static void arguments(void) {
 }
 
 /* First fit, in order of segments and offsets. */
-static void places(void) {
+TEST("places") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     symmem_alloc_info info;
@@ -131,7 +131,7 @@ static uint64_t cost_ns(symmem_context *context, symmem_pool *pool, char *const 
 }
 
 /* What is kept is no part of the cost; looking through it would be many times as much. */
-static void many(void) {
+TEST("many") {
     enum { FEW = 10, MANY = 4000 };
     static char *kept[MANY];
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
@@ -166,7 +166,7 @@ static symmem_status point_finalises(void *arg, const char *point) {
     return SYMMEM_OK;
 }
 
-static void failures(void) {
+TEST("failures") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     void *ptr = NULL;
@@ -192,7 +192,7 @@ static void failures(void) {
 }
 
 /* Blocks that are handed out when the context ends. */
-static void finalised(void) {
+TEST("finalised") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     sm_block *block = NULL;
@@ -231,7 +231,7 @@ static void *unbound_thread(void *arg) {
     return symmem_pool_malloc(1, 1, NULL) ? arg : NULL;
 }
 
-static void pluggable(void) {
+TEST("pluggable") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     pthread_t thread;
@@ -272,7 +272,7 @@ static void *churn(void *arg) {
     return NULL;
 }
 
-static void threads(void) {
+TEST("threads") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     symmem_pool_stats stats;
@@ -290,13 +290,4 @@ static void threads(void) {
     CU_ASSERT_EQUAL(stats.used_bytes, 0);
     EXPECT_OK(symmem_pool_destroy(pool));
     unit_end(context);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"arguments", arguments}, {"places", places},       {"many", many},
-        {"failures", failures},   {"finalised", finalised}, {"pluggable", pluggable},
-        {"threads", threads},
-    };
-    return UNIT_MAIN("pool", cases);
 }

@@ -82,7 +82,7 @@ static void body_without(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_without(void) {
+TEST("without collectives") {
     symmem_backend table = without_collectives();
     run_threads((plan){.world = 3, .body = body_without, .backend = &table, .multicast = 1});
 }
@@ -131,7 +131,7 @@ static void body_given(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_given(void) {
+TEST("what the entries are given") {
     symmem_backend table = without_collectives();
     table.barrier = slow_barrier;
     run_threads((plan){.world = 2, .body = body_given, .backend = &table});
@@ -175,19 +175,9 @@ static void body_fails(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_fails(void) {
+TEST("a part that fails") {
     symmem_backend table = without_collectives();
     table.copy = failing_copy;
     for (int copy = 0; copy <= 2; copy++)
         run_threads((plan){.world = 2, .body = body_fails, .backend = &table, .argument = copy});
-}
-
-static const unit_case tests[] = {
-    {"without collectives", test_without},
-    {"what the entries are given", test_given},
-    {"a part that fails", test_fails},
-};
-
-int main(void) {
-    return RUN_TESTS("composed", tests);
 }

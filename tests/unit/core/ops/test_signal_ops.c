@@ -35,7 +35,7 @@ static void body_checks(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_checks(void) {
+TEST("checks") {
     run_threads((plan){.world = 1, .body = body_checks});
     run_threads((plan){.world = 3, .body = body_checks});
 }
@@ -98,7 +98,7 @@ static void body_poison(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_poison(void) {
+TEST("poison and reset") {
     for (int absent = 0; absent < 3; absent++) {
         run_threads((plan){.world = 3, .body = body_poison, .argument = absent});
         run_threads((plan){.world = 3, .body = body_poison, .argument = 8 + absent});
@@ -149,7 +149,7 @@ static void body_records(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_records(void) {
+TEST("records") {
     run_threads((plan){.world = 3, .body = body_records});
 }
 
@@ -185,7 +185,7 @@ static void body_own_record(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_own_record(void) {
+TEST("a call gets its own record") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.wait_signal = wait_together;
     atomic_store(&waiting, 0);
@@ -235,7 +235,7 @@ static void body_order(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_order(void) {
+TEST("order of a channel") {
     run_threads((plan){.world = 1, .body = body_order});
 }
 
@@ -264,7 +264,7 @@ static void body_taken(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_taken(void) {
+TEST("a channel that is taken") {
     run_threads((plan){.world = 1, .body = body_taken});
 }
 
@@ -356,7 +356,7 @@ static void body_two_captures(rank_env *env) {
     }
 }
 
-static void test_two_captures(void) {
+TEST("two captures at once") {
     run_threads((plan){.world = 1, .body = body_two_captures});
 }
 
@@ -406,13 +406,13 @@ static void body_captured_at_once(rank_env *env) {
         symmem_handle_release(handles[i]);
 }
 
-static void test_captured_at_once(void) {
+TEST("what is captured at once") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.capture_begin = begin_and_use;
     run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = &table});
 }
 
-static void test_capture(void) {
+TEST("capture and replay") {
     run_threads((plan){.world = 3, .body = body_capture});
     run_processes((plan){.world = 2, .body = body_capture});
 }
@@ -442,7 +442,7 @@ static void body_reset_fails(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_reset_fails(void) {
+TEST("reset fails") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.signal_reset = no_reset;
     run_threads((plan){.world = 2, .body = body_reset_fails, .backend = &table});
@@ -467,7 +467,7 @@ static void body_dies(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_dies(void) {
+TEST("a rank that ends") {
     run_processes((plan){.world = 3, .body = body_dies});
 }
 
@@ -527,7 +527,7 @@ static void body_entries(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_entries(void) {
+TEST("entries that fail") {
     for (int kind = 0; kind < NO_COUNT; kind++) {
         symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
         if (kind == NO_ORDER)
@@ -579,28 +579,8 @@ static void body_late_mark(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_late_mark(void) {
+TEST("a mark that is behind") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.event_query = late_query;
     run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
-}
-
-static const unit_case tests[] = {
-    {"checks", test_checks},
-    {"poison and reset", test_poison},
-    {"records", test_records},
-    {"a call gets its own record", test_own_record},
-    {"order of a channel", test_order},
-    {"a channel that is taken", test_taken},
-    {"capture and replay", test_capture},
-    {"two captures at once", test_two_captures},
-    {"what is captured at once", test_captured_at_once},
-    {"reset fails", test_reset_fails},
-    {"a mark that is behind", test_late_mark},
-    {"a rank that ends", test_dies},
-    {"entries that fail", test_entries},
-};
-
-int main(void) {
-    return RUN_TESTS("signal_ops", tests);
 }

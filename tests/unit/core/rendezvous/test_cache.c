@@ -20,7 +20,7 @@ static symmem_handle *meet(symmem_context *context, void *ptr, symmem_group *gro
 }
 
 /* A freed allocation lives as long as a handle, and no longer. */
-static void freed(void) {
+TEST("freed") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g"), *other = group_of(context, "h");
     void *ptr = NULL;
@@ -42,7 +42,7 @@ static void freed(void) {
     unit_end(context);
 }
 
-static void group_destroyed(void) {
+TEST("group destroyed") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g"), *other = group_of(context, "h");
     void *first = NULL, *second = NULL;
@@ -71,7 +71,7 @@ static void group_destroyed(void) {
     unit_end(context);
 }
 
-static void persistent(void) {
+TEST("persistent") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g");
     symmem_alloc_options options;
@@ -91,7 +91,7 @@ static void persistent(void) {
     unit_end(context);
 }
 
-static void pool_block(void) {
+TEST("pool block") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g");
     symmem_pool *pool = NULL;
@@ -118,7 +118,7 @@ static void pool_block(void) {
 }
 
 /* Handles outlive the context; the backend is closed with the last of them. */
-static void finalised(void) {
+TEST("finalised") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g");
     void *ptr = NULL, *other = NULL;
@@ -138,13 +138,4 @@ static void finalised(void) {
     symmem_handle_release(handle);
     CU_ASSERT_EQUAL(alive(), 0);
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
-}
-
-int main(void) {
-    static const unit_case cases[] = {
-        {"freed", freed},           {"group destroyed", group_destroyed},
-        {"persistent", persistent}, {"pool block", pool_block},
-        {"finalised", finalised},
-    };
-    return UNIT_MAIN("cache", cases);
 }

@@ -51,7 +51,7 @@ static void body_queries(rank_env *env) {
     symmem_handle_release(NULL);
 }
 
-static void test_queries(void) {
+TEST("queries") {
     run_threads((plan){.world = 1, .body = body_queries});
     run_threads((plan){.world = 4, .body = body_queries});
 }
@@ -78,7 +78,7 @@ static void body_subgroup(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_subgroup(void) {
+TEST("a permuted subgroup") {
     run_threads((plan){.world = 3, .body = body_subgroup});
 }
 
@@ -139,7 +139,7 @@ static void body_onesided(rank_env *env) {
     CHECK_OK(env, symmem_free(context, ptr));
 }
 
-static void test_onesided(void) {
+TEST("one-sided copies") {
     run_threads((plan){.world = 3, .body = body_onesided});
 }
 
@@ -203,7 +203,7 @@ static void body_failing(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_failing(void) {
+TEST("entries that fail") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.copy = no_copy;
     table.memset32 = no_memset;
@@ -281,18 +281,6 @@ static void body_fill(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_fill(void) {
+TEST("fills") {
     run_threads((plan){.world = 1, .body = body_fill});
-}
-
-static const unit_case tests[] = {
-    {"queries", test_queries},
-    {"a permuted subgroup", test_subgroup},
-    {"one-sided copies", test_onesided},
-    {"entries that fail", test_failing},
-    {"fills", test_fill},
-};
-
-int main(void) {
-    return RUN_TESTS("handle", tests);
 }

@@ -83,32 +83,32 @@ static bool says(const char *text) {
     return strstr(record.message, text) != NULL;
 }
 
-static void test_one_host(void) {
+TEST("one host") {
     const int hosts[] = {0, 0, 0}, kinds[] = {FD, BOTH, FD};
     CU_ASSERT_EQUAL(judged(0, hosts, kinds), SYMMEM_OK);
     CU_ASSERT_EQUAL(judged(SYMMEM_CAP_CROSS_HOST, hosts, kinds), SYMMEM_OK);
 }
 
-static void test_backend_of_one_host(void) {
+TEST("a backend of one host") {
     const int hosts[] = {0, 0, 1}, kinds[] = {BOTH, BOTH, BOTH};
     CU_ASSERT_EQUAL(judged(0, hosts, kinds), SYMMEM_UNREACHABLE);
     CU_ASSERT_EQUAL(sm_record()->failed_rank, 2);
     CU_ASSERT(says("ranks 0 and 2 are on different hosts (a, b)"));
 }
 
-static void test_all_by_bytes(void) {
+TEST("all by bytes") {
     const int hosts[] = {0, 1, 2}, kinds[] = {BOTH, SYMMEM_SHARE_BYTES, BOTH};
     CU_ASSERT_EQUAL(judged(SYMMEM_CAP_CROSS_HOST, hosts, kinds), SYMMEM_OK);
 }
 
 /* Memory that is registered by all together is shared in no other way. */
-static void test_registered(void) {
+TEST("registered together") {
     const int hosts[] = {0, 1, 1}, kinds[] = {0, 0, 0};
     CU_ASSERT_EQUAL(judged(SYMMEM_CAP_CROSS_HOST, hosts, kinds), SYMMEM_OK);
 }
 
 /* Whichever rank it is whose memory does not leave its host, the first one's too. */
-static void test_one_by_descriptor(void) {
+TEST("one by descriptor") {
     const int hosts[] = {0, 1, 1};
     for (int32_t bound = 0; bound < RANKS; bound++) {
         int kinds[] = {BOTH, BOTH, BOTH};
@@ -127,7 +127,7 @@ static void test_one_by_descriptor(void) {
 }
 
 /* What travels is whole. */
-static void test_bytes_travel(void) {
+TEST("bytes travel") {
     const int hosts[] = {0, 1, 1}, kinds[] = {BOTH, BOTH, BOTH};
     world *self = make_world(SYMMEM_CAP_CROSS_HOST, hosts, kinds);
     symmem_share own = {.kind = BOTH, .fd = -1, .mapped_bytes = 65536};
@@ -139,17 +139,4 @@ static void test_bytes_travel(void) {
     CU_ASSERT_EQUAL(memcmp(found.bytes, own.bytes, sizeof(own.bytes)), 0);
     CU_ASSERT_EQUAL(memcmp(found.more_bytes, own.more_bytes, sizeof(own.more_bytes)), 0);
     free(self);
-}
-
-static const unit_case cases[] = {
-    {"one host", test_one_host},
-    {"a backend of one host", test_backend_of_one_host},
-    {"all by bytes", test_all_by_bytes},
-    {"registered together", test_registered},
-    {"one by descriptor", test_one_by_descriptor},
-    {"bytes travel", test_bytes_travel},
-};
-
-int main(void) {
-    return UNIT_MAIN("record_hosts", cases);
 }

@@ -2,12 +2,12 @@
 /* Rendezvous: agreement, mismatches, absent ranks, faults at every step, caching, multicast. */
 #include "link_ranks.h"
 
-static void test_works(void) {
+TEST("works for 1 to 5 ranks") {
     for (int32_t world = 1; world <= 5; world++)
         run_threads((plan){.world = world, .body = check_works});
 }
 
-static void test_processes(void) {
+TEST("works between processes") {
     for (int32_t world = 1; world <= 4; world += 3)
         run_processes((plan){.world = world, .body = check_works, .multicast = 1});
 }
@@ -34,7 +34,7 @@ static void body_cached(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_cached(void) {
+TEST("a later rendezvous is local") {
     run_threads((plan){.world = 3, .body = body_cached});
 }
 
@@ -66,7 +66,7 @@ static void body_two_threads(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_two_threads(void) {
+TEST("two threads, one rendezvous") {
     run_threads((plan){.world = 2, .body = body_two_threads});
 }
 
@@ -114,7 +114,7 @@ static void body_odd(rank_env *env) {
     check_works(env);
 }
 
-static void test_odd_rank(void) {
+TEST("an odd rank is named everywhere") {
     for (int kind = 0; kind < ODD_COUNT; kind++)
         for (int odd = 0; odd < 3; odd++)
             run_threads((plan){.world = 3, .body = body_odd, .argument = kind * 8 + odd});
@@ -136,7 +136,7 @@ static void body_small_pad(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_small_pad(void) {
+TEST("signal pad too small") {
     run_threads((plan){.world = 3, .body = body_small_pad});
 }
 
@@ -155,7 +155,7 @@ static void body_overlap(rank_env *env) {
     }
 }
 
-static void test_overlap(void) {
+TEST("overlapping devices") {
     for (int refusing = -1; refusing < 3; refusing++)
         run_threads((plan){.world = 3,
                            .body = body_overlap,
@@ -196,7 +196,7 @@ static void body_local(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_local(void) {
+TEST("local refusals") {
     run_threads((plan){.world = 1, .body = body_local});
 }
 
@@ -223,7 +223,7 @@ static void body_capture(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_capture(void) {
+TEST("capture") {
     for (int rank = 0; rank < 2; rank++)
         run_threads((plan){.world = 2, .body = body_capture, .argument = rank});
 }
@@ -258,7 +258,7 @@ static void body_absent(rank_env *env) {
     check_works(env);
 }
 
-static void test_absent(void) {
+TEST("absent rank") {
     for (int absent = 0; absent < 3; absent++) {
         run_threads((plan){.world = 3, .body = body_absent, .argument = absent});
         run_threads((plan){.world = 3, .body = body_absent, .argument = 8 + absent});
@@ -280,7 +280,7 @@ static void body_dies(rank_env *env) {
     CHECK(env, sm_now_ns() - begin_ns < 3000000000u);
 }
 
-static void test_dies(void) {
+TEST("a rank that ends") {
     run_processes((plan){.world = 3, .body = body_dies, .killed = 1});
 }
 
@@ -319,7 +319,7 @@ static void body_fault(rank_env *env) {
     check_works(env);
 }
 
-static void test_faults(void) {
+TEST("fault at each point on each rank") {
     for (int point = 0; point < POINT_COUNT; point++)
         for (int faulty = 0; faulty < 3; faulty++)
             run_threads((plan){.world = 3,
@@ -329,7 +329,7 @@ static void test_faults(void) {
 }
 
 /* Between processes descriptors really matter: the rank that could not send them is named. */
-static void test_faults_processes(void) {
+TEST("faults between processes") {
     for (int point = 3; point < POINT_COUNT; point += 5)
         for (int faulty = 0; faulty < 3; faulty++)
             run_processes((plan){.world = 3, .body = body_fault, .argument = point * 8 + faulty});
@@ -342,7 +342,7 @@ static void body_after_commit(rank_env *env) {
     CHECK(env, env->fault_hits == 1);
 }
 
-static void test_after_commit(void) {
+TEST("after the commit nothing fails") {
     run_threads((plan){.world = 2, .body = body_after_commit});
 }
 
@@ -377,36 +377,13 @@ static void body_lifetimes(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_lifetimes(void) {
+TEST("lifetimes") {
     run_threads((plan){.world = 3, .body = body_lifetimes, .argument = 0});
     run_threads((plan){.world = 3, .body = body_lifetimes, .argument = 1});
 }
 
 /* --- pool --------------------------------------------------------------------------- */
 
-static void test_pool(void) {
+TEST("pool blocks") {
     run_threads((plan){.world = 3, .body = body_pool});
-}
-
-static const unit_case tests[] = {
-    {"works for 1 to 5 ranks", test_works},
-    {"works between processes", test_processes},
-    {"a later rendezvous is local", test_cached},
-    {"two threads, one rendezvous", test_two_threads},
-    {"an odd rank is named everywhere", test_odd_rank},
-    {"signal pad too small", test_small_pad},
-    {"overlapping devices", test_overlap},
-    {"local refusals", test_local},
-    {"capture", test_capture},
-    {"absent rank", test_absent},
-    {"a rank that ends", test_dies},
-    {"fault at each point on each rank", test_faults},
-    {"faults between processes", test_faults_processes},
-    {"after the commit nothing fails", test_after_commit},
-    {"lifetimes", test_lifetimes},
-    {"pool blocks", test_pool},
-};
-
-int main(void) {
-    return RUN_TESTS("rendezvous", tests);
 }

@@ -62,7 +62,7 @@ static void body_backend_fails(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_backend_fails(void) {
+TEST("backend entries fail") {
     for (int entry = 0; entry < 4; entry++) {
         symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
         if (entry == 0)
@@ -117,7 +117,7 @@ static void body_descriptor_lost(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_descriptor_lost(void) {
+TEST("a descriptor is lost") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.memory_export = export_both;
     table.memory_import = import_both;
@@ -144,7 +144,7 @@ static void body_fails_again(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_fails_again(void) {
+TEST("a backend entry fails again") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.memory_alloc = fail_alloc;
     atomic_store(&countdown, 0);
@@ -225,7 +225,7 @@ static void body_multicast(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_multicast(void) {
+TEST("multicast") {
     for (int step = 0; step < 4; step++) {
         symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
         if (step == 1)
@@ -311,7 +311,7 @@ static void body_exchange(rank_env *env) {
     body_pool(env);
 }
 
-static void test_exchange(void) {
+TEST("memory exchanged by the backend") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.memory_exchange = exchange_memory;
     table.memory_export = NULL;
@@ -324,16 +324,4 @@ static void test_exchange(void) {
         atomic_store(&countdown, call);
         run_threads((plan){.world = 3, .body = body_exchange, .backend = &table, .argument = call});
     }
-}
-
-static const unit_case tests[] = {
-    {"backend entries fail", test_backend_fails},
-    {"a backend entry fails again", test_fails_again},
-    {"a descriptor is lost", test_descriptor_lost},
-    {"multicast", test_multicast},
-    {"memory exchanged by the backend", test_exchange},
-};
-
-int main(void) {
-    return RUN_TESTS("rendezvous_backends", tests);
 }

@@ -149,31 +149,20 @@ static void body(rank_env *env) {
     }
 }
 
-static void test_pool_of_one(void) {
+TEST("a rank's pool begins anew") {
     run_threads((plan){.world = 2, .body = body, .argument = POOL_OF_ONE});
 }
 
-static void test_context_of_one(void) {
+TEST("a rank's context begins anew") {
     run_threads((plan){.world = 2, .body = body, .argument = CONTEXT_OF_ONE});
 }
 
-static void test_other_of_two(void) {
+TEST("ranks come with another segment than before") {
     run_threads((plan){.world = 2, .body = body, .argument = OTHER_OF_TWO});
 }
 
-static void test_exchanging(void) {
+TEST("the backend exchanges memory") {
     const symmem_backend table = exchanging();
     for (int which = POOL_OF_ONE; which <= OTHER_OF_TWO; which++)
         run_threads((plan){.world = 2, .body = body, .argument = which, .backend = &table});
-}
-
-static const unit_case tests[] = {
-    {"a rank's pool begins anew", test_pool_of_one},
-    {"a rank's context begins anew", test_context_of_one},
-    {"ranks come with another segment than before", test_other_of_two},
-    {"the backend exchanges memory", test_exchanging},
-};
-
-int main(void) {
-    return RUN_TESTS("renewed", tests);
 }

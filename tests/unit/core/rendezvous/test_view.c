@@ -37,7 +37,7 @@ static void body_shapes(rank_env *env) {
     t->deleter(t);
 }
 
-static void test_shapes(void) {
+TEST("shapes") {
     run_threads((plan){.world = 2, .body = body_shapes});
 }
 
@@ -113,7 +113,7 @@ static void body_bounds(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_bounds(void) {
+TEST("bounds") {
     run_threads((plan){.world = 1, .body = body_bounds});
 }
 
@@ -139,7 +139,7 @@ static void body_dtypes(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_dtypes(void) {
+TEST("element types") {
     run_threads((plan){.world = 1, .body = body_dtypes});
 }
 
@@ -183,7 +183,7 @@ static void body_pad(rank_env *env) {
     symmem_handle_release(handle);
 }
 
-static void test_pad(void) {
+TEST("pad") {
     run_threads((plan){.world = 2, .body = body_pad});
 }
 
@@ -200,18 +200,6 @@ static void body_finalised(rank_env *env) {
     t->deleter(t);
 }
 
-static void test_finalised(void) {
+TEST("after finalise") {
     run_threads((plan){.world = 1, .body = body_finalised});
-}
-
-static const unit_case tests[] = {
-    {"shapes", test_shapes},
-    {"bounds", test_bounds},
-    {"element types", test_dtypes},
-    {"pad", test_pad},
-    {"after finalise", test_finalised},
-};
-
-int main(void) {
-    return RUN_TESTS("view", tests);
 }

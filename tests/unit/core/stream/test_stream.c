@@ -44,7 +44,7 @@ static void body_streams(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(NULL));
 }
 
-static void test_streams(void) {
+TEST("streams") {
     run_threads((plan){.world = 1, .body = body_streams});
 }
 
@@ -94,7 +94,7 @@ static void body_events(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(b));
 }
 
-static void test_events(void) {
+TEST("events") {
     run_threads((plan){.world = 1, .body = body_events});
 }
 
@@ -159,7 +159,7 @@ static void body_graphs(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(b));
 }
 
-static void test_graphs(void) {
+TEST("graphs") {
     run_threads((plan){.world = 1, .body = body_graphs});
 }
 
@@ -208,7 +208,7 @@ static void body_finalise(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_finalise(void) {
+TEST("finalise with live objects") {
     run_threads((plan){.world = 2, .body = body_finalise, .argument = 0});
     run_threads((plan){.world = 1, .body = body_finalise, .argument = 1});
 }
@@ -275,7 +275,7 @@ static void body_last_work(rank_env *env) {
     CHECK(env, atomic_load(&to) == 0);
 }
 
-static void test_last_work(void) {
+TEST("last work") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
     table.close = note_close;
     for (int kind = 0; kind < LAST_KINDS; kind++)
@@ -356,7 +356,7 @@ static void body_lacking(rank_env *env) {
     CHECK_OK(env, symmem_stream_destroy(stream));
 }
 
-static void test_lacking(void) {
+TEST("lacking") {
     for (int kind = 0; kind < 4; kind++) {
         symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
         if (kind <= 1) {
@@ -397,14 +397,4 @@ static void test_lacking(void) {
         }
         run_threads((plan){.world = 1, .body = body_lacking, .backend = &table, .argument = kind});
     }
-}
-
-static const unit_case tests[] = {
-    {"streams", test_streams},     {"events", test_events},
-    {"graphs", test_graphs},       {"finalise with live objects", test_finalise},
-    {"last work", test_last_work}, {"lacking", test_lacking},
-};
-
-int main(void) {
-    return RUN_TESTS("stream", tests);
 }

@@ -475,27 +475,25 @@ static void life_walk(int32_t world_size, bool files) {
     }
 }
 
-static void life_alone(void) {
-    life_walk(1, false);
-}
-
-static void life_two_in_memory(void) {
+TEST("each call of rank 0 of two fails") {
     life_walk(2, false);
 }
 
-static void life_two_with_files(void) {
-    life_walk(2, true);
+TEST("each call of one rank fails") {
+    if (life_faults.open_store == NULL) /* which is for several ranks */
+        life_walk(1, false);
+}
+
+TEST("of two over files") {
+    if (life_faults.open_store == NULL)
+        life_walk(2, true);
 }
 
 /* Walks that go with `faults`: alone, two ranks, two ranks over files. The program's exit status.
  */
 static int life_main(const char *name, const struct life_faults *faults) {
     life_faults = *faults;
-    static const unit_case cases[] = {{"each call of rank 0 of two fails", life_two_in_memory},
-                                      {"each call of one rank fails", life_alone},
-                                      {"of two over files", life_two_with_files}};
-    const bool own_store = faults->open_store != NULL; /* then for the first one alone */
-    return unit_main(name, NULL, NULL, cases, own_store ? 1 : sizeof cases / sizeof cases[0]);
+    return unit_main(name);
 }
 
 #endif

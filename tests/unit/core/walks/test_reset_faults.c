@@ -57,12 +57,6 @@ static void body_no_memory(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-static void test_no_memory(void) {
+TEST("reset without memory") {
     run_threads((plan){.world = RANKS, .body = body_no_memory});
-}
-
-static const unit_case tests[] = {{"reset without memory", test_no_memory}};
-
-int main(void) {
-    return RUN_TESTS("reset_faults", tests);
 }
