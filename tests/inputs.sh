@@ -57,7 +57,7 @@ input_musl() {
             [ ! -d "$from" ] || ln -sfn "$from" "$headers/$name"
         done
     done
-    builds musl -DCMAKE_C_COMPILER=musl-gcc -DDLPACK_INCLUDE_DIR="$headers" &&
+    builds musl -DCMAKE_C_COMPILER=musl-gcc -DDLPACK_INCLUDE_DIR="$headers" "-DCMAKE_C_FLAGS=-isystem $headers" &&
         musl-gcc -I "$root/core/include" -isystem "$headers" "$tests/example.c" -L "$work/musl/lib" -lsymmem \
             -Wl,-rpath,"$work/musl/lib" -o "$work/musl/example" &&
         SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/musl/example" |
