@@ -432,6 +432,8 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
         if (words == NULL)
             return cuda_no_memory(instance, call->name);
         symmem_cuda_fill_board(&c.args.job, call, peers->buffers[peers->rank], words);
+        c.args.job.buffer_bytes = peers->buffer_bytes;
+        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last room ends */
         c.words = words;
     }
     symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);

@@ -48,7 +48,7 @@ static symmem_status compare(const cuda_instance *instance, const symmem_exchang
             return exchange->agree(exchange, (symmem_status)all[exchange->rank].status,
                                    "nccl domain");
     for (int32_t r = 0; r < exchange->world_size; r++)
-        if (all[r].domain.count != count || exchange->world_size % count != 0 ||
+        if (count < 1 || all[r].domain.count != count || exchange->world_size % count != 0 ||
             all[r].domain.first != r / count * count)
             return instance->host->fail(instance->host, SYMMEM_MISMATCH, 0, "rendezvous",
                                         "NCCL's load/store domains do not fit together: rank 0 is "

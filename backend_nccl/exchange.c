@@ -245,7 +245,12 @@ static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
     for (int32_t rank = 1; rank < r->exchange->world_size; rank++)
         suitable &= r->records[rank].suitable;
     if (suitable != 0) {
-        *comm_p = r->group->comms[__builtin_ctzll(suitable)];
+        int index = __builtin_ctzll(suitable);
+        if (index >= r->group->comm_count) /* the own record went around, too */
+            return r->instance->host->fail(r->instance->host, SYMMEM_CORRUPT, 0, "rendezvous",
+                                           "the ranks agree on communicator %d of %d", index,
+                                           (int)r->group->comm_count);
+        *comm_p = r->group->comms[index];
         return SYMMEM_OK;
     }
     symmem_status status = add_comm(r);
@@ -326,7 +331,7 @@ static symmem_status obtain(registration *r) {
         r->window = common;
         return SYMMEM_OK;
     }
-    nccl_comm *comm;
+    nccl_comm *comm = NULL;
     status = choose_comm(r, &comm);
     if (status == SYMMEM_OK)
         status = expect_room(r);

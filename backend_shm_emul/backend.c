@@ -92,6 +92,7 @@ static symmem_status shm_probe(char *reason, size_t capacity) {
 
 static symmem_status read_settings(shm_instance *self, const symmem_backend_config *config) {
     self->core_count = count_cores();
+    self->can_seal = shm_backing_can_seal();
     self->device_count =
         config->world_size > DEFAULT_DEVICES ? config->world_size : DEFAULT_DEVICES;
     self->multicast_slots = DEFAULT_SLOTS;

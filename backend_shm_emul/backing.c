@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where shared pages come from: POSIX shared memory without a name, or, where /dev/shm is missing
- * or too small, an anonymous file. Pages are allocated now, so that a shortage is an error here and
- * not a SIGBUS later.
+ * Where shared pages come from: an anonymous file that is sealed, so that nobody who has it can
+ * shorten it under those who map it; or, where the kernel makes none, a file without a name in
+ * /dev/shm. Pages are allocated now, so that a shortage is an error here and not a SIGBUS later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,15 +19,39 @@
 /* Of an allocation's pages. */
 #define MOST_PIECE ((size_t)4 << 20)
 #define LEAST_PIECE ((size_t)64 << 10)
+#define NOEXEC_SEAL 8u /* MFD_NOEXEC_SEAL, from Linux 6.3 on */
 
 /* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
  * which a killed process leaves one. */
-static int open_posix(void) {
+static int open_unsealed(void) {
     return open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 }
 
-static int open_anonymous(void) {
-    return memfd_create("symmem", MFD_CLOEXEC);
+/* Newer kernels may insist on hearing that nobody will execute it, older ones do not know the word.
+ */
+static int open_sealable(void) {
+    int fd = memfd_create("symmem", MFD_CLOEXEC | NOEXEC_SEAL);
+    return fd < 0 && errno == EINVAL ? memfd_create("symmem", MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
+}
+
+/* Of what it is no use for this does nothing. */
+static void seal(int fd) {
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+}
+
+bool shm_backing_is_sealed(int fd) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+bool shm_backing_can_seal(void) {
+    int fd = open_sealable();
+    if (fd < 0)
+        return false;
+    seal(fd);
+    bool sealed = shm_backing_is_sealed(fd);
+    close(fd);
+    return sealed;
 }
 
 /* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
@@ -54,7 +78,10 @@ static int allocate(int fd, size_t bytes) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    return allocate_pages(fd, bytes);
+    int error = allocate_pages(fd, bytes);
+    if (error == 0)
+        seal(fd);
+    return error;
 }
 
 /* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
@@ -101,10 +128,12 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes, free_bytes);
 
     int fd = -1;
-    int error = allocated(host, open_posix(), bytes, &fd);
+    int error = allocated(host, open_sealable(), bytes, &fd);
     if (error != 0 && other_kind_may_help(error)) {
-        host->notice(host, "/dev/shm is absent, not writable or too small: using anonymous files");
-        error = allocated(host, open_anonymous(), bytes, &fd);
+        host->notice(
+            host,
+            "no anonymous files here: using /dev/shm, where a rank can shorten what it shares");
+        error = allocated(host, open_unsealed(), bytes, &fd);
     }
     if (error == ENOSPC || error == EFBIG)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
@@ -121,9 +150,9 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
 }
 
 bool shm_backing_usable(char *reason, size_t capacity) {
-    int fd = open_posix();
+    int fd = open_sealable();
     if (fd < 0)
-        fd = open_anonymous();
+        fd = open_unsealed();
     if (fd >= 0) {
         close(fd);
         return true;

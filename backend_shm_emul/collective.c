@@ -44,6 +44,13 @@ static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own,
     return SYMMEM_MISMATCH;
 }
 
+static symmem_status corrupt(symmem_cpu_team *team, int32_t rank, uint64_t value) {
+    run_state *state = (run_state *)team;
+    shm_wait_fault(&state->wait, SYMMEM_CORRUPT, rank, -1, state->fault_p);
+    state->fault_p->actual = value;
+    return SYMMEM_CORRUPT;
+}
+
 static symmem_status run_collective(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.collective.peers;
     symmem_fault fault; /* large, and filled where there is one */
@@ -52,11 +59,13 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
     state.team = (symmem_cpu_team){.rank = peers->rank,
                                    .world_size = peers->world_size,
                                    .buffers = peers->buffers,
+                                   .buffer_bytes = peers->buffer_bytes,
                                    .isa = op->instance->isa,
                                    .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
                                    .meet = meet,
                                    .board = board,
                                    .mismatch = mismatch,
+                                   .corrupt = corrupt,
                                    .tray_bytes = shm_tray_bytes(op->u.collective.channel),
                                    .tray = tray_of};
     state.called = state.id = op->u.collective.id;

@@ -50,14 +50,17 @@ static void unmap_guarded(void *base, size_t bytes) {
  * is the process's and not a rank's: ranks that are threads must all see a segment at one address
  * (ThreadSanitizer is blind otherwise), and only a lock that they share can tell whether a mapping
  * that a descriptor refers to is still there. Nothing else depends on it, and it is empty at rest.
+ * In so many lists, by the file's number, that tens of thousands are found as quickly as ten.
  */
+#define MAPPING_LISTS 4096
 static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
-static shm_segment *mappings;
+static shm_segment *mappings[MAPPING_LISTS];
 
 /* With mappings_lock: the mapping of that file, with one more reference, or NULL. One that is too
  * short, because the file has grown since, is left alone: it needs another mapping then. */
 static shm_segment *find_mapping(const struct stat *file, uint64_t bytes) {
-    for (shm_segment *segment = mappings; segment; segment = segment->next) {
+    for (shm_segment *segment = mappings[file->st_ino % MAPPING_LISTS]; segment;
+         segment = segment->next) {
         if (segment->file_device == file->st_dev && segment->file_number == file->st_ino &&
             segment->bytes >= bytes) {
             segment->reference_count++;
@@ -85,8 +88,9 @@ static symmem_status add_mapping(shm_instance *instance, const struct stat *file
     segment->bytes = bytes;
     segment->file_device = file->st_dev;
     segment->file_number = file->st_ino;
-    segment->next = mappings;
-    mappings = segment;
+    shm_segment **list = &mappings[file->st_ino % MAPPING_LISTS];
+    segment->next = *list;
+    *list = segment;
     *segment_p = segment;
     return SYMMEM_OK;
 }
@@ -133,6 +137,9 @@ static symmem_status check_share(shm_instance *instance, const symmem_share *sha
                           "shared memory of %llu bytes where %llu are needed and %llu announced",
                           (unsigned long long)length, (unsigned long long)bytes,
                           (unsigned long long)share->mapped_bytes);
+    if (instance->can_seal && !shm_backing_is_sealed(share->fd))
+        return host->fail(host, SYMMEM_CORRUPT, 0, operation,
+                          "shared memory that its owner could shorten under this rank");
     return SYMMEM_OK;
 }
 
@@ -169,7 +176,8 @@ symmem_status shm_segment_export(shm_instance *instance, shm_segment *segment,
 void shm_segment_release(shm_segment *segment) {
     pthread_mutex_lock(&mappings_lock);
     bool last = --segment->reference_count == 0;
-    for (shm_segment **place = &mappings; last && *place; place = &(*place)->next) {
+    shm_segment **place = &mappings[segment->file_number % MAPPING_LISTS];
+    for (; last && *place; place = &(*place)->next) {
         if (*place == segment) {
             *place = segment->next;
             break;

@@ -41,6 +41,7 @@ struct shm_instance {
     int32_t device_count;
     int32_t core_count;      /* that this process may run on */
     int32_t multicast_slots; /* per device, 0: none has multicast */
+    bool can_seal;           /* so peers must have sealed what they share */
     symmem_cpu_isa isa;      /* of the loops; SYMMEM_CPU_BEST: this machine's */
     pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
     pthread_cond_t stream_gone;
@@ -119,6 +120,9 @@ bool shm_round_to_pages(size_t bytes, size_t *rounded_p);
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p);
 bool shm_backing_usable(char *reason, size_t capacity);
+/* Whether nobody can shorten it; whether new memory can be such. */
+bool shm_backing_is_sealed(int fd);
+bool shm_backing_can_seal(void);
 
 /* --- connectivity.c ----------------------------------------------------------------- */
 

@@ -108,7 +108,9 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
     if (status == SYMMEM_OK) {
         (void)pthread_mutex_lock(&context->lock);
         status = sm_context_check(context, operation);
-        bool placed = status == SYMMEM_OK && sm_places_add(&context->places, allocation);
+        bool placed =
+            status == SYMMEM_OK &&
+            sm_places_add(&context->places, (uintptr_t)allocation->memory.ptr, allocation);
         if (placed) {
             sm_allocation_retain(allocation); /* the table's */
             sm_list_add(&context->allocations, &allocation->node);
@@ -154,7 +156,8 @@ bool sm_allocation_drop(sm_allocation *allocation) {
     bool ours = !sm_list_empty(&allocation->node);
     sm_list_remove(&allocation->node);
     if (ours)
-        sm_places_remove(&context->places, allocation);
+        sm_places_remove(&context->places, (uintptr_t)allocation->memory.ptr, allocation);
+    sm_places_remove(&context->ids, allocation->alloc_id, allocation);
     (void)pthread_mutex_unlock(&context->lock);
     if (!ours)
         return false;

@@ -11,23 +11,16 @@
 
 /* --- lookup; context->lock held --------------------------------------------------------------- */
 
-static bool covers(const void *base, size_t bytes, const void *ptr) {
-    uintptr_t start = (uintptr_t)base;
-    uintptr_t place = (uintptr_t)ptr;
-    return place >= start && place - start < bytes;
-}
-
 sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr) {
-    return sm_places_find(&context->places, ptr);
+    sm_allocation *found = sm_places_find(&context->places, (uintptr_t)ptr);
+    bool covers = found && (uintptr_t)ptr - (uintptr_t)found->memory.ptr < found->bytes;
+    return covers ? found : NULL;
 }
 
 sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr) {
-    for (sm_node *node = allocation->blocks.next; node != &allocation->blocks; node = node->next) {
-        sm_block *block = SM_CONTAINER(node, sm_block, node);
-        if (covers((char *)allocation->memory.ptr + block->offset, block->bytes, ptr))
-            return block;
-    }
-    return NULL;
+    size_t offset = (uintptr_t)ptr - (uintptr_t)allocation->memory.ptr;
+    sm_block *found = sm_places_find(&allocation->by_offset, offset);
+    return found && offset - found->offset < found->bytes ? found : NULL;
 }
 
 bool sm_allocation_live(const sm_allocation *allocation) {
@@ -38,15 +31,31 @@ bool sm_block_live(const sm_block *block) {
     return !sm_list_empty(&block->node) && !block->retired && sm_allocation_live(block->allocation);
 }
 
+sm_node *sm_allocations_from(symmem_context *context, sm_allocation *at) {
+    return at && !sm_list_empty(&at->node) ? &at->node : context->allocations.next;
+}
+
+void sm_allocation_retain_at(const sm_allocation *before, sm_allocation *at) {
+    if (at && at != before)
+        sm_allocation_retain(at);
+}
+
+void sm_allocation_release_at(sm_allocation *before, const sm_allocation *at) {
+    if (before && before != at)
+        sm_allocation_release(before);
+}
+
 /* --- blocks ------------------------------------------------------------------------- */
 
 symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
                               symmem_group *default_group, sm_block **block_p) {
     symmem_context *context = allocation->context;
     sm_block *block = calloc(1, sizeof(*block));
-    if (!block)
+    if (!block || !sm_places_add(&allocation->by_offset, offset, block)) {
+        free(block);
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "alloc", "block",
                                "no memory for a block's description");
+    }
     if (default_group)
         sm_group_retain(default_group);
     block->allocation = allocation;
@@ -76,10 +85,15 @@ static sm_link *take_link(sm_block *block) {
     return link;
 }
 
+void sm_block_hide(sm_block *block) {
+    sm_list_remove(&block->node);
+    sm_places_remove(&block->allocation->by_offset, block->offset, block);
+}
+
 void sm_block_drop(sm_block *block) {
     symmem_context *context = block->allocation->context;
     (void)pthread_mutex_lock(&context->lock);
-    sm_list_remove(&block->node);
+    sm_block_hide(block);
     (void)pthread_mutex_unlock(&context->lock);
     for (sm_link *link = take_link(block); link; link = take_link(block))
         sm_link_release(link);
@@ -162,26 +176,32 @@ sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid)
 }
 
 /* The next cached object of the group, out of its cache. */
-static bool take_group(symmem_context *context, uint64_t group_uid, cached *taken) {
+static bool take_group(symmem_context *context, uint64_t group_uid, sm_allocation **at,
+                       cached *taken) {
     *taken = (cached){NULL, NULL};
+    sm_allocation *before = *at;
     (void)pthread_mutex_lock(&context->lock);
-    for (sm_node *node = context->allocations.next;
+    for (sm_node *node = sm_allocations_from(context, *at);
          node != &context->allocations && !taken->link && !taken->mapping; node = node->next) {
-        sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
-        taken->link = find_link(allocation, group_uid);
+        *at = SM_CONTAINER(node, sm_allocation, node);
+        taken->link = find_link(*at, group_uid);
         if (!taken->link)
-            taken->mapping = sm_cache_take_mapping(allocation, group_uid);
+            taken->mapping = sm_cache_take_mapping(*at, group_uid);
     }
+    sm_allocation_retain_at(before, *at);
     (void)pthread_mutex_unlock(&context->lock);
+    sm_allocation_release_at(before, *at);
     return taken->link || taken->mapping;
 }
 
 void sm_cache_drop_group(symmem_context *context, uint64_t group_uid) {
     cached taken;
-    while (take_group(context, group_uid, &taken)) {
+    sm_allocation *at = NULL;
+    while (take_group(context, group_uid, &at, &taken)) {
         if (taken.link)
             sm_link_release(taken.link);
         else
             sm_mapping_release(taken.mapping);
     }
+    sm_allocation_release_at(at, NULL);
 }

@@ -186,10 +186,18 @@ static symmem_call_id identify(const sm_collective_op *op) {
                             .detail = detail};
 }
 
-static symmem_status cover(sm_collective_op *op, sm_refs *refs, const sm_tensor *tensor) {
+static symmem_status cover(const sm_collective_op *op, sm_refs *refs, const sm_tensor *tensor) {
     if (tensor == NULL || tensor->count == 0)
         return SYMMEM_OK;
     return sm_refs_cover(refs, op->link->context, op->name, tensor->data, tensor->bytes);
+}
+
+symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *tensor) {
+    sm_refs refs;
+    sm_refs_init(&refs, NULL);
+    symmem_status status = cover(op, &refs, tensor);
+    sm_refs_finish(&refs);
+    return status;
 }
 
 symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const sm_tensor *out) {

@@ -18,10 +18,17 @@ typedef struct sm_tensor {
     const int64_t *shape; /* the caller's */
 } sm_tensor;
 
-/* tensor.c. Reads a contiguous, aligned tensor of a known dtype. INVALID_ARGUMENT, MISALIGNED,
- * OVERFLOW. */
-symmem_status sm_tensor_read(const DLTensor *from, const char *operation, const char *what,
-                             sm_tensor *tensor_p);
+/* tensor.c. What every DLTensor argument must be, whatever its layout: dimensions that can be read,
+ * and of a device of the context's. context NULL: of any. INVALID_ARGUMENT, OUT_OF_RANGE. */
+symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, const char *operation,
+                             const char *what);
+/* Where its elements begin; the last one of `extent` bytes has an address, too. INVALID_ARGUMENT,
+ * OVERFLOW, MISALIGNED. */
+symmem_status sm_tensor_place(const DLTensor *from, const char *operation, const char *what,
+                              size_t element, size_t extent, char **data_p);
+/* Reads a contiguous, aligned tensor of a known dtype. What those two answer. */
+symmem_status sm_tensor_read(symmem_context *context, const DLTensor *from, const char *operation,
+                             const char *what, sm_tensor *tensor_p);
 /* INVALID_ARGUMENT unless both have the same dtype. */
 symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation);
 /* INVALID_ARGUMENT if they overlap. */
@@ -63,6 +70,8 @@ bool sm_collective_inside(const sm_collective_op *op, const sm_tensor *tensor);
  * OUT_OF_RANGE. */
 symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tensor *tensor,
                                       size_t *offset_p);
+/* OUT_OF_RANGE if the tensor begins in symmetric memory and ends beyond it. */
+symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *tensor);
 /* INVALID_ARGUMENT if the tensor overlaps `bytes` bytes at `offset` of any rank's buffer. */
 symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
                                   size_t offset, size_t bytes);

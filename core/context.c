@@ -266,14 +266,14 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
 /* --- end ------------------------------------------------------------------------------------ */
 
 /* A live allocation's cached link that is not poisoned yet, retained; NULL if there is none. */
-static sm_link *next_sound_link(symmem_context *context) {
+static sm_link *next_sound_link(symmem_context *context, sm_allocation **at) {
     sm_link *found = NULL;
+    sm_allocation *before = *at;
     (void)pthread_mutex_lock(&context->lock);
-    for (sm_node *a = context->allocations.next; a != &context->allocations && !found;
+    for (sm_node *a = sm_allocations_from(context, *at); a != &context->allocations && !found;
          a = a->next) {
-        sm_allocation *allocation = SM_CONTAINER(a, sm_allocation, node);
-        for (sm_node *b = allocation->blocks.next; b != &allocation->blocks && !found;
-             b = b->next) {
+        *at = SM_CONTAINER(a, sm_allocation, node);
+        for (sm_node *b = (*at)->blocks.next; b != &(*at)->blocks && !found; b = b->next) {
             sm_block *block = SM_CONTAINER(b, sm_block, node);
             for (sm_node *l = block->links.next; l != &block->links && !found; l = l->next) {
                 sm_link *link = SM_CONTAINER(l, sm_link, node);
@@ -285,7 +285,9 @@ static sm_link *next_sound_link(symmem_context *context) {
             }
         }
     }
+    sm_allocation_retain_at(before, *at);
     (void)pthread_mutex_unlock(&context->lock);
+    sm_allocation_release_at(before, *at);
     return found;
 }
 
@@ -300,10 +302,13 @@ static void poison_links(symmem_context *context) {
     record.failed_rank = -1;
     sm_copy_text(record.operation, sizeof(record.operation), "finalize");
     sm_copy_text(record.message, sizeof(record.message), "the context was finalised");
-    for (sm_link *link = next_sound_link(context); link; link = next_sound_link(context)) {
+    sm_allocation *at = NULL;
+    for (sm_link *link = next_sound_link(context, &at); link;
+         link = next_sound_link(context, &at)) {
         sm_link_poison(link, &record);
         sm_link_release(link);
     }
+    sm_allocation_release_at(at, NULL);
 }
 
 /* A failure does not matter: the next process with this rank overwrites the key. It may have come

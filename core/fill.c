@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fills of flat uint32 tensors. */
-#include "rendezvous.h"
+#include "collective.h"
 
 static symmem_status refuse(const char *operation, const char *why) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "tensor %s", why);
 }
 
-static symmem_status check_tensor(const DLTensor *tensor, const char *operation, char **data_p) {
-    if (tensor == NULL)
-        return refuse(operation, "is NULL");
+static symmem_status check_tensor(symmem_context *context, const DLTensor *tensor,
+                                  const char *operation, char **data_p) {
+    symmem_status status = sm_tensor_form(context, tensor, operation, "tensor");
+    if (status != SYMMEM_OK)
+        return status;
     if (tensor->dtype.code != kDLUInt || tensor->dtype.bits != 32 || tensor->dtype.lanes != 1)
         return refuse(operation, "is not of uint32");
-    if (tensor->ndim != 1 || tensor->shape == NULL)
+    if (tensor->ndim != 1)
         return refuse(operation, "is not of one dimension");
     if (tensor->strides != NULL && tensor->strides[0] != 1)
         return refuse(operation, "is not contiguous");
@@ -20,13 +22,9 @@ static symmem_status check_tensor(const DLTensor *tensor, const char *operation,
     if (tensor->shape[0] < 0)
         return refuse(operation, "has a negative size");
     if (tensor->shape[0] > PTRDIFF_MAX / (int64_t)sizeof(uint32_t))
-        return refuse(operation, "is larger than memory"); /* offsets in bytes would wrap */
-    char *data = (char *)tensor->data + tensor->byte_offset;
-    if ((uintptr_t)data % sizeof(uint32_t) != 0)
-        return sm_fail(SYMMEM_MISALIGNED, operation, "", "tensor at %p is not aligned to 4 bytes",
-                       (void *)data);
-    *data_p = data;
-    return SYMMEM_OK;
+        return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of the tensor overflows");
+    return sm_tensor_place(tensor, operation, "tensor", sizeof(uint32_t),
+                           (size_t)tensor->shape[0] * sizeof(uint32_t), data_p);
 }
 
 static symmem_status out_of_range(const char *operation, const char *what, int64_t found,
@@ -78,7 +76,7 @@ static symmem_status check_all(symmem_context *context, const char *operation,
     char *data = NULL;
     symmem_status status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
-        status = check_tensor(tensor, operation, &data);
+        status = check_tensor(context, tensor, operation, &data);
     if (status == SYMMEM_OK)
         status = check_range(tensor, operation, offset, value, count);
     if (status == SYMMEM_OK)

@@ -30,6 +30,11 @@ typedef struct sm_pipeline {
  * cannot go on beside that; MAKE has the products that can. */
 enum { MEET = 0, MAKE = 1 };
 
+/* NULL where only sizes are asked for, without a link. */
+static inline symmem_context *sm_pipeline_context(const sm_pipeline *pipeline) {
+    return pipeline->link != NULL ? pipeline->link->context : NULL;
+}
+
 /* fused.c. Handle, capabilities, channels, streams, poison, direct access. */
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
                                 int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
@@ -73,8 +78,8 @@ symmem_status sm_product_dtypes(const char *operation, const sm_strided *a, cons
 symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
                                 sm_matrix *matrix_p);
 /* The scales of b, of one element or n; *by_column_p tells. INVALID_ARGUMENT, MISALIGNED. */
-symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 sm_strided *scale_p, bool *by_column_p);
+symmem_status sm_product_b_scale(symmem_context *context, const DLTensor *from, int64_t n,
+                                 const char *operation, sm_strided *scale_p, bool *by_column_p);
 /* Fills in sides, pointers and strides. */
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
                      const sm_matrix *out, symmem_dtype dtype, symmem_dtype out_dtype);

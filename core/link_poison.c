@@ -68,7 +68,7 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
         snprintf(message, capacity, "an operation that failed elsewhere poisoned this one");
         return;
     case SYMMEM_CORRUPT:
-        snprintf(message, capacity, "a signal slot holds %" PRIu64, fault->actual);
+        snprintf(message, capacity, "a word that ranks share holds %" PRIu64, fault->actual);
         return;
     case SYMMEM_MISMATCH:
         describe_mismatch(fault, message, capacity);

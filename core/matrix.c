@@ -15,7 +15,7 @@ static symmem_status overflows(const char *operation, const char *what) {
 /* Copies shape and strides, counts the elements. */
 static symmem_status measure(const DLTensor *from, const char *operation, sm_strided *tensor) {
     size_t count = 1, last = 0;
-    bool empty = false, fits = true;
+    bool empty = false, fits = true; /* as far as its strides go */
     int64_t dense = 1;
     for (int32_t d = from->ndim - 1; d >= 0; d--) {
         int64_t size = from->shape[d];
@@ -29,11 +29,15 @@ static symmem_status measure(const DLTensor *from, const char *operation, sm_str
         size_t step = 0;
         if (size > 1)
             fits = fits && sm_mul((size_t)size - 1, (size_t)stride, &step);
-        if (size > 0)
-            fits = fits && sm_add(last, step, &last) && sm_mul(count, (size_t)size, &count);
-        fits = fits && count <= PTRDIFF_MAX;
+        if (size > 0 && (!sm_mul(count, (size_t)size, &count) || count > PTRDIFF_MAX))
+            return overflows(operation, tensor->what); /* empty or not: its sides are multiplied */
+        fits = fits && sm_add(last, step, &last);
         dense = (int64_t)count;
     }
+    /* Copies of it have this size, however near each other its own elements are. */
+    size_t bytes;
+    if (!sm_mul(count, tensor->element, &bytes) || bytes > PTRDIFF_MAX)
+        return overflows(operation, tensor->what);
     tensor->count = empty ? 0 : count;
     if (!fits && !empty)
         return overflows(operation, tensor->what);
@@ -43,32 +47,25 @@ static symmem_status measure(const DLTensor *from, const char *operation, sm_str
     return SYMMEM_OK;
 }
 
-symmem_status sm_strided_read(const DLTensor *from, const char *operation, const char *what,
-                              sm_strided *tensor_p) {
+symmem_status sm_strided_read(symmem_context *context, const DLTensor *from, const char *operation,
+                              const char *what, sm_strided *tensor_p) {
     sm_strided tensor = {.what = what};
-    if (from == NULL)
-        return refuse(operation, what, "is NULL");
+    symmem_status status = sm_tensor_form(context, from, operation, what);
+    if (status != SYMMEM_OK)
+        return status;
     if (!sm_dtype_of(from->dtype, &tensor.dtype))
         return refuse(operation, what, "has an unknown dtype");
-    if (from->ndim < 0 || (from->ndim > 0 && from->shape == NULL))
-        return refuse(operation, what, "has no shape");
     if (from->ndim > SYMMEM_COPY_MAX_NDIM)
         return refuse(operation, what, "has more than 8 dimensions");
     tensor.ndim = from->ndim;
     tensor.element = symmem_dtype_size(tensor.dtype);
-    symmem_status status = measure(from, operation, &tensor);
-    if (status != SYMMEM_OK)
-        return status;
-    if (from->data == NULL && tensor.count > 0)
-        return refuse(operation, what, "has no data");
-    if (from->data != NULL)
-        tensor.data = (char *)from->data + from->byte_offset;
-    if ((uintptr_t)tensor.data % tensor.element != 0)
-        return sm_fail(SYMMEM_MISALIGNED, operation, "",
-                       "%s at %p is not aligned to elements of %zu bytes", what,
-                       (void *)tensor.data, tensor.element);
-    *tensor_p = tensor;
-    return SYMMEM_OK;
+    status = measure(from, operation, &tensor);
+    if (status == SYMMEM_OK)
+        status =
+            sm_tensor_place(from, operation, what, tensor.element, tensor.extent, &tensor.data);
+    if (status == SYMMEM_OK)
+        *tensor_p = tensor;
+    return status;
 }
 
 symmem_status sm_strided_ndim(const sm_strided *tensor, int32_t low, int32_t high,

@@ -26,8 +26,8 @@ typedef struct sm_matrix {
 } sm_matrix;
 
 /* INVALID_ARGUMENT, MISALIGNED, OVERFLOW. */
-symmem_status sm_strided_read(const DLTensor *from, const char *operation, const char *what,
-                              sm_strided *tensor_p);
+symmem_status sm_strided_read(symmem_context *context, const DLTensor *from, const char *operation,
+                              const char *what, sm_strided *tensor_p);
 /* INVALID_ARGUMENT unless 0 <= low <= ndim <= high. */
 symmem_status sm_strided_ndim(const sm_strided *tensor, int32_t low, int32_t high,
                               const char *operation);

@@ -67,11 +67,19 @@ typedef struct sm_registered {
     void *library; /* from dlopen; never closed, its code may still be referenced */
 } sm_registered;
 
-/* places.c. The allocations by address, under context->lock. */
+/* places.c. Objects by a key, under context->lock. */
+typedef struct sm_place {
+    uint64_t key;
+    void *object;
+} sm_place;
 typedef struct sm_places {
-    struct sm_allocation **sorted;
+    sm_place *sorted;
     size_t count, room;
 } sm_places;
+bool sm_places_add(sm_places *places, uint64_t key, void *object);          /* false: no memory */
+void sm_places_remove(sm_places *places, uint64_t key, const void *object); /* if it is there */
+/* The last one up to the key, or NULL. */
+void *sm_places_find(const sm_places *places, uint64_t key);
 
 struct symmem_context {
     atomic_int references;
@@ -110,6 +118,7 @@ struct symmem_context {
     sm_node groups;      /* symmem_group, live and destroyed shells */
     sm_node allocations; /* sm_allocation in the table, any order */
     sm_places places;    /* the same, by address */
+    sm_places ids;       /* those with an id, by that */
     sm_node streams, events, graphs, pools;
     sm_node ending_graphs; /* whoever destroys one waits for its launches; under graphs_lock */
     uint64_t next_group_uid, next_ordinal;
@@ -250,16 +259,13 @@ typedef struct sm_allocation {
     size_t bytes;
     int32_t device;
     uint64_t alloc_id, ordinal;
-    bool active;      /* persistent: handed out; others: always true in the table */
-    bool is_segment;  /* of a pool: users see its blocks only */
-    sm_node blocks;   /* sm_block; an ordinary allocation has exactly one */
-    sm_node retired;  /* dropped blocks that a sm_block_find still pins */
-    sm_node mappings; /* sm_mapping cache; nothing is added once sm_allocation_live is false */
+    bool active;         /* persistent: handed out; others: always true in the table */
+    bool is_segment;     /* of a pool: users see its blocks only */
+    sm_node blocks;      /* sm_block; an ordinary allocation has exactly one */
+    sm_places by_offset; /* the same */
+    sm_node retired;     /* dropped blocks that a sm_block_find still pins */
+    sm_node mappings;    /* sm_mapping cache; nothing is added once sm_allocation_live is false */
 } sm_allocation;
-
-bool sm_places_add(sm_places *places, sm_allocation *allocation); /* false: no memory */
-void sm_places_remove(sm_places *places, const sm_allocation *allocation);
-sm_allocation *sm_places_find(const sm_places *places, const void *ptr);
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
@@ -269,6 +275,7 @@ typedef struct sm_block {
     uint64_t ordinal;
     symmem_group *default_group; /* counted, or NULL */
     bool is_pool_block;
+    void *range;   /* of the pool that it is from */
     bool retired;  /* dropped, but still pinned */
     int pins;      /* under context->lock: sm_block_find minus sm_block_release */
     sm_node links; /* sm_link cache; nothing is added once sm_block_live is false */
@@ -295,9 +302,17 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation);
 void sm_cache_drop_group(symmem_context *context, uint64_t group_uid);
 /* context->lock held: the persistent allocation of that id, active or not, or NULL. */
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id);
+/* A walk over context->allocations that gives the lock up at each that has something, and keeps a
+ * reference to that one: where it goes on, which is at the first if that one is gone. The first two
+ * with context->lock held, the last without. */
+sm_node *sm_allocations_from(symmem_context *context, sm_allocation *at);
+void sm_allocation_retain_at(const sm_allocation *before, sm_allocation *at);
+void sm_allocation_release_at(sm_allocation *before, const sm_allocation *at);
 /* context->lock held. A block of the allocation; sm_block_drop also drops its cached links. */
 symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
                               symmem_group *default_group, sm_block **block_p);
+/* context->lock held: it is found no more, and sm_block_drop is to follow. */
+void sm_block_hide(sm_block *block);
 void sm_block_drop(sm_block *block); /* context->lock NOT held */
 /* The live block that covers ptr, pinned, its allocation retained; NOT_SYMMETRIC with a record
  * otherwise. The block stays valid memory until sm_block_release, live or not: check sm_block_live

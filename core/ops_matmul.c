@@ -46,7 +46,8 @@ static bool has_own_places(const sm_strided *tensor) {
             continue;
         if (tensor->strides[next] < least)
             return false;
-        least = tensor->strides[next] * tensor->shape[next];
+        if (__builtin_mul_overflow(tensor->strides[next], tensor->shape[next], &least))
+            least = INT64_MAX; /* beyond the last place that there is */
     }
     return true;
 }
@@ -60,9 +61,9 @@ static symmem_status check_restride(symmem_context *context, const char *name, c
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_MATMUL, name, "strided copies");
     if (status == SYMMEM_OK)
-        status = sm_strided_read(src, name, "src", from);
+        status = sm_strided_read(context, src, name, "src", from);
     if (status == SYMMEM_OK)
-        status = sm_strided_read(dst, name, "dst", to);
+        status = sm_strided_read(context, dst, name, "dst", to);
     if (status == SYMMEM_OK)
         status = sm_strided_shape(to, from->ndim, from->shape, name);
     if (status != SYMMEM_OK)
@@ -111,13 +112,14 @@ symmem_status symmem_restride(symmem_context *context, const DLTensor *src, cons
 static const char async_name[] = "async_input_mm";
 
 /* Everything but the signals. */
-static symmem_status check_product(const DLTensor *a, const DLTensor *b, const DLTensor *out,
-                                   sm_strided tensors[3], sm_matrix matrices[3]) {
+static symmem_status check_product(symmem_context *context, const DLTensor *a, const DLTensor *b,
+                                   const DLTensor *out, sm_strided tensors[3],
+                                   sm_matrix matrices[3]) {
     const DLTensor *const from[3] = {a, b, out};
     static const char *const names[3] = {"a", "b", "out"};
     symmem_status status = SYMMEM_OK;
     for (int i = 0; i < 3 && status == SYMMEM_OK; i++) {
-        status = sm_strided_read(from[i], async_name, names[i], &tensors[i]);
+        status = sm_strided_read(context, from[i], async_name, names[i], &tensors[i]);
         if (status == SYMMEM_OK)
             status = sm_product_matrix(&tensors[i], async_name, &matrices[i]);
     }
@@ -135,9 +137,9 @@ static symmem_status check_product(const DLTensor *a, const DLTensor *b, const D
     return status;
 }
 
-static symmem_status check_signals(const DLTensor *from, int64_t pivot, int64_t rows,
-                                   const sm_strided *out, sm_strided *signals) {
-    symmem_status status = sm_strided_read(from, async_name, "a_chunk_signals", signals);
+static symmem_status check_signals(symmem_context *context, const DLTensor *from, int64_t pivot,
+                                   int64_t rows, const sm_strided *out, sm_strided *signals) {
+    symmem_status status = sm_strided_read(context, from, async_name, "a_chunk_signals", signals);
     if (status == SYMMEM_OK)
         status = sm_strided_ndim(signals, 1, 1, async_name);
     if (status == SYMMEM_OK)
@@ -171,10 +173,10 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_MATMUL, async_name, "matrix product");
     if (status == SYMMEM_OK)
-        status = check_product(a, b, out, tensors, matrices);
+        status = check_product(context, a, b, out, tensors, matrices);
     if (status == SYMMEM_OK)
-        status =
-            check_signals(a_chunk_signals, a_chunk_pivot, matrices[0].rows, &tensors[2], &signals);
+        status = check_signals(context, a_chunk_signals, a_chunk_pivot, matrices[0].rows,
+                               &tensors[2], &signals);
     for (int i = 0; i < 3 && status == SYMMEM_OK; i++)
         status = sm_strided_inside(&tensors[i], context, async_name, -1);
     if (status == SYMMEM_OK)

@@ -47,7 +47,8 @@ typedef struct gather {
 
 static symmem_status check_shard(gather *g, const char *name, const DLTensor *a_shard,
                                  int32_t gather_dim, int32_t world_size) {
-    symmem_status status = sm_strided_read(a_shard, name, "a_shard", &g->shard);
+    symmem_status status =
+        sm_strided_read(sm_pipeline_context(&g->pipeline), a_shard, name, "a_shard", &g->shard);
     if (status == SYMMEM_OK)
         status = sm_strided_ndim(&g->shard, 2, SYMMEM_COPY_MAX_NDIM, name);
     if (status != SYMMEM_OK)
@@ -77,7 +78,8 @@ static symmem_status check_shard(gather *g, const char *name, const DLTensor *a_
 static symmem_status check_a_scale(gather *g, const char *name, const DLTensor *a_scale) {
     int32_t ndim = g->shard.ndim;
     int64_t of_shard[SYMMEM_COPY_MAX_NDIM], of_all[SYMMEM_COPY_MAX_NDIM];
-    symmem_status status = sm_strided_read(a_scale, name, "a_scale", &g->a_scale);
+    symmem_status status =
+        sm_strided_read(sm_pipeline_context(&g->pipeline), a_scale, name, "a_scale", &g->a_scale);
     if (status != SYMMEM_OK)
         return status;
     if (g->a_scale.dtype != SYMMEM_FLOAT32)
@@ -138,7 +140,8 @@ symmem_status symmem_fused_all_gather_matmul_workspace(const DLTensor *a_shard,
 
 static symmem_status check_a_out(gather *g, const DLTensor *a_out) {
     const char *name = g->pipeline.name;
-    symmem_status status = sm_strided_read(a_out, name, "a_out", &g->a_out);
+    symmem_status status =
+        sm_strided_read(sm_pipeline_context(&g->pipeline), a_out, name, "a_out", &g->a_out);
     if (status == SYMMEM_OK)
         status = sm_strided_shape(&g->a_out, g->shard.ndim, g->full_shape, name);
     if (status == SYMMEM_OK)
@@ -176,7 +179,7 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     const char *name = g->pipeline.name;
     sm_strided *b = &sides_p->b, *out = &sides_p->out;
     sm_matrix b_matrix, out_matrix, a_matrix = {.columns = g->full_shape[g->shard.ndim - 1]};
-    symmem_status status = sm_strided_read(from_b, name, "b", b);
+    symmem_status status = sm_strided_read(sm_pipeline_context(&g->pipeline), from_b, name, "b", b);
     if (status == SYMMEM_OK)
         status = sm_product_matrix(b, name, &b_matrix);
     if (status != SYMMEM_OK)
@@ -189,7 +192,7 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     out_shape[g->shard.ndim - 1] = b->shape[1];
     status = sm_strided_shape(b, 2, b_shape, name);
     if (status == SYMMEM_OK)
-        status = sm_strided_read(from_out, name, "out", out);
+        status = sm_strided_read(sm_pipeline_context(&g->pipeline), from_out, name, "out", out);
     if (status == SYMMEM_OK)
         status = sm_strided_shape(out, g->shard.ndim, out_shape, name);
     if (status == SYMMEM_OK)
@@ -208,8 +211,8 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     product->k = g->k;
     if (g->scaling == NOT_SCALED)
         return SYMMEM_OK;
-    status =
-        sm_product_b_scale(b_scale, product->n, name, &sides_p->scale, &product->b_scale_by_column);
+    status = sm_product_b_scale(sm_pipeline_context(&g->pipeline), b_scale, product->n, name,
+                                &sides_p->scale, &product->b_scale_by_column);
     product->b_scale = (const float *)(void *)sides_p->scale.data;
     return status == SYMMEM_OK ? check_places(g, &sides_p->scale, false) : status;
 }

@@ -64,13 +64,13 @@ static symmem_status check_sides(scatter *s, const char *name) {
 static symmem_status check_shapes(scatter *s, const char *name, const DLTensor *a,
                                   const DLTensor *b, int32_t scatter_dim, const DLTensor *out,
                                   int32_t world_size) {
-    symmem_status status = sm_strided_read(a, name, "a", &s->a);
+    symmem_status status = sm_strided_read(sm_pipeline_context(&s->pipeline), a, name, "a", &s->a);
     if (status == SYMMEM_OK)
         status = sm_strided_ndim(&s->a, 2, SYMMEM_COPY_MAX_NDIM, name);
     if (status == SYMMEM_OK)
-        status = sm_strided_read(b, name, "b", &s->b);
+        status = sm_strided_read(sm_pipeline_context(&s->pipeline), b, name, "b", &s->b);
     if (status == SYMMEM_OK)
-        status = sm_strided_read(out, name, "out", &s->out);
+        status = sm_strided_read(sm_pipeline_context(&s->pipeline), out, name, "out", &s->out);
     if (status != SYMMEM_OK)
         return status;
     if (scatter_dim < 0 || scatter_dim >= s->a.ndim)
@@ -94,7 +94,8 @@ static symmem_status check_shapes(scatter *s, const char *name, const DLTensor *
 
 static symmem_status check_a_scale(scatter *s, const char *name, const DLTensor *a_scale) {
     int64_t by_row[SYMMEM_COPY_MAX_NDIM];
-    symmem_status status = sm_strided_read(a_scale, name, "a_scale", &s->a_scale);
+    symmem_status status =
+        sm_strided_read(sm_pipeline_context(&s->pipeline), a_scale, name, "a_scale", &s->a_scale);
     if (status != SYMMEM_OK)
         return status;
     if (s->a_scale.dtype != SYMMEM_FLOAT32)
@@ -309,7 +310,8 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
         status = sm_pipeline_fits(p, s->places.bytes);
     bool by_column = false;
     if (status == SYMMEM_OK && s->scaled)
-        status = sm_product_b_scale(b_scale, s->b.shape[1], p->name, &s->b_scale, &by_column);
+        status = sm_product_b_scale(sm_pipeline_context(&s->pipeline), b_scale, s->b.shape[1],
+                                    p->name, &s->b_scale, &by_column);
     if (status == SYMMEM_OK)
         status = check_places(s);
     if (status != SYMMEM_OK)

@@ -40,9 +40,9 @@ symmem_status symmem_all_gather_out(symmem_handle *handle, const DLTensor *input
     symmem_status status = sm_collective_begin(&call, name, handle, SYMMEM_CALL_ALL_GATHER, channel,
                                                timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", &in);
+        status = sm_tensor_read(call.link->context, input, name, "input", &in);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(out, name, "out", &result);
+        status = sm_tensor_read(call.link->context, out, name, "out", &result);
     if (status == SYMMEM_OK)
         status = sm_tensor_gathers(&in, &result, call.link->group->world_size, name);
     if (status != SYMMEM_OK)
@@ -64,7 +64,7 @@ symmem_status symmem_broadcast(symmem_handle *handle, const DLTensor *tensor, in
     symmem_status status = sm_collective_begin(&call, name, handle, SYMMEM_CALL_BROADCAST, channel,
                                                timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(tensor, name, "tensor", &data);
+        status = sm_tensor_read(call.link->context, tensor, name, "tensor", &data);
     if (status == SYMMEM_OK)
         status = sm_handle_rank_check(handle, name, root);
     if (status == SYMMEM_OK)

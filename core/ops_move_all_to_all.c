@@ -99,9 +99,9 @@ symmem_status symmem_all_to_all_out(symmem_handle *handle, const DLTensor *input
     symmem_status status = sm_collective_begin(&call, name, handle, SYMMEM_CALL_ALL_TO_ALL, channel,
                                                timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", &in);
+        status = sm_tensor_read(call.link->context, input, name, "input", &in);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(out, name, "out", &result);
+        status = sm_tensor_read(call.link->context, out, name, "out", &result);
     if (status == SYMMEM_OK)
         status = sm_tensor_same_dtype(&in, &result, name);
     if (status == SYMMEM_OK)

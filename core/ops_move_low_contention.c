@@ -54,9 +54,9 @@ symmem_status symmem_low_contention_all_gather_out(symmem_handle *handle, const 
     symmem_status status = sm_collective_begin(
         &call, name, handle, SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER, channel, timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", &in);
+        status = sm_tensor_read(call.link->context, input, name, "input", &in);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(out, name, "out", &result);
+        status = sm_tensor_read(call.link->context, out, name, "out", &result);
     if (status == SYMMEM_OK)
         status = sm_tensor_gathers(&in, &result, call.link->group->world_size, name);
     if (status != SYMMEM_OK)

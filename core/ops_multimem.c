@@ -28,7 +28,7 @@ symmem_status symmem_multimem_all_reduce(symmem_handle *handle, const DLTensor *
     symmem_status status = sm_multimem_begin(&call, name, handle, SYMMEM_CALL_MULTIMEM_ALL_REDUCE,
                                              channel, timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(tensor, name, "tensor", &data);
+        status = sm_tensor_read(call.link->context, tensor, name, "tensor", &data);
     if (status == SYMMEM_OK)
         status = sm_collective_reduction(&call, data.dtype, op);
     if (status == SYMMEM_OK)
@@ -42,7 +42,7 @@ symmem_status symmem_multimem_all_reduce(symmem_handle *handle, const DLTensor *
 /* out of the ranks that have one. */
 static symmem_status read_out(const sm_collective_op *call, const DLTensor *out,
                               const sm_tensor *in, sm_tensor *result_p) {
-    symmem_status status = sm_tensor_read(out, call->name, "out", result_p);
+    symmem_status status = sm_tensor_read(call->link->context, out, call->name, "out", result_p);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(in, result_p, call->name);
     return status == SYMMEM_OK ? sm_collective_apart(call, result_p, call->call.offset, in->bytes)
@@ -52,7 +52,7 @@ static symmem_status read_out(const sm_collective_op *call, const DLTensor *out,
 symmem_status sm_multimem_one_shot(sm_collective_op *call, const DLTensor *input,
                                    symmem_reduce_op op, const DLTensor *out, bool writes) {
     sm_tensor in, result;
-    symmem_status status = sm_tensor_read(input, call->name, "input", &in);
+    symmem_status status = sm_tensor_read(call->link->context, input, call->name, "input", &in);
     if (status == SYMMEM_OK)
         status = sm_collective_reduction(call, in.dtype, op);
     if (status == SYMMEM_OK)

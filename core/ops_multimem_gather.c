@@ -5,9 +5,9 @@
 /* Both all-gathers. */
 static symmem_status check_gather(sm_collective_op *call, const DLTensor *input,
                                   const DLTensor *out, sm_tensor *in_p, sm_tensor *result_p) {
-    symmem_status status = sm_tensor_read(input, call->name, "input", in_p);
+    symmem_status status = sm_tensor_read(call->link->context, input, call->name, "input", in_p);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(out, call->name, "out", result_p);
+        status = sm_tensor_read(call->link->context, out, call->name, "out", result_p);
     if (status == SYMMEM_OK)
         status = sm_tensor_gathers(in_p, result_p, call->link->group->world_size, call->name);
     if (status == SYMMEM_OK)
@@ -40,7 +40,7 @@ symmem_status symmem_memcpy_to_multicast(symmem_handle *handle, size_t byte_offs
     sm_tensor data;
     symmem_status status = sm_handle_check(handle, name);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(src, name, "src", &data);
+        status = sm_tensor_read(handle->link->context, src, name, "src", &data);
     return status == SYMMEM_OK
                ? sm_multimem_store(handle, name, byte_offset, data.data, data.bytes, stream)
                : status;

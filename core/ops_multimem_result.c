@@ -18,9 +18,11 @@ symmem_status symmem_multimem_one_shot_all_reduce(symmem_handle *handle, const D
     if (status == SYMMEM_OK && out_p == NULL)
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "out_p is NULL");
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", &in);
+        status = sm_tensor_read(call.link->context, input, name, "input", &in);
     if (status == SYMMEM_OK)
         status = sm_collective_reduction(&call, in.dtype, op);
+    if (status == SYMMEM_OK)
+        status = sm_multimem_symmetric(&call, &in);
     if (status == SYMMEM_OK)
         status = sm_result_create(&call, &in, &made);
     if (status != SYMMEM_OK)
@@ -111,9 +113,16 @@ static symmem_status begin(sm_collective_op *call, symmem_handle *handle, const 
         sm_multimem_begin(call, name, handle, SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST,
                           channel, timeout_ms, stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(input, name, "input", in);
+        status = sm_tensor_read(call->link->context, input, name, "input", in);
     if (status == SYMMEM_OK && in->ndim > MAX_NDIM)
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "input has more than 8 dimensions");
+    /* An empty one's sides are in no size. */
+    int64_t first;
+    if (status == SYMMEM_OK && in->ndim > 0 &&
+        __builtin_mul_overflow(in->shape[0], (int64_t)call->link->group->world_size, &first))
+        status = sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the output overflows");
+    if (status == SYMMEM_OK)
+        status = sm_collective_covers(call, in);
     return status == SYMMEM_OK ? sm_capture_check(handle->link->context, name) : status;
 }
 

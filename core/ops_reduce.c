@@ -31,13 +31,15 @@ symmem_status sm_reduction_begin(const sm_reduction *reduction, sm_reduction_cal
         sm_collective_begin(&call->op, name, reduction->handle, reduction->kind, reduction->channel,
                             reduction->timeout_ms, reduction->stream);
     if (status == SYMMEM_OK)
-        status = sm_tensor_read(reduction->input, name, "input", &call->input);
+        status =
+            sm_tensor_read(call->op.link->context, reduction->input, name, "input", &call->input);
     if (status == SYMMEM_OK && reduction->has_buffer)
-        status = sm_tensor_read(reduction->buffer, name, "buffer", &call->buffer);
+        status = sm_tensor_read(call->op.link->context, reduction->buffer, name, "buffer",
+                                &call->buffer);
     if (status == SYMMEM_OK && reduction->has_buffer)
         status = sm_tensor_same_dtype(&call->buffer, &call->input, name);
     if (status == SYMMEM_OK && reduction->has_out)
-        status = sm_tensor_read(reduction->out, name, "out", &call->out);
+        status = sm_tensor_read(call->op.link->context, reduction->out, name, "out", &call->out);
     if (status == SYMMEM_OK && reduction->has_out)
         status = sm_tensor_same_dtype(&call->input, &call->out, name);
     if (status == SYMMEM_OK)
@@ -73,25 +75,30 @@ symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor 
 
 /* --- one-shot ----------------------------------------------------------------------- */
 
-static symmem_status one_shot_plain(sm_reduction_call *call) {
+/* All that can be said of the call before there is an out. */
+static symmem_status one_shot_source(sm_reduction_call *call, bool has_buffer) {
     sm_collective_op *op = &call->op;
-    symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
-    if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
-    op->call.out = call->out.data;
-    return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
-}
-
-static symmem_status one_shot_copy(sm_reduction_call *call) {
-    sm_collective_op *op = &call->op;
+    if (!has_buffer)
+        return sm_collective_symmetric(op, &call->input, &op->call.offset);
     if (call->buffer.count != call->input.count)
         return sm_reduction_unequal(op, "elements of the input, which the buffer lacks or exceeds",
                                     call->buffer.count, call->input.count);
     symmem_status status = sm_collective_symmetric(op, &call->buffer, &op->call.offset);
     if (status == SYMMEM_OK)
         status = sm_collective_apart(op, &call->input, op->call.offset, call->buffer.bytes);
-    if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->buffer.bytes);
+    return status == SYMMEM_OK ? sm_collective_covers(op, &call->input) : status;
+}
+
+static symmem_status one_shot_plain(sm_reduction_call *call) {
+    sm_collective_op *op = &call->op;
+    symmem_status status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+    op->call.out = call->out.data;
+    return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
+}
+
+static symmem_status one_shot_copy(sm_reduction_call *call) {
+    sm_collective_op *op = &call->op;
+    symmem_status status = sm_collective_apart(op, &call->out, op->call.offset, call->buffer.bytes);
     if (status == SYMMEM_OK)
         status = sm_reduction_distinct(op, &call->input, &call->out, true);
     op->call.in = call->input.data;
@@ -106,6 +113,8 @@ static symmem_status one_shot(const sm_reduction *reduction) {
     symmem_status status = sm_reduction_begin(reduction, &call);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(&call.input, &call.out, reduction->name);
+    if (status == SYMMEM_OK)
+        status = one_shot_source(&call, reduction->has_buffer);
     if (status != SYMMEM_OK)
         return status;
     return reduction->has_buffer ? one_shot_copy(&call) : one_shot_plain(&call);
@@ -119,10 +128,13 @@ static symmem_status one_shot_made(const sm_reduction *reduction, DLManagedTenso
     if (status == SYMMEM_OK && out_p == NULL)
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, reduction->name, "", "out_p is NULL");
     if (status == SYMMEM_OK)
+        status = one_shot_source(&call, reduction->has_buffer);
+    if (status == SYMMEM_OK)
         status = sm_result_create(&call.op, &call.input, &made);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_tensor_read(&made->dl_tensor, reduction->name, "out", &call.out);
+    status =
+        sm_tensor_read(call.op.link->context, &made->dl_tensor, reduction->name, "out", &call.out);
     give_address(&call.op, &call.out);
     if (status == SYMMEM_OK)
         status = reduction->has_buffer ? one_shot_copy(&call) : one_shot_plain(&call);

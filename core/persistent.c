@@ -13,13 +13,8 @@ typedef struct request {
 static const char operation[] = "alloc";
 
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id) {
-    for (sm_node *node = context->allocations.next; node != &context->allocations;
-         node = node->next) {
-        sm_allocation *allocation = SM_CONTAINER(node, sm_allocation, node);
-        if (allocation->alloc_id == alloc_id)
-            return allocation;
-    }
-    return NULL;
+    sm_allocation *found = sm_places_find(&context->ids, alloc_id);
+    return found && found->alloc_id == alloc_id ? found : NULL;
 }
 
 static symmem_status mismatch(symmem_context *context, const request *wanted,
@@ -69,10 +64,11 @@ static symmem_status furnish(symmem_context *context, const request *wanted,
         return sm_context_fail(context, SYMMEM_BUSY, operation, "persistent",
                                "alloc_id %llu was allocated by another thread just now",
                                (unsigned long long)wanted->alloc_id);
-    status = sm_block_create(allocation, 0, allocation->bytes, wanted->default_group, &block);
-    if (status == SYMMEM_OK)
-        allocation->alloc_id = wanted->alloc_id;
-    return status;
+    if (wanted->alloc_id != 0 && !sm_places_add(&context->ids, wanted->alloc_id, allocation))
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "persistent",
+                               "no memory for an id");
+    allocation->alloc_id = wanted->alloc_id;
+    return sm_block_create(allocation, 0, allocation->bytes, wanted->default_group, &block);
 }
 
 static symmem_status allocate(symmem_context *context, const request *wanted, void **ptr_p) {

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which allocation an address lies in: the context's allocations in the order of their addresses.
- * Every operation asks this for its tensors, most of which lie in none, so it must not take longer
- * for every allocation that there is. context->lock is held throughout.
+ * Objects in the order of their keys: a context's allocations by address, those with an id by that,
+ * an allocation's blocks by offset. Every operation asks for its tensors, most of which lie in
+ * none, so it must not take longer for every object that there is. context->lock is held
+ * throughout.
  */
 #include "objects.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static uintptr_t begin_of(const sm_allocation *allocation) {
-    return (uintptr_t)allocation->memory.ptr;
-}
-
-/* How many begin at `place` or before it. */
-static size_t count_up_to(const sm_places *places, uintptr_t place) {
+/* How many have this key or a lower one. */
+static size_t count_up_to(const sm_places *places, uint64_t key) {
     size_t low = 0, high = places->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (begin_of(places->sorted[middle]) <= place)
+        if (places->sorted[middle].key <= key)
             low = middle + 1;
         else
             high = middle;
@@ -29,8 +26,8 @@ static size_t count_up_to(const sm_places *places, uintptr_t place) {
 static bool make_room(sm_places *places) {
     if (places->count < places->room)
         return true;
-    size_t room = places->room == 0 ? 16 : 2 * places->room;
-    sm_allocation **sorted = realloc(places->sorted, room * sizeof(sm_allocation *));
+    size_t room = places->room == 0 ? 1 : 2 * places->room; /* most allocations have one block */
+    sm_place *sorted = realloc(places->sorted, room * sizeof(sm_place));
     if (sorted == NULL)
         return false;
     places->sorted = sorted;
@@ -38,36 +35,32 @@ static bool make_room(sm_places *places) {
     return true;
 }
 
-bool sm_places_add(sm_places *places, sm_allocation *allocation) {
+bool sm_places_add(sm_places *places, uint64_t key, void *object) {
     if (!make_room(places))
         return false;
-    size_t at = count_up_to(places, begin_of(allocation));
-    memmove(places->sorted + at + 1, places->sorted + at,
-            (places->count - at) * sizeof(sm_allocation *));
-    places->sorted[at] = allocation;
+    size_t at = count_up_to(places, key);
+    memmove(places->sorted + at + 1, places->sorted + at, (places->count - at) * sizeof(sm_place));
+    places->sorted[at] = (sm_place){key, object};
     places->count++;
     return true;
 }
 
-void sm_places_remove(sm_places *places, const sm_allocation *allocation) {
-    size_t at = count_up_to(places, begin_of(allocation));
-    while (at > 0 && places->sorted[at - 1] != allocation)
+void sm_places_remove(sm_places *places, uint64_t key, const void *object) {
+    size_t at = count_up_to(places, key);
+    while (at > 0 && places->sorted[at - 1].key == key && places->sorted[at - 1].object != object)
         at--; /* a broken backend may have given one address twice */
-    if (at == 0)
+    if (at == 0 || places->sorted[at - 1].object != object)
         return;
     places->count--;
     memmove(places->sorted + at - 1, places->sorted + at,
-            (places->count + 1 - at) * sizeof(sm_allocation *));
+            (places->count + 1 - at) * sizeof(sm_place));
     if (places->count > 0)
         return;
     free(places->sorted);
     *places = (sm_places){.sorted = NULL};
 }
 
-sm_allocation *sm_places_find(const sm_places *places, const void *ptr) {
-    size_t at = count_up_to(places, (uintptr_t)ptr);
-    if (at == 0)
-        return NULL;
-    sm_allocation *allocation = places->sorted[at - 1];
-    return (uintptr_t)ptr - begin_of(allocation) < allocation->bytes ? allocation : NULL;
+void *sm_places_find(const sm_places *places, uint64_t key) {
+    size_t at = count_up_to(places, key);
+    return at > 0 ? places->sorted[at - 1].object : NULL;
 }

@@ -3,8 +3,9 @@
  * Pools: blocks out of symmetric segments.
  *
  * A segment is cut into ranges, in order of their offsets, each free or handed out; two free ranges
- * never touch. Requests take the first range that is large enough, in order of segments and
- * offsets, so equal calls give equal offsets on all ranks. All of it is under context->lock.
+ * never touch. Requests take the first free range that is large enough, those first that became
+ * free last, so equal calls give equal offsets on all ranks, and a block costs the same however
+ * many are handed out. All of it is under context->lock.
  *
  * The shell lives until symmem_pool_destroy or, if the context was finalised first, as long as the
  * context's own memory. Destroying a pool that another thread has bound is that caller's error.
@@ -19,11 +20,14 @@ typedef struct range {
     sm_node node;
     size_t offset, bytes; /* rounded */
     bool used;
+    sm_node free; /* pool->free, unless it is used */
+    struct segment *place;
     sm_block *block; /* NULL while used: is being freed */
 } range;
 
 typedef struct segment {
     sm_node node;
+    symmem_pool *pool;
     sm_allocation *allocation; /* counted; NULL after finalise */
     sm_node ranges;
 } segment;
@@ -34,6 +38,7 @@ struct symmem_pool {
     int32_t device;
     size_t segment_bytes; /* rounded */
     sm_node segments;
+    sm_node free; /* ranges of all segments */
     symmem_pool_stats stats;
 };
 
@@ -51,7 +56,7 @@ static void free_segment(segment *old) {
 }
 
 /* A segment that is one free range. */
-static segment *new_segment(sm_allocation *allocation) {
+static segment *new_segment(symmem_pool *pool, sm_allocation *allocation) {
     segment *made = calloc(1, sizeof(*made));
     range *whole = calloc(1, sizeof(*whole));
     if (!made || !whole) {
@@ -59,41 +64,31 @@ static segment *new_segment(sm_allocation *allocation) {
         free(made);
         return NULL;
     }
+    made->pool = pool;
     made->allocation = allocation;
     sm_list_init(&made->ranges);
+    whole->place = made;
     whole->bytes = allocation->bytes;
     sm_list_add(&made->ranges, &whole->node);
+    sm_list_add(pool->free.next, &whole->free);
     return made;
 }
 
-static range *first_fit(const symmem_pool *pool, size_t bytes, segment **segment_p) {
-    for (sm_node *s = pool->segments.next; s != &pool->segments; s = s->next) {
-        segment *place = SM_CONTAINER(s, segment, node);
-        for (sm_node *r = place->ranges.next; r != &place->ranges; r = r->next) {
-            range *candidate = SM_CONTAINER(r, range, node);
-            if (!candidate->used && candidate->bytes >= bytes) {
-                *segment_p = place;
-                return candidate;
-            }
-        }
+static range *first_fit(const symmem_pool *pool, size_t bytes) {
+    for (sm_node *node = pool->free.next; node != &pool->free; node = node->next) {
+        range *candidate = SM_CONTAINER(node, range, free);
+        if (candidate->bytes >= bytes)
+            return candidate;
     }
     return NULL;
 }
 
 /* The range that was handed out with a block covering ptr. */
-static range *range_of(const symmem_pool *pool, const void *ptr, segment **segment_p) {
-    for (sm_node *s = pool->segments.next; s != &pool->segments; s = s->next) {
-        segment *place = SM_CONTAINER(s, segment, node);
-        const sm_block *block = sm_block_covering(place->allocation, ptr);
-        for (sm_node *r = place->ranges.next; block && r != &place->ranges; r = r->next) {
-            range *candidate = SM_CONTAINER(r, range, node);
-            if (candidate->block == block) {
-                *segment_p = place;
-                return candidate;
-            }
-        }
-    }
-    return NULL;
+static range *range_of(const symmem_pool *pool, const void *ptr) {
+    const sm_allocation *allocation = sm_allocation_covering(pool->context, ptr);
+    const sm_block *block = allocation ? sm_block_covering(allocation, ptr) : NULL;
+    range *found = block ? block->range : NULL;
+    return found && found->place->pool == pool ? found : NULL;
 }
 
 /* Cuts `bytes` off the front of a free range; false without memory. */
@@ -103,59 +98,67 @@ static bool split(range *whole, size_t bytes) {
     range *rest = calloc(1, sizeof(*rest));
     if (!rest)
         return false;
+    rest->place = whole->place;
     rest->offset = whole->offset + bytes;
     rest->bytes = whole->bytes - bytes;
     whole->bytes = bytes;
     sm_list_add(whole->node.next, &rest->node); /* before the one that follows */
+    sm_list_add(whole->free.next, &rest->free);
     return true;
 }
 
 /* Joins a free range with the one after it, if that is free as well. */
-static void join_next(const segment *place, range *left) {
+static void join_next(range *left) {
     sm_node *next = left->node.next;
-    if (next == &place->ranges)
+    if (next == &left->place->ranges)
         return;
     range *right = SM_CONTAINER(next, range, node);
     if (right->used)
         return;
     left->bytes += right->bytes;
     sm_list_remove(&right->node);
+    sm_list_remove(&left->free);
+    sm_list_add(&right->free, &left->free); /* in its place: gaps come before the large rest */
+    sm_list_remove(&right->free);
     free(right);
 }
 
-static void give_range(const segment *place, range *freed) {
+static void give_range(range *freed) {
     freed->used = false;
-    join_next(place, freed);
-    if (freed->node.previous == &place->ranges)
+    sm_list_add(freed->place->pool->free.next, &freed->free); /* at the front */
+    join_next(freed);
+    if (freed->node.previous == &freed->place->ranges)
         return;
     range *left = SM_CONTAINER(freed->node.previous, range, node);
     if (!left->used)
-        join_next(place, left);
+        join_next(left);
 }
 
 /* --- blocks ------------------------------------------------------------------------- */
 
 /* context->lock held. *ptr_p stays NULL if no range is large enough. */
 static symmem_status take_block(symmem_pool *pool, size_t bytes, size_t rounded, void **ptr_p) {
-    segment *place = NULL;
     symmem_status status = sm_context_check(pool->context, "pool_alloc");
     if (status != SYMMEM_OK)
         return status;
-    range *taken = first_fit(pool, rounded, &place);
+    range *taken = first_fit(pool, rounded);
     if (!taken)
         return SYMMEM_OK;
     if (!split(taken, rounded))
         return sm_context_fail(pool->context, SYMMEM_OUT_OF_MEMORY, "pool_alloc", "",
                                "no memory for a block's description");
-    status = sm_block_create(place->allocation, taken->offset, bytes, NULL, &taken->block);
+    sm_allocation *allocation = taken->place->allocation;
+    sm_list_remove(&taken->free);
+    status = sm_block_create(allocation, taken->offset, bytes, NULL, &taken->block);
     if (status != SYMMEM_OK) {
-        give_range(place, taken);
+        give_range(taken);
         return status;
     }
     taken->used = true;
+    taken->block->range = taken;
     pool->stats.block_count++;
     pool->stats.used_bytes += rounded;
-    *ptr_p = (char *)place->allocation->memory.ptr + taken->offset;
+    *ptr_p = (char *)allocation->memory.ptr + taken->offset;
     return SYMMEM_OK;
 }
 
@@ -164,7 +167,7 @@ static symmem_status add_segment(symmem_pool *pool, sm_allocation *allocation) {
     symmem_status status = sm_context_check(pool->context, "pool_alloc"); /* finalised meanwhile? */
     if (status != SYMMEM_OK)
         return status;
-    segment *made = new_segment(allocation);
+    segment *made = new_segment(pool, allocation);
     if (!made)
         return sm_context_fail(pool->context, SYMMEM_OUT_OF_MEMORY, "pool_alloc", "",
                                "no memory for a segment's description");
@@ -233,29 +236,27 @@ symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
 }
 
 /* context->lock held. The range whose block begins at ptr, its block taken out of every list. */
-static symmem_status detach(symmem_pool *pool, void *ptr, segment **segment_p, range **range_p,
-                            sm_block **block_p) {
+static symmem_status detach(symmem_pool *pool, void *ptr, range **range_p, sm_block **block_p) {
     symmem_status status = sm_context_check(pool->context, "pool_free");
     if (status != SYMMEM_OK)
         return status;
-    range *found = range_of(pool, ptr, segment_p);
+    range *found = range_of(pool, ptr);
     if (!found)
         return sm_context_fail(pool->context, SYMMEM_NOT_SYMMETRIC, "pool_free", "",
                                "%p is no block of this pool", ptr);
-    char *base = (char *)(*segment_p)->allocation->memory.ptr + found->offset;
+    char *base = (char *)found->place->allocation->memory.ptr + found->offset;
     if (base != ptr)
         return sm_context_fail(pool->context, SYMMEM_INVALID_ARGUMENT, "pool_free", "",
                                "%p lies inside the block at %p", ptr, (void *)base);
     *range_p = found;
     *block_p = found->block;
     found->block = NULL;
-    sm_list_remove(&(*block_p)->node);
-    sm_allocation_retain((*segment_p)->allocation);
+    sm_block_hide(*block_p);
+    sm_allocation_retain(found->place->allocation);
     return SYMMEM_OK;
 }
 
 symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
-    segment *place = NULL;
     range *freed = NULL;
     sm_block *block = NULL;
     symmem_status status = check(pool, "pool_free");
@@ -266,7 +267,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     if (status != SYMMEM_OK)
         return status;
     (void)pthread_mutex_lock(&context->lock);
-    status = detach(pool, ptr, &place, &freed, &block);
+    status = detach(pool, ptr, &freed, &block);
     (void)pthread_mutex_unlock(&context->lock);
     if (status != SYMMEM_OK)
         return status;
@@ -276,7 +277,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     (void)pthread_mutex_lock(&context->lock);
     pool->stats.block_count--;
     pool->stats.used_bytes -= freed->bytes;
-    give_range(place, freed);
+    give_range(freed);
     (void)pthread_mutex_unlock(&context->lock);
     sm_allocation_release(allocation);
     sm_context_release(context);
@@ -329,6 +330,7 @@ symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t
     pool->device = device;
     pool->segment_bytes = rounded;
     sm_list_init(&pool->segments);
+    sm_list_init(&pool->free);
     (void)pthread_mutex_lock(&context->lock);
     status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
@@ -347,11 +349,12 @@ symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t
 static sm_allocation *take_allocation(symmem_pool *pool) {
     sm_allocation *allocation = NULL;
     (void)pthread_mutex_lock(&pool->context->lock);
-    for (sm_node *node = pool->segments.next; node != &pool->segments && !allocation;
-         node = node->next) {
-        segment *place = SM_CONTAINER(node, segment, node);
-        allocation = place->allocation;
-        place->allocation = NULL;
+    if (!sm_list_empty(&pool->segments)) {
+        segment *first = SM_CONTAINER(pool->segments.next, segment, node);
+        allocation = first->allocation;
+        first->allocation = NULL;
+        sm_list_remove(&first->node); /* behind those that still have one */
+        sm_list_add(&pool->segments, &first->node);
     }
     (void)pthread_mutex_unlock(&pool->context->lock);
     return allocation;

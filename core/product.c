@@ -41,9 +41,9 @@ symmem_status sm_product_matrix(const sm_strided *tensor, const char *operation,
                    tensor->what);
 }
 
-symmem_status sm_product_b_scale(const DLTensor *from, int64_t n, const char *operation,
-                                 sm_strided *scale_p, bool *by_column_p) {
-    symmem_status status = sm_strided_read(from, operation, "b_scale", scale_p);
+symmem_status sm_product_b_scale(symmem_context *context, const DLTensor *from, int64_t n,
+                                 const char *operation, sm_strided *scale_p, bool *by_column_p) {
+    symmem_status status = sm_strided_read(context, from, operation, "b_scale", scale_p);
     if (status == SYMMEM_OK)
         status = sm_strided_layout(scale_p, 0, operation);
     if (status != SYMMEM_OK)

@@ -2,6 +2,8 @@
 /* Tensors as arguments of collective operations. */
 #include "collective.h"
 
+#define MAX_NDIM 64 /* as PyTorch has it */
+
 static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
     [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
     [SYMMEM_INT16] = {kDLInt, 16, 1},     [SYMMEM_UINT16] = {kDLUInt, 16, 1},
@@ -62,30 +64,77 @@ static symmem_status measure(const DLTensor *from, const char *operation, const 
     return dense || empty ? SYMMEM_OK : refuse(operation, what, "is not contiguous");
 }
 
-symmem_status sm_tensor_read(const DLTensor *from, const char *operation, const char *what,
-                             sm_tensor *tensor_p) {
+/* Memory of the backend's devices, or of the host such as they reach. Type 0 is what programs leave
+ * that say nothing. */
+static bool is_served(const symmem_device_info *info, DLDeviceType type) {
+    return (int)type == 0 || (int)type == info->device_type || type == kDLCUDAHost ||
+           type == kDLCUDAManaged || type == kDLROCMHost;
+}
+
+static symmem_status check_device(symmem_context *context, const DLTensor *from,
+                                  const char *operation, const char *what) {
+    symmem_device_info info = {0};
+    int32_t device = from->device.device_id;
+    symmem_status status =
+        device == -1 ? sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "%s is of device -1", what)
+                     : sm_device_resolve(context, device, operation, &device);
+    if (status != SYMMEM_OK)
+        return status;
+    status = context->backend->device_info(context->instance, device, &info);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "device_info");
+    if (is_served(&info, from->device.device_type))
+        return status;
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
+                   "%s is memory of a device of type %d, the backend's are of type %d", what,
+                   (int)from->device.device_type, (int)info.device_type);
+}
+
+symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, const char *operation,
+                             const char *what) {
     if (from == NULL)
         return refuse(operation, what, "is NULL");
+    if (from->ndim < 0 || from->ndim > MAX_NDIM || (from->ndim > 0 && from->shape == NULL))
+        return refuse(operation, what, "has no shape, or more than 64 dimensions");
+    if (context == NULL || (from->device.device_type == 0 && from->device.device_id == 0))
+        return SYMMEM_OK;
+    return check_device(context, from, operation, what);
+}
+
+symmem_status sm_tensor_place(const DLTensor *from, const char *operation, const char *what,
+                              size_t element, size_t extent, char **data_p) {
+    uintptr_t begin = 0, end;
+    *data_p = NULL;
+    if (from->data == NULL)
+        return extent > 0 ? refuse(operation, what, "has no data") : SYMMEM_OK;
+    if (__builtin_add_overflow((uintptr_t)from->data, from->byte_offset, &begin) ||
+        __builtin_add_overflow(begin, extent, &end))
+        return sm_fail(SYMMEM_OVERFLOW, operation, "",
+                       "%p + %llu bytes, the place of %s, overflows", from->data,
+                       (unsigned long long)from->byte_offset, what);
+    if ((begin & (element - 1)) != 0) /* a power of two */
+        return sm_fail(SYMMEM_MISALIGNED, operation, "",
+                       "%s at %p is not aligned to elements of %zu bytes", what, (void *)begin,
+                       element);
+    *data_p = (char *)begin;
+    return SYMMEM_OK;
+}
+
+symmem_status sm_tensor_read(symmem_context *context, const DLTensor *from, const char *operation,
+                             const char *what, sm_tensor *tensor_p) {
+    symmem_status status = sm_tensor_form(context, from, operation, what);
+    if (status != SYMMEM_OK)
+        return status;
     *tensor_p = (sm_tensor){.what = what, .ndim = from->ndim, .shape = from->shape};
     if (!sm_dtype_of(from->dtype, &tensor_p->dtype))
         return refuse(operation, what, "has an unknown dtype");
-    if (from->ndim < 0 || (from->ndim > 0 && from->shape == NULL))
-        return refuse(operation, what, "has no shape");
-    symmem_status status = measure(from, operation, what, &tensor_p->count);
+    status = measure(from, operation, what, &tensor_p->count);
     if (status != SYMMEM_OK)
         return status;
     size_t element = symmem_dtype_size(tensor_p->dtype);
     if (!sm_mul(tensor_p->count, element, &tensor_p->bytes) || tensor_p->bytes > PTRDIFF_MAX)
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
-    if (from->data == NULL && tensor_p->count > 0)
-        return refuse(operation, what, "has no data");
-    if (from->data != NULL)
-        tensor_p->data = (char *)from->data + from->byte_offset;
-    if (((uintptr_t)tensor_p->data & (element - 1)) != 0) /* a power of two */
-        return sm_fail(SYMMEM_MISALIGNED, operation, "",
-                       "%s at %p is not aligned to elements of %zu bytes", what,
-                       (void *)tensor_p->data, element);
-    return SYMMEM_OK;
+    return sm_tensor_place(from, operation, what, element, tensor_p->bytes, &tensor_p->data);
 }
 
 symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation) {

@@ -297,6 +297,7 @@ about() { # STAGE
     races) echo "ThreadSanitizer on the cases of memory ordering" ;;
     changed) echo "mutants of the functions that changed, and a sample of the others" ;;
     worlds) echo "the suite with 1, 5 and 8 ranks, and in 64 MiB of shared memory" ;;
+    inputs) echo "users' programs and builds that failed once, other compilers and another C library" ;;
     withheld) echo "each rank missing in turn, worlds of up to 128 ranks" ;;
     clang) echo "the library by clang, in which undefined behavior traps" ;;
     asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer, tests included" ;;
@@ -337,6 +338,18 @@ stage_worlds() {
     prefix=("${own_shm[@]}" sh -c 'mount -o remount,size=64m /dev/shm && exec "$@"' sh)
     conformance build-gcc "--ranks 4"
     prefix=()
+}
+
+stage_inputs() {
+    made gcc || return
+    local log=$logs/$stage.run.log status
+    "${own_shm[@]}" timeout -k 15 "$run_limit" tests/inputs.sh build-gcc >"$log" 2>&1 </dev/null
+    status=$?
+    if [[ $(tail -n 1 "$log") =~ $closing_pattern ]]; then
+        add_counts inputs "$log" "$status" "${BASH_REMATCH[@]:1:3}"
+    else
+        add_counts inputs "$log" 1 0 0 0
+    fi
 }
 
 stage_clang() {

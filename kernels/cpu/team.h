@@ -19,8 +19,9 @@ struct symmem_cpu_team {
     int32_t rank;
     int32_t world_size;
     void *const *buffers;
-    symmem_cpu_isa isa; /* of the loops */
-    bool checking;      /* the first meeting compares the ranks' calls */
+    size_t buffer_bytes; /* of each: what a peer says of its own is believed within them only */
+    symmem_cpu_isa isa;  /* of the loops */
+    bool checking;       /* the first meeting compares the ranks' calls */
     /* Release, then acquire: what any rank wrote before it meets is visible to all after it. Not
      * OK: the operation has failed, and no rank will meet again. */
     symmem_status (*meet)(symmem_cpu_team *team);
@@ -31,6 +32,8 @@ struct symmem_cpu_team {
     /* Fails the operation with MISMATCH, which poisons nothing: every rank has found so, and none
      * will meet again. Names a rank and what both have. */
     symmem_status (*mismatch)(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other);
+    /* Optional. Fails the operation with CORRUPT: what `rank` shows cannot be. Poisons. */
+    symmem_status (*corrupt)(symmem_cpu_team *team, int32_t rank, uint64_t value);
     /* Optional: a tray of tray_bytes bytes for each rank and channel, by way of which small
      * reductions need one meeting only. 0, the same on all ranks: there are none. tray() gives the
      * one that the rank shows its peers in its next meeting, aligned to 8 bytes. Only the rank

@@ -114,10 +114,38 @@ __device__ void work(const symmem_cuda_job &job, const symmem_cuda_step &step, s
         Reduce::run(job, step, lane, lanes);
 }
 
+// The operation fails because of what `rank` shows its peers.
+__device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t rank, uint64_t value,
+                             verdict *result) {
+    if (threadIdx.x == 0) {
+        decide(result, CORRUPT, rank, static_cast<uint32_t>(value));
+        fail(args.signal, result);
+    }
+    return false;
+}
+
+// False: a step would go where a board sends it that cannot be. What is looked at here and changed
+// later moves nothing.
+__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args,
+                                          verdict *result, uint64_t start_ns) {
+    __shared__ int32_t wrong;
+    begin(result, start_ns);
+    if (threadIdx.x == 0)
+        wrong = symmem_cuda_impossible_part(&args.job);
+    __syncthreads();
+    return wrong == args.job.world_size || fail_corrupt(args, wrong, 0, result);
+}
+
+__device__ bool fetches_parts(const symmem_cuda_step &step) {
+    return step.kind == SYMMEM_CUDA_MOVE && step.route == SYMMEM_CUDA_FETCH_PARTS;
+}
+
 // One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
 __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verdict *result,
                                    uint64_t start_ns) {
     __shared__ symmem_cuda_dispute found;
+    if (!parts_can_be(args, result, start_ns))
+        return false;
     if (threadIdx.x == 0)
         symmem_cuda_show_verdict(&args.job);
     if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
@@ -127,6 +155,8 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
     __syncthreads();
     if (found.rank < 0)
         return true;
+    if (found.corrupt)
+        return fail_corrupt(args, found.rank, found.own, result);
     // Before the next operation writes the boards, all have read them.
     if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
         return false;
@@ -152,6 +182,8 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
+        else if (fetches_parts(step) && !parts_can_be(args, &result, start_ns))
+            going = false;
         else
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
         __syncthreads(); // each step is complete before the next one
@@ -190,6 +222,8 @@ template <typename Reduce> __device__ void run_spread(const symmem_cuda_collecti
     } else if (!meet(args.signal, where, &result, start_ns, false)) {
         return;
     }
+    if (fetches_parts(args.step) && !parts_can_be(args, &result, start_ns))
+        return;
     work<Reduce>(args.job, args.step, own_lane(), all_lanes());
     (void)meet(args.signal, where, &result, start_ns, false);
 }
@@ -242,6 +276,13 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
     atomicAdd(&state_of(args)->ended, 1u);
 }
 
+// One of several kernels.
+template <typename Reduce> __device__ void run_step(const symmem_cuda_collective_args &args) {
+    __shared__ verdict result;
+    if (!fetches_parts(args.step) || parts_can_be(args, &result, now_ns()))
+        work<Reduce>(args.job, args.step, own_lane(), all_lanes());
+}
+
 template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
     if (args.way >= SYMMEM_CUDA_BY_LINES)
         run_by_lines<Reduce>(args);
@@ -252,7 +293,7 @@ template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_
     else if (args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
     else if (args.step.first || is_unbroken(&state_of(args.signal)->failed))
-        work<Reduce>(args.job, args.step, own_lane(), all_lanes());
+        run_step<Reduce>(args);
 }
 
 template <typename Reduce> __device__ void run(const symmem_cuda_collective_args &given) {

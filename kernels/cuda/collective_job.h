@@ -53,7 +53,7 @@ static inline bool symmem_cuda_knows(symmem_call_kind kind) {
            kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
 }
 
-/* All but the tables of pointers and the board. */
+/* All but the tables of pointers, the board and what it is held to. */
 static inline symmem_cuda_job symmem_cuda_job_of(const symmem_collective *call, int32_t rank,
                                                  int32_t world_size, size_t element,
                                                  bool checking) {

@@ -55,7 +55,9 @@ typedef struct symmem_cuda_job {
     char *out;
     void *const *buffers;
     void *const *signals;
-    size_t board_at; /* in a rank's signal state: the channel's board */
+    size_t board_at;     /* in a rank's signal state: the channel's board */
+    size_t buffer_bytes; /* of each rank's buffer; */
+    size_t out_bytes;    /* of out, in an all-to-all: within both is what boards say */
 } symmem_cuda_job;
 
 typedef enum symmem_cuda_step_kind {
@@ -117,6 +119,36 @@ SYMMEM_CUDA_BOTH uint64_t symmem_cuda_room(const symmem_cuda_job *job, int32_t r
     return symmem_cuda_rooms(job)[rank + 1] - symmem_cuda_rooms(job)[rank];
 }
 
+/* What one of the steps of an all-to-all fetches: from where in rank p's buffer, to where in out.
+ */
+typedef struct symmem_cuda_fetch {
+    uint64_t from, to, bytes;
+    int32_t can_be;
+} symmem_cuda_fetch;
+
+/* Read once, and held to what can be: boards are memory that peers write, the own one as well. */
+SYMMEM_CUDA_BOTH symmem_cuda_fetch symmem_cuda_fetch_of(const symmem_cuda_job *job, int32_t p) {
+    const volatile uint64_t *board = symmem_cuda_board(job, p), *rooms = symmem_cuda_rooms(job);
+    const uint64_t from = board[job->rank], from_end = board[job->rank + 1];
+    const uint64_t to = rooms[p], to_end = rooms[p + 1];
+    symmem_cuda_fetch fetch = {from, to, 0, 0};
+    if (from > from_end || from_end > job->buffer_bytes || to > to_end || to_end > job->out_bytes ||
+        (from_end - from) % job->element != 0 || to % job->element != 0)
+        return fetch;
+    const uint64_t part = from_end - from, room = to_end - to;
+    fetch.bytes = part < room ? part : room;
+    fetch.can_be = 1;
+    return fetch;
+}
+
+/* The first rank whose part cannot be; world_size: all can. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_impossible_part(const symmem_cuda_job *job) {
+    int32_t rank = 0;
+    while (rank < job->world_size && symmem_cuda_fetch_of(job, rank).can_be)
+        rank++;
+    return rank;
+}
+
 /* The first rank whose part is not as long as the room for it; world_size: all are. */
 SYMMEM_CUDA_BOTH int32_t symmem_cuda_wrong_part(const symmem_cuda_job *job) {
     int32_t rank = 0;
@@ -140,17 +172,24 @@ typedef struct symmem_cuda_dispute {
     int32_t rank; /* -1: there is none */
     int32_t own_matter;
     uint64_t own, other; /* elements */
+    int32_t corrupt;     /* `rank` has told what cannot be, and nobody else may have seen it */
 } symmem_cuda_dispute;
 
 SYMMEM_CUDA_BOTH symmem_cuda_dispute symmem_cuda_find_dispute(const symmem_cuda_job *job) {
-    symmem_cuda_dispute found = {-1, 0, 0, 0};
+    symmem_cuda_dispute found = {-1, 0, 0, 0, 0};
     for (int32_t rank = 0; rank < job->world_size && !found.own_matter; rank++) {
-        const uint64_t *verdict = symmem_cuda_board(job, rank) + job->world_size + 1;
-        if (verdict[0] == 0)
+        const volatile uint64_t *verdict = symmem_cuda_board(job, rank) + job->world_size + 1;
+        const uint64_t word = verdict[0];
+        if (word == 0)
             continue;
-        int32_t blamed = (int32_t)verdict[0] - 1;
         const uint64_t *own = symmem_cuda_board(job, job->rank);
-        symmem_cuda_dispute seen = {rank, 0, 0, 0};
+        symmem_cuda_dispute seen = {rank, 0, 0, 0, 0};
+        if (word > (uint64_t)job->world_size) {
+            seen.corrupt = 1;
+            seen.own = word;
+            return seen;
+        }
+        int32_t blamed = (int32_t)word - 1;
         if (rank == job->rank) {
             seen.rank = blamed;
             seen.own = verdict[1];
@@ -579,11 +618,13 @@ SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_jo
     case SYMMEM_CUDA_FROM_ROOT:
         segment.src = symmem_cuda_at(job, job->root, step->offset);
         break;
-    default: /* FETCH_PARTS; without checking the shorter of the two counts */
-        segment.dst = job->out + symmem_cuda_rooms(job)[p];
-        segment.src = symmem_cuda_at(job, p, symmem_cuda_board(job, p)[job->rank]);
-        segment.bytes = symmem_cuda_least(symmem_cuda_part(job, p), symmem_cuda_room(job, p));
+    default: { /* FETCH_PARTS; without checking the shorter of the two counts */
+        const symmem_cuda_fetch fetch = symmem_cuda_fetch_of(job, p);
+        segment.dst = job->out + (fetch.can_be ? fetch.to : 0);
+        segment.src = symmem_cuda_at(job, p, fetch.can_be ? fetch.from : 0);
+        segment.bytes = fetch.bytes;
         break;
+    }
     }
     return segment;
 }

@@ -4,7 +4,7 @@
 #ifndef SYMMEM_CONFORMANCE_LIMITS_HELP_H
 #define SYMMEM_CONFORMANCE_LIMITS_HELP_H
 
-#include "sync_help.h"
+#include "ops_help.h"
 
 /* REFUSED(t, OUT_OF_RANGE, symmem_put(...)): the status, and a record of that call. */
 #define REFUSED(t, expected, call) refused((t), SYMMEM_##expected, (call), #call, __LINE__)

@@ -27,6 +27,41 @@ const DLTensor *ops_flat(struct ops_tensor *tensor, void *data, symmem_dtype dty
     return ops_shaped(tensor, data, dtype, 1, shape);
 }
 
+const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
+                             symmem_status *expected_p) {
+    static int64_t negative[4] = {-1, -1, -1, -1}, huge[4] = {INT64_MAX, 1, 1, 1};
+    int32_t devices = 0;
+    int number = 0;
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+#define WRONG(status_, change_)                                                                    \
+    if (i == number++) {                                                                           \
+        *expected_p = SYMMEM_##status_;                                                            \
+        change_;                                                                                   \
+        return #change_;                                                                           \
+    }
+    WRONG(MISALIGNED, dl->byte_offset += 2)
+    WRONG(OVERFLOW, dl->byte_offset = UINT64_MAX - 3)
+    WRONG(OVERFLOW, dl->byte_offset = -(uint64_t)(uintptr_t)dl->data - 4)
+    WRONG(INVALID_ARGUMENT, dl->data = NULL)
+    WRONG(INVALID_ARGUMENT, dl->dtype.bits = 24)
+    WRONG(INVALID_ARGUMENT, dl->dtype.code = UINT8_MAX)
+    WRONG(INVALID_ARGUMENT, dl->dtype.lanes = 0)
+    WRONG(INVALID_ARGUMENT, dl->dtype.lanes = 2)
+    WRONG(INVALID_ARGUMENT, dl->device.device_type = kDLMetal)
+    WRONG(OUT_OF_RANGE, dl->device.device_id = -1)
+    WRONG(OUT_OF_RANGE, dl->device.device_id = devices)
+    if (!takes_form)
+        return NULL;
+    WRONG(INVALID_ARGUMENT, dl->ndim = -1)
+    WRONG(INVALID_ARGUMENT, dl->ndim = INT32_MAX)
+    WRONG(INVALID_ARGUMENT, dl->shape = NULL)
+    WRONG(INVALID_ARGUMENT, dl->shape = negative)
+    WRONG(OVERFLOW, dl->shape = huge)
+    WRONG(INVALID_ARGUMENT, dl->strides = negative)
+#undef WRONG
+    return NULL;
+}
+
 char *ops_own(struct tk *t, symmem_handle *handle) {
     symmem_handle_info info = info_of(t, handle);
     void *const *buffers = NULL;

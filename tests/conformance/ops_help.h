@@ -29,6 +29,26 @@ const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype d
 #define SHAPED(data_, dtype_, ndim_, shape_)                                                       \
     ops_shaped(&(struct ops_tensor){.shape = {0}}, data_, dtype_, ndim_, shape_)
 
+/* Gives a tensor its wrong member number i and says what it is and how it has to be refused; NULL:
+ * there are no more. `takes_form`: ndim, shape and strides are among them. [SM-COLL-02] */
+const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
+                             symmem_status *expected_p);
+/* All of them in turn in `tensor_`, a DLTensor that `call_` is made with. */
+#define OPS_WRONG_MEMBERS(t, tensor_, takes_form, call_)                                           \
+    do {                                                                                           \
+        const DLTensor right_ = (tensor_);                                                         \
+        symmem_status wanted_ = SYMMEM_OK, got_;                                                   \
+        const char *wrong_;                                                                        \
+        for (int i_ = 0;                                                                           \
+             (wrong_ = ops_wrong_member((t), &(tensor_), i_, (takes_form), &wanted_)) != NULL;     \
+             i_++) {                                                                               \
+            got_ = (call_);                                                                        \
+            TK_CHECK_MSG((t), got_ == wanted_, "%s with %s: %s", #call_, wrong_,                   \
+                         symmem_status_name(got_));                                                \
+            (tensor_) = right_;                                                                    \
+        }                                                                                          \
+    } while (0)
+
 /* The rank's own memory behind the handle's pointer. */
 char *ops_own(struct tk *t, symmem_handle *handle);
 

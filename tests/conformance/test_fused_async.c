@@ -364,6 +364,9 @@ TK_TEST(fused_async, refusals, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     TK_FAILS(t, INVALID_ARGUMENT, CALL(a, NULL, x->signals_dl, 0, out));
     TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, x->signals_dl, 0, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, x->signals_dl, 0, a));
+    OPS_WRONG_MEMBERS(t, x->a.dl, true, CALL(a, b, x->signals_dl, 0, out));
+    OPS_WRONG_MEMBERS(t, x->b.dl, true, CALL(a, b, x->signals_dl, 0, out));
+    OPS_WRONG_MEMBERS(t, x->out.dl, true, CALL(a, b, x->signals_dl, 0, out));
     DLTensor overlapping = x->out.dl;
     overlapping.data = x->a.memory;
     TK_FAILS(t, INVALID_ARGUMENT, CALL(a, b, x->signals_dl, 0, &overlapping));

@@ -25,8 +25,14 @@ TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &from.dl, NULL, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &other.dl, &to.dl, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &half.dl, &to.dl, NULL));
-    DLTensor folded = to.dl;
-    int64_t zero[2] = {0, 1};
+    OPS_WRONG_MEMBERS(t, from.dl, true, symmem_restride(t->context, &from.dl, &to.dl, NULL));
+    OPS_WRONG_MEMBERS(t, to.dl, true, symmem_restride(t->context, &from.dl, &to.dl, NULL));
+    DLTensor folded = to.dl, empty = from.dl;
+    int64_t zero[2] = {0, 1}, none[2] = {6, 0}, far[2] = {INT64_MAX, 1};
+    folded.shape = empty.shape = none;
+    folded.strides = far; /* of no element */
+    TK_OK(t, symmem_restride(t->context, &empty, &folded, NULL));
+    folded = to.dl;
     folded.strides = zero;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &from.dl, &folded, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &to.dl, &to.dl, NULL));

@@ -250,3 +250,22 @@ TK_TEST(life, rights_are_the_owners, "SM-LIFE-07,SM-STORE-07", .max_ranks = 2,
         TK_OK(t, symmem_free(t->context, memory));
     }
 }
+
+/* Every descriptor that came with the memory is tried, and all of it is read afterwards. */
+TK_TEST(life, memory_cannot_be_shortened, "SM-LIFE-15", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
+    bool was_open[1024];
+    struct stat file;
+    TK_REQ(t, "SM-LIFE-15");
+    for (int fd = 0; fd < 1024; fd++)
+        was_open[fd] = fcntl(fd, F_GETFD) >= 0;
+    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
+    tk_fill(t, handle, t->rank, 0, BYTES, 0x2b);
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    for (int fd = 3; fd < 1024; fd++)
+        if (!was_open[fd] && fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_nlink == 0)
+            TK_CHECK(t, ftruncate(fd, 0) != 0);
+    tk_out_of_band_barrier(t);
+    for (int32_t rank = 0; rank < t->world_size; rank++)
+        tk_expect_bytes(t, handle, rank, 0, BYTES, 0x2b);
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+}

@@ -291,6 +291,10 @@ TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCE
     REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, 1, words + 1, NULL));
     REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 1, 1, words, NULL));
     REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 1, 1, INT64_MAX, NULL));
+    DLTensor member = *whole;
+    OPS_WRONG_MEMBERS(t, member, true, symmem_memset32(t->context, &member, 0, 1, 1, NULL));
+    OPS_WRONG_MEMBERS(t, member, true,
+                      symmem_stream_write_value32(t->context, &member, 0, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_write_value32(t->context, NULL, 0, 1, NULL));
     tensor->deleter(tensor);

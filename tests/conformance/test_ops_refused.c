@@ -23,6 +23,23 @@ static void refused(struct tk *t, const struct ops_desk *desk, const struct ops_
         refused(t, desk, row, &set, SYMMEM_##expected_, #change_);                                 \
     } while (0)
 
+/* The same for each wrong member of a tensor. Of a flat one a row of products makes others, with
+ * ndim, shape and strides of their own. */
+#define WRONG_MEMBERS(tensor_)                                                                     \
+    do {                                                                                           \
+        struct ops_setting set;                                                                    \
+        symmem_status expected = SYMMEM_OK;                                                        \
+        const char *wrong;                                                                         \
+        for (int m = 0;; m++) {                                                                    \
+            ops_set(desk, row, &ops_usual, &set);                                                  \
+            wrong =                                                                                \
+                ops_wrong_member(t, &set.tensor_.dl, m, !(row->traits & ROW_FUSED), &expected);    \
+            if (wrong == NULL)                                                                     \
+                break;                                                                             \
+            refused(t, desk, row, &set, expected, wrong);                                          \
+        }                                                                                          \
+    } while (0)
+
 /* --- one call's arguments ------------------------------------------------------------------- */
 
 static void plain_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
@@ -38,8 +55,11 @@ static void plain_arguments(struct tk *t, const struct ops_desk *desk, const str
         REFUSED_IF(set.call.root = -1, OUT_OF_RANGE);
         REFUSED_IF(set.call.root = desk->size, OUT_OF_RANGE);
     }
-    if (row->out == NEW)
+    if (row->out == NEW) {
         REFUSED_IF(set.call.made_p = NULL, INVALID_ARGUMENT);
+        /* No memory would do for the output: it is not asked for. */
+        REFUSED_IF(set.input.shape[0] = set.buffer.shape[0] = (int64_t)1 << 44, OUT_OF_RANGE);
+    }
 }
 
 static void tensor_arguments(struct tk *t, const struct ops_desk *desk, const struct ops_row *row) {
@@ -47,18 +67,15 @@ static void tensor_arguments(struct tk *t, const struct ops_desk *desk, const st
     if ((row->traits & ROW_ROOTED) && (row->traits & ROW_MULTIMEM))
         has_out = desk->rank == ops_usual.root;
     REFUSED_IF(set.call.input = NULL, INVALID_ARGUMENT);
-    REFUSED_IF(set.input.dl.byte_offset = 2, MISALIGNED);
-    REFUSED_IF(set.input.dl.dtype.bits = 24, INVALID_ARGUMENT);
+    WRONG_MEMBERS(input);
     if (row->traits & ROW_BUFFER) {
         REFUSED_IF(set.call.buffer = NULL, INVALID_ARGUMENT);
-        REFUSED_IF(set.buffer.dl.byte_offset = 2, MISALIGNED);
-        REFUSED_IF(set.buffer.dl.dtype.bits = 24, INVALID_ARGUMENT);
+        WRONG_MEMBERS(buffer);
         REFUSED_IF(set.buffer.shape[0]++, INVALID_ARGUMENT);
     }
     if (has_out) {
         REFUSED_IF(set.call.out = NULL, INVALID_ARGUMENT);
-        REFUSED_IF(set.out.dl.byte_offset = 2, MISALIGNED);
-        REFUSED_IF(set.out.dl.dtype.bits = 24, INVALID_ARGUMENT);
+        WRONG_MEMBERS(out);
         if (row->traits & ROW_FUSED)
             REFUSED_IF(set.out.dl.dtype.code = kDLInt, UNSUPPORTED);
         else
@@ -101,15 +118,18 @@ TK_TEST(ops_refused, memcpy_arguments, "SM-MMEM-04", .needs = SYMMEM_CAP_MULTICA
         .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_tensor src;
-    const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 1);
+    const DLTensor *from = ops_flat(&src, desk.far, SYMMEM_FLOAT32, 4);
     size_t block = info_of(t, desk.handle).block_size;
     ops_load(t, &desk, 1);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(NULL, 0, from, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_memcpy_to_multicast(desk.handle, 0, NULL, NULL));
     TK_FAILS(t, OUT_OF_RANGE, symmem_memcpy_to_multicast(desk.handle, block, from, NULL));
     TK_FAILS(t, OVERFLOW, symmem_memcpy_to_multicast(desk.handle, SIZE_MAX, from, NULL));
-    src.dl.byte_offset = 2;
-    TK_FAILS(t, MISALIGNED, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
+    OPS_WRONG_MEMBERS(t, src.dl, true, symmem_memcpy_to_multicast(desk.handle, 0, from, NULL));
+    DLManagedTensor *made = NULL;
+    (void)ops_flat(&src, ops_own(t, desk.handle), SYMMEM_FLOAT32, (size_t)1 << 44);
+    TK_FAILS(t, OUT_OF_RANGE,
+             symmem_low_contention_all_gather_ce_multicast(desk.handle, from, 0, 50, NULL, &made));
     ops_untouched(t, &desk, 1, "refused copies");
 }
 

@@ -87,10 +87,10 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_group_name(const symmem_ha
  * channel in [0, channel_count) and rank in [0, world_size), else OUT_OF_RANGE and nothing is
  * written. UNREACHABLE, likewise, without direct access to a rank that it needs.
  * Failures that poison the handle: TIMEOUT and PEER_LOST (a process ended), with the missing ranks
- * in the record; POISONED (a rank that it waits for is poisoned); CORRUPT (a signal slot holds
- * neither 0 nor 1; put and wait). From then on POISONED until symmem_handle_reset. TIMEOUT with
- * stage "channel" does not poison: an earlier operation, which holds the channel, did not end in
- * time. */
+ * in the record; POISONED (a rank that it waits for is poisoned); CORRUPT (a word that ranks share
+ * holds what it cannot; put, wait and all-to-all). From then on POISONED until symmem_handle_reset.
+ * TIMEOUT with stage "channel" does not poison: an earlier operation, which holds the channel, did
+ * not end in time. */
 
 /* Collective over the group. Everything a rank wrote before is visible to every rank after. With
  * check_collectives (context.h) MISMATCH on every rank where calls differ; that does not poison,

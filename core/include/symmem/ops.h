@@ -8,11 +8,12 @@
  * otherwise the result is undefined, though never a wait without end.
  *
  * Tensors are DLPack's, borrowed during the call: contiguous, aligned to their element size, of a
- * symmem_dtype. An argument called symmetric has to lie in the handle's block, at the same offset
- * on every rank; others may be anywhere the rank's device can reach. They must stay valid until the
- * operation has run, in a graph as long as that lives, and after a call that failed until its
- * stream has been synchronised: a part may be under way. A tensor without elements is allowed and
- * still synchronises.
+ * symmem_dtype, of 64 dimensions at most. `device` is one of the backend's, or of the host's memory
+ * as devices reach it (kDLCUDAHost and so on), or {0, 0}, which says nothing. An argument called
+ * symmetric has to lie in the handle's block, at the same offset on every rank; others may be
+ * anywhere the rank's device can reach. They must stay valid until the operation has run, in a
+ * graph as long as that lives, and after a call that failed until its stream has been synchronised:
+ * a part may be under way. A tensor without elements is allowed and still synchronises.
  *
  * Results: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
  * end, so that all ranks get the same bits; kernels/reference/reduce.h has the rules for each
@@ -29,7 +30,7 @@
  * Errors of all: INVALID_ARGUMENT (tensor NULL, malformed, not contiguous, of another dtype or
  * shape than needed; overlapping arguments; this context's memory of another device than the
  * handle's, SM-STREAM-25), NOT_SYMMETRIC (a symmetric argument outside the handle's block),
- * OUT_OF_RANGE (channel, root, end beyond the block), MISALIGNED, OVERFLOW,
+ * OUT_OF_RANGE (channel, root, device, end beyond the block), MISALIGNED, OVERFLOW,
  * UNSUPPORTED (pair of dtype and op; backend without SYMMEM_CAP_COLLECTIVES), UNREACHABLE (a rank
  * without direct access, where the backend has no way of its own there, see SM-COLL-16), STALE
  * (that way ended with a failure: the group's next rendezvous opens it again), and those of

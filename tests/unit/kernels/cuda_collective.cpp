@@ -138,6 +138,8 @@ void show_boards(world &w, const test &t) {
         call.in = w.job[r].in;
         symmem_cuda_fill_board(&w.job[r], &call, w.buffers[r],
                                static_cast<uint64_t *>(w.signals[r]));
+        w.job[r].buffer_bytes = t.buffer_bytes;
+        w.job[r].out_bytes = symmem_cuda_rooms(&w.job[r])[t.ranks];
     }
 }
 
@@ -222,6 +224,37 @@ TEST("all-to-all dispute") {
             CU_ASSERT_EQUAL(found.own, r == to ? room : r == from ? sent : 0);
             CU_ASSERT_EQUAL(found.other, r == to ? sent : r == from ? room : 0);
         }
+    }
+}
+
+// What a peer may write on its board and on this rank's: nothing is moved by it, and nobody is blamed who
+// is none.
+TEST("all-to-all corrupt") {
+    static world w;
+    for (int round = 0; round < 400; round++) {
+        test t = some_test(SYMMEM_CALL_ALL_TO_ALL, SYMMEM_INT32, SYMMEM_SUM, worlds[round % 6], 0);
+        make_parts(w, t);
+        show_boards(w, t);
+        const int p = static_cast<int>(random_bits() % static_cast<unsigned>(t.ranks));
+        symmem_cuda_job *job = &w.job[0];
+        CU_ASSERT_EQUAL(symmem_cuda_impossible_part(job), t.ranks);
+        uint64_t *theirs = static_cast<uint64_t *>(w.signals[p]);
+        uint64_t *rooms = static_cast<uint64_t *>(w.signals[0]) + t.ranks + 3;
+        const uint64_t odd[] = {UINT64_MAX, UINT64_MAX - 3, t.buffer_bytes + 4, 0x414141414141u};
+        uint64_t *const words[] = {&theirs[0], &theirs[1], &rooms[p], &rooms[p + 1]};
+        uint64_t *const word = words[round % 4], right = *word;
+        *word = odd[round / 4 % 4];
+        if (round % 4 < 2) // otherwise its neighbor may be wrong as well
+            CU_ASSERT_EQUAL(symmem_cuda_impossible_part(job), p);
+        CU_ASSERT(symmem_cuda_impossible_part(job) < t.ranks);
+        CU_ASSERT_EQUAL(symmem_cuda_fetch_of(job, symmem_cuda_impossible_part(job)).bytes, 0);
+        *word = right;
+        for (int r = 0; r < t.ranks; r++)
+            symmem_cuda_show_verdict(&w.job[r]);
+        theirs[t.ranks + 1] = round % 2 ? static_cast<uint64_t>(t.ranks) + 1 : 0x3fffffff;
+        const symmem_cuda_dispute found = symmem_cuda_find_dispute(job);
+        CU_ASSERT(found.corrupt);
+        CU_ASSERT_EQUAL(found.rank, p);
     }
 }
 

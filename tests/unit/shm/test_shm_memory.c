@@ -162,8 +162,10 @@ TEST("import of a file that grew") {
     void *instance = fake_open(&host);
     symmem_memory first, second;
     symmem_share share = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 4096};
-    share.fd = memfd_create("grows", MFD_CLOEXEC);
+    share.fd = memfd_create("grows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CU_ASSERT_FATAL(share.fd >= 0 && ftruncate(share.fd, 4096) == 0);
+    CU_ASSERT_EQUAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_CORRUPT);
+    CU_ASSERT_EQUAL(fcntl(share.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
     CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_OK);
     CU_ASSERT_EQUAL(ftruncate(share.fd, 1 << 20), 0);
     share.mapped_bytes = 1 << 20;

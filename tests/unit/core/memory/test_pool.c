@@ -3,6 +3,8 @@
 #include "unit.h"
 #include "objects.h"
 
+#include <time.h>
+
 static void expect_stats(symmem_pool *pool, size_t segments, size_t bytes, size_t used,
                          size_t blocks) {
     symmem_pool_stats stats;
@@ -11,6 +13,61 @@ static void expect_stats(symmem_pool *pool, size_t segments, size_t bytes, size_
     CU_ASSERT_EQUAL(stats.segment_bytes, bytes);
     CU_ASSERT_EQUAL(stats.used_bytes, used);
     CU_ASSERT_EQUAL(stats.block_count, blocks);
+}
+
+/* Processor time of calls among so many blocks and allocations with ids, the least of some tries.
+ */
+static uint64_t cost_ns(symmem_context *context, symmem_pool *pool, char *const *kept,
+                        size_t count) {
+    uint64_t least = UINT64_MAX;
+    symmem_alloc_options id;
+    symmem_alloc_options_init(&id);
+    for (int try = 0; try < 5; try++) {
+        struct timespec begin, end;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &begin);
+        for (size_t i = 0; i < 200; i++) {
+            size_t bytes = 0;
+            void *ptr = NULL, *block = NULL;
+            id.alloc_id = 1 + i * 7919 % count;
+            EXPECT_OK(symmem_alloc_size(context, kept[i * 7919 % count], &bytes));
+            EXPECT_OK(symmem_pool_alloc(pool, 512, &block));
+            EXPECT_OK(symmem_pool_free(pool, block));
+            EXPECT_OK(symmem_alloc(context, 8, 0, &id, &ptr));
+            EXPECT_OK(symmem_free(context, ptr));
+        }
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+        uint64_t ns = (uint64_t)((end.tv_sec - begin.tv_sec) * 1000000000 + end.tv_nsec) -
+                      (uint64_t)begin.tv_nsec;
+        least = ns < least ? ns : least;
+    }
+    return least;
+}
+
+/* What is kept is no part of the cost; looking through it would be many times as much. */
+TEST("many") {
+    enum { FEW = 10, MANY = 4000 };
+    static char *kept[MANY];
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    symmem_pool *pool = NULL;
+    symmem_alloc_options id;
+    uint64_t of_few = 0;
+    symmem_alloc_options_init(&id);
+    EXPECT_OK(symmem_pool_create(context, 0, (size_t)MANY / 2 * 512, &pool));
+    for (size_t i = 0; i < MANY; i++) {
+        void *ptr = NULL;
+        id.alloc_id = i + 1;
+        EXPECT_OK(symmem_alloc(context, 8, 0, &id, &ptr));
+        EXPECT_OK(symmem_free(context, ptr));
+        EXPECT_OK(symmem_pool_alloc(pool, 512, (void **)&kept[i]));
+        if (i + 1 == FEW)
+            of_few = cost_ns(context, pool, kept, FEW);
+    }
+    uint64_t of_many = cost_ns(context, pool, kept, MANY);
+    CU_ASSERT(of_many < 4 * of_few);
+    if (of_many >= 4 * of_few)
+        printf("%llu ns, and %llu with ten\n", (unsigned long long)of_many,
+               (unsigned long long)of_few);
+    unit_end(context);
 }
 
 static symmem_status point_finalises(void *arg, const char *point) {

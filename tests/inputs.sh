@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what it should.
+# What it runs is installed from BUILD, and built as a user does it. The last line counts them.
+set -u
+tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
+root=${tests%/*}
+build=$(cd -- "${1:?a build folder}" && pwd) || exit 1
+shift
+work=$(mktemp -d) || exit 1
+trap 'rm -rf -- "$work"' EXIT
+unset RANK WORLD_SIZE LOCAL_RANK "${!SYMMEM_@}"
+export SYMMEM_TIMEOUT_SCALE=4
+ulimit -n "$(ulimit -Hn)"
+
+program() { timeout -k 5 120 env -C "$work" LD_LIBRARY_PATH="$work/prefix/lib" "$@"; }
+ranks() { program "$tests/run_ranks.sh" "$@"; }
+
+# A library and the emulation by another compiler or of another build type, every warning an error.
+builds() { # FOLDER CMAKE_OPTIONS...
+    local folder=$1
+    shift
+    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_SKELETONS=OFF -DSYMMEM_TESTS=OFF "$@" &&
+        nice cmake --build "$work/$folder" --parallel 2 --target symmem symmem_backend_shm
+}
+
+# --- the inputs: 77 is "not possible here" ----------------------------------------------------------
+
+input_release() { builds release -DCMAKE_BUILD_TYPE=Release; }
+
+input_subproject() {
+    mkdir "$work/parent" && cp "$tests/example.c" "$work/parent" &&
+        printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(parent LANGUAGES C)' \
+            "add_subdirectory($root symmem)" 'add_executable(app example.c)' \
+            'target_link_libraries(app PRIVATE symmem::symmem)' >"$work/parent/CMakeLists.txt" &&
+        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_SKELETONS=OFF &&
+        nice cmake --build "$work/parent/build" --parallel 2 --target app &&
+        SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/parent/build/app" |
+        grep 'rank 0 holds 42, written by rank 1'
+}
+
+# The newest clang, where there is another than the one of all else.
+input_new_clang() {
+    local newest
+    newest=$(compgen -c clang- | grep -xE 'clang-[0-9]+' | sort -t- -k2n | tail -n 1)
+    [ "${newest#clang-}" -gt 14 ] 2>/dev/null || return 77
+    builds new-clang -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release
+}
+
+# Another C library: its headers, the kernel's and DLPack's.
+input_musl() {
+    command -v musl-gcc >/dev/null || return 77
+    local headers=$work/headers name from
+    mkdir "$headers" || return 1
+    for name in linux asm asm-generic dlpack; do
+        for from in /usr/include/"$name" /usr/include/*-linux-gnu/"$name"; do
+            [ ! -d "$from" ] || ln -sfn "$from" "$headers/$name"
+        done
+    done
+    builds musl -DCMAKE_C_COMPILER=musl-gcc -DDLPACK_INCLUDE_DIR="$headers" "-DCMAKE_C_FLAGS=-isystem $headers" &&
+        musl-gcc -I "$root/core/include" -isystem "$headers" "$tests/example.c" -L "$work/musl/lib" -lsymmem \
+            -Wl,-rpath,"$work/musl/lib" -o "$work/musl/example" &&
+        SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/musl/example" |
+        grep 'rank 0 holds 42, written by rank 1'
+}
+
+input_relative_start() { LD_LIBRARY_PATH=prefix/lib timeout 60 env -C "$work" ./inputs start; }
+
+input_interrupted() {
+    program ./inputs interrupted || return 1
+    # As on kernels that give all pages of an interrupted call back.
+    cc -shared -fPIC -O1 -D_GNU_SOURCE -x c - -o "$work/old.so" <<'C' || return 1
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+int posix_fallocate(int fd, off_t at, off_t bytes) {
+    sigset_t all, old, now;
+    int error = 0;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &old);
+    for (off_t done = 0; done < bytes && !error; done += 1 << 20) {
+        error = fallocate(fd, 0, at + done, bytes - done < 1 << 20 ? bytes - done : 1 << 20) ? errno : 0;
+        sigpending(&now);
+        if (!error && bytes - done > 1 << 20 && sigismember(&now, SIGALRM))
+            error = EINTR;
+    }
+    sigprocmask(SIG_SETMASK, &old, 0);
+    return error;
+}
+C
+    program env LD_PRELOAD="$work/old.so" ./inputs interrupted
+}
+
+input_big() { program ./inputs big; }
+input_wrap() { program ./inputs wrap; }
+input_many() { ranks 2 ./inputs many; }
+input_shorten() { ranks 3 ./inputs shorten; }
+
+# Words that are not there are nobody's board: on the one that is, CORRUPT for one at least.
+input_boards() {
+    local checking number said
+    for checking in 0 1; do
+        for number in 0 1; do
+            said=$(ranks 2 ./inputs boards "$checking" "$number") || return 1
+            echo "$said"
+            grep -qE ': (CORRUPT|MISMATCH)$' <<<"$said" || return 1
+        done
+    done
+}
+
+# --- all of them ------------------------------------------------------------------------------------
+
+names=("$@")
+[ "$#" -gt 0 ] || mapfile -t names < <(compgen -A function | sed -n 's/^input_//p')
+installed() {
+    cmake --install "$build" --prefix "$work/prefix" || return 1
+    [ -d "$work/prefix/lib" ] || ln -s lib64 "$work/prefix/lib" || return 1
+    cc -std=gnu11 -O1 -D_GNU_SOURCE -Wall -Wextra -I "$work/prefix/include" "$tests/inputs.c" -L "$work/prefix/lib" \
+        -lsymmem -lpthread -o "$work/inputs"
+}
+if ! installed >"$work/log" 2>&1; then
+    tail -n 30 "$work/log"
+    exit 1
+fi
+passed=0 failed=0 skipped=0
+for name in "${names[@]}"; do
+    "input_$name" >"$work/log" 2>&1 </dev/null
+    case $? in
+    0) echo "passed  $name" && passed=$((passed + 1)) ;;
+    77) echo "skipped $name: not possible here" && skipped=$((skipped + 1)) ;;
+    *) echo "FAILED  $name" && tail -n 30 "$work/log" | sed 's/^/    | /' && failed=$((failed + 1)) ;;
+    esac
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
