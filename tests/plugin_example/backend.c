@@ -90,6 +90,23 @@ static symmem_status map_file(const symmem_host *host, int fd, const char *opera
     return SYMMEM_OK;
 }
 
+/* All pages now, so that a shortage is an error here and not a signal later; in pieces, for a
+ * kernel that is interrupted gives back all of one. Sealed, or a rank could shorten it under its
+ * peers. */
+static int reserve(int fd, size_t bytes) {
+    const size_t piece = (size_t)1 << 20;
+    if (fchmod(fd, 0600) != 0) /* for the own user alone */
+        return errno;
+    for (size_t done = 0; done < bytes;) {
+        size_t next = bytes - done < piece ? bytes - done : piece;
+        int error = posix_fallocate(fd, (off_t)done, (off_t)next);
+        if (error != 0 && error != EINTR)
+            return error;
+        done += error == 0 ? next : 0;
+    }
+    return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 ? 0 : errno;
+}
+
 static symmem_status example_alloc(void *instance, int32_t device, size_t bytes,
                                    symmem_memory *memory) {
     const symmem_host *host = instance;
@@ -102,12 +119,10 @@ static symmem_status example_alloc(void *instance, int32_t device, size_t bytes,
     if (status != SYMMEM_OK)
         return status;
     /* A file without a name: if this process is killed now, nothing stays behind. */
-    int fd = memfd_create("symmem-example", MFD_CLOEXEC);
+    int fd = memfd_create("symmem-example", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return fail_errno(host, errno, "alloc", "memfd_create");
-    int error = fchmod(fd, 0600) == 0 ? EINTR : errno; /* for the own user alone */
-    while (error == EINTR) /* now, so that a shortage is an error here and not a signal later */
-        error = posix_fallocate(fd, 0, (off_t)whole_pages(bytes));
+    int error = reserve(fd, whole_pages(bytes));
     symmem_memory made = {.bytes = bytes, .device = device};
     status = error == 0 ? map_file(host, fd, "alloc", made, memory)
                         : fail_errno(host, error, "alloc", "reserving memory");
@@ -192,6 +207,7 @@ static void example_peers_close(void *instance, symmem_peers *peers) {
 }
 
 static symmem_status example_signal_reset(void *instance, const symmem_peers *peers) {
+    (void)instance;
     word *own = peers->signals[peers->rank];
     size_t bytes = peers->signal_bytes;
     for (size_t i = 0; i < bytes / sizeof(word); i++)

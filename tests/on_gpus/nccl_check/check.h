@@ -17,15 +17,16 @@
  * here and the header's, which is a macro for the symbol's. */
 #define CUDA_CALLS(CALL)                                                                           \
     CALL(Init, cuInit)                                                                             \
-    CALL(DeviceGetCount, cuDeviceGetCount) CALL(CtxRetain, cuDevicePrimaryCtxRetain)               \
-        CALL(CtxRelease, cuDevicePrimaryCtxRelease) CALL(CtxSetCurrent, cuCtxSetCurrent)           \
-            CALL(CtxSynchronize, cuCtxSynchronize) CALL(ModuleLoadData, cuModuleLoadData)          \
-                CALL(ModuleGetFunction, cuModuleGetFunction)                                       \
-                    CALL(ModuleGetGlobal, cuModuleGetGlobal) CALL(LaunchKernel, cuLaunchKernel)    \
-                        CALL(MemcpyDtoH, cuMemcpyDtoH) CALL(MemcpyHtoD, cuMemcpyHtoD)
+    CALL(DeviceGetCount, cuDeviceGetCount)                                                         \
+    CALL(CtxRetain, cuDevicePrimaryCtxRetain) CALL(CtxRelease, cuDevicePrimaryCtxRelease)          \
+        CALL(CtxSetCurrent, cuCtxSetCurrent) CALL(CtxSynchronize, cuCtxSynchronize)                \
+            CALL(ModuleLoadData, cuModuleLoadData) CALL(ModuleGetFunction, cuModuleGetFunction)    \
+                CALL(ModuleGetGlobal, cuModuleGetGlobal) CALL(LaunchKernel, cuLaunchKernel)        \
+                    CALL(MemcpyDtoH, cuMemcpyDtoH) CALL(MemcpyHtoD, cuMemcpyHtoD)
 #define NCCL_CALLS(CALL)                                                                           \
     CALL(GetVersion, ncclGetVersion)                                                               \
-    CALL(GetUniqueId, ncclGetUniqueId) CALL(CommInitRankConfig, ncclCommInitRankConfig)            \
+    CALL(GetUniqueId, ncclGetUniqueId)                                                             \
+    CALL(CommInitRankConfig, ncclCommInitRankConfig)                                               \
         CALL(CommGetAsyncError, ncclCommGetAsyncError) CALL(CommAbort, ncclCommAbort)
 typedef struct entries {
 #define MEMBER(member, call) __typeof__(call) *member;

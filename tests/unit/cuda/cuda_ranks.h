@@ -43,6 +43,7 @@ static void begin_together(void) {
 static int child(bool (*scenario)(int32_t rank), int32_t rank) {
     alarm(100);
     fake_open(tables, rank, RANKS, CHANNELS);
+    fake.peers.buffer_bytes = BUFFER_BYTES;
     begin_together();
     bool right = scenario(rank) && fake.pieces == 0;
     return right ? 0 : 1;

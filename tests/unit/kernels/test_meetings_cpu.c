@@ -80,6 +80,8 @@ static const struct row {
 static symmem_status run(const struct row *row, int failing) {
     const size_t in_splits[2] = {3, 0}, out_splits[2] = {3, row->wanted};
     void *const places[2] = {buffers[0], buffers[1]};
+    /* An all-to-all's is in the rank's buffer. */
+    const void *in = row->kind == SYMMEM_CALL_ALL_TO_ALL ? buffers[0] : inputs;
     const symmem_collective call = {.size = sizeof call,
                                     .name = "call",
                                     .kind = row->kind,
@@ -89,12 +91,13 @@ static symmem_status run(const struct row *row, int failing) {
                                     .count = row->count,
                                     .in_row = row->in_row,
                                     .out_row = row->count / 2,
-                                    .in = row->in ? inputs : NULL,
+                                    .in = row->in ? in : NULL,
                                     .out = row->out ? outputs : NULL,
                                     .in_splits = in_splits,
                                     .out_splits = out_splits};
     symmem_cpu_team team = {.world_size = 2,
                             .buffers = places,
+                            .buffer_bytes = BYTES,
                             .checking = row->checking,
                             .meet = meet,
                             .board = board,
