@@ -450,6 +450,8 @@ FAKE(StreamWaitEvent, CUstream stream, CUevent event, unsigned int flags) {
             stream->joined = false;
             event->source->joined = true;
         }
+    } else if (event->capture != NULL) { /* its capture is over */
+        result = CUDA_ERROR_CAPTURED_EVENT;
     } else if (stream->capture == NULL) {
         struct ticket ticket = {event, event->recorded};
         event->users++;

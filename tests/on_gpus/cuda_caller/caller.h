@@ -14,16 +14,17 @@
 #define COUNT 1000 /* floats of a message */
 
 /* The driver's calls that a program with streams of its own makes. */
-#define DRIVER_CALLS(CALL)                                                                         \
-    CALL(Init)                                                                                     \
-    CALL(DeviceGetCount)                                                                           \
-    CALL(DevicePrimaryCtxRetain) CALL(CtxPushCurrent) CALL(CtxPopCurrent) CALL(CtxGetCurrent)      \
-        CALL(CtxDestroy) CALL(ThreadExchangeStreamCaptureMode) CALL(StreamCreate)                  \
-            CALL(StreamDestroy) CALL(StreamQuery) CALL(StreamBeginCapture) CALL(StreamEndCapture)  \
-                CALL(MemcpyAsync) CALL(MemsetD32Async) CALL(MemHostAlloc) CALL(MemFreeHost)        \
-                    CALL(MemGetInfo) CALL(LaunchHostFunc) CALL(StreamWaitEvent) CALL(EventCreate)  \
-                        CALL(EventRecord) CALL(EventDestroy) CALL(GraphInstantiateWithFlags)       \
-                            CALL(GraphDestroy) CALL(GraphLaunch) CALL(GraphExecDestroy)
+/* clang-format off */
+#define DRIVER_CALLS(CALL) \
+    CALL(Init) CALL(DeviceGetCount) CALL(DevicePrimaryCtxRetain) CALL(CtxPushCurrent) \
+    CALL(CtxPopCurrent) CALL(CtxGetCurrent) CALL(CtxDestroy) \
+    CALL(ThreadExchangeStreamCaptureMode) CALL(StreamCreate) CALL(StreamDestroy) \
+    CALL(StreamQuery) CALL(StreamBeginCapture) CALL(StreamEndCapture) CALL(MemcpyAsync) \
+    CALL(MemsetD32Async) CALL(MemHostAlloc) CALL(MemFreeHost) CALL(MemGetInfo) \
+    CALL(LaunchHostFunc) CALL(StreamWaitEvent) CALL(EventCreate) CALL(EventRecord) \
+    CALL(EventDestroy) CALL(GraphInstantiateWithFlags) CALL(GraphDestroy) CALL(GraphLaunch) \
+    CALL(GraphExecDestroy)
+/* clang-format on */
 struct driver {
     bool is_fake; /* tests/fakes/cuda */
     void (*fail_calls)(const char *name, int after, int count, CUresult result); /* or NULL */

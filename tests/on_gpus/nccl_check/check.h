@@ -15,19 +15,19 @@
 
 /* The driver's and NCCL's entries, found at run time as the plug-in finds them. Each by its name
  * here and the header's, which is a macro for the symbol's. */
-#define CUDA_CALLS(CALL)                                                                           \
-    CALL(Init, cuInit)                                                                             \
-    CALL(DeviceGetCount, cuDeviceGetCount)                                                         \
-    CALL(CtxRetain, cuDevicePrimaryCtxRetain) CALL(CtxRelease, cuDevicePrimaryCtxRelease)          \
-        CALL(CtxSetCurrent, cuCtxSetCurrent) CALL(CtxSynchronize, cuCtxSynchronize)                \
-            CALL(ModuleLoadData, cuModuleLoadData) CALL(ModuleGetFunction, cuModuleGetFunction)    \
-                CALL(ModuleGetGlobal, cuModuleGetGlobal) CALL(LaunchKernel, cuLaunchKernel)        \
-                    CALL(MemcpyDtoH, cuMemcpyDtoH) CALL(MemcpyHtoD, cuMemcpyHtoD)
-#define NCCL_CALLS(CALL)                                                                           \
-    CALL(GetVersion, ncclGetVersion)                                                               \
-    CALL(GetUniqueId, ncclGetUniqueId)                                                             \
-    CALL(CommInitRankConfig, ncclCommInitRankConfig)                                               \
-        CALL(CommGetAsyncError, ncclCommGetAsyncError) CALL(CommAbort, ncclCommAbort)
+/* clang-format off */
+#define CUDA_CALLS(CALL) \
+    CALL(Init, cuInit) CALL(DeviceGetCount, cuDeviceGetCount) \
+    CALL(CtxRetain, cuDevicePrimaryCtxRetain) CALL(CtxRelease, cuDevicePrimaryCtxRelease) \
+    CALL(CtxSetCurrent, cuCtxSetCurrent) CALL(CtxSynchronize, cuCtxSynchronize) \
+    CALL(ModuleLoadData, cuModuleLoadData) CALL(ModuleGetFunction, cuModuleGetFunction) \
+    CALL(ModuleGetGlobal, cuModuleGetGlobal) CALL(LaunchKernel, cuLaunchKernel) \
+    CALL(MemcpyDtoH, cuMemcpyDtoH) CALL(MemcpyHtoD, cuMemcpyHtoD)
+#define NCCL_CALLS(CALL) \
+    CALL(GetVersion, ncclGetVersion) CALL(GetUniqueId, ncclGetUniqueId) \
+    CALL(CommInitRankConfig, ncclCommInitRankConfig) \
+    CALL(CommGetAsyncError, ncclCommGetAsyncError) CALL(CommAbort, ncclCommAbort)
+/* clang-format on */
 typedef struct entries {
 #define MEMBER(member, call) __typeof__(call) *member;
     CUDA_CALLS(MEMBER)
