@@ -106,7 +106,7 @@ struct symmem_context {
     symmem_log_fn log;
     void *log_arg;
     const symmem_clock *clock; /* NULL: the machine's */
-    sm_node notices; /* texts already told */
+    sm_node notices;           /* texts already told */
 
     sm_node backends;              /* sm_registered */
     const symmem_backend *backend; /* the active one or NULL */
