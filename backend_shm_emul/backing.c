@@ -125,7 +125,7 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return status;
     uint64_t free_bytes = bytes >= BIG_BYTES ? available_bytes() : UINT64_MAX;
     if (bytes > INT64_MAX || bytes > free_bytes)
-        return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes, free_bytes);
+        return host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, free_bytes);
 
     int fd = -1;
     int error = allocated(host, open_sealable(), bytes, &fd);

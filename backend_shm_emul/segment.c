@@ -111,7 +111,7 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
                                  shm_segment **segment_p) {
     size_t rounded;
     if (!shm_round_to_pages(bytes, &rounded))
-        return instance->host->fail_sizes(instance->host, SYMMEM_NO_SPACE, ENOMEM, operation, bytes,
+        return instance->host->fail_sizes(instance->host, SYMMEM_NO_SPACE, 0, operation, bytes,
                                           PTRDIFF_MAX);
     int fd;
     symmem_status status = shm_backing_create(instance, rounded, operation, &fd);
@@ -126,8 +126,8 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
 }
 
 /* Whether the file behind the share is as long as the exporter said: else SIGBUS later. */
-static symmem_status check_share(shm_instance *instance, const symmem_share *share, size_t bytes,
-                                 const char *operation, struct stat *file_p) {
+static symmem_status check_length(shm_instance *instance, const symmem_share *share, size_t bytes,
+                                  const char *operation, struct stat *file_p) {
     const symmem_host *host = instance->host;
     if (fstat(share->fd, file_p) != 0)
         return shm_fail_errno(host, errno, operation, "looking at a received descriptor");
@@ -137,10 +137,19 @@ static symmem_status check_share(shm_instance *instance, const symmem_share *sha
                           "shared memory of %llu bytes where %llu are needed and %llu announced",
                           (unsigned long long)length, (unsigned long long)bytes,
                           (unsigned long long)share->mapped_bytes);
-    if (instance->can_seal && !shm_backing_is_sealed(share->fd))
-        return host->fail(host, SYMMEM_CORRUPT, 0, operation,
-                          "shared memory that its owner could shorten under this rank");
     return SYMMEM_OK;
+}
+
+static symmem_status check_share(shm_instance *instance, const symmem_share *share, size_t bytes,
+                                 const char *operation, struct stat *file_p) {
+    symmem_status status = check_length(instance, share, bytes, operation, file_p);
+    if (status != SYMMEM_OK || !instance->can_seal)
+        return status;
+    if (!shm_backing_is_sealed(share->fd))
+        return instance->host->fail(instance->host, SYMMEM_CORRUPT, 0, operation,
+                                    "shared memory that its owner could shorten under this rank");
+    /* Its owner may have shortened it just before it was sealed. */
+    return check_length(instance, share, bytes, operation, file_p);
 }
 
 symmem_status shm_segment_import(shm_instance *instance, const symmem_share *share, size_t bytes,

@@ -81,10 +81,11 @@ static void *worker(void *argument) {
         shm_cond_wake(stream->instance->clock, &stream->done);
     }
     pthread_mutex_unlock(&stream->lock);
+    /* Before others may learn that it is over: the clock must outlive it only until then. */
     const symmem_clock *clock = stream->instance->clock;
-    release(stream);
     if (clock != NULL)
         clock->threads(clock->arg, -1);
+    release(stream);
     return NULL;
 }
 

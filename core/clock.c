@@ -16,17 +16,33 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
 
-_Thread_local const symmem_clock *sm_own_clock;
+atomic_bool sm_clocks_are_used;
+static _Thread_local const symmem_clock *set_clock;
+
+void sm_clock_set(const symmem_clock *clock) {
+    atomic_store_explicit(&sm_clocks_are_used, true, memory_order_relaxed);
+    set_clock = clock;
+}
+
+/* The thread's, or NULL. */
+static inline const symmem_clock *own_clock(void) {
+    /* What this thread has set it has seen. */
+    return __builtin_expect(atomic_load_explicit(&sm_clocks_are_used, memory_order_relaxed), false)
+               ? set_clock
+               : NULL;
+}
 
 void sm_clock_changed(void) {
-    if (sm_own_clock != NULL)
-        sm_own_clock->changed(sm_own_clock->arg);
+    const symmem_clock *clock = own_clock();
+    if (clock != NULL)
+        clock->changed(clock->arg);
 }
 
 uint64_t sm_now_ns(void) {
     struct timespec now;
-    if (__builtin_expect(sm_own_clock != NULL, false))
-        return sm_own_clock->now_ns(sm_own_clock->arg);
+    const symmem_clock *clock = own_clock();
+    if (__builtin_expect(clock != NULL, false))
+        return clock->now_ns(clock->arg);
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
@@ -56,10 +72,11 @@ static struct timespec to_timespec(uint64_t ns) {
 
 void sm_sleep_ns(uint64_t ns) {
     struct timespec left = to_timespec(ns);
-    if (sm_own_clock != NULL) {
+    const symmem_clock *clock = own_clock();
+    if (clock != NULL) {
         const uint64_t until_ns = sm_now_ns() + ns;
         while (sm_now_ns() < until_ns)
-            sm_own_clock->wait(sm_own_clock->arg, until_ns);
+            clock->wait(clock->arg, until_ns);
         return;
     }
     while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR)
@@ -80,9 +97,10 @@ int sm_cond_init(pthread_cond_t *condition) {
 
 bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns) {
     const struct timespec until = to_timespec(deadline_ns);
-    if (sm_own_clock != NULL) {
+    const symmem_clock *clock = own_clock();
+    if (clock != NULL) {
         (void)pthread_mutex_unlock(mutex);
-        sm_own_clock->wait(sm_own_clock->arg, deadline_ns == 0 ? UINT64_MAX : deadline_ns);
+        clock->wait(clock->arg, deadline_ns == 0 ? UINT64_MAX : deadline_ns);
         (void)pthread_mutex_lock(mutex);
         return !sm_expired(deadline_ns);
     }
@@ -94,8 +112,9 @@ bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t de
 
 void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns) {
     const struct timespec limit = to_timespec(ns);
-    if (sm_own_clock != NULL)
-        sm_own_clock->wait(sm_own_clock->arg, sm_now_ns() + ns);
+    const symmem_clock *clock = own_clock();
+    if (clock != NULL)
+        clock->wait(clock->arg, sm_now_ns() + ns);
     else
         syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
@@ -103,8 +122,9 @@ void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns) {
 int sm_poll(int fd, uint32_t ms) {
     struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
     const uint64_t ns = ms * NS_PER_MS;
-    if (sm_own_clock == NULL)
+    const symmem_clock *clock = own_clock();
+    if (clock == NULL)
         return poll(&poll_fd, 1, (int)ms);
-    sm_own_clock->wait(sm_own_clock->arg, sm_now_ns() + ns);
+    clock->wait(clock->arg, sm_now_ns() + ns);
     return 0;
 }

@@ -77,6 +77,11 @@ static bool three_way(int32_t value) {
     return value >= -1 && value <= 1;
 }
 
+static bool is_whole(const symmem_clock *clock) {
+    return clock->size == sizeof(*clock) && clock->now_ns && clock->wait && clock->changed &&
+           clock->threads;
+}
+
 /* Whoever changes the directory later, and peers that are elsewhere, find it all the same. Sockets
  * have short paths, so it is not resolved. */
 static char *absolute(const char *path) {
@@ -112,6 +117,9 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     context->point_arg = options->point_arg;
     context->log = options->log;
     context->log_arg = options->log_arg;
+    if (options->clock && !is_whole(options->clock))
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                       "clock is of another size or lacks an entry");
     context->clock = options->clock;
     sm_clock_use(context->clock);
     sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");

@@ -301,7 +301,9 @@ static symmem_status give_up(sm_pipeline *pipeline) {
         sm_link_give_up(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
     symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
-    (void)joined;
+    if (joined != SYMMEM_OK && pipeline->lanes[MAKE] != NULL && capture == 0)
+        (void)sm_stream_drain(pipeline->link->context, pipeline->lanes[MAKE]->native,
+                              pipeline->timeout_ms); /* its products hold nothing themselves */
     if (pipeline->lanes[MEET] != NULL && capture == 0)
         hold_rest(pipeline);
     return sm_fail_record(&record);

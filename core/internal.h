@@ -17,11 +17,15 @@
 
 /* --- small helpers (util.c) --------------------------------------------------------- */
 
-/* In every call: this model costs an instruction or two. */
-extern _Thread_local const symmem_clock *sm_own_clock __attribute__((tls_model("initial-exec")));
+/* Some context has had a clock of its own: until then nobody pays for looking it up. */
+extern atomic_bool sm_clocks_are_used;
+void sm_clock_set(const symmem_clock *clock);
 /* The thread goes by that clock from here on; NULL: the machine's, CLOCK_MONOTONIC. */
 static inline void sm_clock_use(const symmem_clock *clock) {
-    sm_own_clock = clock;
+    if (__builtin_expect(clock != NULL ||
+                             atomic_load_explicit(&sm_clocks_are_used, memory_order_relaxed),
+                         false))
+        sm_clock_set(clock);
 }
 /* Something that others wait for, by their clocks. After each change that wakes somebody. */
 void sm_clock_changed(void);

@@ -67,8 +67,8 @@ static symmem_status measure(const DLTensor *from, const char *operation, const 
 /* Memory of the backend's devices, or of the host such as they reach. Type 0 is what programs leave
  * that say nothing. */
 static bool is_served(const symmem_device_info *info, DLDeviceType type) {
-    return (int)type == 0 || (int)type == info->device_type || type == kDLCUDAHost ||
-           type == kDLCUDAManaged || type == kDLROCMHost;
+    return (int)type == 0 || (int)type == info->device_type || type == kDLCPU ||
+           type == kDLCUDAHost || type == kDLCUDAManaged || type == kDLROCMHost;
 }
 
 static symmem_status check_device(symmem_context *context, const DLTensor *from,

@@ -142,7 +142,10 @@ __device__ bool chunk_comes(const uint32_t *word, uint32_t turn) {
 #pragma unroll 1
     for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !here; i++)
         here = static_cast<int32_t>(load_acquire(word) - turn) >= 0;
-    return __all_sync(~0u, here);
+    const bool all = __all_sync(~0u, here);
+    __syncwarp(); // what the first lane has seen orders the others' loads, which a vote does not
+                  // say
+    return all;
 }
 
 // As await_lines. What a peer did before it ended or was poisoned counts, so there is a last look.

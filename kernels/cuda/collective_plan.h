@@ -20,7 +20,9 @@
 #define SYMMEM_CUDA_MOST_BY_LINES ((size_t)8 << 20)
 #define SYMMEM_CUDA_MOST_WITHOUT_CHUNKS ((size_t)16 << 20)
 #define SYMMEM_CUDA_MOST_MOVED ((size_t)4 << 20)
-#define SYMMEM_CUDA_SHORT_WARPS 768 /* that may have a short round */
+#define SYMMEM_CUDA_SHORT_WARPS 768                   /* that may have a short round */
+#define SYMMEM_CUDA_WARPS_BY_TURNS 768                /* of each of two ranks that share a device */
+#define SYMMEM_CUDA_MOST_BY_CHUNKS ((size_t)32 << 30) /* units are counted by 32 bits */
 
 typedef enum symmem_cuda_form {
     SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
@@ -496,7 +498,7 @@ SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunk_blocks(const symmem_cuda_job *job,
     const size_t by_lines = reduces ? SYMMEM_CUDA_MOST_BY_LINES : SYMMEM_CUDA_MOST_MOVED;
     if (!(reduces || for_two) || !symmem_cuda_are_a_pair(job, terms) ||
         !symmem_cuda_has_chunks(job->world_size, terms->block_bytes) ||
-        terms->pair_bytes <= by_lines || terms->pair_bytes == SIZE_MAX)
+        terms->pair_bytes <= by_lines || terms->pair_bytes > SYMMEM_CUDA_MOST_BY_CHUNKS)
         return 0;
     if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
         return 0;
@@ -528,8 +530,12 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_most_by_lines(const symmem_cuda_job *job,
 SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
                                                           const symmem_cuda_terms *terms) {
     const size_t unit = SYMMEM_CUDA_LINE_SIZE, bytes = terms->pair_bytes;
-    const size_t places =
+    const size_t warps_there =
         symmem_cuda_line_warps(job->world_size, terms->block_bytes, terms->channel);
+    /* The blocks of both have to be on the device at once, or each waits for the other's. */
+    const size_t places = terms->take_turns
+                              ? symmem_cuda_least(warps_there, SYMMEM_CUDA_WARPS_BY_TURNS)
+                              : warps_there;
     const size_t few = symmem_cuda_least(places, SYMMEM_CUDA_SHORT_WARPS);
     const bool is_short = bytes <= few * SYMMEM_CUDA_SHORT_UNITS * unit;
     symmem_cuda_rounds rounds = {0, 0};

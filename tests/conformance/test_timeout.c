@@ -327,6 +327,17 @@ TK_TEST(timeout, groups_go_by_the_options_clock, "SM-TIMEOUT-15", .min_ranks = 2
     const uint64_t limit_ns = UINT64_C(600000000000);
     if (t->rank == 0) {
         symmem_context_options options = tk_options(t);
+        symmem_clock wrong[5] = {clock, clock, clock, clock, clock};
+        wrong[0].size--;
+        wrong[1].now_ns = NULL;
+        wrong[2].wait = NULL;
+        wrong[3].changed = NULL;
+        wrong[4].threads = NULL;
+        for (int i = 0; i < 5; i++) {
+            symmem_context *context = NULL;
+            options.clock = &wrong[i];
+            TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
+        }
         options.clock = &clock;
         atomic_store(&now_ns, 1000);
         tk_reinit(t, &options);

@@ -28,7 +28,6 @@
 
 /* Every Linux has what this one needs. A driver's backend would look for its device. */
 static symmem_status example_probe(char *reason, size_t capacity) {
-    (void)reason, (void)capacity;
     return SYMMEM_OK;
 }
 
@@ -36,25 +35,21 @@ static symmem_status example_probe(char *reason, size_t capacity) {
  * allocate a structure here and free it in close. */
 static symmem_status example_open(const symmem_host *host, const symmem_backend_config *config,
                                   void **instance_p) {
-    (void)config;
     *instance_p = (void *)(uintptr_t)host;
     return SYMMEM_OK;
 }
 
 static void example_close(void *instance) {
-    (void)instance;
 }
 
 /* One for each rank there may be, so that nobody has to allow overlapping devices. */
 static symmem_status example_device_count(void *instance, int32_t *count_p) {
-    (void)instance;
     *count_p = SYMMEM_MAX_WORLD_SIZE;
     return SYMMEM_OK;
 }
 
 static symmem_status example_device_info(void *instance, int32_t device,
                                          symmem_device_info *info_p) {
-    (void)instance;
     info_p->device_type = 1; /* kDLCPU */
     info_p->granularity = (size_t)sysconf(_SC_PAGESIZE);
     snprintf(info_p->name, sizeof info_p->name, "example device %d", (int)device);
@@ -133,7 +128,6 @@ static symmem_status example_alloc(void *instance, int32_t device, size_t bytes,
 
 /* Peers that have mapped the memory keep it: the file lives until its last mapping goes. */
 static void example_release(void *instance, symmem_memory *memory) {
-    (void)instance;
     munmap(memory->ptr, whole_pages(memory->bytes));
     if (!memory->imported)
         close((int)(intptr_t)memory->priv);
@@ -150,7 +144,6 @@ static symmem_status example_export(void *instance, symmem_memory *memory, symme
 }
 
 static void example_share_close(void *instance, symmem_share *share) {
-    (void)instance;
     close(share->fd);
     share->fd = -1;
 }
@@ -188,8 +181,6 @@ static word *table_word(const symmem_peers *peers, int32_t owner, int32_t row, i
 
 static size_t example_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                                    size_t block_bytes) {
-    (void)instance;
-    (void)block_bytes;
     size_t ranks = (size_t)world_size, channels = (size_t)channel_count;
     return (HEADER_WORDS + 2 * channels * ranks + channels) * sizeof(word);
 }
@@ -203,11 +194,9 @@ static symmem_status example_peers_open(void *instance, symmem_peers *peers, voi
 }
 
 static void example_peers_close(void *instance, symmem_peers *peers) {
-    (void)instance, (void)peers;
 }
 
 static symmem_status example_signal_reset(void *instance, const symmem_peers *peers) {
-    (void)instance;
     word *own = peers->signals[peers->rank];
     size_t bytes = peers->signal_bytes;
     for (size_t i = 0; i < bytes / sizeof(word); i++)
@@ -216,7 +205,6 @@ static symmem_status example_signal_reset(void *instance, const symmem_peers *pe
 }
 
 static void example_signal_poison(void *instance, const symmem_peers *peers) {
-    (void)instance;
     /* release; pairs with: the load in look_around */
     atomic_store_explicit((word *)peers->signals[peers->rank], 1, memory_order_release);
 }
@@ -327,19 +315,16 @@ static symmem_status wait_for(const wait *w, int32_t rank) {
 
 static symmem_status example_put_signal(void *instance, const symmem_peers *peers, int32_t dst,
                                         int32_t channel, const symmem_exec *exec) {
-    (void)instance;
     return wait_for(&(wait){peers, PUT, dst, channel, 0, exec->timeout_ms, now_ns(), NULL}, dst);
 }
 
 static symmem_status example_wait_signal(void *instance, const symmem_peers *peers, int32_t src,
                                          int32_t channel, const symmem_exec *exec) {
-    (void)instance;
     return wait_for(&(wait){peers, TAKE, src, channel, 0, exec->timeout_ms, now_ns(), NULL}, src);
 }
 
 static symmem_status example_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                                      const symmem_exec *exec) {
-    (void)instance;
     int32_t row = peers->channel_count + channel;
     wait w = {peers, BARRIER, -1, row, 0, exec->timeout_ms, now_ns(), exec->operation};
     /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
@@ -360,7 +345,6 @@ static symmem_status example_barrier(void *instance, const symmem_peers *peers, 
 
 static symmem_status example_copy(void *instance, int32_t device, void *dst, const void *src,
                                   size_t bytes, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)exec;
     if (bytes > 0)
         memmove(dst, src, bytes);
     return SYMMEM_OK;
@@ -368,7 +352,6 @@ static symmem_status example_copy(void *instance, int32_t device, void *dst, con
 
 static symmem_status example_memset32(void *instance, int32_t device, void *dst, uint32_t value,
                                       size_t count, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)exec;
     for (size_t i = 0; i < count; i++)
         ((uint32_t *)dst)[i] = value;
     return SYMMEM_OK;
@@ -376,7 +359,6 @@ static symmem_status example_memset32(void *instance, int32_t device, void *dst,
 
 static symmem_status example_write_value32(void *instance, int32_t device, void *dst,
                                            uint32_t value, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)exec;
     /* release; pairs with: whatever load of the user's waits for the word */
     atomic_store_explicit((word *)dst, value, memory_order_release);
     return SYMMEM_OK;
