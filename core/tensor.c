@@ -80,7 +80,11 @@ static symmem_status check_device(symmem_context *context, const DLTensor *from,
                      : sm_device_resolve(context, device, operation, &device);
     if (status != SYMMEM_OK)
         return status;
+    status = sm_instance_enter(context, operation); /* another thread may finalise meanwhile */
+    if (status != SYMMEM_OK)
+        return status;
     status = context->backend->device_info(context->instance, device, &info);
+    sm_instance_release(context);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "device_info");
     if (is_served(&info, from->device.device_type))
