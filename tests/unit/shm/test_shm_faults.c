@@ -8,20 +8,8 @@
 #include "shm_fake_host.h"
 #include "unit_main.h"
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#endif
-
 static const symmem_backend *backend;
 
-#ifndef SANITIZED
-/* The sanitizers have allocators of their own, that must not be replaced. */
 
 /* Refusals left until the one that counts, in the armed thread; -1: not armed. */
 static _Thread_local int until_refusal = -1;
@@ -84,7 +72,6 @@ int pthread_condattr_init(pthread_condattr_t *attributes) {
     memset(attributes, 0, sizeof *attributes);
     return 0;
 }
-#endif
 
 typedef struct scenario {
     fake_host host;
@@ -202,7 +189,6 @@ static symmem_status run_scenario(scenario *s) {
     return status == SYMMEM_OK ? use_all(s) : status;
 }
 
-#ifndef SANITIZED
 TEST("resources") {
     int descriptors = fake_count_descriptors();
     int mappings = fake_count_shared_mappings();
@@ -239,7 +225,6 @@ TEST("resources") {
     CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT_EQUAL(atomic_load(&live_count), live);
 }
-#endif
 
 int unit_setup(void) {
     backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
