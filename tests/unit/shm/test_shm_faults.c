@@ -10,7 +10,6 @@
 
 static const symmem_backend *backend;
 
-
 /* Refusals left until the one that counts, in the armed thread; -1: not armed. */
 static _Thread_local int until_refusal = -1;
 
