@@ -39,8 +39,7 @@ static symmem_status example_open(const symmem_host *host, const symmem_backend_
     return SYMMEM_OK;
 }
 
-static void example_close(void *instance) {
-}
+static void example_close(void *instance) {}
 
 /* One for each rank there may be, so that nobody has to allow overlapping devices. */
 static symmem_status example_device_count(void *instance, int32_t *count_p) {
@@ -193,8 +192,7 @@ static symmem_status example_peers_open(void *instance, symmem_peers *peers, voi
     return SYMMEM_OK;
 }
 
-static void example_peers_close(void *instance, symmem_peers *peers) {
-}
+static void example_peers_close(void *instance, symmem_peers *peers) {}
 
 static symmem_status example_signal_reset(void *instance, const symmem_peers *peers) {
     word *own = peers->signals[peers->rank];
