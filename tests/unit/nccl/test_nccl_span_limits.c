@@ -461,7 +461,6 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     cuda_instance *instance = env->context->instance;
     nccl_state *state = nccl_state_of(instance);
     fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
-    fake_cuda_hooks.is_lost = is_lost;
     call_and_lose(env, handle, ptr, stream);
     for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
         usleep(1000);
@@ -474,7 +473,6 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
                              cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
     atomic_store(&is_broken, false);
     atomic_store(&breaks_with, NULL);
-    fake_cuda_hooks.is_lost = NULL;
 }
 
 /* The driver calls nobody back on a device that is lost. */
@@ -489,10 +487,12 @@ static void body_lost(rank_env *env) {
 }
 
 TEST("a device that is lost") {
+    fake_cuda_hooks.is_lost = is_lost; /* before there are streams that ask */
     setenv("SYMMEM_CUDA_LATE_MS", "50", 1);
     for (int way = LOST_ON_STREAM; way <= LOST_WITHDRAWN; way++)
         run_apart(body_lost, way);
     unsetenv("SYMMEM_CUDA_LATE_MS");
+    fake_cuda_hooks.is_lost = NULL;
 }
 
 /* --- a kernel that goes on ----------------------------------------------------------- */
