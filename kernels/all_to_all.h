@@ -12,7 +12,7 @@
  *             what the tensors hold, input in the handle's block. By the operation, while checking:
  *             in_splits[p] of rank r is out_splits[r] of rank p, for all pairs; else MISMATCH on
  *             every rank, with nothing written and the channel usable at once. Without checking
- *             the shorter of the two is moved.
+ *             out is undefined then, and the call may end by its limit.
  * Before      all ranks meet: every rank's input is there, and where its parts begin.
  *             While checking they meet once more, to agree on the splits.
  * After       all ranks meet: a rank that returns may write its input again.
