@@ -38,9 +38,10 @@ static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem
     symmem_status status = real->memory_export(instance, memory, share);
     if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
         return status;
-    int file = memfd_create("symmem-suite-short", MFD_CLOEXEC);
-    if (file >= 0) {
-        if (ftruncate(file, lie_bytes) == 0)
+    int file = memfd_create("symmem-suite-short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (file >= 0) { /* sealed, so that its length alone is wrong */
+        if (ftruncate(file, lie_bytes) == 0 &&
+            fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0)
             (void)dup3(file, share->fd, O_CLOEXEC);
         close(file);
     }
