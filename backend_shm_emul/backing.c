@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Where shared pages come from: an anonymous file that is sealed, so that nobody who has it can
- * shorten it under those who map it; or, where the kernel makes none, a file without a name in
- * /dev/shm. Pages are allocated now, so that a shortage is an error here and not a SIGBUS later.
+ * shorten it under those who map it; or, where the kernel makes no anonymous files, a file without
+ * a name in /dev/shm. Where it makes them peers take no others, so that a failure there is final.
+ * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,6 +35,11 @@ static int open_sealable(void) {
     return fd < 0 && errno == EINVAL ? memfd_create("symmem", MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
 }
 
+/* Whether an error of memfd_create says that there is no such call here, for this process. */
+static bool is_missing(int error) {
+    return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL;
+}
+
 /* Of what it is no use for this does nothing. */
 static void seal(int fd) {
     (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
@@ -47,7 +53,7 @@ bool shm_backing_is_sealed(int fd) {
 bool shm_backing_can_seal(void) {
     int fd = open_sealable();
     if (fd < 0)
-        return false;
+        return !is_missing(errno); /* a lack of descriptors passes */
     seal(fd);
     bool sealed = shm_backing_is_sealed(fd);
     close(fd);
@@ -100,7 +106,19 @@ static uint64_t available_bytes(void) {
     return available;
 }
 
-static int allocated(const symmem_host *host, int fd, size_t bytes, int *fd_p) {
+/* A file of the usual kind or, where there is none, of the other one; -1 with errno. */
+static int open_file(const symmem_host *host) {
+    int fd = open_sealable();
+    if (fd >= 0 || !is_missing(errno))
+        return fd;
+    host->notice(
+        host, "no anonymous files here: using /dev/shm, where a rank can shorten what it shares");
+    return open_unsealed();
+}
+
+/* 0, or an errno. */
+static int create(const symmem_host *host, size_t bytes, int *fd_p) {
+    int fd = open_file(host);
     if (fd < 0)
         return errno;
     shm_observe(host, "shm.alloc.size*");
@@ -110,11 +128,6 @@ static int allocated(const symmem_host *host, int fd, size_t bytes, int *fd_p) {
     else
         close(fd);
     return error;
-}
-
-/* A lack of descriptors or kernel memory would hit the other kind just the same. */
-static bool other_kind_may_help(int error) {
-    return error != EMFILE && error != ENFILE && error != ENOMEM && error != EFBIG;
 }
 
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
@@ -128,13 +141,7 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, free_bytes);
 
     int fd = -1;
-    int error = allocated(host, open_sealable(), bytes, &fd);
-    if (error != 0 && other_kind_may_help(error)) {
-        host->notice(
-            host,
-            "no anonymous files here: using /dev/shm, where a rank can shorten what it shares");
-        error = allocated(host, open_unsealed(), bytes, &fd);
-    }
+    int error = create(host, bytes, &fd);
     if (error == ENOSPC || error == EFBIG)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
                                 free_bytes == UINT64_MAX ? 0 : free_bytes);

@@ -2,7 +2,9 @@
 /* What backends of this repository read from the environment, and where they find memory when its
  * usual place has none. A backend that has none of these settings has nothing to show here. */
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 #include "limits_help.h"
 #include "reduce_help.h"
@@ -235,17 +237,24 @@ TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 2}, .needs = CO
 #define KERNEL_PIECE ((off_t)8 << 20)
 #define MOST_CALLS 1000
 
-/* What the next calls of posix_fallocate answer. For the one process of the case. */
-static atomic_bool ticking, failing;
-static int answers[2];
+/* For the one process of the case: what memfd_create and posix_fallocate answer, 0: as the kernel.
+ */
+static atomic_bool ticking;
+static atomic_int file_answer, pages_answer;
 static atomic_int fallocate_calls;
 
-/* In the C library's place. While it ticks as kernels do that give back all of a piece when a
+/* In the C library's place. */
+__attribute__((visibility("default"))) int memfd_create(const char *name, unsigned flags) {
+    errno = atomic_load(&file_answer);
+    return errno != 0 ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+}
+
+/* This one, too. While it ticks as kernels do that give back all of a piece when a
  * signal comes, with a timer that is faster than a large piece. */
 __attribute__((visibility("default"))) int posix_fallocate(int fd, off_t offset, off_t length) {
-    int call = atomic_fetch_add(&fallocate_calls, 1);
-    if (atomic_load(&failing) && call < (int)COUNT(answers) && answers[call] != 0)
-        return answers[call];
+    int call = atomic_fetch_add(&fallocate_calls, 1), answer = atomic_load(&pages_answer);
+    if (answer != 0)
+        return answer;
     if (atomic_load(&ticking) && call >= MOST_CALLS)
         return ENOSPC;
     if (atomic_load(&ticking) && (length > KERNEL_PIECE || call % 2 == 0))
@@ -304,26 +313,26 @@ static void without_writing(struct tk *t, void *arg) {
 TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_FORKS) {
     static const struct {
-        int answers[2];
+        int file, pages;
         symmem_status status;
-        int calls, lines; /* with those that came before */
+        int calls, lines; /* of the context so far */
     } rows[] = {
-        {{0, 0}, SYMMEM_OK, 1, 0},
-        {{EMFILE, 0}, SYMMEM_LIMIT, 1, 0}, /* what the other place would lack, too */
-        {{ENFILE, 0}, SYMMEM_LIMIT, 1, 0},
-        {{ENOMEM, 0}, SYMMEM_OUT_OF_MEMORY, 1, 0},
-        {{EFBIG, 0}, SYMMEM_NO_SPACE, 1, 0},
-        {{ENOSPC, 0}, SYMMEM_OK, 2, 1},
-        {{EDQUOT, 0}, SYMMEM_OK, 2, 1},
-        {{EOPNOTSUPP, 0}, SYMMEM_OK, 2, 1},
-        {{ENOSPC, ENOSPC}, SYMMEM_NO_SPACE, 2, 1},
-        {{ENOSPC, EFBIG}, SYMMEM_NO_SPACE, 2, 1},
-        {{ENOSPC, EPERM}, SYMMEM_PERMISSION, 2, 1},
-        {{EROFS, EACCES}, SYMMEM_PERMISSION, 2, 1},
-        {{ENOSPC, EROFS}, SYMMEM_PERMISSION, 2, 1},
-        {{ENOSPC, EAGAIN}, SYMMEM_LIMIT, 2, 1},
-        {{ENOSPC, EIO}, SYMMEM_SYSTEM, 2, 1},
-        {{0, 0}, SYMMEM_OK, 1, 1},
+        {0, 0, SYMMEM_OK, 1, 0},
+        {EMFILE, 0, SYMMEM_LIMIT, 0, 0}, /* what the other place would lack, too */
+        {ENFILE, 0, SYMMEM_LIMIT, 0, 0},
+        {ENOMEM, 0, SYMMEM_OUT_OF_MEMORY, 0, 0},
+        {0, ENOSPC, SYMMEM_NO_SPACE, 1, 0}, /* peers would refuse memory from elsewhere */
+        {0, EFBIG, SYMMEM_NO_SPACE, 1, 0},
+        {ENOSYS, 0, SYMMEM_OK, 1, 1},
+        {EPERM, 0, SYMMEM_OK, 1, 1},
+        {ENOSYS, ENOSPC, SYMMEM_NO_SPACE, 1, 1},
+        {ENOSYS, EFBIG, SYMMEM_NO_SPACE, 1, 1},
+        {ENOSYS, EPERM, SYMMEM_PERMISSION, 1, 1},
+        {ENOSYS, EACCES, SYMMEM_PERMISSION, 1, 1},
+        {ENOSYS, EROFS, SYMMEM_PERMISSION, 1, 1},
+        {ENOSYS, EAGAIN, SYMMEM_LIMIT, 1, 1},
+        {ENOSYS, EIO, SYMMEM_SYSTEM, 1, 1},
+        {0, 0, SYMMEM_OK, 1, 1},
     };
     int lines = 0;
     if (!is_emulation(t))
@@ -332,10 +341,11 @@ TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
     for (size_t i = 0; i < COUNT(rows); i++) {
         void *memory = NULL;
         tk_checkpoint(t, "row %zu", i);
-        memcpy(answers, rows[i].answers, sizeof(answers));
-        atomic_store(&failing, true);
+        atomic_store(&file_answer, rows[i].file);
+        atomic_store(&pages_answer, rows[i].pages);
         symmem_status status = allocate(t, 4096, &memory);
-        atomic_store(&failing, false);
+        atomic_store(&file_answer, 0);
+        atomic_store(&pages_answer, 0);
         TK_EQ_INT(t, rows[i].calls, atomic_load(&fallocate_calls));
         TK_EQ_INT(t, rows[i].lines, lines);
         if (TK_STATUS(t, rows[i].status, status) && status == SYMMEM_NO_SPACE)
@@ -345,6 +355,20 @@ TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
     }
     tk_end_context(t);
     tk_run_child(t, without_writing, NULL, LIMIT_MS);
+}
+
+TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags = TK_PROCESS_ONLY) {
+    if (!is_emulation(t))
+        return;
+    atomic_store(&file_answer, ENOSYS);
+    symmem_context_options options = tk_options(t);
+    tk_reinit(t, &options);
+    const int32_t next = t->next;
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    atomic_store(&file_answer, 0);
+    tk_fill(t, handle, next, 0, 64, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, 64, (uint8_t)(t->previous + 1));
 }
 
 /* --- signals ---------------------------------------------------------------------------------- */
