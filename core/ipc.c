@@ -180,6 +180,24 @@ static void put_descriptors(struct msghdr *header, control *ancillary, const int
     header->msg_controllen = (__typeof__(header->msg_controllen))CMSG_SPACE(bytes);
 }
 
+/* In a directory that others write to, somebody else's socket may have taken the place of one that
+ * is gone. Who gets descriptors has the memory. */
+static symmem_status check_receiver(const struct sockaddr_un *to, uint32_t bytes) {
+    char path[sizeof(to->sun_path) + 1] = "";
+    const size_t offset = offsetof(struct sockaddr_un, sun_path);
+    if (bytes <= offset || to->sun_path[0] == '\0')
+        return SYMMEM_OK; /* an abstract name has no owner */
+    memcpy(path, to->sun_path, bytes - offset);
+    struct stat about;
+    if (lstat(path, &about) != 0)
+        return SYMMEM_OK; /* sending says it */
+    if (!S_ISSOCK(about.st_mode) || (about.st_uid != geteuid() && about.st_uid != 0))
+        return sm_fail(SYMMEM_PERMISSION, "socket", "send",
+                       "%.100s is not the peer's socket: mode %06o, user %u", path,
+                       (unsigned)about.st_mode, (unsigned)about.st_uid);
+    return SYMMEM_OK;
+}
+
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms) {
     if (count < 0 || count > SM_IPC_MAX_FDS || address_bytes > sizeof(struct sockaddr_un))
@@ -199,6 +217,9 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
     }
     struct sockaddr_un to;
     memcpy(&to, address, address_bytes);
+    symmem_status status = check_receiver(&to, address_bytes);
+    if (status != SYMMEM_OK)
+        return status;
     struct iovec body = {.iov_base = &out, .iov_len = sizeof(out)};
     struct msghdr header = {
         .msg_name = &to, .msg_namelen = address_bytes, .msg_iov = &body, .msg_iovlen = 1};

@@ -9,6 +9,9 @@
  * "notify", "lock". add takes the lock file; a set and an add of one key at the same time leave
  * either value.
  *
+ * Nothing is believed, mapped or locked that another user could have put there or could change: a
+ * file that is shortened ends those who map it, a lock that is kept stops all.
+ *
  * A process that has run out of descriptors must still be able to tell its peers that it has.
  * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
@@ -16,6 +19,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -101,6 +105,34 @@ static void close_reserve(file_store *store) {
     pthread_mutex_destroy(&store->reserve_lock);
 }
 
+/* --- whose files they are ----------------------------------------------------------------------
+ */
+
+/* Whether nobody but this user may do what `forbidden` bits of a mode permit. */
+static symmem_status check_owner(const struct stat *about, mode_t forbidden, const char *operation,
+                                 const char *stage, const char *what) {
+    if (about->st_uid != geteuid())
+        return sm_fail(SYMMEM_PERMISSION, operation, stage,
+                       "%.120s belongs to user %u, this process to user %u", what,
+                       (unsigned)about->st_uid, (unsigned)geteuid());
+    if ((about->st_mode & forbidden) != 0)
+        return sm_fail(SYMMEM_PERMISSION, operation, stage,
+                       "others than its owner have rights to %.120s: mode %04o, not %04o", what,
+                       (unsigned)(about->st_mode & 07777),
+                       (unsigned)(about->st_mode & 07777 & ~forbidden));
+    return SYMMEM_OK;
+}
+
+/* The store makes its files with mode 0600: a reader, too, could lock them. */
+static symmem_status check_file(int fd, const char *name, const char *operation) {
+    struct stat about;
+    if (fstat(fd, &about) != 0)
+        return sm_fail_errno(errno, operation, name, "cannot look at a file of the store");
+    if (!S_ISREG(about.st_mode))
+        return sm_fail(SYMMEM_CORRUPT, operation, name, "the store's %s is no file", name);
+    return check_owner(&about, 0077, operation, name, name);
+}
+
 /* --- the calls ---------------------------------------------------------------------------------
  */
 
@@ -179,19 +211,23 @@ static symmem_status read_whole(int fd, void *value, size_t bytes) {
     return SYMMEM_OK;
 }
 
-static symmem_status read_open(int fd, void *value, size_t capacity, size_t *bytes_p) {
+static symmem_status read_open(int fd, const char *key, void *value, size_t capacity,
+                               size_t *bytes_p) {
     struct stat about;
     if (fstat(fd, &about) != 0)
         return sm_fail_errno(errno, "store_get", "", "cannot look at a value");
     if (!S_ISREG(about.st_mode))
         return sm_fail(SYMMEM_CORRUPT, "store_get", "", "what has a value's name is no file");
+    symmem_status status = check_owner(&about, 0077, "store_get", "", key);
+    if (status != SYMMEM_OK)
+        return status;
     size_t bytes = (size_t)about.st_size;
     if (bytes > capacity) {
         *bytes_p = bytes;
         return sm_fail(SYMMEM_OUT_OF_RANGE, "store_get", "", "the value has %zu bytes, not %zu",
                        bytes, capacity);
     }
-    symmem_status status = read_whole(fd, value, bytes);
+    status = read_whole(fd, value, bytes);
     if (status == SYMMEM_OK)
         *bytes_p = bytes;
     return status;
@@ -211,7 +247,7 @@ static symmem_status file_get(void *self, const char *key, void *value, size_t c
         return sm_fail(SYMMEM_CORRUPT, "store_get", "", "key %.120s has no file", key);
     if (fd < 0)
         return sm_fail_errno(errno, "store_get", "", "cannot open key %.120s", key);
-    symmem_status status = read_open(fd, value, capacity, bytes_p);
+    symmem_status status = read_open(fd, key, value, capacity, bytes_p);
     close_file(store, fd);
     return status;
 }
@@ -236,28 +272,33 @@ static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms)
     }
 }
 
-/* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
-static symmem_status lock(file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
-    int fd = open_file(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW);
-    if (fd < 0)
-        return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
+/* Never a blocking flock: a stopped holder must not hold others past their deadline. */
+static symmem_status take_lock(int fd, const char *key, uint64_t deadline_ns) {
     uint64_t backoff_ns = BACKOFF_FIRST_NS;
-    /* Never a blocking flock: a stopped holder must not hold others past their deadline. */
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-        symmem_status status = SYMMEM_OK;
         if (errno != EWOULDBLOCK && errno != EINTR)
-            status = sm_fail_errno(errno, "store_add", "", "cannot lock the store");
-        else if (sm_expired(deadline_ns))
-            status = sm_store_expired("store_add", key);
-        if (status != SYMMEM_OK) {
-            close_file(store, fd);
-            return status;
-        }
+            return sm_fail_errno(errno, "store_add", "", "cannot lock the store");
+        if (sm_expired(deadline_ns))
+            return sm_store_expired("store_add", key);
         sm_sleep_ns(backoff_ns);
         backoff_ns = backoff_ns * 2 < BACKOFF_LAST_NS ? backoff_ns * 2 : BACKOFF_LAST_NS;
     }
-    *fd_p = fd;
     return SYMMEM_OK;
+}
+
+/* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
+static symmem_status lock(file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
+    int fd = open_file(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
+    symmem_status status = check_file(fd, "lock", "store_add");
+    if (status == SYMMEM_OK)
+        status = take_lock(fd, key, deadline_ns);
+    if (status == SYMMEM_OK)
+        *fd_p = fd;
+    else
+        close_file(store, fd);
+    return status;
 }
 
 static symmem_status add_locked(file_store *store, const char *key, int64_t delta,
@@ -323,47 +364,74 @@ static const symmem_store_ops file_ops = {
     .close = file_close,
 };
 
-static symmem_status open_directory(file_store *store, const char *path) {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return sm_fail_errno(errno, "store_open_file", "directory", "cannot create %.120s", path);
-    store->directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->directory < 0 && errno == ENOTDIR)
-        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
-                       "%.120s is not a directory", path);
-    if (store->directory < 0)
-        return sm_fail_errno(errno, "store_open_file", "directory", "cannot open %.120s", path);
-    struct stat about;
-    if (fstat(store->directory, &about) != 0)
-        return sm_fail_errno(errno, "store_open_file", "directory", "cannot look at %.120s", path);
-    if (about.st_uid != geteuid())
-        return sm_fail(SYMMEM_PERMISSION, "store_open_file", "directory",
-                       "%.120s belongs to user %u", path, (unsigned)about.st_uid);
-    if (faccessat(store->directory, ".", W_OK | X_OK, AT_EACCESS) != 0)
-        return sm_fail_errno(errno, "store_open_file", "directory", "cannot write to %.120s", path);
+/* Without the slashes at its end: behind one a link is followed whatever the flags say. */
+static symmem_status copy_path(const char *path, char copy[PATH_MAX]) {
+    size_t bytes = strlen(path);
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    if (bytes >= PATH_MAX)
+        return sm_fail(SYMMEM_PATH_TOO_LONG, "store_open_file", "directory",
+                       "a path of %zu bytes: %.100s", bytes, path);
+    memcpy(copy, path, bytes);
+    copy[bytes] = '\0';
     return SYMMEM_OK;
 }
 
-static symmem_status open_notify(file_store *store) {
-    int fd = openat(store->directory, "notify", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
-    symmem_status status = SYMMEM_OK;
-    /* Any number of openers at once: allocation only ever extends and keeps what is there. */
+static symmem_status fail_directory(int error, const char *path) {
+    struct stat about;
+    if ((error == ELOOP || error == ENOTDIR) && lstat(path, &about) == 0 && S_ISLNK(about.st_mode))
+        return sm_fail(SYMMEM_PERMISSION, "store_open_file", "directory",
+                       "%.120s is a symbolic link: name the directory itself", path);
+    if (error == ENOTDIR)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
+                       "%.120s is not a directory", path);
+    return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
+}
+
+static symmem_status open_directory(file_store *store, const char *given) {
+    char path[PATH_MAX];
+    symmem_status status = copy_path(given, path);
+    if (status != SYMMEM_OK)
+        return status;
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot create %.120s", path);
+    store->directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (store->directory < 0)
+        return fail_directory(errno, path);
+    struct stat about;
+    if (fstat(store->directory, &about) != 0)
+        return sm_fail_errno(errno, "store_open_file", "directory", "cannot look at %.120s", path);
+    status = check_owner(&about, 0022, "store_open_file", "directory", path);
+    if (status == SYMMEM_OK && faccessat(store->directory, ".", W_OK | X_OK, AT_EACCESS) != 0)
+        status =
+            sm_fail_errno(errno, "store_open_file", "directory", "cannot write to %.120s", path);
+    return status;
+}
+
+/* Any number of openers at once: allocation only ever extends and keeps what is there. */
+static symmem_status map_notify(file_store *store, int fd) {
     int error;
     do {
         error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES);
     } while (error == EINTR);
-    void *words = MAP_FAILED;
-    if (error != 0) {
-        status = sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
-    } else {
-        words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (words == MAP_FAILED)
-            status = sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
-    }
-    close(fd);
+    if (error != 0)
+        return sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
+    void *words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (words == MAP_FAILED)
+        return sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
+    store->words = words;
+    return SYMMEM_OK;
+}
+
+static symmem_status open_notify(file_store *store) {
+    int fd = openat(store->directory, "notify",
+                    O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
+    symmem_status status = check_file(fd, "notify", "store_open_file");
     if (status == SYMMEM_OK)
-        store->words = words;
+        status = map_notify(store, fd);
+    close(fd);
     return status;
 }
 

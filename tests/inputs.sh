@@ -96,6 +96,16 @@ input_wrap() { program ./inputs wrap; }
 input_many() { ranks 2 ./inputs many; }
 input_shorten() { ranks 3 ./inputs shorten; }
 
+# A folder in which another user can put, shorten or lock files is no place to meet.
+input_open_store() {
+    local said
+    mkdir "$work/open" && chmod 0777 "$work/open" || return 1
+    said=$(program env RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 SYMMEM_STORE="file:$work/open" ./inputs start 2>&1) && return 1
+    echo "$said"
+    grep -q 'others than its owner have rights to .*/open: mode 0777, not 0755' <<<"$said" &&
+        [ -z "$(ls -A "$work/open")" ]
+}
+
 # Words that are not there are nobody's board: on the one that is, CORRUPT for one at least.
 input_boards() {
     local checking number said

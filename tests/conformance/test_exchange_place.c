@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Descriptors go to the sockets of peers only, whatever has taken the name of one. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* The one name in the directory. */
+static void name_of_socket(struct tk *t, const char *directory, char *path, size_t capacity) {
+    DIR *listing = opendir(directory);
+    TK_REQUIRE(t, listing != NULL);
+    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;)
+        if (entry->d_name[0] != '.')
+            snprintf(path, capacity, "%s/%s", directory, entry->d_name);
+    closedir(listing);
+}
+
+static symmem_status pass_one(struct tk *t, symmem_group *group, const char *directory,
+                              uint32_t limit_ms) {
+    int fds[4];
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    symmem_status status = symmem_group_all_gather_fds(group, fd, fds, limit_ms);
+    close(fd);
+    for (int r = 0; status == SYMMEM_OK && r < t->world_size; r++)
+        close(fds[r]);
+    return status;
+}
+
+static int bind_stranger(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    if (fd >= 0 && (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
+                    chmod(path, 0666) != 0 || chown(path, 65534, (gid_t)-1) != 0)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Rank 0's socket file is exchanged for a plain file, and for root also for another user's
+ * socket: nobody sends there. */
+static void with_another(struct tk *t, bool is_socket) {
+    char directory[64], path[512] = "", away[600];
+    int other = -1;
+    snprintf(directory, sizeof directory, "/tmp/symm-own-%llx-%d",
+             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    TK_REQUIRE(t, mkdir(directory, 0700) == 0);
+    symmem_context_options options = tk_options(t);
+    options.socket_dir = directory;
+    tk_reinit(t, &options);
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(
+        t, symmem_group_create(t->context, is_socket ? "socket" : "file", NULL, 0, NULL, &group));
+    TK_OK(t, pass_one(t, group, directory, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        name_of_socket(t, directory, path, sizeof path);
+        snprintf(away, sizeof away, "%s-away", path);
+        TK_REQUIRE(t, rename(path, away) == 0);
+        other = is_socket ? bind_stranger(path) : open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+        TK_REQUIRE(t, other >= 0);
+    }
+    tk_out_of_band_barrier(t);
+    symmem_status status = pass_one(t, group, directory, tk_limit_ms(t, t->rank == 0 ? 300 : 600));
+    if (t->rank != 0 && TK_STATUS(t, SYMMEM_PERMISSION, status))
+        TK_CHECK(t, strstr(last_record().message, "not the peer's socket") != NULL);
+    TK_CHECK(t, status != SYMMEM_OK);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_group_destroy(group));
+    tk_end_context(t);
+    if (other >= 0) {
+        close(other);
+        (void)unlink(path); /* the library may have, as it takes it for its own */
+        TK_CHECK(t, unlink(away) == 0);
+    }
+    TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
+}
+
+TK_TEST(exchange_place, nothing_in_a_sockets_place, "SM-EXCHANGE-14", .ranks = {2, 4},
+        .timeout_s = 60) {
+    with_another(t, false);
+    if (geteuid() == 0)
+        with_another(t, true);
+}
