@@ -56,6 +56,24 @@ static void unmap_guarded(void *base, size_t bytes) {
 static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
 static shm_segment *mappings[MAPPING_LISTS];
 
+static void lock_mappings(void) {
+    pthread_mutex_lock(&mappings_lock);
+}
+
+static void unlock_mappings(void) {
+    pthread_mutex_unlock(&mappings_lock);
+}
+
+static void register_handlers(void) {
+    (void)pthread_atfork(lock_mappings, unlock_mappings, unlock_mappings);
+}
+
+/* A child of fork must not find the lock taken by a thread that it does not have. */
+static void watch_forks(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, register_handlers);
+}
+
 /* With mappings_lock: the mapping of that file, with one more reference, or NULL. One that is too
  * short, because the file has grown since, is left alone: it needs another mapping then. */
 static shm_segment *find_mapping(const struct stat *file, uint64_t bytes) {
@@ -101,6 +119,7 @@ static symmem_status map_own(shm_instance *instance, int fd, size_t bytes, const
     struct stat file;
     if (fstat(fd, &file) != 0)
         return shm_fail_errno(instance->host, errno, operation, "looking at shared memory");
+    watch_forks();
     pthread_mutex_lock(&mappings_lock);
     symmem_status status = add_mapping(instance, &file, fd, fd, bytes, operation, segment_p);
     pthread_mutex_unlock(&mappings_lock);
@@ -158,6 +177,7 @@ symmem_status shm_segment_import(shm_instance *instance, const symmem_share *sha
     symmem_status status = check_share(instance, share, bytes, operation, &file);
     if (status != SYMMEM_OK)
         return status;
+    watch_forks();
     pthread_mutex_lock(&mappings_lock);
     shm_segment *segment = find_mapping(&file, share->mapped_bytes);
     /* The mapping keeps the memory: no descriptor per peer. */

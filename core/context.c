@@ -187,6 +187,7 @@ static symmem_status create_empty(symmem_context **context_p) {
     atomic_init(&context->references, 1);
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
+    context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
     atomic_init(&context->captures, 0);
     atomic_init(&context->allow_overlapping_devices, -1);
@@ -243,6 +244,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
 }
 
 symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
+    SM_UNCANCELLED;
     if (!context_p)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "", "context_p is NULL");
     *context_p = NULL;
@@ -331,6 +333,9 @@ static void remove_identity(symmem_context *context) {
 }
 
 symmem_status symmem_finalize(symmem_context *context) {
+    SM_UNCANCELLED;
+    if (context && sm_fork_is_parents(context->made_in))
+        return sm_fork_refuse("finalize");
     /* pairs with: acquire in sm_context_check */
     if (!context || atomic_exchange_explicit(&context->finalised, true, memory_order_acq_rel))
         return sm_context_fail(context, SYMMEM_NOT_INITIALISED, "finalize", "",
@@ -362,8 +367,9 @@ symmem_status symmem_finalize(symmem_context *context) {
 }
 
 void symmem_context_free(symmem_context *context) {
+    SM_UNCANCELLED;
     symmem_status status = SYMMEM_OK;
-    if (!context)
+    if (!context || sm_fork_is_parents(context->made_in))
         return;
     /* Acquire pairs with: release in symmem_finalize */
     if (!atomic_load_explicit(&context->finalised, memory_order_acquire))

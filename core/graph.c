@@ -16,6 +16,7 @@ static symmem_status check_capture(const symmem_stream *stream, const char *oper
 }
 
 symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
+    SM_UNCANCELLED;
     static const char operation[] = "stream_begin_capture";
     symmem_status status = check_capture(stream, operation);
     if (status == SYMMEM_OK)
@@ -100,6 +101,7 @@ fail_turn:
 }
 
 symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
+    SM_UNCANCELLED;
     static const char operation[] = "stream_end_capture";
     symmem_status status = check_capture(stream, operation);
     if (status != SYMMEM_OK)
@@ -131,6 +133,7 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
 }
 
 symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_p) {
+    SM_UNCANCELLED;
     static const char operation[] = "stream_is_capturing";
     symmem_status status = check_capture(stream, operation);
     if (status != SYMMEM_OK)
@@ -176,6 +179,7 @@ static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
 }
 
 symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
+    SM_UNCANCELLED;
     static const char operation[] = "graph_launch";
     if (graph == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph is NULL");
@@ -249,9 +253,12 @@ static bool keep_graph(symmem_graph *graph, void *native) {
 }
 
 symmem_status symmem_graph_destroy(symmem_graph *graph) {
+    SM_UNCANCELLED;
     if (graph == NULL)
         return SYMMEM_OK;
     symmem_context *context = graph->context;
+    if (sm_fork_is_parents(context->made_in))
+        return sm_fork_refuse("graph_destroy");
     symmem_status status = SYMMEM_OK;
     void *native = begin_ending(graph);
     if (native != NULL)

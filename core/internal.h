@@ -75,6 +75,33 @@ bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 
+/* --- cancellation --------------------------------------------------------------------- */
+
+static inline int sm_cancel_hold(void) {
+    int state = PTHREAD_CANCEL_ENABLE;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+    return state;
+}
+
+static inline void sm_cancel_restore(const int *state) {
+    int ignored;
+    (void)pthread_setcancelstate(*state, &ignored);
+}
+
+/* First in a public call that may wait, or that calls a backend: none is a cancellation point. A
+ * thread that ended in one would leave its locks and half of its work. */
+#define SM_UNCANCELLED                                                                             \
+    __attribute__((cleanup(sm_cancel_restore), unused)) const int cancel_state_ = sm_cancel_hold()
+
+/* --- children of fork (fork.c) -------------------------------------------------------- */
+
+/* Of this process, for an object that is made. Sees to it that a fork is noticed. */
+uint32_t sm_fork_generation(void);
+/* Whether an object of that generation was made by the parent of this process, or by its parent. */
+bool sm_fork_is_parents(uint32_t made_in);
+/* NOT_INITIALISED, with a record. */
+symmem_status sm_fork_refuse(const char *operation);
+
 /* --- processes (process.c) ------------------------------------------------------------ */
 
 typedef struct sm_process {
@@ -234,6 +261,11 @@ void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]);
 /* The address for the peers, *bytes_p of it. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */
+/* Around a fork: nobody opens or closes a socket meanwhile. */
+void sm_ipc_lock_all(void);
+void sm_ipc_unlock_all(void);
+/* In the child: closes the parent's sockets, which otherwise would seem to live as long as it. */
+void sm_ipc_forget_all(void);
 /* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
  * deadline or `step_ms` (0: none): TIMEOUT. A vanished peer socket: PEER_LOST. */
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,

@@ -7,6 +7,7 @@
 #include "internal.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,12 +42,45 @@ typedef struct kept {
 
 struct sm_ipc {
     int fd;
+    struct sm_ipc *next; /* of all that are open */
     socklen_t address_bytes;
     struct sockaddr_un address;
     bool unlink_path;
     kept *first; /* in order of arrival */
     int32_t kept_count;
 };
+
+/* --- all of them -------------------------------------------------------------------- */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static sm_ipc *all;
+
+void sm_ipc_lock_all(void) {
+    (void)pthread_mutex_lock(&all_lock);
+}
+
+void sm_ipc_unlock_all(void) {
+    (void)pthread_mutex_unlock(&all_lock);
+}
+
+void sm_ipc_forget_all(void) {
+    for (; all != NULL; all = all->next) {
+        close(all->fd);
+        all->fd = -1;
+    }
+}
+
+static void close_socket(sm_ipc *ipc) {
+    sm_ipc_lock_all();
+    sm_ipc **place = &all;
+    while (*place != NULL && *place != ipc)
+        place = &(*place)->next;
+    if (*place != NULL)
+        *place = ipc->next;
+    if (ipc->fd >= 0)
+        close(ipc->fd);
+    sm_ipc_unlock_all();
+}
 
 /* --- life --------------------------------------------------------------------------- */
 
@@ -82,9 +116,16 @@ static symmem_status make_address(sm_ipc *ipc, const char *directory, const char
 }
 
 static symmem_status open_socket(sm_ipc *ipc, bool path) {
+    sm_ipc_lock_all();
     ipc->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int error = errno;
+    if (ipc->fd >= 0) {
+        ipc->next = all;
+        all = ipc;
+    }
+    sm_ipc_unlock_all();
     if (ipc->fd < 0)
-        return sm_fail_errno(errno, "socket", "create", "cannot make a socket");
+        return sm_fail_errno(error, "socket", "create", "cannot make a socket");
     int on = 1;
     if (setsockopt(ipc->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
         return sm_fail_errno(errno, "socket", "create", "cannot ask for credentials");
@@ -143,8 +184,7 @@ void sm_ipc_destroy(sm_ipc *ipc) {
         drop(ipc, &ipc->first);
     if (ipc->unlink_path)
         unlink(ipc->address.sun_path);
-    if (ipc->fd >= 0)
-        close(ipc->fd);
+    close_socket(ipc);
     free(ipc);
 }
 

@@ -85,6 +85,7 @@ struct symmem_context {
     atomic_int references;
     atomic_int instance_users;
     atomic_bool finalised;
+    uint32_t made_in; /* sm_fork_generation */
     pthread_mutex_t lock;
 
     int32_t rank, world_size, local_rank;

@@ -48,6 +48,7 @@ static symmem_status find_workspace(const sm_collective_op *call, const sm_tenso
 symmem_status symmem_low_contention_all_gather_out(symmem_handle *handle, const DLTensor *input,
                                                    const DLTensor *out, int32_t channel,
                                                    uint32_t timeout_ms, symmem_stream *stream) {
+    SM_UNCANCELLED;
     static const char name[] = "low_contention_all_gather_out";
     sm_collective_op call;
     sm_tensor in, result;

@@ -18,6 +18,8 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
 symmem_status sm_context_check(const symmem_context *context, const char *operation) {
     if (!context)
         return sm_fail(SYMMEM_NOT_INITIALISED, operation, "", "context is NULL");
+    if (sm_fork_is_parents(context->made_in))
+        return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalised, memory_order_acquire))

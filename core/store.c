@@ -8,7 +8,8 @@
 struct symmem_store {
     const symmem_store_ops *ops;
     void *self;
-    bool foreign; /* its entries leave no record in our form */
+    bool foreign;     /* its entries leave no record in our form */
+    uint32_t made_in; /* sm_fork_generation */
 };
 
 static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
@@ -16,7 +17,8 @@ static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
     symmem_store *store = malloc(sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
-    *store = (symmem_store){.ops = ops, .self = self, .foreign = foreign};
+    *store = (symmem_store){
+        .ops = ops, .self = self, .foreign = foreign, .made_in = sm_fork_generation()};
     *store_p = store;
     return SYMMEM_OK;
 }
@@ -27,6 +29,7 @@ symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_stor
 
 symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
                                        symmem_store **store_p) {
+    SM_UNCANCELLED;
     if (ops == NULL || store_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_custom", "", "NULL argument");
     if (ops->size < sizeof(*ops)) {
@@ -43,7 +46,8 @@ symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
 }
 
 void symmem_store_close(symmem_store *store) {
-    if (store == NULL)
+    SM_UNCANCELLED;
+    if (store == NULL || sm_fork_is_parents(store->made_in))
         return;
     store->ops->close(store->self);
     free(store);
@@ -57,6 +61,8 @@ static bool key_character(char c) {
 static symmem_status check_key(const symmem_store *store, const char *key, const char *operation) {
     if (store == NULL || key == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "NULL argument");
+    if (sm_fork_is_parents(store->made_in))
+        return sm_fork_refuse(operation);
     size_t length = strnlen(key, SYMMEM_STORE_KEY_MAX + 1);
     if (length == 0 || length > SYMMEM_STORE_KEY_MAX) {
         sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a key has 1 to %d characters",
@@ -86,6 +92,7 @@ static symmem_status described(const symmem_store *store, symmem_status status,
 
 symmem_status symmem_store_set(symmem_store *store, const char *key, const void *value,
                                size_t bytes, uint32_t timeout_ms) {
+    SM_UNCANCELLED;
     symmem_status status = check_key(store, key, "store_set");
     if (status != SYMMEM_OK)
         return status;
@@ -104,6 +111,7 @@ symmem_status symmem_store_set(symmem_store *store, const char *key, const void 
 
 symmem_status symmem_store_get(symmem_store *store, const char *key, void *value, size_t capacity,
                                size_t *bytes_p, uint32_t timeout_ms) {
+    SM_UNCANCELLED;
     symmem_status status = check_key(store, key, "store_get");
     if (status != SYMMEM_OK)
         return status;
@@ -121,6 +129,7 @@ symmem_status symmem_store_get(symmem_store *store, const char *key, void *value
 }
 
 symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t timeout_ms) {
+    SM_UNCANCELLED;
     symmem_status status = check_key(store, key, "store_wait");
     if (status != SYMMEM_OK)
         return status;
@@ -129,6 +138,7 @@ symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t t
 
 symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t delta,
                                int64_t *value_p, uint32_t timeout_ms) {
+    SM_UNCANCELLED;
     symmem_status status = check_key(store, key, "store_add");
     if (status != SYMMEM_OK)
         return status;
@@ -139,6 +149,7 @@ symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t del
 }
 
 symmem_status symmem_store_remove(symmem_store *store, const char *key, uint32_t timeout_ms) {
+    SM_UNCANCELLED;
     symmem_status status = check_key(store, key, "store_remove");
     if (status != SYMMEM_OK)
         return status;

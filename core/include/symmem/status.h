@@ -14,6 +14,16 @@
  *   NULL     For an object or an output that the call needs: INVALID_ARGUMENT, for a context
  *            NOT_INITIALISED.
  *   End      Once the context is finalised: NOT_INITIALISED, but for what gives something back.
+ *   fork     In a child every call on an object of the parent's is NOT_INITIALISED and changes
+ *            nothing, one that gives it back included. The child may make a context of its own,
+ *            whatever the parent's other threads were doing, where its devices work in a child: the
+ *            emulation's do, NVIDIA's do not once the parent has used them. [SM-THREAD-05, -06]
+ *   exec     Is the end of a rank: no descriptor and no memory of the library passes it.
+ *   Cancel   No call is a cancellation point. A thread that is cancelled in one gets the call's
+ *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
+ *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
+ *            call is not ended by a signal that its thread handles meanwhile.
+ *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H
 #define SYMMEM_STATUS_H

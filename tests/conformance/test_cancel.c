@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A thread that is cancelled while it is in a call gets the call's result first. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* What the calls work on; one makes what later ones use. */
+struct works {
+    struct tk *t;
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    symmem_pool *pool;
+    symmem_stream *stream;
+    symmem_event *event;
+    void *memory, *block;
+    int fd; /* what was passed */
+    char path[4096];
+};
+
+static symmem_status open_store(struct works *w) {
+    return symmem_store_open_file(w->path, &w->store);
+}
+
+static symmem_status set_key(struct works *w) {
+    return symmem_store_set(w->store, w->t->rank == 0 ? "zero" : "other", "x", 1, LIMIT_MS);
+}
+
+static symmem_status wait_for_key(struct works *w) {
+    return symmem_store_wait(w->store, "zero", LIMIT_MS);
+}
+
+static symmem_status get_key(struct works *w) {
+    char value[4];
+    size_t bytes;
+    return symmem_store_get(w->store, "zero", value, sizeof value, &bytes, LIMIT_MS);
+}
+
+static symmem_status add_key(struct works *w) {
+    int64_t value;
+    return symmem_store_add(w->store, "count", 1, &value, LIMIT_MS);
+}
+
+static symmem_status remove_key(struct works *w) {
+    return symmem_store_remove(w->store, "absent", LIMIT_MS);
+}
+
+static symmem_status init(struct works *w) {
+    symmem_context_options options = tk_options(w->t);
+    options.store = w->store;
+    return symmem_init(&options, &w->context);
+}
+
+static symmem_status create_group(struct works *w) {
+    return symmem_group_create(w->context, "cancelled", NULL, 0, NULL, &w->group);
+}
+
+static symmem_status group_barrier(struct works *w) {
+    return symmem_group_barrier(w->group, LIMIT_MS);
+}
+
+static symmem_status pass_descriptor(struct works *w) {
+    return symmem_group_broadcast_fds(w->group, 0, STDIN_FILENO, &w->fd, LIMIT_MS);
+}
+
+static symmem_status allocate(struct works *w) {
+    return symmem_alloc(w->context, 4096, -1, NULL, &w->memory);
+}
+
+static symmem_status rendezvous(struct works *w) {
+    return symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle);
+}
+
+static symmem_status barrier(struct works *w) {
+    return symmem_barrier(w->handle, 0, LIMIT_MS, NULL);
+}
+
+static symmem_status put_signal(struct works *w) {
+    return symmem_put_signal(w->handle, w->t->next, 0, LIMIT_MS, NULL);
+}
+
+static symmem_status wait_signal(struct works *w) {
+    return symmem_wait_signal(w->handle, w->t->previous, 0, LIMIT_MS, NULL);
+}
+
+static symmem_status put(struct works *w) {
+    return symmem_put(w->handle, w->t->next, 0, "x", 1, NULL);
+}
+
+static symmem_status get(struct works *w) {
+    char byte;
+    return symmem_get(w->handle, w->t->next, 0, &byte, 1, NULL);
+}
+
+static symmem_status reset(struct works *w) {
+    return symmem_handle_reset(w->handle, LIMIT_MS);
+}
+
+static symmem_status create_pool(struct works *w) {
+    symmem_status status = symmem_pool_create(w->context, -1, 1 << 20, &w->pool);
+    return status == SYMMEM_OK ? symmem_pool_alloc(w->pool, 64, &w->block) : status;
+}
+
+static symmem_status destroy_pool(struct works *w) {
+    symmem_status status = symmem_pool_free(w->pool, w->block);
+    return status == SYMMEM_OK ? symmem_pool_destroy(w->pool) : status;
+}
+
+static symmem_status create_stream(struct works *w) {
+    symmem_status status = symmem_stream_create(w->context, -1, &w->stream);
+    return status == SYMMEM_OK ? symmem_event_create(w->context, -1, &w->event) : status;
+}
+
+static symmem_status barrier_on_stream(struct works *w) {
+    symmem_status status = symmem_barrier(w->handle, 0, LIMIT_MS, w->stream);
+    return status == SYMMEM_OK ? symmem_event_record(w->event, w->stream) : status;
+}
+
+static symmem_status synchronize_event(struct works *w) {
+    return symmem_event_synchronize(w->event, LIMIT_MS);
+}
+
+static symmem_status synchronize_stream(struct works *w) {
+    return symmem_stream_synchronize(w->stream, LIMIT_MS);
+}
+
+static symmem_status destroy_stream(struct works *w) {
+    symmem_event_destroy(w->event);
+    return symmem_stream_destroy(w->stream);
+}
+
+static symmem_status release(struct works *w) {
+    symmem_handle_release(w->handle);
+    return symmem_free(w->context, w->memory);
+}
+
+static symmem_status destroy_group(struct works *w) {
+    return symmem_group_destroy(w->group);
+}
+
+static symmem_status finalize(struct works *w) {
+    return symmem_finalize(w->context);
+}
+
+static symmem_status end(struct works *w) {
+    symmem_context_free(w->context);
+    symmem_store_close(w->store);
+    return SYMMEM_OK;
+}
+
+static const struct call {
+    const char *name;
+    symmem_status (*make)(struct works *w);
+    uint64_t needs;
+} calls[] = {
+    {"store_open_file", open_store, 0},
+    {"store_set", set_key, 0},
+    {"store_wait", wait_for_key, 0},
+    {"store_get", get_key, 0},
+    {"store_add", add_key, 0},
+    {"store_remove", remove_key, 0},
+    {"init", init, 0},
+    {"group_create", create_group, 0},
+    {"group_barrier", group_barrier, 0},
+    {"group_broadcast_fds", pass_descriptor, 0},
+    {"alloc", allocate, 0},
+    {"rendezvous", rendezvous, 0},
+    {"barrier", barrier, 0},
+    {"put_signal", put_signal, 0},
+    {"wait_signal", wait_signal, 0},
+    {"put", put, 0},
+    {"get", get, 0},
+    {"pool_alloc", create_pool, 0},
+    {"pool_free", destroy_pool, 0},
+    {"stream_create", create_stream, SYMMEM_CAP_STREAMS},
+    {"barrier on a stream", barrier_on_stream, SYMMEM_CAP_STREAMS},
+    {"event_synchronize", synchronize_event, SYMMEM_CAP_STREAMS},
+    {"second barrier on a stream", barrier_on_stream, SYMMEM_CAP_STREAMS},
+    {"stream_synchronize", synchronize_stream, SYMMEM_CAP_STREAMS},
+    {"stream_destroy", destroy_stream, SYMMEM_CAP_STREAMS},
+    {"handle_reset", reset, 0},
+    {"free", release, 0},
+    {"group_destroy", destroy_group, 0},
+    {"finalize", finalize, 0},
+    {"context_free", end, 0},
+};
+
+struct attempt {
+    const struct call *call;
+    struct works *works;
+    symmem_status status;
+    bool returned;
+};
+
+/* The cancellation is pending when the call begins: the first point in it would end the thread. */
+static void *make_cancelled(void *arg) {
+    struct attempt *attempt = arg;
+    int ignored;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ignored);
+    pthread_cancel(pthread_self());
+    pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &ignored);
+    attempt->status = attempt->call->make(attempt->works);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ignored);
+    attempt->returned = true;
+    return NULL;
+}
+
+/* One rank comes late to each, so that the others wait in it. */
+TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .timeout_s = 60,
+        .flags = TK_WRITES_PADS) {
+    struct works works = {.t = t, .fd = -1};
+    snprintf(works.path, sizeof works.path, "%s/cancelled", t->scratch_dir);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        struct attempt attempt = {.call = &calls[i], .works = &works};
+        pthread_t thread;
+        if ((calls[i].needs & ~t->capabilities) != 0)
+            continue;
+        tk_checkpoint(t, "%s", calls[i].name);
+        tk_out_of_band_barrier(t);
+        if (t->rank == (int32_t)(i % (size_t)t->world_size))
+            tk_sleep_ms(80);
+        TK_REQUIRE(t, pthread_create(&thread, NULL, make_cancelled, &attempt) == 0);
+        TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
+        TK_REQUIRE(t, TK_CHECK_MSG(t, attempt.returned, "%s was cancelled", calls[i].name));
+        TK_STATUS(t, SYMMEM_OK, attempt.status);
+    }
+    close(works.fd);
+}

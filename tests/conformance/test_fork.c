@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Children of fork: they leave the parent's objects alone, and may make their own. */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 10000u
+
+/* --- the parent's objects --------------------------------------------------------------------- */
+
+/* What a rank has at the fork. Streams and what goes with them only where there are any. */
+struct family {
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    symmem_pool *pool;
+    symmem_stream *stream;
+    symmem_event *event;
+    void *memory;
+    char socket_dir[64];
+    int sockets; /* that the process had before */
+};
+
+static int count_sockets(void) {
+    DIR *listing = opendir("/proc/self/fd");
+    int count = 0;
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+        char target[64] = "";
+        ssize_t bytes = readlinkat(dirfd(listing), entry->d_name, target, sizeof target - 1);
+        count += bytes > 7 && strncmp(target, "socket:", 7) == 0;
+    }
+    if (listing != NULL)
+        closedir(listing);
+    return count;
+}
+
+static void begin_family(struct tk *t, struct family *f) {
+    symmem_context_options options = tk_options(t);
+    char path[4096];
+    tk_end_context(t);
+    f->sockets = count_sockets();
+    snprintf(f->socket_dir, sizeof f->socket_dir, "/tmp/symm-fork-%llx-%d",
+             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    TK_REQUIRE(t, mkdir(f->socket_dir, 0700) == 0);
+    snprintf(path, sizeof path, "%s/family", t->scratch_dir);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &f->store));
+    options.store = f->store;
+    options.socket_dir = f->socket_dir;
+    TK_REQUIRE_OK(t, symmem_init(&options, &f->context));
+    TK_REQUIRE_OK(t, symmem_group_create(f->context, "family", NULL, 0, NULL, &f->group));
+    TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &f->memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &f->handle));
+    TK_REQUIRE_OK(t, symmem_pool_create(f->context, -1, 1 << 20, &f->pool));
+    if ((t->capabilities & SYMMEM_CAP_STREAMS) == 0)
+        return;
+    TK_REQUIRE_OK(t, symmem_stream_create(f->context, -1, &f->stream));
+    TK_REQUIRE_OK(t, symmem_event_create(f->context, -1, &f->event));
+}
+
+static void use_in_child(struct tk *t, void *arg) {
+    struct family *f = arg;
+    symmem_handle *handle = f->handle;
+    symmem_handle_info info;
+    symmem_group *group;
+    void *memory;
+    char byte = 1;
+    int32_t rank;
+    size_t bytes;
+    TK_CHECK_MSG(t, count_sockets() <= f->sockets, "the child has %d sockets more than it had",
+                 count_sockets() - f->sockets);
+    TK_FAILS(t, NOT_INITIALISED, symmem_context_rank(f->context, &rank));
+    TK_EQ_STR(t, "fork", last_record().stage);
+    TK_FAILS(t, NOT_INITIALISED, symmem_alloc(f->context, 64, -1, NULL, &memory));
+    TK_FAILS(t, NOT_INITIALISED, symmem_group_create(f->context, "new", NULL, 0, NULL, &group));
+    TK_FAILS(t, NOT_INITIALISED, symmem_group_barrier(f->group, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALISED,
+             symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &handle));
+    TK_FAILS(t, NOT_INITIALISED, symmem_handle_get_info(f->handle, &info));
+    TK_FAILS(t, NOT_INITIALISED, symmem_barrier(f->handle, 0, LIMIT_MS, NULL));
+    TK_FAILS(t, NOT_INITIALISED, symmem_put(f->handle, t->next, 0, &byte, 1, NULL));
+    TK_FAILS(t, NOT_INITIALISED, symmem_put_signal(f->handle, t->next, 0, LIMIT_MS, NULL));
+    TK_FAILS(t, NOT_INITIALISED, symmem_handle_reset(f->handle, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALISED, symmem_pool_alloc(f->pool, 64, &memory));
+    TK_FAILS(t, NOT_INITIALISED, symmem_store_set(f->store, "child", "x", 1, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALISED, symmem_store_get(f->store, "child", &byte, 1, &bytes, LIMIT_MS));
+    if (f->stream != NULL) {
+        TK_FAILS(t, NOT_INITIALISED, symmem_barrier(f->handle, 0, LIMIT_MS, f->stream));
+        TK_FAILS(t, NOT_INITIALISED, symmem_stream_synchronize(f->stream, LIMIT_MS));
+        TK_FAILS(t, NOT_INITIALISED, symmem_event_record(f->event, f->stream));
+        TK_FAILS(t, NOT_INITIALISED, symmem_stream_destroy(f->stream));
+        symmem_event_destroy(f->event);
+    }
+    symmem_handle_release(f->handle);
+    TK_FAILS(t, NOT_INITIALISED, symmem_pool_destroy(f->pool));
+    TK_FAILS(t, NOT_INITIALISED, symmem_free(f->context, f->memory));
+    TK_FAILS(t, NOT_INITIALISED, symmem_group_destroy(f->group));
+    TK_FAILS(t, NOT_INITIALISED, symmem_finalize(f->context));
+    symmem_context_free(f->context);
+    symmem_store_close(f->store);
+}
+
+/* After a child that has tried all of it, ranks work on, also with a new exchange. */
+TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_FORKS | TK_WRITES_PADS) {
+    struct family f = {0};
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    begin_family(t, &f);
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, use_in_child, &f, LIMIT_MS));
+    TK_OK(t, symmem_barrier(f.handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_put_signal(f.handle, t->next, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_wait_signal(f.handle, t->previous, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_alloc(f.context, 8192, -1, NULL, &memory));
+    TK_OK(t, symmem_rendezvous(f.context, memory, f.group, LIMIT_MS, &handle));
+    if (f.stream != NULL) {
+        TK_OK(t, symmem_barrier(f.handle, 1, LIMIT_MS, f.stream));
+        TK_OK(t, symmem_event_record(f.event, f.stream));
+        TK_OK(t, symmem_stream_synchronize(f.stream, LIMIT_MS));
+        symmem_event_destroy(f.event);
+        TK_OK(t, symmem_stream_destroy(f.stream));
+    }
+    symmem_handle_release(handle);
+    symmem_handle_release(f.handle);
+    TK_OK(t, symmem_pool_destroy(f.pool));
+    tk_out_of_band_barrier(t);
+    symmem_context_free(f.context);
+    symmem_store_close(f.store);
+    TK_CHECK_MSG(t, rmdir(f.socket_dir) == 0, "%s is not empty", f.socket_dir);
+}
+
+/* --- its own -----------------------------------------------------------------------------------
+ */
+
+static bool is_emulation(struct tk *t) {
+    const char *name = NULL;
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    TK_REQUIRE(t, name != NULL);
+    return strcmp(name, "shm") == 0;
+}
+
+/* Keeps the locks of library and backend in use. */
+struct busy {
+    struct tk *t;
+    atomic_bool end;
+    atomic_int threads;
+};
+
+static void *allocate_always(void *arg) {
+    struct busy *busy = arg;
+    struct tk *t = busy->t;
+    char name[16];
+    snprintf(name, sizeof name, "alone-%d", atomic_fetch_add(&busy->threads, 1));
+    while (!atomic_load(&busy->end)) {
+        symmem_group *group = NULL;
+        symmem_handle *handle = NULL;
+        void *memory = NULL;
+        int32_t self = t->rank;
+        TK_OK(t, symmem_group_create(t->context, name, &self, 1, NULL, &group));
+        TK_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+        TK_OK(t, symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle));
+        symmem_handle_release(handle);
+        TK_OK(t, symmem_free(t->context, memory));
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    return NULL;
+}
+
+static void world_of_its_own(struct tk *t, void *arg) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    (void)arg;
+    TK_OK(t, symmem_store_open_memory(&store));
+    options.store = store;
+    options.rank = 0;
+    options.world_size = 1;
+    if (!TK_OK(t, symmem_init(&options, &context)))
+        return;
+    TK_OK(t, symmem_group_create(context, "own", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_alloc(context, 4096, -1, NULL, &memory));
+    TK_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
+    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    symmem_handle_release(handle);
+    symmem_context_free(context);
+    symmem_store_close(store);
+}
+
+TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
+    enum { THREADS = 3, CHILDREN = 24 };
+    struct busy busy = {.t = t};
+    pthread_t threads[THREADS];
+    int started = 0;
+    if (!is_emulation(t)) {
+        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+        return;
+    }
+    for (; started < THREADS; started++)
+        if (pthread_create(&threads[started], NULL, allocate_always, &busy) != 0)
+            break;
+    for (int child = 0; child < CHILDREN; child++)
+        if (tk_run_child(t, world_of_its_own, NULL, LIMIT_MS) != TK_CHILD_DONE)
+            break;
+    atomic_store(&busy.end, true);
+    while (started > 0)
+        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
+}
