@@ -17,11 +17,12 @@ struct family {
     symmem_store *store;
     symmem_context *context;
     symmem_group *group;
-    symmem_handle *handle;
+    symmem_handle *handle,
+        *last; /* the last one has outlived its memory, and alone keeps it mapped */
     symmem_pool *pool;
     symmem_stream *stream;
     symmem_event *event;
-    void *memory;
+    void *memory, *const *buffers;
     char socket_dir[64];
     int sockets; /* that the process had before */
 };
@@ -42,6 +43,7 @@ static int count_sockets(void) {
 static void begin_family(struct tk *t, struct family *f) {
     symmem_context_options options = tk_options(t);
     char path[4096];
+    void *memory = NULL;
     tk_end_context(t);
     f->sockets = count_sockets();
     snprintf(f->socket_dir, sizeof f->socket_dir, "/tmp/symm-fork-%llx-%d",
@@ -55,6 +57,10 @@ static void begin_family(struct tk *t, struct family *f) {
     TK_REQUIRE_OK(t, symmem_group_create(f->context, "family", NULL, 0, NULL, &f->group));
     TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &f->memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &f->handle));
+    TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, memory, f->group, LIMIT_MS, &f->last));
+    TK_REQUIRE_OK(t, symmem_free(f->context, memory));
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(f->last, &f->buffers));
     TK_REQUIRE_OK(t, symmem_pool_create(f->context, -1, 1 << 20, &f->pool));
     if ((t->capabilities & SYMMEM_CAP_STREAMS) == 0)
         return;
@@ -96,6 +102,9 @@ static void use_in_child(struct tk *t, void *arg) {
         symmem_event_destroy(f->event);
     }
     symmem_handle_release(f->handle);
+    symmem_handle_release(f->last);
+    if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0) /* what is mapped stays so */
+        TK_EQ_INT(t, 0, ((const volatile char *)f->buffers[t->next])[4095]);
     TK_FAILS(t, NOT_INITIALISED, symmem_pool_destroy(f->pool));
     TK_FAILS(t, NOT_INITIALISED, symmem_free(f->context, f->memory));
     TK_FAILS(t, NOT_INITIALISED, symmem_group_destroy(f->group));
@@ -126,6 +135,7 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
     }
     symmem_handle_release(handle);
     symmem_handle_release(f.handle);
+    symmem_handle_release(f.last);
     TK_OK(t, symmem_pool_destroy(f.pool));
     tk_out_of_band_barrier(t);
     symmem_context_free(f.context);
