@@ -9,7 +9,6 @@ static symmem_status host_fail(const symmem_host *host, symmem_status status, in
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
                                const char *operation, const char *format, ...) {
     va_list args;
-    (void)host;
     va_start(args, format);
     sm_vfail(status, operation, "", format, args);
     va_end(args);
@@ -26,27 +25,20 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
     return status;
 }
 
-static void host_notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
-}
+static void host_notice(const symmem_host *host, const char *text) {}
 
 static symmem_status host_point(const symmem_host *host, const char *name) {
-    (void)host, (void)name;
     return SYMMEM_OK;
 }
 
 static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
-                               symmem_error_record *record_p) {
-    (void)peers, (void)fault, (void)record_p;
-}
+                               symmem_error_record *record_p) {}
 
 static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
-    (void)peers, (void)rank;
     return SYMMEM_PEER_ALIVE;
 }
 
 static bool host_is_poisoned(const symmem_peers *peers) {
-    (void)peers;
     return false;
 }
 
