@@ -9,19 +9,15 @@
 
 static symmem_status bare_fail(const symmem_host *host, symmem_status status, int error,
                                const char *operation, const char *format, ...) {
-    (void)host, (void)error, (void)operation, (void)format;
     return status;
 }
 
 static symmem_status bare_fail_sizes(const symmem_host *host, symmem_status status, int error,
                                      const char *operation, uint64_t expected, uint64_t actual) {
-    (void)host, (void)error, (void)operation, (void)expected, (void)actual;
     return status;
 }
 
-static void bare_notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
-}
+static void bare_notice(const symmem_host *host, const char *text) {}
 
 static const symmem_host bare_host = {.size = sizeof bare_host,
                                       .fail = bare_fail,

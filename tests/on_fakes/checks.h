@@ -4,6 +4,7 @@
 #ifndef FAKE_CUDA_CHECKS_H
 #define FAKE_CUDA_CHECKS_H
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <symmem/symmem.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cuda_control.h"
 

@@ -7,9 +7,6 @@
  * a fabric handle.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "checks.h"
 
@@ -33,7 +30,6 @@ static atomic_int said;
 
 /* What is held for this need not be so any longer. */
 static void listen(void *arg, const char *line) {
-    (void)arg;
     if (strstr(line, "SYMMEM_CUDA_LATE_MS") == NULL)
         return;
     atomic_fetch_add(&said, 1);
@@ -67,7 +63,6 @@ static void end(symmem_stream *stream) {
 }
 
 static void wait_until_let_go(void *arg) {
-    (void)arg;
     while (atomic_load(&held))
         sleep_ms(1);
 }
@@ -358,7 +353,6 @@ static void driver_is_slow(void *(*call)(void *arg)) {
 }
 
 static symmem_status refuse_product(void *arg, const symmem_matmul *product, void *native) {
-    (void)arg, (void)product, (void)native;
     return SYMMEM_UNSUPPORTED;
 }
 

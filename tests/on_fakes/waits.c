@@ -11,9 +11,6 @@
  *   ended       likewise after a reset that came to nothing
  * With SYMMEM_CUDA_LATE_MS=300, or more where barriers are not to be withdrawn.
  */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "checks.h"
 
@@ -49,7 +46,6 @@ static pthread_t start(void *(*run)(void *arg), void *arg) {
 
 static void *keep(void *unused) {
     const double end_s = now_s() + HELD_MS / 1e3;
-    (void)unused;
     while (atomic_load(&own.held) && now_s() < end_s)
         sleep_ms(1);
     atomic_store(&own.held, false); /* before what waited comes back */
@@ -59,7 +55,6 @@ static void *keep(void *unused) {
 
 /* Until it is said that a call waits, and for long enough to be said again. */
 static void *keep_until_said(void *unused) {
-    (void)unused;
     for (int i = 0; i < HELD_MS && atomic_load(&own.said) == 0; i++)
         sleep_ms(1);
     sleep_ms(500);
@@ -363,7 +358,6 @@ static void opening(void) {
 /* ---------------------------------------------------------------------------------------- */
 
 static void listen(void *arg, const char *line) {
-    (void)arg;
     if (strstr(line, "SYMMEM_CUDA_LATE_MS") != NULL)
         atomic_fetch_add(&own.said, 1);
 }
