@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Failures in launches that the library does not know of. */
-#include <stdio.h>
 #include <unistd.h>
 
 #include "caller.h"

@@ -2,8 +2,6 @@
 /* Graphs of the caller's with the library's work in them, captured as PyTorch does it. */
 #include <dirent.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "caller.h"
 
