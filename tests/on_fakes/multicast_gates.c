@@ -46,29 +46,14 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
                      (unsigned long long)actual, (unsigned long long)expected);
 }
 
-static symmem_status host_point(const symmem_host *host, const char *name) {
-    return SYMMEM_OK;
-}
-
-static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
-                               symmem_error_record *record_p) {}
-
-static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
-    return SYMMEM_PEER_ALIVE;
-}
-
-static bool host_is_poisoned(const symmem_peers *peers) {
-    return false;
-}
-
 static const symmem_host host = {.size = sizeof host,
                                  .fail = host_fail,
                                  .fail_sizes = host_fail_sizes,
-                                 .notice = bare_notice,
-                                 .point = host_point,
-                                 .signal_failed = host_signal_failed,
-                                 .peer_state = host_peer_state,
-                                 .is_poisoned = host_is_poisoned};
+                                 .notice = quiet_notice,
+                                 .point = quiet_point,
+                                 .signal_failed = quiet_signal_failed,
+                                 .peer_state = quiet_peer_state,
+                                 .is_poisoned = quiet_is_poisoned};
 
 /* --- the plug-in and the driver ------------------------------------------------------ */
 

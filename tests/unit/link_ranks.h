@@ -56,6 +56,7 @@ struct plan {
     int32_t multicast;
     bool same_device;
     bool overlap;
+    bool together; /* threads only: no rank is at its end before all are through with the body */
     symmem_store *store;
     pthread_barrier_t *meet;   /* threads only */
     const symmem_clock *clock; /* NULL: the machine's */
@@ -202,6 +203,8 @@ static inline void *env_run(void *arg) {
     env_open(env);
     if (env->failures == 0 && setjmp(env->out) == 0)
         env->plan->body(env);
+    if (env->plan->together)
+        env_meet(env);
     env_end(env);
     symmem_context_free(env->context);
     return NULL;

@@ -7,7 +7,7 @@
 
 #define LARGE ((size_t)64 << 20)
 
-static void begin_capture(struct caller *c) {
+void begin_capture(struct caller *c) {
     need_driver(c, "a capture",
                 c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }

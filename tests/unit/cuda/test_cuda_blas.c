@@ -83,7 +83,7 @@ static void check_pair(symmem_dtype dtype, symmem_dtype out) {
                                        {1, 40, 3}, {40, 1, 4},  {9, 10, 40}};
     for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++)
         for (unsigned layout = 0; layout < 16; layout++)
-            for (int shift = 0; shift < 3; shift++) {
+            for (size_t shift = 0; shift < 3; shift++) {
                 symmem_matmul p =
                     make_shifted(dtype, out, sides[i][0], sides[i][1], sides[i][2], layout, shift);
                 CU_ASSERT(run(&p, false));

@@ -203,6 +203,7 @@ static inline void run_nccl(int32_t world, rank_body body, int argument) {
                        .body = body,
                        .argument = argument,
                        .backend = nccl_table(),
+                       .together = true,
                        .settle = await_root_threads});
     expect_nothing_left();
 }
@@ -228,6 +229,14 @@ static inline void run_plain(plan p) {
 
 /* RANKS_TEST on PLAIN_NCCL. */
 #define NCCL_TEST(case_name, ...) RANKS_TEST_(case_name, __COUNTER__, run_plain, __VA_ARGS__)
+
+/* As it is before any rank goes on. */
+static inline int count_of(rank_env *env, const atomic_int *counter) {
+    env_meet(env);
+    const int count = atomic_load(counter);
+    env_meet(env);
+    return count;
+}
 
 /* What each rank got, for comparison; between two meetings. */
 static symmem_status outcomes[MAX_RANKS];

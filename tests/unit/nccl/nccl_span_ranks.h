@@ -65,10 +65,11 @@ static inline symmem_status reduce_once(rank_env *env, symmem_handle *handle, vo
     return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
-/* Where all goes well: a rank that was kept from running is waited for. */
+/* Where all goes well, on all ranks: one that was kept from running is waited for. */
 static inline void reduce_well(rank_env *env, symmem_handle *handle, void *data,
                                symmem_stream *stream) {
     CHECK_OK(env, reduce_within(env, handle, data, stream, 10000));
+    env_meet(env);
 }
 
 /* A call on another thread of the rank. */

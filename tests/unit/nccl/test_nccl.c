@@ -248,7 +248,6 @@ NCCL_TEST("handles outlive groups", .world = 3) {
     env_drop(env, handle, ptr);
     env_meet(env);
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->windows) == 0);
-    env_meet(env);
 }
 
 /* --- what outlives an instance ------------------------------------------------------- */

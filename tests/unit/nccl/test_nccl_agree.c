@@ -83,9 +83,7 @@ static void body_odd(rank_env *env) {
     shown.bytes = BYTES / 2;
     if (env->rank == 1)
         make_odd(&d, (odd)env->plan->argument, &shown);
-    env_meet(env);
-    int before = atomic_load(&nccl->registrations);
-    env_meet(env);
+    const int before = count_of(env, &nccl->registrations);
     expect_agreed(env, direct_exchange(&d, &shown, peers), SYMMEM_MISMATCH);
     CHECK(env, strstr(last_record().message, names_of_odd[env->plan->argument]) != NULL);
     CHECK(env, atomic_load(&nccl->registrations) == before); /* NCCL never saw it */
@@ -223,9 +221,7 @@ static void body_further(rank_env *env) {
     symmem_memory *own = direct_memory(&d, (env->rank + 1) % env->world), peers[MAX_RANKS];
     env->fault_status = SYMMEM_PERMISSION;
     env->fault_point = env->rank == 1 ? "nccl.comm.done" : NULL;
-    env_meet(env);
-    int before = atomic_load(&nccl->registrations);
-    env_meet(env);
+    const int before = count_of(env, &nccl->registrations);
     d.exchange.deadline_ns = cuda_now_ns() + 3000 * CUDA_NS_PER_MS; /* if they do wait */
     expect_agreed(env, direct_exchange(&d, own, peers), SYMMEM_PERMISSION);
     CHECK(env, atomic_load(&nccl->registrations) == before);

@@ -6,6 +6,7 @@
  */
 #include <stdarg.h>
 
+#include "../../quiet_host.h"
 #include "span.h"
 #include "unit_child.h"
 #include "unit_main.h"
@@ -61,11 +62,6 @@ static bool is_poisoned(const symmem_peers *peers) {
     return poisoned;
 }
 
-static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
-                          const char *operation, const char *format, ...) {
-    return status;
-}
-
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *state_p) {
     *state_p = cuda_now_ns() - begin_ns < busy_for_ns ? ncclInProgress : outcome;
     return ncclSuccess;
@@ -84,7 +80,7 @@ static CUresult capture_mode(CUstreamCaptureMode *mode) {
 }
 
 static const symmem_host host = {.size = sizeof host,
-                                 .fail = fail,
+                                 .fail = quiet_fail,
                                  .peer_state = peer_of,
                                  .is_poisoned = is_poisoned,
                                  .peer_is_ending = ending_of};

@@ -99,7 +99,6 @@ APART_TEST("one rank calls", .runs = 2) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     reduce_well(env, handle, ptr, NULL);
-    env_meet(env);
     if (env->rank == 0)
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
     env_meet(env);
@@ -159,7 +158,6 @@ static void body_behind(rank_env *env) {
     symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
         CHECK(env, await_other_call(env));
@@ -185,7 +183,6 @@ static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream *
     symmem_handle *handle = env_kept_handle(env, ptr);
     *stream = env_stream(env);
     reduce_well(env, handle, *ptr, *stream);
-    env_meet(env);
     return handle;
 }
 
@@ -229,7 +226,6 @@ static void body_stream_in_time(rank_env *env) {
     env_meet(env);
     atomic_store(&held_stream, NULL);
     CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
-    env_meet(env);
 }
 
 /* The driver does not take the callback behind the collective, whose kernel does not end: the call
@@ -262,7 +258,6 @@ static void body_no_turn(rank_env *env) {
     pthread_t thread;
     symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         begin_keeping(env, &thread);
         uint64_t begin_ns = cuda_now_ns();
@@ -281,7 +276,6 @@ static void body_no_begin(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     reduce_well(env, handle, ptr, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         fake_fail_calls("cuLaunchHostFunc", 0, 1, CUDA_ERROR_UNKNOWN);
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
@@ -290,7 +284,6 @@ static void body_no_begin(rank_env *env) {
     }
     env_meet(env);
     reduce_anew(env, handle, ptr, NULL);
-    env_meet(env);
 }
 
 TEST("one call behind another") {
@@ -329,7 +322,6 @@ APART_TEST("no thread for the limits", .runs = 1) {
     CHECK(env, strstr(last_record().message, "thread") != NULL);
     env_meet(env);
     reduce_well(env, handle, ptr, NULL);
-    env_meet(env);
 }
 
 /* --- a device that is lost ---------------------------------------------------------- */
@@ -416,7 +408,6 @@ static void body_lost(rank_env *env) {
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0)
         lose_device(env, handle, ptr, stream);
-    env_meet(env);
 }
 
 TEST("a device that is lost") {
@@ -460,7 +451,6 @@ static void body_stays(rank_env *env) {
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0)
         stay_with_kernel(env, handle, ptr);
-    env_meet(env);
 }
 
 TEST("a kernel that goes on") {

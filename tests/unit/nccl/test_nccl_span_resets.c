@@ -43,7 +43,6 @@ static void body_old_flight(rank_env *env) {
     symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     symmem_stream *stream = env_stream(env);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
         atomic_store(&held_stream, native_of(stream));
@@ -57,12 +56,10 @@ static void body_old_flight(rank_env *env) {
     fill(env, pa, N);
     env_meet(env);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         atomic_store(&held_stream, NULL);
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_POISONED);
     }
-    env_meet(env);
 }
 
 /* Nothing has failed: a reset of one handle is none of the other's business. */
@@ -73,7 +70,6 @@ static void body_healthy_reset(rank_env *env) {
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     reduce_well(env, b, pb, NULL);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
 }
 
 /* STALE until the group's next rendezvous, which is the second here: the first fails, and the group
@@ -93,7 +89,6 @@ static void body_reopened(rank_env *env) {
     env_meet(env);
     reduce_well(env, b, pb, NULL);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
 }
 
 /* The rendezvous that makes another communicator ends the one before, which takes its time: not all
@@ -108,7 +103,6 @@ static void body_slow_end(rank_env *env) {
     CHECK_OK(env, meet_at(env, pb, 4000, &b));
     hold_aborts(env, false);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     symmem_handle_release(b);
 }
 
@@ -133,7 +127,6 @@ static void body_turn_kept(rank_env *env) {
     CHECK_OK(env, meet_at(env, pb, 5000, &b));
     env_meet(env);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     symmem_handle_release(b);
 }
 
@@ -143,7 +136,6 @@ static void body_other_group(rank_env *env) {
     void *ptr = env_memory(env);
     symmem_handle *handle = env_rendezvous(env, ptr);
     reduce_well(env, handle, ptr, NULL);
-    env_meet(env);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK_OK(env, symmem_group_create(env->context, "other", NULL, 0, NULL, &env->group));
@@ -153,7 +145,6 @@ static void body_other_group(rank_env *env) {
     CHECK(env, cuda_now_ns() - begin_ns < 2000 * CUDA_NS_PER_MS);
     hold_aborts(env, false);
     reduce_well(env, handle, ptr, NULL);
-    env_meet(env);
     symmem_handle_release(handle);
 }
 
@@ -170,7 +161,6 @@ static void body_half_made(rank_env *env) {
     (void)env_kept_handle(env, NULL);
     env_meet(env);
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
 }
 
 /* A reset fails on one rank: all say the same of other handles. */
@@ -184,7 +174,6 @@ static void body_half_reset(rank_env *env) {
     CHECK_STATUS(env, symmem_handle_reset(a, 5000), SYMMEM_NO_SPACE);
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
-    env_meet(env);
 }
 
 /* That a call on a stream has failed comes to light in the reset only. */
@@ -194,7 +183,6 @@ static void body_reset_at_once(rank_env *env) {
     symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     symmem_status status = SYMMEM_BUSY;
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0)
         CHECK_OK(env, begin_reduce(env, a, pa, stream, LIMIT_MS));
     while (status == SYMMEM_BUSY)
@@ -203,7 +191,6 @@ static void body_reset_at_once(rank_env *env) {
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
     if (env->rank == 0)
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
-    env_meet(env);
 }
 
 enum { HEALTHY, FAILED, MEETS };
@@ -218,7 +205,6 @@ static void body_between(rank_env *env) {
     symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb), *c = NULL;
     other_call o = {env, b, pb, way == FAILED ? 0 : 8000, SYMMEM_OK};
     reduce_well(env, a, pa, NULL);
-    env_meet(env);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &o) == 0);
         CHECK(env, await_other_call(env));
@@ -262,7 +248,6 @@ static void body_pool_reopened(rank_env *env) {
     symmem_handle *second = env_rendezvous(env, two);
     env_meet(env);
     reduce_well(env, second, two, NULL);
-    env_meet(env);
     symmem_handle_release(first);
     symmem_handle_release(second);
     CHECK_OK(env, symmem_pool_free(pool, one));

@@ -80,7 +80,7 @@ TEST("many of the other mode") {
     CU_ASSERT_EQUAL(run("%s", arguments), 0);
     CU_ASSERT(says("not planned: 9 cases (needs ranks as processes), named by --verbose\n"));
     CU_ASSERT(strstr(output, "bad.stops") == NULL);
-    CU_ASSERT_EQUAL(run(verbose), 0);
+    CU_ASSERT_EQUAL(run("%s", verbose), 0);
     CU_ASSERT(says("not planned: bad.stops (needs ranks as processes)\n"));
 }
 
