@@ -6,9 +6,18 @@
 #ifndef SYMMEM_BENCH_H
 #define SYMMEM_BENCH_H
 
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #define BENCH_MAX_SIZES 64
 #define BENCH_MAX_GRAPH 10000

@@ -5,8 +5,6 @@
 
 #include "bench.h"
 
-#include <stdio.h>
-
 #define COMPARE_MAX_ROUNDS 64
 #define COMPARE_NAME 40
 

@@ -2,8 +2,6 @@
 /* The ratios to the better MPI that the project wants to reach. Never a test: machines differ. */
 #include "compare.h"
 
-#include <string.h>
-
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 

@@ -6,8 +6,6 @@
  */
 #include "compare.h"
 
-#include <string.h>
-
 static bool write_json(const compare_data *data, const char *path) {
     FILE *out = fopen(path, "we");
     if (out == NULL) {

@@ -2,8 +2,6 @@
 /* The comparison as a table and as JSON. */
 #include "compare.h"
 
-#include <string.h>
-
 void compare_size_text(size_t bytes, char *text, size_t capacity) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
     int unit = 0;

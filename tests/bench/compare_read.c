@@ -2,9 +2,6 @@
 /* From lines to medians, spreads and ratios. */
 #include "compare.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define MAX_LINE 4096
 
 /* --- one line: our own programs' JSON, so keys are unique and texts without escapes ----------- */

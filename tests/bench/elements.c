@@ -2,8 +2,6 @@
 /* What the ops' inputs and outputs hold: elements of every type, with small whole numbers. */
 #include "rank.h"
 
-#include <string.h>
-
 double bench_pattern(int rank, size_t index) {
     return (double)((index * 7 + (size_t)rank * 3) % 13);
 }

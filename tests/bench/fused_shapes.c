@@ -5,14 +5,10 @@
  * {"done":true}; in between comes a line of JSON for each product and way of calling. Calls are
  * timed by the device, some in a row; the slowest rank's time counts.
  */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <symmem/symmem.h>
 
 #include "bench.h"
+
+#include <symmem/symmem.h>
 #include "device_clock.h"
 
 #define LIMIT_MS 30000

@@ -9,9 +9,6 @@
  */
 #include "rank.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 #define LAUNCHES 8 /* in a row, that count */
 #define MAX_SAMPLES 4096
 _Static_assert(LAUNCHES < DEVICE_CLOCK_MARKS, "a mark before each, and one at the end");

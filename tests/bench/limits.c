@@ -9,11 +9,6 @@
  */
 #include "world.h"
 
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct limit_rank {
     bench_world *world;
     const bench_options *options;

@@ -4,11 +4,7 @@
 #include "tune.h"
 
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_collective_ops,
                                          bench_multimem_ops, bench_fused_ops};

@@ -2,11 +2,6 @@
 /* How long an operation takes. bench.h says how it is measured. */
 #include "bench.h"
 
-#include <sched.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #define MAX_SAMPLES 20000
 #define MIN_SAMPLES 3
 #define MAX_BATCH ((int64_t)1 << 24)

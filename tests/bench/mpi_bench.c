@@ -13,9 +13,6 @@
 #include "bench.h"
 
 #include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct state {
     const bench_options *options;

@@ -2,10 +2,6 @@
 /* One op at one size: memory, a first run that is checked, the measurement, the line. */
 #include "rank.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define PAGE 4096
 
 bool bench_failed(const bench_rank *self, const char *what) {

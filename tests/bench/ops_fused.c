@@ -6,8 +6,6 @@
  */
 #include "rank.h"
 
-#include <string.h>
-
 #define CHUNKS 4
 /* Without a stream, and so without a second. */
 #define ON_CHANNEL 0, BENCH_TIMEOUT_MS, NULL, NULL

@@ -2,8 +2,6 @@
 /* Ops whose time is that of the ranks' meeting. */
 #include "rank.h"
 
-#include <stdio.h>
-
 BENCH_ONCE(barrier, symmem_barrier(self->handle, BENCH_ON_CHANNEL))
 BENCH_ONCE(host_barrier, symmem_group_barrier(self->group, BENCH_TIMEOUT_MS))
 

@@ -2,11 +2,7 @@
 /* The command line, the same for all the programs. */
 #include "bench.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MAX_RANKS 1024
 #define USUAL_SIZES "1K,64K,1M"

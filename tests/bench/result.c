@@ -2,8 +2,6 @@
 /* One line for each result. */
 #include "bench.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/utsname.h>
 
 #ifndef SYMMEM_COMMIT

@@ -3,9 +3,6 @@
  * starts each once, and lets them take turns. While nothing is asked, all ranks sleep. */
 #include "rank.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define NAME_BYTES 40
 
 /* One line; what cannot be measured is said in a line of its own. */

@@ -4,9 +4,6 @@
 
 #include "rank.h"
 
-#include <stdio.h>
-#include <sys/mman.h>
-
 tune_data *tune_open(const bench_options *options, size_t element) {
     tune_data *data =
         mmap(NULL, sizeof *data, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -8,8 +8,6 @@
 
 #include "bench.h"
 
-#include <stdio.h>
-
 #include <symmem/symmem.h>
 
 #define TUNE_FIRST_WORLD 2

@@ -2,8 +2,6 @@
 /* What --tune prints. */
 #include "tune.h"
 
-#include <inttypes.h>
-
 static const char *const place_names[TUNE_PLACES] = {"private", "symmetric"};
 static const char *const algorithm_names[SYMMEM_ALL_REDUCE_ALGORITHM_COUNT] = {"one_shot",
                                                                                "two_shot"};

@@ -2,8 +2,6 @@
 /* From medians to a table of symmem_all_reduce. */
 #include "tune.h"
 
-#include <stdlib.h>
-
 static double median_of(const tune_cell *cell, symmem_all_reduce_algorithm algorithm) {
     return cell->results[algorithm].median_us;
 }

@@ -2,18 +2,10 @@
 /* Starting ranks, watching over them, and their meeting place. */
 #include "world.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SPIN_COUNT 2000
 #define LINE_PAUSE_NS 200000

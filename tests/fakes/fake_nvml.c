@@ -101,7 +101,6 @@ int nvmlDeviceGetComputeRunningProcesses_v3(const int *links, unsigned int *coun
                                             nvml_process *processes) {
     const size_t used = ask_driver("fake_device_bytes"), others = ask_driver("fake_others_bytes");
     const unsigned int halves = is_so("twice") ? 2 : 1;
-    (void)links;
     if (used == 0 || is_so("none"))
         return NOT_SUPPORTED;
     if (*count < 2 * halves)

@@ -2,9 +2,6 @@
 /* The API target's calls on memory: allocations, pools, handles, copies, views. */
 #include "api_model.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define UNTOUCHED ((void *)0x7777)
 
 static int free_slot(const model *m) {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "api_model.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 void model_expect(symmem_status status, symmem_status expected, int line) {
     if (status != expected)
         fprintf(stderr, "line %d: %s instead of %s\n", line, symmem_status_name(status),

@@ -8,8 +8,6 @@
 
 #include "fuzz.h"
 
-#include <symmem/symmem.h>
-
 #define SLOTS 4
 #define CHANNELS 4
 #define PLAIN_MAX 65536u /* larger allocations only of sizes that no machine has */

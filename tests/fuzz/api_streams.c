@@ -2,8 +2,6 @@
 /* The API target's calls on signals, streams, events and captures. */
 #include "api_model.h"
 
-#include <string.h>
-
 #define SIGNAL_MS 2u
 #define WAIT_MS 2000u
 
@@ -73,9 +71,7 @@ void call_signal(model *m) {
 
 /* --- streams ------------------------------------------------------------------------------ */
 
-static void run_nothing(void *arg) {
-    (void)arg;
-}
+static void run_nothing(void *arg) {}
 
 /* A failure of work on the stream itself may be a signal's: TIMEOUT, POISONED. */
 static void check_any(symmem_status status) {

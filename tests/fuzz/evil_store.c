@@ -3,9 +3,6 @@
 
 #include "exchange.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define CALLS_MAX 600u
 #define RAW_MAX 2048u
 #define EXTRA_MAX 96u
@@ -205,7 +202,6 @@ static symmem_status evil_set(void *self, const char *text, const void *value, s
                               uint32_t timeout_ms) {
     evil_store *evil = self;
     key set = parse_key(text);
-    (void)timeout_ms;
     if (spent(evil) || fuzz_u8(evil->in) == 0xff)
         return SYMMEM_SYSTEM;
     if (set.kind == KEY_JOIN && bytes == sizeof(evil->join)) {
@@ -238,7 +234,6 @@ static symmem_status evil_get(void *self, const char *text, void *value, size_t 
     key asked = parse_key(text);
     unsigned char *found = NULL;
     size_t bytes = 0;
-    (void)timeout_ms;
     if (spent(evil))
         return SYMMEM_SYSTEM;
     symmem_status status = answer(evil, &asked, &found, &bytes);
@@ -257,7 +252,6 @@ static symmem_status evil_get(void *self, const char *text, void *value, size_t 
 
 static symmem_status evil_wait(void *self, const char *text, uint32_t timeout_ms) {
     evil_store *evil = self;
-    (void)text, (void)timeout_ms;
     if (spent(evil))
         return SYMMEM_SYSTEM;
     uint8_t form = fuzz_u8(evil->in);
@@ -268,7 +262,6 @@ static symmem_status evil_add(void *self, const char *text, int64_t delta, int64
                               uint32_t timeout_ms) {
     evil_store *evil = self;
     key changed = parse_key(text);
-    (void)timeout_ms;
     if (spent(evil))
         return SYMMEM_SYSTEM;
     uint8_t form = fuzz_u8(evil->in);
@@ -284,13 +277,10 @@ static symmem_status evil_add(void *self, const char *text, int64_t delta, int64
 
 static symmem_status evil_remove(void *self, const char *text, uint32_t timeout_ms) {
     evil_store *evil = self;
-    (void)text, (void)timeout_ms;
     return spent(evil) || fuzz_u8(evil->in) == 0xff ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 
-static void evil_close(void *self) {
-    (void)self;
-}
+static void evil_close(void *self) {}
 
 symmem_store *evil_store_open(evil_store *evil, fuzz_input *in, int32_t rank, int32_t world_size) {
     static const symmem_store_ops ops = {.size = sizeof(ops),

@@ -2,15 +2,8 @@
 #include "fuzz.h"
 #include "internal.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 void fuzz_broken(const char *file, int line, const char *condition) {
     symmem_error_record record;
@@ -99,7 +92,6 @@ static uint64_t slept_ns;
 
 static uint64_t now_ns(void *arg) {
     struct timespec now;
-    (void)arg;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + slept_ns;
 }
@@ -110,14 +102,9 @@ static void sleep_at_once(void *arg, uint64_t until_ns) {
     slept_ns += until_ns > before_ns ? until_ns - before_ns : 0;
 }
 
-static void changed(void *arg) {
-    (void)arg;
-}
+static void changed(void *arg) {}
 
-static void threads(void *arg, int change) {
-    (void)arg;
-    (void)change;
-}
+static void threads(void *arg, int change) {}
 
 const symmem_clock fuzz_clock = {.size = sizeof(fuzz_clock),
                                  .now_ns = now_ns,
@@ -129,17 +116,21 @@ const symmem_clock fuzz_clock = {.size = sizeof(fuzz_clock),
 
 static uint64_t random_state;
 
-void fuzz_begin(void) {
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    fuzz_input in = {data, size};
     /* Different in each process: two of them at once must not take the same socket name. */
     random_state = 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 20;
     symmem_clear_error();
     sm_clock_use(&fuzz_clock);
+    const int descriptors = fuzz_count_descriptors();
+    fuzz_one(&in);
+    FUZZ_CHECK(fuzz_count_descriptors() == descriptors);
+    return 0;
 }
 
 ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags);
 ssize_t __wrap_getrandom(void *bytes, size_t count, unsigned flags) {
     unsigned char *to = bytes;
-    (void)flags;
     for (size_t i = 0; i < count; i++) {
         random_state = random_state * 6364136223846793005ull + 1442695040888963407ull;
         to[i] = (unsigned char)(random_state >> 56);
@@ -178,7 +169,6 @@ uint64_t fuzz_now_ms(void) {
 }
 
 static int remove_entry(const char *path, const struct stat *about, int type, struct FTW *walk) {
-    (void)about, (void)type, (void)walk;
     (void)remove(path);
     return 0;
 }

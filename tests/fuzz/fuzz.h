@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput; it is linked to
+ * What the fuzz targets share. A target is one file with fuzz_one; it is linked to
  * libFuzzer in a build with SYMMEM_FUZZ, and to replay.c in every other one, where it runs its
  * corpus as a test.
  */
 #ifndef SYMMEM_TESTS_FUZZ_H
 #define SYMMEM_TESTS_FUZZ_H
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <symmem/context.h>
+#include <symmem/symmem.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* Called once before the first input; a target may do without. */
@@ -46,13 +58,14 @@ void fuzz_text(fuzz_input *in, char *text, size_t capacity);
 /* Overwrites or flips a few bytes of an honest object, as the input says. */
 void fuzz_spoil(fuzz_input *in, void *object, size_t bytes);
 
+/* The target: one input, which leaves no descriptor behind. Random bytes of the product repeat with
+ * each, so that an input does the same each time (every target is linked with --wrap=getrandom). */
+void fuzz_one(fuzz_input *in);
+
 /* --- the process around the target --------------------------------------------------- */
 
-/* Starts an input: random bytes of the product repeat from here on, so that an input does the same
- * each time (every target is linked with --wrap=getrandom). */
-void fuzz_begin(void);
-/* For the contexts of targets with one thread: what waits comes to its limit at once. After
- * fuzz_begin it is what the thread goes by. */
+/* For the contexts of targets with one thread: what waits comes to its limit at once. It is what
+ * the thread of an input goes by. */
 extern const symmem_clock fuzz_clock;
 int fuzz_count_descriptors(void);
 int fuzz_count_mappings(void); /* of memory that is shared */

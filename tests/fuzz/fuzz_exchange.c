@@ -7,9 +7,6 @@
 #include "evil_store.h"
 #include "exchange.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define WORLD_MAX 4
 #define LARGE_BYTES 400000u /* three of them do not fit a value: parts are read one by one */
 #define PATTERN 0xa5
@@ -120,14 +117,11 @@ static symmem_status agree(world *self, uint8_t form, uint64_t deadline_ns) {
     return status;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fuzz_input in = {data, size};
+void fuzz_one(fuzz_input *in) {
     world self = {.size = 0};
-    fuzz_begin();
-    int descriptors = fuzz_count_descriptors();
-    open_world(&self, &in);
-    for (uint32_t steps = 1 + fuzz_below(&in, 4); steps > 0; steps--) {
-        uint8_t form = fuzz_u8(&in);
+    open_world(&self, in);
+    for (uint32_t steps = 1 + fuzz_below(in, 4); steps > 0; steps--) {
+        uint8_t form = fuzz_u8(in);
         uint64_t deadline_ns = (form & 8) != 0 ? 1 : 0; /* long past, or none */
         symmem_status status;
         symmem_clear_error();
@@ -141,6 +135,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             fuzz_check_failure(status, self.size);
     }
     close_world(&self);
-    FUZZ_CHECK(fuzz_count_descriptors() == descriptors);
-    return 0;
 }

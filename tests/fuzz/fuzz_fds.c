@@ -6,11 +6,6 @@
  */
 #include "evil_store.h"
 
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define WORLD_MAX 128
 #define COUNT_MAX 4
 #define LIMIT_MS 2u
@@ -167,29 +162,24 @@ static void pairwise(world *self, fuzz_input *in) {
     check_result(self, status, &fd, 1);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void fuzz_one(fuzz_input *in) {
     static world self;
-    fuzz_input in = {data, size};
-    fuzz_begin();
-    int descriptors = fuzz_count_descriptors();
-    open_world(&self, &in);
-    for (uint32_t steps = 1 + fuzz_below(&in, 4); steps > 0 && self.session.id != 0; steps--) {
+    open_world(&self, in);
+    for (uint32_t steps = 1 + fuzz_below(in, 4); steps > 0 && self.session.id != 0; steps--) {
         uint64_t start_ms = fuzz_now_ms();
         symmem_clear_error();
-        switch (fuzz_u8(&in) % 3) {
+        switch (fuzz_u8(in) % 3) {
         case 0:
-            all_gather(&self, &in);
+            all_gather(&self, in);
             break;
         case 1:
-            broadcast(&self, &in);
+            broadcast(&self, in);
             break;
         default:
-            pairwise(&self, &in);
+            pairwise(&self, in);
             break;
         }
         FUZZ_CHECK(fuzz_now_ms() - start_ms < PATIENCE_MS);
     }
     close_world(&self);
-    FUZZ_CHECK(fuzz_count_descriptors() == descriptors);
-    return 0;
 }

@@ -7,12 +7,6 @@
 #include "fuzz.h"
 #include "internal.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
 #define STEP_MS 2u
 #define PATIENCE_MS 8000u /* for a machine that has other things to do */
 #define MESSAGE_MAX 512
@@ -174,22 +168,17 @@ static void receive(world *self, fuzz_input *in) {
         FUZZ_CHECK(place.fds[i] == 0x7e7e7e7e);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fuzz_input in = {data, size};
+void fuzz_one(fuzz_input *in) {
     world self;
-    fuzz_begin();
-    int descriptors = fuzz_count_descriptors();
     open_world(&self);
-    for (uint32_t steps = 1 + fuzz_below(&in, 10); steps > 0; steps--) {
-        uint8_t form = fuzz_u8(&in);
+    for (uint32_t steps = 1 + fuzz_below(in, 10); steps > 0; steps--) {
+        uint8_t form = fuzz_u8(in);
         if (form % 4 == 0)
-            send_honest(&self, &in);
+            send_honest(&self, in);
         else if (form % 4 == 1)
-            send_spoiled(&self, &in);
+            send_spoiled(&self, in);
         else
-            receive(&self, &in);
+            receive(&self, in);
     }
     close_world(&self);
-    FUZZ_CHECK(fuzz_count_descriptors() == descriptors);
-    return 0;
 }

@@ -6,10 +6,6 @@
 #include "fuzz.h"
 #include "runner.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* What the runner is generated with, empty here. */
 const struct spec_requirement spec_requirements[] = {{"SM-NONE-01", "none", "0", true}};
 const int spec_requirement_count = 1;
@@ -75,21 +71,17 @@ static void walk_lists(fuzz_input *in) {
     free(text);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static FILE *nowhere;
-    fuzz_input in = {data, size};
+void fuzz_one(fuzz_input *in) {
+    FILE *nowhere = fopen("/dev/null", "w");
     char texts[ARGUMENTS][ARGUMENT_BYTES], scale[ARGUMENT_BYTES];
     char *arguments[ARGUMENTS + 1];
     struct runner_options options;
-    fuzz_begin();
-    if (nowhere == NULL)
-        nowhere = fopen("/dev/null", "w");
     FUZZ_CHECK(nowhere != NULL);
-    fuzz_text(&in, scale, sizeof(scale));
-    setenv("SYMMEM_TIMEOUT_SCALE", fuzz_below(&in, 4) > 0 ? "2.5" : scale, 1);
-    int count = 1 + (int)fuzz_below(&in, ARGUMENTS);
+    fuzz_text(in, scale, sizeof(scale));
+    setenv("SYMMEM_TIMEOUT_SCALE", fuzz_below(in, 4) > 0 ? "2.5" : scale, 1);
+    int count = 1 + (int)fuzz_below(in, ARGUMENTS);
     for (int i = 0; i < count; i++) {
-        any_argument(&in, texts[i]);
+        any_argument(in, texts[i]);
         arguments[i] = texts[i];
     }
     arguments[count] = NULL;
@@ -97,9 +89,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     stderr = nowhere;
     bool accepted = runner_parse_options(count, arguments, &options);
     stderr = terminal;
+    fclose(nowhere);
     if (accepted)
         check_accepted(&options);
     unsetenv("SYMMEM_TIMEOUT_SCALE");
-    walk_lists(&in);
-    return 0;
+    walk_lists(in);
 }

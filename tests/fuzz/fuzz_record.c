@@ -7,9 +7,6 @@
 #include "rendezvous.h"
 #include "session.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define WORLD_MAX 5
 
 typedef struct world {
@@ -95,15 +92,13 @@ static void check_accepted(const world *self) {
     }
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void fuzz_one(fuzz_input *in) {
     static world self;
-    fuzz_input in = {data, size};
-    fuzz_begin();
     /* Exactly as many as there are ranks: a sanitizer sees a step too far. */
-    int32_t count = 1 + (int32_t)(size > 0 ? data[0] % WORLD_MAX : 0);
+    int32_t count = 1 + (int32_t)(in->left > 0 ? in->at[0] % WORLD_MAX : 0);
     sm_rendezvous_record *records = calloc((size_t)count, sizeof(*records));
     FUZZ_CHECK(records != NULL);
-    make_world(&self, &in, records);
+    make_world(&self, in, records);
     symmem_status first = SYMMEM_OK;
     symmem_error_record said = {.status = SYMMEM_OK};
     for (int32_t rank = 0; rank < count; rank++) {
@@ -123,5 +118,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         said = record;
     }
     free(records);
-    return 0;
 }

@@ -6,9 +6,6 @@
 #include "fuzz.h"
 #include "read.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static struct page_requirement requirements[] = {
     {.id = "SM-A-01", .text = "A `thing` MUST be.", .digest = "0123456789abcdef", .chapter = "A"},
     {.id = "SM-B-01", .text = "(withdrawn)", .digest = "", .chapter = "B", .withdrawn = true},
@@ -70,15 +67,15 @@ static void check_run(const struct page *page) {
     free(written(page, write_tap));
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+void fuzz_one(fuzz_input *in) {
+    const size_t size = in->left;
     struct page page = {.title = "fuzz"};
     struct reader reader = {.page = &page, .root = "/root"};
     char *text = malloc(size + 1);
     bool used;
 
     FUZZ_CHECK(text != NULL);
-    fuzz_begin();
-    memcpy(text, data, size);
+    fuzz_take(in, text, size);
     text[size] = '\0';
     FUZZ_CHECK(page_keep(&page, text) != NULL);
     add_requirements(&page);
@@ -92,5 +89,4 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_run(&page);
     read_end(&reader);
     page_free(&page);
-    return 0;
 }

@@ -6,16 +6,7 @@
  */
 #include "fuzz.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <symmem/store.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #define VALUE_MAX 96
 #define KEYS 6
@@ -250,30 +241,25 @@ static void step(symmem_store *store, fuzz_input *in, known *table) {
     FUZZ_CHECK(fuzz_now_ms() - start_ms < PATIENCE_MS);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    fuzz_input in = {data, size};
+void fuzz_one(fuzz_input *in) {
     known table[KEYS] = {{.sure = false}};
     symmem_store *store = NULL;
-    fuzz_begin();
-    int descriptors = fuzz_count_descriptors();
     snprintf(path, sizeof(path), "%s/store", fuzz_folder());
     fuzz_remove_tree(path);
     for (size_t i = 0; i < KEYS; i++)
         table[i].sure = true;
-    uint32_t before = fuzz_below(&in, 4);
+    uint32_t before = fuzz_below(in, 4);
     if (before > 0)
         FUZZ_CHECK(mkdir(path, 0700) == 0);
     for (; before > 0; before--)
-        meddle(&in, table, false);
+        meddle(in, table, false);
     symmem_status status = symmem_store_open_file(path, &store);
     if (status == SYMMEM_OK)
-        for (uint32_t steps = 1 + fuzz_below(&in, 16); steps > 0; steps--)
-            step(store, &in, table);
+        for (uint32_t steps = 1 + fuzz_below(in, 16); steps > 0; steps--)
+            step(store, in, table);
     else
         fuzz_check_failure(status, 1);
     FUZZ_CHECK((status == SYMMEM_OK) == (store != NULL));
     symmem_store_close(store);
     fuzz_remove_tree(path);
-    FUZZ_CHECK(fuzz_count_descriptors() == descriptors);
-    return 0;
 }

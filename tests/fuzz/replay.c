@@ -5,13 +5,6 @@
  */
 #include "fuzz.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #define INPUT_MAX (1u << 20)
 #define INPUT_SECONDS 60u /* an input that takes longer hangs; SIGALRM ends the program */
 

@@ -7,26 +7,12 @@
 #include <dlfcn.h>
 #include <symmem/backend.h>
 
-static symmem_status bare_fail(const symmem_host *host, symmem_status status, int error,
-                               const char *operation, const char *format, ...) {
-    (void)host, (void)error, (void)operation, (void)format;
-    return status;
-}
-
-static symmem_status bare_fail_sizes(const symmem_host *host, symmem_status status, int error,
-                                     const char *operation, uint64_t expected, uint64_t actual) {
-    (void)host, (void)error, (void)operation, (void)expected, (void)actual;
-    return status;
-}
-
-static void bare_notice(const symmem_host *host, const char *text) {
-    (void)host, (void)text;
-}
+#include "../quiet_host.h"
 
 static const symmem_host bare_host = {.size = sizeof bare_host,
-                                      .fail = bare_fail,
-                                      .fail_sizes = bare_fail_sizes,
-                                      .notice = bare_notice};
+                                      .fail = quiet_fail,
+                                      .fail_sizes = quiet_fail_sizes,
+                                      .notice = quiet_notice};
 
 /* NULL: there is none at `path`. */
 static inline const symmem_backend *bare_load(const char *path) {

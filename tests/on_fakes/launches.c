@@ -17,29 +17,12 @@ static struct own {
     char *buffer;
 } own;
 
-static symmem_stream *make(void) {
-    symmem_stream *stream = NULL;
-    need(symmem_stream_create(own.context, 0, &stream), "stream");
-    return stream;
-}
-
 static void begin(void) {
-    symmem_context_options options;
-    symmem_context_options_init(&options);
-    options.rank = 0;
-    options.world_size = 1;
-    options.default_timeout_ms = LIMIT_MS;
-    need(symmem_init(&options, &own.context), "init");
-    need(symmem_group_create(own.context, "alone", NULL, 0, NULL, &own.group), "group");
-    need(symmem_alloc(own.context, 64, 0, NULL, (void **)&own.buffer), "alloc");
-    own.first = make();
-    own.second = make();
-}
-
-static symmem_graph *end_capture(void) {
-    symmem_graph *graph = NULL;
-    need(symmem_stream_end_capture(own.first, &graph), "graph");
-    return graph;
+    own.context = begin_alone(LIMIT_MS, NULL);
+    own.group = group_of_all(own.context, "alone");
+    own.buffer = memory_of(own.context, 64);
+    own.first = stream_on(own.context, 0);
+    own.second = stream_on(own.context, 0);
 }
 
 static void launch_twice(symmem_graph *graph) {
@@ -53,12 +36,6 @@ static void expect_told(symmem_stream *stream, symmem_status wanted, const char 
 
 /* --- both fail ------------------------------------------------------------------------ */
 
-static symmem_handle *meet(void) {
-    symmem_handle *handle = NULL;
-    need(symmem_rendezvous(own.context, own.buffer, own.group, LONG_MS, &handle), "rendezvous");
-    return handle;
-}
-
 static void expect_poisoned(void) {
     symmem_error_record record;
     expect_told(own.second, SYMMEM_POISONED, "the launch behind it");
@@ -68,10 +45,10 @@ static void expect_poisoned(void) {
 }
 
 static void failures(void) {
-    symmem_handle *handle = meet();
+    symmem_handle *handle = meet_on(own.context, own.buffer, own.group);
     need(symmem_stream_begin_capture(own.first), "capture");
     need(symmem_wait_signal(handle, 0, 3, LIMIT_MS, own.first), "a captured wait");
-    symmem_graph *graph = end_capture();
+    symmem_graph *graph = end_capture(own.first);
     for (int i = 0; i < 4; i++) {
         launch_twice(graph);
         if (i % 2 == 0)
@@ -96,11 +73,11 @@ static void failures(void) {
  * not know that it is pending. A reset is not to begin before it, for it puts a signal after that.
  */
 static void unmarked(void) {
-    symmem_handle *handle = meet();
+    symmem_handle *handle = meet_on(own.context, own.buffer, own.group);
     bool idle = false;
     need(symmem_stream_begin_capture(own.first), "capture");
     need(symmem_put_signal(handle, 0, 3, LIMIT_MS, own.first), "a captured signal");
-    symmem_graph *graph = end_capture();
+    symmem_graph *graph = end_capture(own.first);
     fake_hold_kernels(0);
     fake_fail_calls("cuEventRecord", 1, 1, CUDA_ERROR_UNKNOWN);
     need_status(symmem_graph_launch(graph, own.first), SYMMEM_BACKEND, "a launch without a mark");
@@ -116,14 +93,6 @@ static void unmarked(void) {
 }
 
 /* --- one is given up ------------------------------------------------------------------ */
-
-static DLTensor tensor_at(char *at, DLDataTypeCode code, int ndim, int64_t *shape) {
-    return (DLTensor){.data = at,
-                      .device = {.device_type = kDLCUDA},
-                      .ndim = ndim,
-                      .dtype = {.code = (uint8_t)code, .bits = 32, .lanes = 1},
-                      .shape = shape};
-}
 
 static void copy(void *to, const void *from, size_t bytes) {
     need(symmem_copy(own.context, to, from, bytes, NULL), "copy");
@@ -161,7 +130,7 @@ static symmem_graph *capture_product(void) {
     need(symmem_stream_begin_capture(own.first), "capture");
     need(symmem_async_input_mm(own.context, &a, &b, &words, 0, &out, LONG_MS, own.first),
          "a captured product");
-    return end_capture();
+    return end_capture(own.first);
 }
 
 static symmem_event *mark_first(void) {
@@ -188,7 +157,7 @@ static void give_one_up(symmem_graph *graph, bool before, float first) {
     if (before)
         need(symmem_graph_launch(graph, own.second), "a launch behind it");
     need_status(symmem_stream_destroy(own.first), SYMMEM_TIMEOUT, "the end of its stream");
-    own.first = make();
+    own.first = stream_on(own.context, 0);
     if (before)
         expect_waits(over, "a launch is given up that another one waits behind");
     else
@@ -210,8 +179,8 @@ static void give_both_up(symmem_graph *graph) {
     while (status == SYMMEM_TIMEOUT && now_s() - begin_s < LONG_MS / 2e3)
         status = symmem_graph_destroy(graph);
     expect_status(status, SYMMEM_OK, "graph");
-    own.first = make();
-    own.second = make();
+    own.first = stream_on(own.context, 0);
+    own.second = stream_on(own.context, 0);
 }
 
 static void given_up(void) {
@@ -226,8 +195,8 @@ int main(void) {
     failures();
     unmarked();
     given_up();
-    need(symmem_stream_destroy(own.first), "the first's end");
-    need(symmem_stream_destroy(own.second), "the second's end");
+    end_stream(own.first);
+    end_stream(own.second);
     need(symmem_free(own.context, own.buffer), "free");
     symmem_context_free(own.context);
     return checks_end();

@@ -33,7 +33,6 @@ static void check(bool holds, const char *what) {
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
                                const char *operation, const char *format, ...) {
     va_list arguments;
-    (void)host, (void)system_errno, (void)operation;
     va_start(arguments, format);
     vsnprintf(last_text, sizeof last_text, format, arguments);
     va_end(arguments);
@@ -47,34 +46,14 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
                      (unsigned long long)actual, (unsigned long long)expected);
 }
 
-static symmem_status host_point(const symmem_host *host, const char *name) {
-    (void)host, (void)name;
-    return SYMMEM_OK;
-}
-
-static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
-                               symmem_error_record *record_p) {
-    (void)peers, (void)fault, (void)record_p;
-}
-
-static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
-    (void)peers, (void)rank;
-    return SYMMEM_PEER_ALIVE;
-}
-
-static bool host_is_poisoned(const symmem_peers *peers) {
-    (void)peers;
-    return false;
-}
-
 static const symmem_host host = {.size = sizeof host,
                                  .fail = host_fail,
                                  .fail_sizes = host_fail_sizes,
-                                 .notice = bare_notice,
-                                 .point = host_point,
-                                 .signal_failed = host_signal_failed,
-                                 .peer_state = host_peer_state,
-                                 .is_poisoned = host_is_poisoned};
+                                 .notice = quiet_notice,
+                                 .point = quiet_point,
+                                 .signal_failed = quiet_signal_failed,
+                                 .peer_state = quiet_peer_state,
+                                 .is_poisoned = quiet_is_poisoned};
 
 /* --- the plug-in and the driver ------------------------------------------------------ */
 

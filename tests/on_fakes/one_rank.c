@@ -7,15 +7,11 @@
  * a fabric handle.
  */
 #include <cuda.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "checks.h"
 
-#define LIMIT_MS 200u  /* of what is to be late */
-#define LONG_MS 10000u /* of what is not */
-#define LATE_MS 1000   /* SYMMEM_CUDA_LATE_MS */
+#define LIMIT_MS 200u /* of what is to be late */
+#define LATE_MS 1000  /* SYMMEM_CUDA_LATE_MS */
 #define KEPT 128
 #define MANY (KEPT + 8)
 #define LARGE ((size_t)18 << 20) /* no multiple of what has a fabric handle */
@@ -33,7 +29,6 @@ static atomic_int said;
 
 /* What is held for this need not be so any longer. */
 static void listen(void *arg, const char *line) {
-    (void)arg;
     if (strstr(line, "SYMMEM_CUDA_LATE_MS") == NULL)
         return;
     atomic_fetch_add(&said, 1);
@@ -41,33 +36,14 @@ static void listen(void *arg, const char *line) {
 }
 
 static symmem_context *begin(void) {
-    symmem_context_options options;
-    symmem_context *context = NULL;
-    symmem_context_options_init(&options);
-    options.rank = 0;
-    options.world_size = 1;
-    options.default_timeout_ms = LIMIT_MS;
-    options.log = listen;
-    need(symmem_init(&options, &context), "init");
-    return context;
-}
-
-static symmem_stream *make_on(symmem_context *context, int32_t device) {
-    symmem_stream *stream = NULL;
-    need(symmem_stream_create(context, device, &stream), "stream");
-    return stream;
+    return begin_alone(LIMIT_MS, listen);
 }
 
 static symmem_stream *make(symmem_context *context) {
-    return make_on(context, 0);
-}
-
-static void end(symmem_stream *stream) {
-    need(symmem_stream_destroy(stream), "its end");
+    return stream_on(context, 0);
 }
 
 static void wait_until_let_go(void *arg) {
-    (void)arg;
     while (atomic_load(&held))
         sleep_ms(1);
 }
@@ -80,24 +56,19 @@ static int made_for(symmem_context *context, int count) {
         streams[i] = make(context);
     const int after = fake_streams_made(false);
     for (int i = 0; i < count; i++)
-        need(symmem_stream_synchronize(streams[i], LONG_MS), "nothing is before it");
+        need(symmem_stream_synchronize(streams[i], PATIENCE_MS), "nothing is before it");
     for (int i = 0; i < count; i++)
-        end(streams[i]);
+        end_stream(streams[i]);
     return after - before;
 }
 
 /* A kernel, which goes with the context of the device that it was loaded into. */
 static void run_kernel(symmem_context *context) {
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, &buffer), "alloc");
-    need(symmem_group_create(context, "alone", NULL, 0, NULL, &group), "group");
-    need(symmem_rendezvous(context, buffer, group, LONG_MS, &handle), "rendezvous");
-    need(symmem_put_signal(handle, 0, 0, LONG_MS, NULL), "a signal to itself");
-    need(symmem_wait_signal(handle, 0, 0, LONG_MS, NULL), "and its arrival");
-    symmem_handle_release(handle);
-    need(symmem_free(context, buffer), "free");
+    void *buffer = memory_of(context, 64);
+    symmem_handle *handle = meet_on(context, buffer, group_of_all(context, "alone"));
+    need(symmem_put_signal(handle, 0, 0, PATIENCE_MS, NULL), "a signal to itself");
+    need(symmem_wait_signal(handle, 0, 0, PATIENCE_MS, NULL), "and its arrival");
+    free_both(context, handle, buffer);
 }
 
 /* A stream that was destroyed ends behind its work, on a thread of its own. */
@@ -109,7 +80,7 @@ static int left_at_rest(int wanted) {
 
 static void one_context(void) {
     symmem_context *context = begin();
-    end(make(context));
+    end_stream(make(context));
     expect_count(fake_streams_made(false), 1, "made for one");
     expect_count(fake_streams_made(true), 1, "made of a higher priority");
     expect_count(made_for(context, 3), 2, "made for three");
@@ -117,7 +88,7 @@ static void one_context(void) {
     fake_fail_calls("cuStreamCreate", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
     need_status(symmem_stream_create(context, 0, &all[3]), SYMMEM_NO_SPACE, "one that is refused");
     for (int i = 0; i < 3; i++)
-        end(all[i]);
+        end_stream(all[i]);
     expect_count(made_for(context, KEPT), KEPT - 3, "made for many");
     expect_count(made_for(context, MANY), MANY - KEPT, "made for more");
     expect_count(made_for(context, MANY), MANY - KEPT, "made for more once more");
@@ -155,14 +126,13 @@ static void contexts(void) {
     expect_count(urgent, 2, "made of a higher priority for two contexts");
     expect_count(made_for(other, KEPT - 2), 0, "made by a context that comes later");
     expect_count(made_for(other, KEPT), 2, "made beside one of another context");
-    end(one);
-    end(two);
+    end_stream(one);
+    end_stream(two);
     symmem_context_free(other);
     symmem_context_free(context);
     for (int i = 0; i < 10; i++) {
-        void *buffer = NULL;
         context = begin();
-        need(symmem_alloc(context, 64, 0, NULL, &buffer), "alloc");
+        (void)memory_of(context, 64);
         expect_count(made_for(context, KEPT), 1, "made beside a private one");
         run_kernel(context);
         symmem_context_free(context);
@@ -177,11 +147,11 @@ static void other_device(void) {
     symmem_context *context = begin();
     symmem_stream *here = make(context);
     const int before = fake_streams_made(false), before_all = fake_streams_left();
-    symmem_stream *there = make_on(context, 1);
+    symmem_stream *there = stream_on(context, 1);
     expect_count(fake_streams_made(false) - before, 1, "made for another device");
-    need(symmem_stream_synchronize(there, LONG_MS), "a stream of another device");
-    end(here);
-    end(there);
+    need(symmem_stream_synchronize(there, PATIENCE_MS), "a stream of another device");
+    end_stream(here);
+    end_stream(there);
     symmem_context_free(context);
     expect_count(fake_streams_left() - before_all, 2, "kept of another device");
     expect_count(loads(), 2, "loads of kernels for both");
@@ -192,13 +162,13 @@ static void users_own(void) {
     symmem_stream *wrapper = NULL;
     CUcontext primary;
     CUstream native;
-    end(make(context));
+    end_stream(make(context));
     if (retain(&primary, 0) != CUDA_SUCCESS || push(primary) != CUDA_SUCCESS ||
         create(&native, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS || pop(&primary) != CUDA_SUCCESS)
         exit(1);
     const int before = fake_streams_left();
     need(symmem_stream_wrap(context, 0, native, &wrapper), "wrap");
-    end(wrapper);
+    end_stream(wrapper);
     symmem_context_free(context);
     expect_count(left_at_rest(before), before, "left with the user's own");
 }
@@ -210,8 +180,8 @@ static void across_a_reset(void) {
     fake_reset_context(0);
     symmem_context *other = begin();
     run_kernel(other);
-    end(make(other));
-    end(stream);
+    end_stream(make(other));
+    end_stream(stream);
     symmem_context_free(context);
     expect_count(made_for(other, 1), 0, "made after a late end");
     symmem_context_free(other);
@@ -245,12 +215,9 @@ static void *let_go(void *most_ms) {
 
 /* Of what is held, by one of the two, the other thread. */
 static pthread_t hold(void (*it)(bool held), const long *most_ms) {
-    pthread_t other;
     it(true);
     atomic_store(&held, true);
-    if (pthread_create(&other, NULL, let_go, (void *)(uintptr_t)most_ms) != 0)
-        exit(1);
-    return other;
+    return start(let_go, (void *)(uintptr_t)most_ms);
 }
 
 static void release(pthread_t other) {
@@ -273,8 +240,7 @@ static void copy_late(symmem_context *context, char *buffer, const long *ms, con
 static void no_limit(void) {
     static const long until_said_ms = 10000, late_ms = LATE_MS + 300;
     symmem_context *context = begin();
-    char *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), "alloc");
+    char *buffer = memory_of(context, 64);
     atomic_store(&said, 0);
     copy(context, buffer, "said of a copy that is not late", 0);
     copy_late(context, buffer, &until_said_ms, "said of a late one");
@@ -295,18 +261,16 @@ static int handles_at_rest(int wanted) {
 static void alloc_late(void) {
     static const long ms = 5000;
     symmem_context *context = begin();
-    char *first = NULL, *late = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, (void **)&first), "alloc");
+    void *first = memory_of(context, 64), *late = NULL;
     const int before = fake_handles_held();
     const pthread_t other = hold(fake_hold_all, &ms);
-    need_status(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), SYMMEM_TIMEOUT,
+    need_status(symmem_alloc(context, LARGE, 0, NULL, &late), SYMMEM_TIMEOUT,
                 "memory that the device does not zero");
     need(symmem_free(context, first), "free meanwhile");
     expect(atomic_load(&held), "they waited for the device");
     release(other);
     expect_count(handles_at_rest(before), before, "memory left of what was late");
-    need(symmem_alloc(context, LARGE, 0, NULL, (void **)&late), "memory afterwards");
-    need(symmem_free(context, late), "free");
+    need(symmem_free(context, memory_of(context, LARGE)), "free");
     symmem_context_free(context);
 }
 
@@ -338,13 +302,8 @@ static void driver_is_slow(void *(*call)(void *arg)) {
     static const long ms = 10000;
     symmem_context *context = begin();
     symmem_stream *full = make(context), *another;
-    user own = {.context = context};
-    pthread_t caller;
-    need(symmem_alloc(context, 64, 0, NULL, &own.memory), "alloc");
-    need(symmem_group_create(context, "alone", NULL, 0, NULL, &own.group), "group");
-    const pthread_t other = hold(fake_hold_calls, &ms);
-    if (pthread_create(&caller, NULL, call, &own) != 0)
-        exit(1);
+    user own = {context, group_of_all(context, "alone"), memory_of(context, 64)};
+    const pthread_t other = hold(fake_hold_calls, &ms), caller = start(call, &own);
     for (int i = 0; i < 5000 && fake_calls_kept() == 0; i++)
         sleep_ms(1);
     expect(fake_calls_kept() > 0, "the driver did not keep it");
@@ -352,23 +311,13 @@ static void driver_is_slow(void *(*call)(void *arg)) {
     expect(fake_calls_kept() > 0, "a call waited for one that waits for the driver");
     release(other);
     pthread_join(caller, NULL);
-    end(another);
-    end(full);
+    end_stream(another);
+    end_stream(full);
     symmem_context_free(context);
 }
 
 static symmem_status refuse_product(void *arg, const symmem_matmul *product, void *native) {
-    (void)arg, (void)product, (void)native;
     return SYMMEM_UNSUPPORTED;
-}
-
-/* In device memory: each at a place of its own. */
-static DLTensor tensor_at(char *at, DLDataTypeCode code, int ndim, int64_t *shape) {
-    return (DLTensor){.data = at,
-                      .device = {.device_type = kDLCUDA},
-                      .ndim = ndim,
-                      .dtype = {.code = (uint8_t)code, .bits = 32, .lanes = 1},
-                      .shape = shape};
 }
 
 /* There is no limit, and the chunks would come from the thread that is in the call. */
@@ -376,8 +325,7 @@ static void product_fails(void) {
     symmem_context *context = begin();
     symmem_stream *stream = make(context);
     int64_t shape[2] = {2, 2};
-    char *buffer = NULL;
-    need(symmem_alloc(context, 64, 0, NULL, (void **)&buffer), "alloc");
+    char *buffer = memory_of(context, 64);
     const DLTensor a = tensor_at(buffer, kDLFloat, 2, shape),
                    b = tensor_at(buffer + 16, kDLFloat, 2, shape),
                    out = tensor_at(buffer + 32, kDLFloat, 2, shape),
@@ -389,7 +337,7 @@ static void product_fails(void) {
     need_status(symmem_async_input_mm(context, &a, &b, &words, 0, &out, 0, stream),
                 SYMMEM_UNSUPPORTED, "one that fails on a stream");
     alarm(0);
-    end(stream);
+    end_stream(stream);
     need(symmem_free(context, buffer), "free");
     symmem_context_free(context);
 }
@@ -423,8 +371,8 @@ static void missing_after_a_reset(void) {
 static void nothing_is_kept(void) {
     symmem_context *context = begin();
     const int before = fake_streams_made(false);
-    end(make(context));
-    end(make(context));
+    end_stream(make(context));
+    end_stream(make(context));
     expect_count(fake_streams_made(false) - before, 2, "made where contexts cannot be told apart");
     symmem_context_free(context);
     expect_count(left_at_rest(0), 0, "left then");
@@ -439,11 +387,10 @@ static void nothing_is_kept(void) {
 
 /* What has none goes without; what comes next has one, not in the granule of the first. */
 static void a_handle_is_refused_once(size_t bytes) {
-    void *first = NULL, *second = NULL;
     symmem_context *context = begin();
-    need(symmem_alloc(context, bytes, 0, NULL, &first), "alloc");
+    (void)memory_of(context, bytes);
     expect_count(fake_shared_made(), 0, "made for a fabric that refuses");
-    need(symmem_alloc(context, bytes, 0, NULL, &second), "alloc");
+    (void)memory_of(context, bytes);
     expect_count(fake_shared_made(), 1, "made for a fabric after that");
     symmem_context_free(context);
 }

@@ -33,10 +33,9 @@ static int descriptors(void) {
 /* A buffer from its allocation to its end. A signal goes round in it: what was kept is the peer's
  * memory still. */
 static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
-    symmem_handle *handle = NULL;
     symmem_handle_info info;
-    void *memory = NULL;
-    need(symmem_alloc(context, bytes, -1, NULL, &memory), "alloc");
+    void *memory = memory_of(context, bytes);
+    symmem_handle *handle = NULL;
     need(symmem_rendezvous(context, memory, group, LIMIT_MS, &handle), "rendezvous");
     need(symmem_handle_get_info(handle, &info), "info");
     const int32_t right = (info.rank + 1) % info.world_size;
@@ -45,9 +44,8 @@ static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
     need(symmem_put(handle, right, 64, &number, sizeof number, NULL), "put");
     need(symmem_barrier(handle, 0, LIMIT_MS, NULL), "barrier");
     need(symmem_get(handle, info.rank, 64, &found, sizeof found, NULL), "get");
-    expect_between(found, 41 + left, 41 + left, "the left neighbour's number");
-    symmem_handle_release(handle);
-    need(symmem_free(context, memory), "free");
+    expect_count(found, 41 + left, "the left neighbour's number");
+    free_both(context, handle, memory);
 }
 
 /* Where there is no room for a granule there may be for less: what comes instead can be used. */
@@ -55,57 +53,53 @@ static void of_one(symmem_context *context, symmem_group *group) {
     const size_t all = (size_t)1 << 40, half = LARGE;
     fake_run_short(half, all);
     cycle(context, group, SMALL);
-    expect_between(fake_handles_held(), 1, 1, "handles: what came in place of a granule");
+    expect_count(fake_handles_held(), 1, "handles: what came in place of a granule");
     symmem_context *other = NULL;
-    symmem_group *alone = NULL;
     need(symmem_init(NULL, &other), "init");
-    need(symmem_group_create(other, "again", NULL, 0, NULL, &alone), "group");
+    symmem_group *alone = group_of_all(other, "again");
     fake_run_short(all, half); /* it is there, but not what zeroing it takes */
     cycle(other, alone, SMALL);
-    expect_between(fake_handles_held(), 2, 2, "handles: likewise");
+    expect_count(fake_handles_held(), 2, "handles: likewise");
     need(symmem_finalize(other), "finalize");
     symmem_context_free(other);
-    void *memory = NULL;
     fake_run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
-    need(symmem_alloc(context, LARGE, -1, NULL, &memory), "alloc of all that there is");
-    need(symmem_free(context, memory), "free");
+    need(symmem_free(context, memory_of(context, LARGE)), "free of all that there is");
 }
 
 static void of_two(symmem_context *context, symmem_group *group) {
     for (int i = 0; i < FEW; i++)
         cycle(context, group, SMALL);
-    expect_between(imports(), 1, 1, "imports of a few");
-    expect_between(fake_calls("cuMemExportToShareableHandle"), 1, 1, "exports of a few");
-    expect_between(fake_handles_held(), 2, 2, "handles: the own granule, and the peer's");
+    expect_count(imports(), 1, "imports of a few");
+    expect_count(fake_calls("cuMemExportToShareableHandle"), 1, "exports of a few");
+    expect_count(fake_handles_held(), 2, "handles: the own granule, and the peer's");
     for (int i = 0; i < MANY; i++)
         cycle(context, group, SMALL);
     expect_between(imports(), 3, MANY / 4,
                    "imports of many"); /* two for each granule: at its end both */
-    expect_between(fake_handles_held(), 2, 2, "handles: the last granule of each");
+    expect_count(fake_handles_held(), 2, "handles: the last granule of each");
     const int before = imports();
     cycle(context, group, LARGE);
     cycle(context, group, LARGE);
     /* The memory and its signal state, whose lines and chunks go by what is shared. */
-    expect_between(imports() - before, 4, 4, "imports of what is large");
-    expect_between(fake_handles_held(), 2, 2, "handles: nothing large is kept");
+    expect_count(imports() - before, 4, "imports of what is large");
+    expect_count(fake_handles_held(), 2, "handles: nothing large is kept");
 }
 
 static void of_many(symmem_context *context, symmem_group *group) {
     cycle(context, group, SMALL);
-    expect_between(fake_handles_held(), 1 + MOST, 1 + MOST,
-                   "handles: the own granule, and as many as are kept");
+    expect_count(fake_handles_held(), 1 + MOST,
+                 "handles: the own granule, and as many as are kept");
     cycle(context, group, SMALL);
-    expect_between(fake_handles_held(), 1 + MOST, 1 + MOST, "handles, once more");
+    expect_count(fake_handles_held(), 1 + MOST, "handles, once more");
 }
 
 int main(void) {
     symmem_context *context = NULL;
-    symmem_group *group = NULL;
     setvbuf(stdout, NULL, _IOLBF, 0);
     checks.rank = atoi(getenv("RANK"));
     const int world = atoi(getenv("WORLD_SIZE")), before = descriptors();
     need(symmem_init(NULL, &context), "init");
-    need(symmem_group_create(context, "world", NULL, 0, NULL, &group), "group");
+    symmem_group *group = group_of_all(context, "world");
     if (world == 1)
         of_one(context, group);
     else if (world == WORLD)
@@ -114,7 +108,7 @@ int main(void) {
         of_two(context, group);
     need(symmem_finalize(context), "finalize");
     symmem_context_free(context);
-    expect_between(fake_handles_held(), 0, 0, "handles in the end");
-    expect_between(descriptors(), before, before, "descriptors in the end");
+    expect_count(fake_handles_held(), 0, "handles in the end");
+    expect_count(descriptors(), before, "descriptors in the end");
     return checks_end();
 }

@@ -11,14 +11,10 @@
  *   ended       likewise after a reset that came to nothing
  * With SYMMEM_CUDA_LATE_MS=300, or more where barriers are not to be withdrawn.
  */
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "checks.h"
 
 #define LIMIT_MS 1000u
-#define PATIENCE_MS 20000u
 #define MANY_CHANNELS ((size_t)1 << 14)
 #define TELLING_MS 4000u  /* of which rank 0 keeps a second for telling rank 1 */
 #define HELD_MS 8000      /* at most, so that a call that does not come back fails and ends */
@@ -38,18 +34,10 @@ static void meet(void) {
     need(symmem_group_barrier(own.world, PATIENCE_MS), "the ranks do not meet");
 }
 
-static pthread_t start(void *(*run)(void *arg), void *arg) {
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, run, arg) != 0)
-        exit(1);
-    return thread;
-}
-
 /* --- rank 0's device stands still ------------------------------------------------------- */
 
 static void *keep(void *unused) {
     const double end_s = now_s() + HELD_MS / 1e3;
-    (void)unused;
     while (atomic_load(&own.held) && now_s() < end_s)
         sleep_ms(1);
     atomic_store(&own.held, false); /* before what waited comes back */
@@ -59,7 +47,6 @@ static void *keep(void *unused) {
 
 /* Until it is said that a call waits, and for long enough to be said again. */
 static void *keep_until_said(void *unused) {
-    (void)unused;
     for (int i = 0; i < HELD_MS && atomic_load(&own.said) == 0; i++)
         sleep_ms(1);
     sleep_ms(500);
@@ -90,15 +77,11 @@ static void let_go(const char *text) {
 /* --- rendezvous ------------------------------------------------------------------------- */
 
 static void *allocate(void) {
-    void *buffer = NULL;
-    need(symmem_alloc(own.context, 64, -1, NULL, &buffer), "alloc");
-    return buffer;
+    return memory_of(own.context, 64);
 }
 
-static symmem_handle *meet_on(void *buffer) {
-    symmem_handle *handle = NULL;
-    need(symmem_rendezvous(own.context, buffer, own.world, PATIENCE_MS, &handle), "rendezvous");
-    return handle;
+static symmem_handle *meet_with(void *buffer) {
+    return meet_on(own.context, buffer, own.world);
 }
 
 static void use(symmem_handle *handle) {
@@ -119,8 +102,7 @@ static void rendezvous_without_limit(void) {
         expect(atomic_load(&own.said) == 1, "it is not said that it waits");
     }
     use(handle);
-    symmem_handle_release(handle);
-    need(symmem_free(own.context, buffer), "free");
+    free_both(own.context, handle, buffer);
 }
 
 /* At first both ranks have the same one. Later on rank 0 has a short one, for time, and rank 1
@@ -148,10 +130,9 @@ static void rendezvous_with_limit(uint32_t limit_ms) {
     check_record("rendezvous");
     let_go("the rendezvous waited for the device");
     meet();
-    handle = meet_on(buffer);
+    handle = meet_with(buffer);
     use(handle);
-    symmem_handle_release(handle);
-    need(symmem_free(own.context, buffer), "free");
+    free_both(own.context, handle, buffer);
 }
 
 /* What was late goes when it is done, which another thread finds. */
@@ -257,7 +238,7 @@ static void fail_in_turn(symmem_handle *other) {
 
 static void poisons(void) {
     void *buffer = allocate();
-    symmem_handle *other = meet_on(buffer);
+    symmem_handle *other = meet_with(buffer);
     for (int i = 0; i < 2; i++) {
         meet();
         if (checks.rank == 0)
@@ -268,15 +249,13 @@ static void poisons(void) {
         use(own.handle);
         use(other);
     }
-    symmem_handle_release(other);
-    need(symmem_free(own.context, buffer), "free");
+    free_both(own.context, other, buffer);
 }
 
 /* --- the end ---------------------------------------------------------------------------- */
 
 static void end(void) {
-    symmem_handle_release(own.handle);
-    need(symmem_free(own.context, own.buffer), "free");
+    free_both(own.context, own.handle, own.buffer);
     symmem_context_free(own.context);
     own.context = NULL;
 }
@@ -293,10 +272,9 @@ static void release(void) {
  * case. */
 static void ended(void) {
     have_many_channels();
-    symmem_handle_release(own.handle);
-    need(symmem_free(own.context, own.buffer), "free");
+    free_both(own.context, own.handle, own.buffer);
     own.buffer = allocate();
-    own.handle = meet_on(own.buffer);
+    own.handle = meet_with(own.buffer);
     fail_to_reset(limit_of(1));
     end();
     let_go("the end after a reset waited for the device");
@@ -306,35 +284,30 @@ static void ended(void) {
 /* --- another device is opened ----------------------------------------------------------- */
 
 static void *open_device(void *arg) {
-    symmem_stream *stream = NULL;
-    need(symmem_stream_create(own.context, *(const int32_t *)arg, &stream), "another device");
-    need(symmem_stream_destroy(stream), "its stream");
+    end_stream(stream_on(own.context, *(const int32_t *)arg));
     return NULL;
 }
 
 static void time_out_meanwhile(void) {
     static const int32_t device = 2;
     symmem_group *alone = NULL;
-    symmem_handle *handle = NULL;
     void *buffer = allocate();
     const int rank = checks.rank;
     need(symmem_group_create(own.context, "alone", &rank, 1, NULL, &alone), "a group of one");
-    need(symmem_rendezvous(own.context, buffer, alone, PATIENCE_MS, &handle), "its rendezvous");
+    symmem_handle *handle = meet_on(own.context, buffer, alone);
     pthread_t opening = start(open_device, (void *)(uintptr_t)&device);
     sleep_ms(100);
     const double begin_s = now_s();
     expect_status(symmem_wait_signal(handle, 0, 0, 100, NULL), SYMMEM_TIMEOUT, "a wait meanwhile");
     expect(now_s() - begin_s < 4, "the wait waited for another device");
     pthread_join(opening, NULL);
-    symmem_handle_release(handle);
-    need(symmem_free(own.context, buffer), "free");
+    free_both(own.context, handle, buffer);
 }
 
 /* The kernel that waits hears of it from the watcher. */
 static void lose_peer_meanwhile(void) {
     static const int32_t device = 3;
-    symmem_stream *stream = NULL;
-    need(symmem_stream_create(own.context, -1, &stream), "stream");
+    symmem_stream *stream = stream_on(own.context, -1);
     need(symmem_wait_signal(own.handle, 1, 0, PATIENCE_MS, stream), "a wait on a stream");
     meet();
     pthread_t opening = start(open_device, (void *)(uintptr_t)&device);
@@ -343,7 +316,7 @@ static void lose_peer_meanwhile(void) {
                   "the end of a peer meanwhile");
     expect(now_s() - begin_s < 4, "the loss was told after another device was open");
     pthread_join(opening, NULL);
-    need(symmem_stream_destroy(stream), "stream");
+    end_stream(stream);
 }
 
 static void opening(void) {
@@ -363,7 +336,6 @@ static void opening(void) {
 /* ---------------------------------------------------------------------------------------- */
 
 static void listen(void *arg, const char *line) {
-    (void)arg;
     if (strstr(line, "SYMMEM_CUDA_LATE_MS") != NULL)
         atomic_fetch_add(&own.said, 1);
 }
@@ -374,9 +346,9 @@ static void begin(void) {
     options.log = listen;
     need(symmem_init(&options, &own.context), "init");
     need(symmem_context_rank(own.context, &checks.rank), "rank");
-    need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
+    own.world = group_of_all(own.context, "world");
     own.buffer = allocate();
-    own.handle = meet_on(own.buffer);
+    own.handle = meet_with(own.buffer);
     use(own.handle);
 }
 

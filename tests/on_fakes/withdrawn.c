@@ -9,7 +9,6 @@
 #include "checks.h"
 
 #define LIMIT_MS 1500u /* for the other rank to come, on a busy machine too */
-#define PATIENCE_MS 20000u
 #define MARK (-7.0f)
 #define SMALL 1000
 #define LARGE ((size_t)1 << 20)
@@ -60,18 +59,11 @@ static bool holds(const float *from, size_t count, float value) {
 
 /* --- the calls ----------------------------------------------------------------------- */
 
-static DLTensor tensor_of(float *data, int64_t *count) {
-    return (DLTensor){.data = data,
-                      .device = {kDLCUDA, checks.rank},
-                      .ndim = 1,
-                      .dtype = {kDLFloat, 32, 1},
-                      .shape = count};
-}
-
 static symmem_status all_reduce(size_t elements, uint32_t limit_ms) {
     int64_t count = (int64_t)elements;
-    const DLTensor buffer = tensor_of(own.buffer, &count), input = tensor_of(own.input, &count),
-                   out = tensor_of(own.out, &count);
+    const DLTensor buffer = tensor_at(own.buffer, kDLFloat, 1, &count),
+                   input = tensor_at(own.input, kDLFloat, 1, &count),
+                   out = tensor_at(own.out, kDLFloat, 1, &count);
     return symmem_one_shot_all_reduce_copy_out(own.handle, &buffer, &input, SYMMEM_SUM, &out,
                                                own.channel, limit_ms, NULL);
 }
@@ -188,16 +180,14 @@ static void run_trial(const attempt *trial) {
 static void behind_a_graph(void) {
     const attempt trial = {"before a graph", run_large, 2, SYMMEM_POISONED, 9, false, LARGE};
     int64_t few = SMALL, all = 2 * SMALL;
-    symmem_stream *stream;
-    symmem_graph *graph;
-    float *parts;
-    need(symmem_alloc(own.context, 2 * SMALL * sizeof(float), -1, NULL, (void **)&parts), "alloc");
-    need(symmem_stream_create(own.context, -1, &stream), "stream");
-    const DLTensor input = tensor_of(own.input, &few), out = tensor_of(parts, &all);
+    symmem_stream *stream = stream_on(own.context, -1);
+    float *parts = memory_of(own.context, 2 * SMALL * sizeof(float));
+    const DLTensor input = tensor_at(own.input, kDLFloat, 1, &few),
+                   out = tensor_at(parts, kDLFloat, 1, &all);
     need(symmem_stream_begin_capture(stream), "capture");
     need(symmem_low_contention_all_gather_out(own.handle, &input, &out, 9, PATIENCE_MS, stream),
          "a captured operation");
-    need(symmem_stream_end_capture(stream, &graph), "graph");
+    symmem_graph *graph = end_capture(stream);
     for (int i = 0; i < 5; i++) {
         own.channel = trial.channel;
         fill(own.out, LARGE, MARK);
@@ -216,7 +206,7 @@ static void behind_a_graph(void) {
         reset();
     }
     need(symmem_graph_destroy(graph), "graph");
-    need(symmem_stream_destroy(stream), "stream");
+    end_stream(stream);
     need(symmem_free(own.context, parts), "free");
 }
 
@@ -279,12 +269,11 @@ static void leave(void) {
 
 static void begin(void) {
     need(symmem_context_rank(own.context, &checks.rank), "rank");
-    need(symmem_group_create(own.context, "world", NULL, 0, NULL, &own.world), "group");
-    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.buffer), "alloc");
-    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.input), "alloc");
-    need(symmem_alloc(own.context, LARGE * sizeof(float), -1, NULL, (void **)&own.out), "alloc");
-    need(symmem_rendezvous(own.context, own.buffer, own.world, PATIENCE_MS, &own.handle),
-         "rendezvous");
+    own.world = group_of_all(own.context, "world");
+    own.buffer = memory_of(own.context, LARGE * sizeof(float));
+    own.input = memory_of(own.context, LARGE * sizeof(float));
+    own.out = memory_of(own.context, LARGE * sizeof(float));
+    own.handle = meet_on(own.context, own.buffer, own.world);
 }
 
 /* False: there is nothing of that name. */

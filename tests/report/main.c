@@ -3,11 +3,7 @@
  * run from its parts. */
 #include "merge.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { WRITTEN = 0, INPUT_LEFT_OUT = 1, NOT_WRITTEN = 2 };

@@ -2,10 +2,6 @@
 /* Which file is which part. */
 #include "merge.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 const struct page_run *merge_run(const struct merge *merge, int part) {
     return &merge->reader->page->runs[merge->parts[part].run];
 }

@@ -3,9 +3,6 @@
  */
 #include "merge.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* --- of one run ------------------------------------------------------------------------- */
 
 /* What a part has under these keys is its own, not the run's. */

@@ -6,9 +6,6 @@
  */
 #include "merge.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* --- what may be claimed ----------------------------------------------------------------- */
 
 /* A claim speaks of the results that are there and of no others. */

@@ -8,10 +8,16 @@
 #ifndef SYMMEM_REPORT_PAGE_H
 #define SYMMEM_REPORT_PAGE_H
 
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 #include "claim.h"

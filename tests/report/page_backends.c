@@ -2,8 +2,6 @@
 /* A column for each backend in front of those of its runs: the most that its runs say for it. */
 #include "page.h"
 
-#include <string.h>
-
 static bool is_violated(const struct page_verdict *verdict) {
     return verdict->status == PAGE_FAILED || verdict->status == PAGE_ERROR;
 }

@@ -2,8 +2,6 @@
 /* What lcov measured, by folder and by file. */
 #include "page.h"
 
-#include <string.h>
-
 static size_t folder_length(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash == NULL ? 0 : (size_t)(slash - path);

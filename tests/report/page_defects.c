@@ -2,9 +2,6 @@
 /* Known defects of the field, by class, and what covers each. */
 #include "page.h"
 
-#include <ctype.h>
-#include <string.h>
-
 /* The letters that an entry's id begins with: "A" of "A7". */
 static void class_of(const char *id, char *name, size_t capacity) {
     size_t length = 0;

@@ -2,9 +2,6 @@
 /* The frame of the page: head, headline, navigation, foot, and the small pieces of HTML. */
 #include "page.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 void html_heads(FILE *out, const char *names) {
     for (size_t length; *names != '\0'; names += length + (names[length] != '\0')) {
         length = strcspn(names, "|");

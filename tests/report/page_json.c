@@ -3,8 +3,6 @@
  * added. */
 #include "page.h"
 
-#include <string.h>
-
 static void word_array(FILE *out, const char *list) {
     char word[128];
     fputc('[', out);

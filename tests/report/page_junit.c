@@ -3,8 +3,6 @@
  * an area. Unresolved is an <error> of its own type. */
 #include "page.h"
 
-#include <string.h>
-
 static void outcome(const struct page_result *result, FILE *out) {
     const char *element = result->status == PAGE_FAILED ? "failure" : "error";
     if (result->status == PAGE_SKIPPED)

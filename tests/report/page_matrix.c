@@ -2,8 +2,6 @@
 /* Requirements by tests by runs. */
 #include "page.h"
 
-#include <string.h>
-
 static void run_heads(const struct page *page, FILE *out) {
     char letter[8];
     for (int i = 0; i < page->run_count; i++) {

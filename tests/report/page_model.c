@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "page.h"
 
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
 void *page_grow(struct page *page, void **array_p, int *count_p, size_t size) {
     size_t count = (size_t)*count_p;
     char *array = *array_p;

@@ -2,8 +2,6 @@
 /* Mutants: backends broken on purpose, and which tests noticed. */
 #include "page.h"
 
-#include <string.h>
-
 /* "a, b, c" as words that may break between lines. */
 static void list_cell(FILE *out, const char *list) {
     char word[200];

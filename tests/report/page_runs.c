@@ -2,8 +2,6 @@
 /* The runs: who ran what where, and what each came to. */
 #include "page.h"
 
-#include <string.h>
-
 static bool many_commits(const struct page *page) {
     for (int i = 1; i < page->run_count; i++)
         if (strcmp(page->runs[i].commit, page->runs[0].commit) != 0)

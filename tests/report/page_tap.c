@@ -3,9 +3,6 @@
  * line of a YAML block has a JSON string, which is one of YAML's. */
 #include "page.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 /* A description must not end the line or start a directive. */
 static void description(FILE *out, const char *text) {
     char *line = NULL;

@@ -2,12 +2,6 @@
 /* Files: what they are, and what is wrong with them. */
 #include "read.h"
 
-#include <errno.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #define MAX_FILE_BYTES ((size_t)256 << 20)
 
 bool read_problem(struct reader *reader, const char *path, const char *format, ...) {

@@ -2,9 +2,6 @@
 /* JSON of the runner and of the mutants. */
 #include "read.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 static bool find_status(const char *name, enum page_status *status_p) {
     for (int i = PAGE_PASSED; i <= PAGE_ERROR; i++)
         if (strcmp(name, page_status_name((enum page_status)i)) == 0) {

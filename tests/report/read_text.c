@@ -2,10 +2,6 @@
 /* Files of lines: the specification, its lock, lcov's figures, the table of defects. */
 #include "read.h"
 
-#include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* --- specification ------------------------------------------------------------------- */
 
 /* "- **SM-AREA-nn** Sentence": cuts the id out and returns where the sentence begins. */

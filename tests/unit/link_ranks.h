@@ -37,12 +37,10 @@ typedef struct rank_env {
     int meet_count;
     int notices;
     /* What ends after the body. */
-    struct {
-        symmem_handle *handle;
-        void *ptr;
-    } kept[4];
     symmem_stream *streams[4];
-    int kept_count, stream_count;
+    symmem_handle *handles[4];
+    void *memory[4];
+    int stream_count, handle_count, memory_count;
     jmp_buf out; /* of a body that cannot go on */
 } rank_env;
 
@@ -53,10 +51,12 @@ struct plan {
     int32_t world;
     rank_body body;
     int argument;
+    int runs;                      /* of a RANKS_TEST, each with an argument one higher; 0: one */
     const symmem_backend *backend; /* NULL: the emulation */
     int32_t multicast;
     bool same_device;
     bool overlap;
+    bool together; /* threads only: no rank is at its end before all are through with the body */
     symmem_store *store;
     pthread_barrier_t *meet;   /* threads only */
     const symmem_clock *clock; /* NULL: the machine's */
@@ -192,10 +192,10 @@ static inline void env_open(rank_env *env) {
 static inline void env_end(rank_env *env) {
     for (int i = 0; i < env->stream_count; i++)
         CHECK_OK(env, symmem_stream_destroy(env->streams[i]));
-    for (int i = 0; i < env->kept_count; i++) {
-        symmem_handle_release(env->kept[i].handle);
-        CHECK_OK(env, symmem_free(env->context, env->kept[i].ptr));
-    }
+    for (int i = 0; i < env->handle_count; i++)
+        symmem_handle_release(env->handles[i]);
+    for (int i = 0; i < env->memory_count; i++)
+        CHECK_OK(env, symmem_free(env->context, env->memory[i]));
 }
 
 static inline void *env_run(void *arg) {
@@ -203,6 +203,8 @@ static inline void *env_run(void *arg) {
     env_open(env);
     if (env->failures == 0 && setjmp(env->out) == 0)
         env->plan->body(env);
+    if (env->plan->together)
+        env_meet(env);
     env_end(env);
     symmem_context_free(env->context);
     return NULL;
@@ -295,25 +297,47 @@ static inline void run_processes(plan p) {
 }
 
 /* The usual beginning: one allocation and its handle. */
-static inline symmem_handle *env_handle(rank_env *env, void **ptr_p) {
+static inline symmem_status meet_at(rank_env *env, void *ptr, uint32_t timeout_ms,
+                                    symmem_handle **handle_p) {
+    return symmem_rendezvous(env->context, ptr, env->group, timeout_ms, handle_p);
+}
+
+/* Where that has to go well. */
+static inline symmem_handle *env_rendezvous(rank_env *env, void *ptr) {
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
-    CHECK_OK(env,
-             symmem_rendezvous(env->context, *ptr_p, env->group, SYMMEM_TIMEOUT_DEFAULT, &handle));
+    CHECK_OK(env, meet_at(env, ptr, SYMMEM_TIMEOUT_DEFAULT, &handle));
     if (handle == NULL)
         longjmp(env->out, 1);
     return handle;
 }
 
-/* The same, which ends after the body. `ptr_p` may be NULL. */
-static inline symmem_handle *env_kept_handle(rank_env *env, void **ptr_p) {
+/* The usual beginning: one allocation and its handle. */
+static inline symmem_handle *env_handle(rank_env *env, void **ptr_p) {
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
+    return env_rendezvous(env, *ptr_p);
+}
+
+static inline void env_drop(rank_env *env, symmem_handle *handle, void *ptr) {
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+/* Memory, a handle for some, and both, that end after the body. `ptr_p` may be NULL. */
+static inline void *env_memory(rank_env *env) {
     void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    env->kept[env->kept_count].ptr = ptr;
-    env->kept[env->kept_count++].handle = handle;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    return env->memory[env->memory_count++] = ptr;
+}
+
+static inline symmem_handle *env_kept_rendezvous(rank_env *env, void *ptr) {
+    return env->handles[env->handle_count++] = env_rendezvous(env, ptr);
+}
+
+static inline symmem_handle *env_kept_handle(rank_env *env, void **ptr_p) {
+    void *ptr = env_memory(env);
     if (ptr_p != NULL)
         *ptr_p = ptr;
-    return handle;
+    return env_kept_rendezvous(env, ptr);
 }
 
 /* It is destroyed after the body. */
@@ -324,26 +348,18 @@ static inline symmem_stream *env_stream(rank_env *env) {
     return stream;
 }
 
-static inline symmem_status meet_at(rank_env *env, void *ptr, uint32_t timeout_ms,
-                                    symmem_handle **handle_p) {
-    return symmem_rendezvous(env->context, ptr, env->group, timeout_ms, handle_p);
-}
-
 /* A fresh rendezvous works and data moves both ways. */
 static inline void check_works(rank_env *env) {
     void *ptr = NULL;
     void *const *buffers = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
     *(int *)ptr = 100 + env->rank;
     CHECK_OK(env, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
     CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
     for (int32_t r = 0; r < env->world; r++)
         CHECK(env, *(int *)buffers[r] == 100 + r);
     CHECK_OK(env, symmem_barrier(handle, 0, SYMMEM_TIMEOUT_DEFAULT, NULL));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
 }
 
 /* Two blocks of one segment: one mapping, signals and bounds of their own. */
@@ -380,7 +396,10 @@ static inline void body_pool(rank_env *env) {
 #define RANKS_PLACED_TEST_(case_name, place, run, ...)                                             \
     static void body_##place(rank_env *env);                                                       \
     TEST(case_name) {                                                                              \
-        run((plan){.body = body_##place, __VA_ARGS__});                                            \
+        plan described = {.body = body_##place, __VA_ARGS__};                                      \
+        do                                                                                         \
+            run(described);                                                                        \
+        while (++described.argument < described.runs);                                             \
     }                                                                                              \
     static void body_##place(rank_env *env)
 

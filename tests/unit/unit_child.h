@@ -34,4 +34,18 @@ static inline bool has_chosen(int status) {
     return WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
 }
 
+/* Whoever touches that is killed, or lives if it is a 1. */
+static const char *touched;
+
+static inline void touch(void) {
+    (void)signal(SIGSEGV, SIG_DFL);
+    (void)signal(SIGBUS, SIG_DFL);
+    if (*(const volatile char *)touched == 1)
+        _exit(CHOSEN);
+}
+
+static inline bool is_fatal(int status) {
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
+}
+
 #endif

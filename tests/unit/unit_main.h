@@ -26,6 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Waits until that is so, and so many milliseconds at the most. */
+#define AWAIT(ms, condition)                                                                       \
+    do {                                                                                           \
+        for (unsigned awaited_ms = 0; awaited_ms < (ms) && !(condition); awaited_ms++)             \
+            usleep(1000);                                                                          \
+    } while (0)
+
 #ifdef __cplusplus
 extern "C" {
 #endif

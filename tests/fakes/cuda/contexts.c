@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Devices, their contexts, and which of them a thread is in. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "fake.h"
 
@@ -114,7 +110,6 @@ FAKE(DeviceGetName, char *name, int capacity, CUdevice device) {
 
 FAKE(DeviceTotalMem, size_t *bytes, CUdevice device) {
     FAKE_CALL("cuDeviceTotalMem");
-    (void)device;
     *bytes = FAKE_DEVICE_BYTES;
     return CUDA_SUCCESS;
 }

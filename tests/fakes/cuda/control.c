@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a test wants of the driver's calls, and what there is of its objects. */
-#include <stdatomic.h>
-#include <string.h>
 
 #include "fake.h"
 

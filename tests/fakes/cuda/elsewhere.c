@@ -7,8 +7,6 @@
  * it. A thread's mode has to be put back before it leaves its last context. FAKE_CUDA_ALONE=1: for
  * programs that call the driver themselves.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "fake.h"
 

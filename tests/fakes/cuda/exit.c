@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The driver's end, at the process's. */
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <time.h>
 
 #include "fake.h"
 

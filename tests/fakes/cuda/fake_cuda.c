@@ -13,8 +13,6 @@
  * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways,
  * or, with one, the first time that it is asked for).
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include "fake.h"
 
@@ -27,7 +25,6 @@ cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flag
 
 CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *found) {
-    (void)version, (void)flags;
     *found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     if (strcmp(name, "cuCtxGetId") == 0 && getenv("FAKE_CUDA_NO_ID") != NULL)
         return CUDA_ERROR_NOT_FOUND;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* For tests: a device that does not begin kernels, as one whose room others' work takes, or
  * anything at all; calls of the driver that take long. */
-#include <stdatomic.h>
-#include <time.h>
 
 #include "fake.h"
 

@@ -4,8 +4,6 @@
  * by a call of the library's, and so was the thread in which the process ends. FAKE_CUDA_ALONE=1:
  * for programs that have contexts of their own there.
  */
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "fake.h"
 
@@ -20,7 +18,6 @@ static void expect_none(const char *what) {
 }
 
 static void at_thread_end(void *unused) {
-    (void)unused;
     expect_none("a thread");
 }
 

@@ -2,13 +2,6 @@
 /* Memory: files that several processes may map, and what is known of it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "fake.h"
 
@@ -98,7 +91,6 @@ FAKE(MemGetAllocationGranularity, size_t *bytes, const CUmemAllocationProp *prop
      CUmemAllocationGranularity_flags option) {
     FAKE_CALL("cuMemGetAllocationGranularity");
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
-    (void)option;
     *bytes = GRANULARITY;
     if ((property->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC) == 0)
         return CUDA_SUCCESS;
@@ -119,7 +111,6 @@ FAKE(MemGetAllocationGranularity, size_t *bytes, const CUmemAllocationProp *prop
 FAKE(MemHostAlloc, void **memory, size_t bytes, unsigned int flags) {
     FAKE_UNSEEN_CALL("cuMemHostAlloc");
     FAKE_NEED_CONTEXT();
-    (void)flags;
     size_t whole = PAGE + (bytes + PAGE - 1) / PAGE * PAGE;
     void *at = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED)
@@ -221,7 +212,6 @@ FAKE(MemRelease, CUmemGenericAllocationHandle handle) {
 FAKE(MemAddressReserve, CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr wanted,
      unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemAddressReserve");
-    (void)alignment, (void)wanted, (void)flags;
     void *reserved =
         mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
@@ -244,7 +234,6 @@ FAKE(MemMap, CUdeviceptr at, size_t bytes, size_t offset, CUmemGenericAllocation
     FAKE_UNSEEN_CALL("cuMemMap");
     struct stat info;
     int fd = (int)handle - 1;
-    (void)flags;
     if (offset == 0 && fake_is_multicast(fd))
         return fake_multicast_map(at, bytes, fd);
     if (offset != 0 || fstat(fd, &info) != 0 || (size_t)info.st_size != bytes ||
@@ -267,7 +256,6 @@ FAKE(MemUnmap, CUdeviceptr at, size_t bytes) {
 FAKE(MemSetAccess, CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count) {
     FAKE_UNSEEN_CALL("cuMemSetAccess");
     const struct timespec pause = {.tv_nsec = 100000};
-    (void)access;
     CUresult result = count == 1 ? fake_access_begin(at) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS) {
         nanosleep(&pause, NULL);
@@ -301,7 +289,6 @@ static int import_from_fabric(const CUmemFabricHandle *share) {
 FAKE(MemExportToShareableHandle, void *share, CUmemGenericAllocationHandle handle,
      CUmemAllocationHandleType type, unsigned long long flags) {
     FAKE_UNSEEN_CALL("cuMemExportToShareableHandle");
-    (void)flags;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return export_to_fabric(share, fake_fd_of(handle));
     int fd = fake_fd_of(handle);

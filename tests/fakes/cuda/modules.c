@@ -4,9 +4,6 @@
  * kernel of a module that is gone is told. Unloading does not give back all of what a module had
  * on the device, as seen with a driver (backend_cuda/module.c).
  */
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "fake.h"
 #include "kernels.h"

@@ -6,12 +6,6 @@
  * do with the help of fake_multicast_find, which gives the bytes' places in the memory that is
  * bound.
  */
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "fake.h"
 
@@ -76,7 +70,6 @@ static object *open_object(int fd) {
 FAKE(MulticastGetGranularity, size_t *bytes, const CUmulticastObjectProp *property,
      CUmulticastGranularity_flags option) {
     FAKE_CALL("cuMulticastGetGranularity");
-    (void)property, (void)option;
     *bytes = GRANULARITY;
     return CUDA_SUCCESS;
 }

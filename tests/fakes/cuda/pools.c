@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory in the order of a stream. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "fake.h"
 
@@ -13,9 +11,7 @@ static void run_free(void *arg) {
     free(memory);
 }
 
-static void run_nothing(void *arg) {
-    (void)arg;
-}
+static void run_nothing(void *arg) {}
 
 /* What is captured is the graph's: each launch finds it at the same place. */
 FAKE(MemAllocFromPoolAsync, CUdeviceptr *at, size_t bytes, CUmemoryPool pool, CUstream stream) {
@@ -47,7 +43,6 @@ FAKE(MemPoolCreate, CUmemoryPool *pool, const CUmemPoolProps *properties) {
     FAKE_UNSEEN_CALL("cuMemPoolCreate");
     fake_await_call();
     void *made = calloc(1, 1);
-    (void)properties;
     memcpy(pool, &made, sizeof made);
     fake_count(made != NULL);
     return made != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -62,6 +57,5 @@ FAKE(MemPoolDestroy, CUmemoryPool pool) {
 
 FAKE(MemPoolSetAttribute, CUmemoryPool pool, CUmemPool_attribute attribute, void *value) {
     FAKE_CALL("cuMemPoolSetAttribute");
-    (void)attribute;
     return pool != NULL && value != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the driver knows: device and pinned memory. */
-#include <stdlib.h>
 
 #include "fake.h"
 
@@ -26,7 +25,6 @@ void fake_know(CUdeviceptr at, size_t bytes) {
 }
 
 void fake_forget(CUdeviceptr at, size_t bytes) {
-    (void)bytes;
     pthread_mutex_lock(&lock);
     range **link = &ranges;
     while (*link != NULL && (*link)->at != at)

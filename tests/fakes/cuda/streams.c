@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams, each a thread while it has work, events, and graphs as lists of operations. */
 #include <fenv.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "fake.h"
 
@@ -438,7 +433,6 @@ FAKE(EventRecord, CUevent event, CUstream stream) {
 
 FAKE(StreamWaitEvent, CUstream stream, CUevent event, unsigned int flags) {
     FAKE_CALL("cuStreamWaitEvent");
-    (void)flags;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
     if (event->capture != NULL && is_live(event->capture)) {
@@ -489,7 +483,6 @@ FAKE(EventElapsedTime, float *ms, CUevent start, CUevent end) {
 
 FAKE(StreamBeginCapture, CUstream stream, CUstreamCaptureMode mode) {
     FAKE_CALL("cuStreamBeginCapture");
-    (void)mode;
     CUgraph graph = calloc(1, sizeof *graph);
     if (graph == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -537,7 +530,6 @@ FAKE(StreamEndCapture, CUstream stream, CUgraph *graph_p) {
 FAKE(StreamGetCaptureInfo, CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
      CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
     FAKE_CALL("cuStreamGetCaptureInfo");
-    (void)dependencies, (void)count;
     pthread_mutex_lock(&lock);
     const CUgraph capture = stream->capture;
     const bool active = capture != NULL && !capture->broken; /* only then there is the rest */

@@ -2,10 +2,6 @@
 /* User objects of graphs. The last reference's end runs the destructor in a thread of the driver's.
  * FAKE_CUDA_NO_USER_OBJECTS=create, =retain: that call fails. */
 #include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 
 #include "fake.h"
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What streams are given: copies, fills, host functions, kernels, graphs. */
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "fake.h"
 
@@ -91,7 +88,6 @@ FAKE(MemsetD32Async, CUdeviceptr dst, unsigned int value, size_t count, CUstream
 FAKE(StreamWriteValue32, CUstream stream, CUdeviceptr dst, cuuint32_t value, unsigned int flags) {
     FAKE_CALL("cuStreamWriteValue32");
     const struct bytes_op op = {.dst = fake_pointer(dst), .value = value};
-    (void)flags;
     return fake_is_known(dst) ? enqueue(stream, run_write, &op, sizeof op, false)
                               : CUDA_ERROR_INVALID_VALUE;
 }
@@ -132,7 +128,6 @@ FAKE(LaunchKernel, CUfunction function, unsigned int grid_x, unsigned int grid_y
      unsigned int shared, CUstream stream, void **args, void **extra) {
     FAKE_CALL("cuLaunchKernel");
     struct kernel_op op;
-    (void)grid_y, (void)grid_z, (void)block_y, (void)block_z, (void)shared, (void)extra;
     if (grid_x == 0 || block_x == 0)
         return CUDA_ERROR_INVALID_VALUE;
     op.kernel = fake_kernel_of(function);

@@ -11,9 +11,6 @@
 #include "caller.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 void expect(struct caller *c, const char *what, bool good, const char *format, ...) {

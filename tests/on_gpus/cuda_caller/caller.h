@@ -8,6 +8,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <symmem/symmem.h>
 
 #define LIMIT_MS 30000u
@@ -78,6 +81,7 @@ void put_in(struct caller *c, int round);   /* by the host */
 bool came_out(struct caller *c, int round); /* the sum over all ranks of that round */
 
 /* An executable graph of the caller's. */
+void begin_capture(struct caller *c);
 CUgraphExec end_capture(struct caller *c, CUgraph *graph_p);
 void launch(struct caller *c, CUgraphExec executable);
 void end_graph(struct caller *c, CUgraph graph, CUgraphExec executable);

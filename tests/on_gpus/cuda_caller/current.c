@@ -4,7 +4,6 @@
  * the device's primary one beneath: after every call of the library's, failing ones too, both are
  * there as before, nothing else is, and the thread's capture mode is the program's.
  */
-#include <string.h>
 
 #include "caller.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dlfcn.h>
-#include <string.h>
 
 #include "caller.h"
 

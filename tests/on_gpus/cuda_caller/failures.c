@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Failures in launches that the library does not know of. */
-#include <stdio.h>
 #include <unistd.h>
 
 #include "caller.h"
@@ -11,8 +10,7 @@
 #define CHANNEL 2
 
 static CUgraphExec capture_barrier(struct caller *c, uint32_t limit_ms, CUgraph *graph_p) {
-    need_driver(c, "a capture",
-                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    begin_capture(c);
     need(c, "barrier", symmem_barrier(c->handle, CHANNEL, limit_ms, c->stream));
     return end_capture(c, graph_p);
 }
@@ -138,8 +136,7 @@ static void apart(struct caller *c) {
     struct vector in, out;
     CUgraph graph = NULL;
     int told_apart = 0;
-    need_driver(c, "a capture",
-                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    begin_capture(c);
     need(c, "calls that differ",
          c->rank == 0 ? symmem_barrier(c->handle, CHANNEL, LIMIT_MS, c->stream)
                       : symmem_one_shot_all_reduce_out(c->handle, vector(&in, c->memory, COUNT),
@@ -160,8 +157,7 @@ static void apart(struct caller *c) {
 /* Waits for a signal that nobody raises. */
 static CUgraphExec capture_wait(struct caller *c, int32_t channel, uint32_t limit_ms,
                                 CUgraph *graph_p) {
-    need_driver(c, "a capture",
-                c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    begin_capture(c);
     need(c, "wait", symmem_wait_signal(c->handle, c->rank, channel, limit_ms, c->stream));
     return end_capture(c, graph_p);
 }

@@ -2,14 +2,12 @@
 /* Graphs of the caller's with the library's work in them, captured as PyTorch does it. */
 #include <dirent.h>
 #include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "caller.h"
 
 #define LARGE ((size_t)64 << 20)
 
-static void begin_capture(struct caller *c) {
+void begin_capture(struct caller *c) {
     need_driver(c, "a capture",
                 c->driver.StreamBeginCapture(c->native, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }

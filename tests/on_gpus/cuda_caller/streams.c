@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A stream of the caller's: the library's work between the caller's own, products of the caller's.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include "caller.h"
 

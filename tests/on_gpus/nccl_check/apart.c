@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives where the ranks have no direct access to each other. */
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -8,10 +8,6 @@
  * With a NCCL_HOSTID of its own for each rank NCCL takes them for ranks of different hosts. Exit
  * status: 0 good, 1 bad, 77 nothing to check here.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -7,8 +7,12 @@
 #include <nccl.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
+#include <unistd.h>
 
 #define LIMIT_MS 30000u
 #define BYTES 1048576u /* of the own block */

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Our barrier and NCCL's own, by turns, over the same pointers: each has to keep the ranks as
  * together as the other does. */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "check.h"
 

@@ -2,8 +2,6 @@
 /* The last rank comes too late to what NCCL does on all ranks together: all get one answer, soon
  * after their limits, and what is left behind is known. */
 #include <dirent.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include "check.h"
 

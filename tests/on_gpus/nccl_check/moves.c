@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The other collectives where the ranks have no direct access to each other: from the first half of
  * the own block to the second. */
-#include <stdlib.h>
-#include <string.h>
 
 #include "check.h"
 

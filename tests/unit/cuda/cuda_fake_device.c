@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Stands in for backend_cuda's device, streams and graphs: a launch runs its kernel on the CPU,
  * and has ended when it returns. */
+#include "../../quiet_host.h"
 #include "cuda_fake_device.h"
 
 #include <stdlib.h>
@@ -81,11 +82,6 @@ static CUfunction function_of(host_kernel kernel) {
     return (CUfunction)(uintptr_t)kernel;
 }
 
-static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
-                          const char *operation, const char *format, ...) {
-    return status;
-}
-
 /* As the core does: a failure that is no mismatch poisons. */
 static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p) {
@@ -94,18 +90,14 @@ static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
         ((cuda_peers *)peers->priv)->control->poisoned = 1;
 }
 
-static symmem_peer_state peer_state(const symmem_peers *peers, int32_t rank) {
-    return SYMMEM_PEER_ALIVE;
-}
-
 static bool is_poisoned(const symmem_peers *peers) {
     return ((cuda_peers *)peers->priv)->control->poisoned != 0;
 }
 
 static const symmem_host host = {.size = sizeof host,
-                                 .fail = fail,
+                                 .fail = quiet_fail,
                                  .signal_failed = signal_failed,
-                                 .peer_state = peer_state,
+                                 .peer_state = quiet_peer_state,
                                  .is_poisoned = is_poisoned};
 
 void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_count) {

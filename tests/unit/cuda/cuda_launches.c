@@ -29,13 +29,18 @@ static void expect(int round, size_t count, symmem_reduce_op op) {
 static const size_t counts[] = {0, 1, 300, 20000, 7, MOST, 4097};
 #define ROUNDS 14
 
-static symmem_collective reduction(symmem_call_kind kind, int round) {
+static symmem_collective call_of(symmem_call_kind kind, size_t count) {
     return (symmem_collective){.size = sizeof(symmem_collective),
                                .name = "test",
                                .kind = kind,
                                .dtype = SYMMEM_FLOAT32,
-                               .op = (symmem_reduce_op)(round % SYMMEM_REDUCE_OP_COUNT),
-                               .count = counts[round % 7]};
+                               .count = count};
+}
+
+static symmem_collective reduction(symmem_call_kind kind, int round) {
+    symmem_collective call = call_of(kind, counts[round % 7]);
+    call.op = (symmem_reduce_op)(round % SYMMEM_REDUCE_OP_COUNT);
+    return call;
 }
 
 RANKS_TEST("all-reduces") {
@@ -163,14 +168,12 @@ static symmem_collective exchange(int32_t rank, int round, size_t *in_splits, si
     }
     float *at = buffer() + 5 * rank;
     fill(at, rank, round, all);
-    return (symmem_collective){.size = sizeof(symmem_collective),
-                               .name = "test",
-                               .kind = SYMMEM_CALL_ALL_TO_ALL,
-                               .dtype = SYMMEM_FLOAT32,
-                               .in = all > 0 ? at : NULL,
-                               .out = out,
-                               .in_splits = in_splits,
-                               .out_splits = out_splits};
+    symmem_collective call = call_of(SYMMEM_CALL_ALL_TO_ALL, 0);
+    call.in = all > 0 ? at : NULL;
+    call.out = out;
+    call.in_splits = in_splits;
+    call.out_splits = out_splits;
+    return call;
 }
 
 static bool came(int32_t rank, int round) {
@@ -334,11 +337,8 @@ RANKS_TEST("calls that differ") {
 
 /* One rank does not come, and nothing is moved. */
 static bool one_is_late(int32_t rank, size_t count) {
-    symmem_collective call = {.name = "test",
-                              .kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE,
-                              .dtype = SYMMEM_FLOAT32,
-                              .count = count,
-                              .out = out};
+    symmem_collective call = call_of(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, count);
+    call.out = out;
     memset(out, MARK, sizeof out);
     if (rank == 2)
         return true;
@@ -364,8 +364,8 @@ RANKS_TEST("one is late, several kernels") {
 /* The limit is the whole operation's: a rank that comes late to the first meeting, and not to the
  * last, uses up one limit. */
 static bool limit_is_for_all_of(int32_t rank, symmem_call_kind kind, bool checking) {
-    symmem_collective call = {
-        .name = "test", .kind = kind, .dtype = SYMMEM_FLOAT32, .count = MOST, .out = out};
+    symmem_collective call = call_of(kind, MOST);
+    call.out = out;
     if (rank == 2) {
         symmem_exec exec = {.timeout_ms = LIMIT_MS};
         if (checking)
@@ -473,11 +473,8 @@ RANKS_TEST("kernels of a call") {
         {SYMMEM_CALL_ALL_GATHER, true, false, MOST / RANKS, 1},
     };
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        const symmem_collective call = {.name = "test",
-                                        .kind = calls[i].kind,
-                                        .dtype = SYMMEM_FLOAT32,
-                                        .count = calls[i].count,
-                                        .out = calls[i].out ? out : NULL};
+        symmem_collective call = call_of(calls[i].kind, calls[i].count);
+        call.out = calls[i].out ? out : NULL;
         int before = fake.launches;
         CHECK(run(&call, calls[i].checking, LIMIT_MS) == SYMMEM_OK);
         CHECK(fake.launches - before == calls[i].launches);
@@ -487,11 +484,8 @@ RANKS_TEST("kernels of a call") {
 
 /* The driver refuses the second kernel: the rank says so and is poisoned. */
 RANKS_TEST("a launch fails") {
-    symmem_collective call = {.name = "test",
-                              .kind = SYMMEM_CALL_TWO_SHOT_ALL_REDUCE,
-                              .dtype = SYMMEM_FLOAT32,
-                              .count = MOST,
-                              .out = out};
+    symmem_collective call = call_of(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, MOST);
+    call.out = out;
     fake.fail_launch = rank == 1 ? 1 : -1;
     if (rank != 1) /* here the first meeting is over, and the core of rank 1 tells nobody */
         return run(&call, false, 500) == SYMMEM_TIMEOUT || fake.fault.status == SYMMEM_POISONED;

@@ -5,6 +5,7 @@
  */
 #include <stdarg.h>
 
+#include "../../quiet_host.h"
 #include "cuda_internal.h"
 #include "unit_main.h"
 
@@ -99,12 +100,7 @@ void cuda_stream_drop(cuda_stream *stream) {
 
 /* --- one capture, of one operation -------------------------------------------------- */
 
-static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
-                          const char *operation, const char *format, ...) {
-    return status;
-}
-
-static const symmem_host host = {.size = sizeof host, .fail = fail};
+static const symmem_host host = {.size = sizeof host, .fail = quiet_fail};
 static symmem_cuda_fault fault;
 static cuda_captured held;
 static cuda_stream stream;

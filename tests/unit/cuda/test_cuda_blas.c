@@ -3,15 +3,12 @@
  * How backend_cuda asks cuBLASLt: the library is tests/fakes's, built with cuBLASLt's own
  * header, which without a driver computes at once and refuses what does not fit together.
  */
-#include <math.h>
 #include <stdarg.h>
 
 #include "blas.h"
-#include "reference/matmul.h"
-#include "unit_main.h"
 
 #define MOST 48
-#define MARK 77.0
+#include "../kernels/products.h"
 
 static int notices, planned;
 static char last_notice[128];
@@ -52,69 +49,8 @@ static void begin(const char *library) {
 
 /* --- one product ------------------------------------------------------------------------------ */
 
-static _Alignas(256) double memory[3][MOST * (MOST + 4)]; /* a, b, out: of any dtype */
 static _Alignas(256) double sums[MOST * MOST];
 static _Alignas(256) char workspace[1 << 16];
-
-static void fill(symmem_dtype dtype, void *base, uint32_t seed) {
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        symmem_reference_store(dtype, base, i, (double)(seed >> 29));
-    }
-}
-
-static void lay(bool columns_first, int64_t rows, int64_t columns, int64_t *row_p,
-                int64_t *column_p) {
-    *row_p = columns_first ? 1 : columns + 3;
-    *column_p = columns_first ? rows + 3 : 1;
-}
-
-/* `shift` elements behind where they would be aligned. */
-static symmem_matmul make(symmem_dtype dtype, symmem_dtype out, int64_t m, int64_t n, int64_t k,
-                          unsigned layout, int shift) {
-    size_t bytes = (size_t)shift * symmem_dtype_size(dtype);
-    symmem_matmul product = {.size = sizeof product,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .a = (char *)memory[0] + bytes,
-                             .b = (char *)memory[1] + bytes,
-                             .out = (char *)memory[2] + (size_t)shift * symmem_dtype_size(out),
-                             .dtype = dtype,
-                             .out_dtype = out,
-                             .accumulate = (layout & 8) != 0};
-    lay(layout & 1, m, k, &product.a_row, &product.a_column);
-    lay(layout & 2, k, n, &product.b_row, &product.b_column);
-    lay(layout & 4, m, n, &product.out_row, &product.out_column);
-    fill(dtype, (char *)memory[0] + bytes, 1);
-    fill(dtype, (char *)memory[1] + bytes, 2);
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++)
-        symmem_reference_store(out, product.out, i, MARK);
-    return product;
-}
-
-static bool is_close(symmem_dtype dtype, double found, double expected) {
-    double bound = symmem_dtype_size(dtype) > 2 ? 0 : symmem_reference_rounding(dtype, expected);
-    return fabs(found - expected) <= bound;
-}
-
-static void check_out(const symmem_matmul *p) {
-    static bool written[MOST * (MOST + 3)];
-    int64_t wrong = 0;
-    memset(written, 0, sizeof written);
-    for (int64_t i = 0; i < p->m; i++)
-        for (int64_t j = 0; j < p->n; j++) {
-            int64_t at = i * p->out_row + j * p->out_column;
-            double magnitude, expected = symmem_reference_matmul(p, i, j, &magnitude);
-            expected += p->accumulate ? MARK : 0;
-            wrong +=
-                !is_close(p->out_dtype, symmem_reference_load(p->out_dtype, p->out, at), expected);
-            written[at] = true;
-        }
-    for (int64_t at = 0; at < MOST * (MOST + 3); at++)
-        wrong += !written[at] && symmem_reference_load(p->out_dtype, p->out, at) != MARK;
-    CU_ASSERT_EQUAL(wrong, 0);
-}
 
 /* In out's order, close together, not added to anything. */
 static void check_sums(const symmem_matmul *p) {
@@ -147,11 +83,11 @@ static void check_pair(symmem_dtype dtype, symmem_dtype out) {
                                        {1, 40, 3}, {40, 1, 4},  {9, 10, 40}};
     for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++)
         for (unsigned layout = 0; layout < 16; layout++)
-            for (int shift = 0; shift < 3; shift++) {
+            for (size_t shift = 0; shift < 3; shift++) {
                 symmem_matmul p =
-                    make(dtype, out, sides[i][0], sides[i][1], sides[i][2], layout, shift);
+                    make_shifted(dtype, out, sides[i][0], sides[i][1], sides[i][2], layout, shift);
                 CU_ASSERT(run(&p, false));
-                check_out(&p);
+                check(&p);
                 p.accumulate = true;
                 CU_ASSERT(run(&p, true));
                 check_sums(&p);
@@ -176,22 +112,22 @@ TEST("odd strides") {
     static const int64_t odd[] = {0, 1, 2, 1000000};
     begin(UNIT_FAKE_CUBLASLT);
     for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
-        symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, 12, 5, 0, 0);
+        symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, 12, 5, 0);
         p.a_row = p.out_row = odd[i];
         CU_ASSERT(run(&p, false));
-        check_out(&p);
-        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 12, 1, 5, 0, 0);
+        check(&p);
+        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 12, 1, 5, 0);
         p.b_column = p.out_column = odd[i];
         CU_ASSERT(run(&p, false));
-        check_out(&p);
-        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 6, 4, 1, 0, 0);
+        check(&p);
+        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 6, 4, 1, 0);
         p.a_column = p.b_row = odd[i];
         CU_ASSERT(run(&p, false));
-        check_out(&p);
-        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, 12, 5, 7, 0); /* a row, five apart */
+        check(&p);
+        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, 12, 5, 7); /* a row, five apart */
         p.a_row = p.out_row = odd[i];
         CU_ASSERT(run(&p, false));
-        check_out(&p);
+        check(&p);
     }
     cuda_blas_close(&instance);
 }
@@ -199,14 +135,14 @@ TEST("odd strides") {
 /* Those are the plain kernel's. */
 TEST("others") {
     begin(UNIT_FAKE_CUBLASLT);
-    symmem_matmul p = make(SYMMEM_INT8, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
+    symmem_matmul p = make(SYMMEM_INT8, SYMMEM_FLOAT32, 8, 8, 8, 0);
     CU_ASSERT_FALSE(run(&p, true));
-    p = make(SYMMEM_UINT8, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
+    p = make(SYMMEM_UINT8, SYMMEM_FLOAT32, 8, 8, 8, 0);
     CU_ASSERT_FALSE(run(&p, true));
-    p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 0, 0, 0);
+    p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 0, 0);
     CU_ASSERT_FALSE(run(&p, false));
     for (int i = 0; i < 2; i++) { /* and stays unknown to the library */
-        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 14, 8, 8, 0, 0);
+        p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 14, 8, 8, 0);
         CU_ASSERT_FALSE(run(&p, false));
     }
     CU_ASSERT_EQUAL(notices, 0);
@@ -219,18 +155,18 @@ TEST("many shapes") {
     for (int round = 0; round < 3; round++)
         for (int64_t m = 1; m <= 13; m++)
             for (int64_t n = 1; n <= 13; n++) {
-                symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, m, n, 5, 0, 0);
+                symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, m, n, 5, 0);
                 bool wanted = m % 7 != 0 && n % 7 != 0;
                 CU_ASSERT_EQUAL(run(&p, false), wanted);
                 if (wanted)
-                    check_out(&p);
+                    check(&p);
             }
     cuda_blas_close(&instance);
 }
 
 /* Said once, and not at all if nobody wants it. */
 TEST("no library") {
-    symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
+    symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0);
     begin("0");
     CU_ASSERT_FALSE(run(&p, false));
     CU_ASSERT_EQUAL(notices, 0);
@@ -249,14 +185,14 @@ TEST("no library") {
 
 /* While another instance of the process uses the device, too. */
 TEST("shared device") {
-    symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0, 0);
+    symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0);
     begin(UNIT_FAKE_CUBLASLT);
     shared = true;
     CU_ASSERT_FALSE(run(&p, false));
     CU_ASSERT_PTR_NOT_NULL(strstr(last_notice, "share a device"));
     shared = false;
     CU_ASSERT_TRUE(run(&p, false));
-    check_out(&p);
+    check(&p);
     shared = true;
     CU_ASSERT_FALSE(run(&p, false));
     shared = false;

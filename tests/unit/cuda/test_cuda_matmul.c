@@ -5,6 +5,7 @@
  */
 #include <stdarg.h>
 
+#include "../../quiet_host.h"
 #include "blas.h"
 #include "cuda/product.h"
 #include "unit_main.h"
@@ -120,18 +121,13 @@ symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const ch
     return SYMMEM_BACKEND;
 }
 
-static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
-                          const char *operation, const char *format, ...) {
-    return status;
-}
-
 static void notice(const symmem_host *host, const char *text) {
     notices++;
 }
 
 /* --- one call ----------------------------------------------------------------------- */
 
-static const symmem_host host = {.size = sizeof host, .fail = fail, .notice = notice};
+static const symmem_host host = {.size = sizeof host, .fail = quiet_fail, .notice = notice};
 static cuda_instance instance;
 static symmem_matmul product;
 static float factors[64], scale = 2;

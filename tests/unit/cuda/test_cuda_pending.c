@@ -4,6 +4,7 @@
  * test sets, with all that it calls replaced.
  */
 
+#include "../../quiet_host.h"
 #include "cuda_internal.h"
 #include "unit_main.h"
 
@@ -102,12 +103,8 @@ static void signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     record_p->status = fault->status;
 }
 
-static bool is_poisoned(const symmem_peers *peers) {
-    return false;
-}
-
 static const symmem_host host = {
-    .size = sizeof host, .signal_failed = signal_failed, .is_poisoned = is_poisoned};
+    .size = sizeof host, .signal_failed = signal_failed, .is_poisoned = quiet_is_poisoned};
 static const symmem_peers peers = {.size = sizeof peers, .host = &host, .world_size = 1};
 static symmem_cuda_fault fault;
 static cuda_instance instance;

@@ -1,68 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Products, strided copies and local reductions of the device, compiled for the CPU: what lanes do
 // one after the other, against the scalar references.
-#include <cmath>
 #include <cstring>
 #include <vector>
 
-#include "unit_main.h"
-#include "cuda/product_loop.h"
+#define MOST 48
+#include "products.h"
 
-extern "C" {
-#include "reference/matmul.h"
-#include "reference/reduce.h"
-}
+#include "cuda/product_loop.h"
 
 namespace {
 
-const int MOST = 48;
 const int LANES = 5;
-const double MARK = 77;
-
-double memory[3][MOST * (MOST + 3)]; // a, b, out: of any dtype
-float scales[2][MOST + 4];
-
-// Small whole numbers, so that nothing is rounded but 16-bit results.
-void fill(symmem_dtype dtype, void *base, uint32_t seed) {
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        symmem_reference_store(dtype, base, i, static_cast<double>(seed >> 29));
-    }
-}
-
-// Strides with a gap between the long sides.
-void lay(bool columns_first, int64_t rows, int64_t columns, int64_t *row, int64_t *column) {
-    *row = columns_first ? 1 : columns + 3;
-    *column = columns_first ? rows + 3 : 1;
-}
-
-symmem_matmul make(symmem_dtype dtype, symmem_dtype out, int64_t m, int64_t n, int64_t k,
-                   unsigned layout) {
-    symmem_matmul p = {};
-    p.m = m;
-    p.n = n;
-    p.k = k;
-    p.a = memory[0];
-    p.b = memory[1];
-    p.out = memory[2];
-    p.dtype = dtype;
-    p.out_dtype = out;
-    p.accumulate = (layout & 8) != 0;
-    lay(layout & 1, m, k, &p.a_row, &p.a_column);
-    lay(layout & 2, k, n, &p.b_row, &p.b_column);
-    lay(layout & 4, m, n, &p.out_row, &p.out_column);
-    if (layout & 16) {
-        p.a_scale = scales[0] + 1;
-        p.b_scale = scales[1] + 3;
-        p.a_scale_by_row = (layout & 32) != 0;
-        p.b_scale_by_column = (layout & 64) != 0;
-    }
-    fill(dtype, memory[0], 1);
-    fill(dtype, memory[1], 2);
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++)
-        symmem_reference_store(out, memory[2], i, MARK);
-    return p;
-}
 
 int real_of(symmem_dtype dtype) {
     return dtype == SYMMEM_FLOAT64    ? SYMMEM_CUDA_REAL_F64
@@ -111,29 +60,6 @@ void run(symmem_dtype dtype, const symmem_cuda_product &args, size_t lane) {
     }
 }
 
-// All elements are as they should be, and nothing between them was touched.
-void check(const symmem_matmul &p) {
-    std::vector<bool> written(MOST * (MOST + 3));
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < p.m; i++)
-        for (int64_t j = 0; j < p.n; j++) {
-            const int64_t at = i * p.out_row + j * p.out_column;
-            double magnitude, expected = symmem_reference_matmul(&p, i, j, &magnitude);
-            if (p.accumulate)
-                expected += MARK;
-            const double bound = p.out_dtype == SYMMEM_FLOAT32 || p.out_dtype == SYMMEM_FLOAT64
-                                     ? 0
-                                     : symmem_reference_rounding(p.out_dtype, expected);
-            wrong +=
-                !(std::fabs(symmem_reference_load(p.out_dtype, p.out, at) - expected) <= bound);
-            written[static_cast<size_t>(at)] = true;
-        }
-    for (int64_t at = 0; at < MOST * (MOST + 3); at++)
-        wrong += !written[static_cast<size_t>(at)] &&
-                 symmem_reference_load(p.out_dtype, p.out, at) != MARK;
-    CU_ASSERT_EQUAL(wrong, 0);
-}
-
 const int64_t sides[][3] = {{1, 1, 1},  {17, 33, 20}, {40, 3, 40}, {1, 40, 3},
                             {40, 1, 3}, {5, 7, 0},    {0, 4, 4},   {4, 0, 4}};
 
@@ -148,7 +74,7 @@ TEST("products") {
                 const symmem_matmul p = make(pair[0], pair[1], side[0], side[1], side[2], layout);
                 for (size_t lane = 0; lane < LANES; lane++)
                     run(pair[0], args_of(p), lane);
-                check(p);
+                check(&p);
             }
 }
 
@@ -164,7 +90,7 @@ TEST("scaled") {
                 const symmem_matmul p = make(dtype, out, 17, 34, 20, layout);
                 for (size_t lane = 0; lane < LANES; lane++)
                     run(dtype, args_of(p), lane);
-                check(p);
+                check(&p);
             }
 }
 
@@ -184,7 +110,7 @@ template <typename Sum> void finish(symmem_dtype dtype, symmem_dtype out, unsign
     args.sums = sums.data();
     for (size_t lane = 0; lane < LANES; lane++)
         symmem_cuda_run_finish<Sum>(args, lane, LANES);
-    check(p);
+    check(&p);
 }
 
 TEST("finishing") {
@@ -281,11 +207,3 @@ TEST("reductions") {
 }
 
 } // namespace
-
-int unit_setup() {
-    for (int i = 0; i < MOST + 4; i++) {
-        scales[0][i] = static_cast<float>(1 << i % 3);
-        scales[1][i] = static_cast<float>(1 << i % 4) / 4;
-    }
-    return 0;
-}

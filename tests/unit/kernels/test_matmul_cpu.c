@@ -5,14 +5,11 @@
  * and checks what that asks for.
  */
 #include <limits.h>
-#include <math.h>
 
 #include "cpu/matmul.h"
-#include "reference/matmul.h"
-#include "unit.h"
 
 #define MOST 80
-#define MARK 77.0
+#include "products.h"
 
 static int blas_calls;
 
@@ -58,70 +55,6 @@ static void fake_dgemm(int order, int ta, int tb, int m, int n, int k, double al
 }
 
 static const symmem_cpu_blas fake_blas = {.sgemm = fake_sgemm, .dgemm = fake_dgemm};
-
-/* --- one product ------------------------------------------------------------------------------ */
-
-static double memory[3][MOST * (MOST + 3)]; /* a, b, out: of any dtype */
-static float scales[2][MOST];
-
-/* Small whole numbers, so that nothing is rounded. */
-static void fill(symmem_dtype dtype, void *base, uint32_t seed) {
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++) {
-        seed = seed * 1664525u + 1013904223u;
-        symmem_reference_store(dtype, base, i, (double)(seed >> 29));
-    }
-}
-
-/* Strides with a gap between the long sides. */
-static void lay(bool columns_first, int64_t rows, int64_t columns, int64_t *row_p,
-                int64_t *column_p) {
-    *row_p = columns_first ? 1 : columns + 3;
-    *column_p = columns_first ? rows + 3 : 1;
-}
-
-static symmem_matmul make(symmem_dtype dtype, symmem_dtype out, int64_t m, int64_t n, int64_t k,
-                          unsigned layout) {
-    symmem_matmul product = {.size = sizeof product,
-                             .m = m,
-                             .n = n,
-                             .k = k,
-                             .a = memory[0],
-                             .b = memory[1],
-                             .out = memory[2],
-                             .dtype = dtype,
-                             .out_dtype = out,
-                             .accumulate = (layout & 8) != 0};
-    lay(layout & 1, m, k, &product.a_row, &product.a_column);
-    lay(layout & 2, k, n, &product.b_row, &product.b_column);
-    lay(layout & 4, m, n, &product.out_row, &product.out_column);
-    fill(dtype, memory[0], 1);
-    fill(dtype, memory[1], 2);
-    for (int64_t i = 0; i < MOST * (MOST + 3); i++)
-        symmem_reference_store(out, memory[2], i, MARK);
-    return product;
-}
-
-/* All elements are as they should be, and nothing between them was touched. */
-static void check(const symmem_matmul *p) {
-    static bool written[MOST * (MOST + 3)];
-    int64_t wrong = 0;
-    memset(written, 0, sizeof written);
-    for (int64_t i = 0; i < p->m; i++)
-        for (int64_t j = 0; j < p->n; j++) {
-            int64_t at = i * p->out_row + j * p->out_column;
-            double magnitude, expected = symmem_reference_matmul(p, i, j, &magnitude);
-            if (p->accumulate)
-                expected += MARK;
-            double bound = symmem_dtype_size(p->out_dtype) > 2
-                               ? 0
-                               : symmem_reference_rounding(p->out_dtype, expected);
-            wrong += !(fabs(symmem_reference_load(p->out_dtype, p->out, at) - expected) <= bound);
-            written[at] = true;
-        }
-    for (int64_t at = 0; at < MOST * (MOST + 3); at++)
-        wrong += !written[at] && symmem_reference_load(p->out_dtype, p->out, at) != MARK;
-    CU_ASSERT_EQUAL(wrong, 0);
-}
 
 static void check_sizes(symmem_dtype dtype, symmem_dtype out, const symmem_cpu_blas *blas) {
     static const int64_t sides[][3] = {{1, 1, 1},    {16, 32, 64}, {17, 33, 65}, {15, 31, 63},
@@ -192,17 +125,10 @@ TEST("the longest strides") {
 TEST("scaled") {
     static const symmem_dtype dtypes[] = {SYMMEM_INT8, SYMMEM_UINT8, SYMMEM_BFLOAT16,
                                           SYMMEM_FLOAT32};
-    for (int i = 0; i < MOST; i++) {
-        scales[0][i] = (float)(1 << i % 3);
-        scales[1][i] = (float)(1 << i % 4) / 4;
-    }
     for (size_t d = 0; d < 4; d++)
-        for (unsigned layout = 0; layout < 64; layout++) {
-            symmem_matmul product = make(dtypes[d], SYMMEM_FLOAT32, 17, 34, 20, layout % 16);
-            product.a_scale = scales[0] + 1;
-            product.b_scale = scales[1] + 3;
-            product.a_scale_by_row = (layout & 16) != 0;
-            product.b_scale_by_column = (layout & 32) != 0;
+        for (unsigned way = 0; way < 64; way++) {
+            const unsigned layout = way % 16 | 16 | (way & 48) << 1;
+            symmem_matmul product = make(dtypes[d], SYMMEM_FLOAT32, 17, 34, 20, layout);
             symmem_cpu_matmul(&product, &fake_blas);
             check(&product);
         }

@@ -5,7 +5,7 @@
  */
 
 #include "cpu/reduce.h"
-#include "reference/reduce.h"
+#include "random_elements.h"
 #include "unit.h"
 
 #define MOST_SOURCES 9
@@ -45,48 +45,6 @@ static bool open_arenas(void) {
     for (int k = 0; k < MOST_DESTINATIONS; k++)
         open = open && open_arena(&destinations[k]);
     return open;
-}
-
-static uint64_t random_state = 1;
-
-static uint64_t random_bits(void) {
-    uint64_t z = random_state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* Bits of a float's exponent; 0 for integers. */
-static int exponent_bits(symmem_dtype dtype) {
-    switch (dtype) {
-    case SYMMEM_FLOAT16:
-        return 5;
-    case SYMMEM_BFLOAT16:
-    case SYMMEM_FLOAT32:
-        return 8;
-    case SYMMEM_FLOAT64:
-        return 11;
-    default:
-        return 0;
-    }
-}
-
-/* Any bits; of the floats a third are near one, so that sums round, and a third are near an end of
- * the exponents: zeros, denormals, the largest, infinities, NaNs. */
-static uint64_t random_element(symmem_dtype dtype) {
-    uint64_t bits = random_bits();
-    int exponent = exponent_bits(dtype), width = (int)symmem_dtype_size(dtype) * 8;
-    unsigned kind = bits & 15;
-    bits = random_bits();
-    if (exponent == 0 || kind < 5)
-        return bits;
-    int mantissa = width - 1 - exponent;
-    uint64_t sign = bits & 1ull << (width - 1), fraction = bits & ((1ull << mantissa) - 1);
-    uint64_t most = (1ull << exponent) - 1, low = bits >> 60;
-    if (kind < 11)
-        return sign | (most / 2 - 4 + low % 8) << mantissa | fraction;
-    uint64_t place = low & 1 ? most - (low >> 1 & 1) : low >> 1 & 1;
-    return sign | place << mantissa | (low & 8 ? fraction : low & 4 ? 1 : 0);
 }
 
 static void fill_data(symmem_dtype dtype, size_t count) {

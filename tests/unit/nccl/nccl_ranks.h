@@ -95,13 +95,52 @@ const fake_kernel *fake_find_kernel(const char *name) {
 }
 
 /* What becomes of the next such call of a rank, until nccl->call is none. */
-static inline void fail_nccl(fake_nccl_call call, fake_nccl_way way, int rank,
-                             ncclResult_t result) {
+static inline void fail_nccl_after(int skip, fake_nccl_call call, fake_nccl_way way, int rank,
+                                   ncclResult_t result) {
     nccl->way = way;
     nccl->rank = rank;
     nccl->result = result;
-    atomic_store(&nccl->skip, 0);
+    atomic_store(&nccl->skip, skip);
     nccl->call = call;
+}
+
+static inline void fail_nccl(fake_nccl_call call, fake_nccl_way way, int rank,
+                             ncclResult_t result) {
+    fail_nccl_after(0, call, way, rank, result);
+}
+
+/* Rank 0 sees to it while the others wait; so many of the calls go well before. */
+static inline void fail_after(rank_env *env, int skip, fake_nccl_call call, fake_nccl_way way,
+                              int rank, ncclResult_t result) {
+    env_meet(env);
+    if (env->rank == 0)
+        fail_nccl_after(skip, call, way, rank, result);
+    env_meet(env);
+}
+
+static inline void fail_none(rank_env *env) {
+    env_meet(env);
+    if (env->rank == 0)
+        nccl->call = FAKE_NO_CALL;
+    env_meet(env);
+}
+
+/* Aborts wait from now on, or go on. */
+static inline void hold_aborts(rank_env *env, bool held) {
+    env_meet(env);
+    atomic_store(&nccl->held, held);
+    env_meet(env);
+}
+
+/* Other work, before what is enqueued, that takes long. */
+static const void *_Atomic held_stream;
+
+static inline bool is_held(const void *stream) {
+    return stream == atomic_load(&held_stream) || nccl->is_running(stream);
+}
+
+static inline const void *native_of(const symmem_stream *stream) {
+    return ((const cuda_stream *)stream->native)->native;
 }
 
 /* The driver has more than what it held before the first rank came only if that is left. */
@@ -120,8 +159,7 @@ static inline void use_driver(void) {
 
 /* What a stream had to do when it was destroyed ends on a thread of its own. */
 static inline bool driver_is_as_before(void) {
-    for (int i = 0; i < 5000 && fake_live() != live_before; i++)
-        usleep(1000);
+    AWAIT(5000, fake_live() == live_before);
     return fake_live() == live_before;
 }
 
@@ -134,20 +172,19 @@ static inline void use_library(const char *path) {
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     use_driver();
     launching = NULL;
-    fake_cuda_hooks.is_busy = nccl->is_running;
+    atomic_store(&held_stream, NULL);
+    fake_cuda_hooks.is_busy = is_held;
 }
 
 /* One that ends is waited for only for a moment, and its thread may be kept from running. */
 static inline bool roots_come_to(int roots) {
-    for (int i = 0; i < 5000 && nccl->roots() != roots; i++)
-        usleep(1000);
+    AWAIT(5000, nccl->roots() == roots);
     return nccl->roots() == roots;
 }
 
 /* Nor has it closed its descriptor before. */
 static inline void await_root_threads(void) {
-    for (int i = 0; i < 2000 && atomic_load(&nccl->root_threads) != 0; i++)
-        usleep(1000);
+    AWAIT(2000, atomic_load(&nccl->root_threads) == 0);
 }
 
 static inline void expect_nothing_left(void) {
@@ -166,8 +203,39 @@ static inline void run_nccl(int32_t world, rank_body body, int argument) {
                        .body = body,
                        .argument = argument,
                        .backend = nccl_table(),
+                       .together = true,
                        .settle = await_root_threads});
     expect_nothing_left();
+}
+
+/* On a library whose load/store domains are of so many ranks; 0: of all. */
+static inline void run_on(const char *library, int domain, int32_t world, rank_body body,
+                          int argument) {
+    use_library(library);
+    nccl->domain = domain;
+    run_nccl(world, body, argument);
+    nccl->domain = 0;
+}
+
+/* One that is asked for pointers by a kernel, and one by the host. */
+static inline void run_on_both(int domain, int32_t world, rank_body body, int argument) {
+    run_on(PLAIN_NCCL, domain, world, body, argument);
+    run_on(NEW_NCCL, domain, world, body, argument);
+}
+
+static inline void run_plain(plan p) {
+    run_on(PLAIN_NCCL, 0, p.world, p.body, p.argument);
+}
+
+/* RANKS_TEST on PLAIN_NCCL. */
+#define NCCL_TEST(case_name, ...) RANKS_TEST_(case_name, __COUNTER__, run_plain, __VA_ARGS__)
+
+/* As it is before any rank goes on. */
+static inline int count_of(rank_env *env, const atomic_int *counter) {
+    env_meet(env);
+    const int count = atomic_load(counter);
+    env_meet(env);
+    return count;
 }
 
 /* What each rank got, for comparison; between two meetings. */
@@ -204,11 +272,15 @@ static inline void check_data(rank_env *env, void *ptr, symmem_handle *handle, i
 static inline void check_fresh(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
-    if (handle != NULL)
-        check_data(env, ptr, handle, 1000);
+    check_data(env, ptr, handle, 1000);
+    env_drop(env, handle, ptr);
+}
+
+/* So does one for that memory. */
+static inline void check_at(rank_env *env, void *ptr) {
+    symmem_handle *handle = env_rendezvous(env, ptr);
+    check_data(env, ptr, handle, 400);
     symmem_handle_release(handle);
-    if (ptr != NULL)
-        CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 #endif

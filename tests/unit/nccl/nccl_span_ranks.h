@@ -44,11 +44,17 @@ static inline int sum(rank_env *env, int i) {
 /* Less than NCCL_LOSS_MS: what NCCL says is told at the limit, and is no TIMEOUT. */
 #define LIMIT_MS 300u
 
-static inline symmem_status reduce_within(rank_env *env, symmem_handle *handle, void *data,
-                                          symmem_stream *stream, uint32_t limit_ms) {
+/* The call alone. */
+static inline symmem_status begin_reduce(rank_env *env, symmem_handle *handle, void *data,
+                                         symmem_stream *stream, uint32_t limit_ms) {
     int64_t count = N;
     DLTensor all = tensor_of(env, data, 1, &count, 32);
-    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream);
+    return symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream);
+}
+
+static inline symmem_status reduce_within(rank_env *env, symmem_handle *handle, void *data,
+                                          symmem_stream *stream, uint32_t limit_ms) {
+    symmem_status status = begin_reduce(env, handle, data, stream, limit_ms);
     if (status == SYMMEM_OK && stream != NULL)
         status = symmem_stream_synchronize(stream, 10000);
     return status;
@@ -59,10 +65,11 @@ static inline symmem_status reduce_once(rank_env *env, symmem_handle *handle, vo
     return reduce_within(env, handle, data, stream, LIMIT_MS);
 }
 
-/* Where all goes well: a rank that was kept from running is waited for. */
-static inline symmem_status reduce_well(rank_env *env, symmem_handle *handle, void *data,
-                                        symmem_stream *stream) {
-    return reduce_within(env, handle, data, stream, 10000);
+/* Where all goes well, on all ranks: one that was kept from running is waited for. */
+static inline void reduce_well(rank_env *env, symmem_handle *handle, void *data,
+                               symmem_stream *stream) {
+    CHECK_OK(env, reduce_within(env, handle, data, stream, 10000));
+    env_meet(env);
 }
 
 /* A call on another thread of the rank. */
@@ -92,37 +99,29 @@ static inline bool await_other_call(rank_env *env) {
     return false;
 }
 
-static const void *_Atomic held_stream; /* other work, before the collective, that takes long */
-
-static inline bool is_held(const void *stream) {
-    return stream == atomic_load(&held_stream) || nccl->is_running(stream);
-}
-
-static inline void hold(const symmem_stream *stream) {
-    fake_cuda_hooks.is_busy = is_held;
-    atomic_store(&held_stream, ((const cuda_stream *)stream->native)->native);
-}
-
 static atomic_bool turn_is_kept, turn_goes_on;
 
 static inline void *keep_turn(void *opaque) {
     nccl_span *span = opaque;
     pthread_mutex_lock(&span->turn);
     atomic_store(&turn_is_kept, true);
-    for (int i = 0; i < 15000 && !atomic_load(&turn_goes_on); i++)
-        usleep(1000);
+    AWAIT(15000, atomic_load(&turn_goes_on));
     pthread_mutex_unlock(&span->turn);
     return NULL;
 }
 
-/* As by a call that the driver keeps, whose queue is full. */
-static inline void begin_keeping(rank_env *env, pthread_t *keeper) {
+/* As by a call that the driver keeps, whose queue is full; by `keep` on a thread. */
+static inline void keep_by(rank_env *env, pthread_t *keeper, void *(*keep)(void *)) {
     atomic_store(&turn_is_kept, false);
     atomic_store(&turn_goes_on, false);
-    CHECK(env, pthread_create(keeper, NULL, keep_turn,
-                              nccl_state_of(env->context->instance)->spans) == 0);
-    for (int i = 0; i < 50000 && !atomic_load(&turn_is_kept); i++)
-        usleep(100);
+    CHECK(env,
+          pthread_create(keeper, NULL, keep, nccl_state_of(env->context->instance)->spans) == 0);
+}
+
+/* As by a call that the driver keeps, whose queue is full. */
+static inline void begin_keeping(rank_env *env, pthread_t *keeper) {
+    keep_by(env, keeper, keep_turn);
+    AWAIT(5000, atomic_load(&turn_is_kept));
     CHECK(env, atomic_load(&turn_is_kept));
 }
 
@@ -132,17 +131,15 @@ static inline void end_keeping(rank_env *env, pthread_t keeper) {
 }
 
 static inline void run_apart(rank_body body, int argument) {
-    use_library(PLAIN_NCCL);
-    nccl->domain = 1;
-    run_nccl(3, body, argument);
-    nccl->domain = 0;
+    run_on(PLAIN_NCCL, 1, 3, body, argument);
 }
 
 static inline void run_planned_apart(plan p) {
-    run_apart(p.body, p.argument);
+    run_on(PLAIN_NCCL, 1, p.world, p.body, p.argument);
 }
 
 /* RANKS_TEST of such ranks. */
-#define APART_TEST(case_name) RANKS_TEST_(case_name, __COUNTER__, run_planned_apart, .argument = 0)
+#define APART_TEST(case_name, ...)                                                                 \
+    RANKS_TEST_(case_name, __COUNTER__, run_planned_apart, .world = 3, __VA_ARGS__)
 
 #endif

@@ -42,10 +42,8 @@ void cuda_signals_block(sigset_t *before) {
 void cuda_signals_allow(const sigset_t *before) {}
 
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
-    const struct timespec pause = {.tv_nsec = 1000000};
     atomic_fetch_add(&unguarded, atomic_load(&busy) == 0);
-    for (int i = 0; i < 3000 && !atomic_load(&may_end); i++)
-        nanosleep(&pause, NULL);
+    AWAIT(3000, atomic_load(&may_end));
     atomic_fetch_add(&ended, 1);
 }
 
@@ -58,7 +56,7 @@ static void note(const symmem_host *host, const char *text) {
 }
 
 static void *let_go(void *unused) {
-    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    usleep(50000);
     atomic_store(&may_end, true);
     return unused;
 }
@@ -136,13 +134,12 @@ static bool is_listed(void) {
 
 /* What was left to itself goes, once it is over, with a later one, and not with closing only. */
 TEST("the next end takes it along") {
-    const struct timespec pause = {.tv_nsec = 1000000};
     int begun = 1;
     begin();
     CU_ASSERT(is_listed());
     atomic_store(&may_end, true);
     for (behind_ns = 0; begun < 5000 && is_listed(); begun++) {
-        nanosleep(&pause, NULL);
+        usleep(1000);
         nccl_ending_begin(&instance, &comm, cuda_now_ns() + 3000 * CUDA_NS_PER_MS);
     }
     CU_ASSERT_FALSE(is_listed());

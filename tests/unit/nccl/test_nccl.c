@@ -4,6 +4,7 @@
  * and windows as they should be. What a GPU does is not tested here.
  */
 #include "nccl_ranks.h"
+#include "unit_child.h"
 
 /* --- versions and probing ----------------------------------------------------------- */
 
@@ -34,8 +35,9 @@ TEST("versions") {
     }
 }
 
-static void expect_probe(symmem_status wanted, const char *says) {
+static void expect_probe(const char *library, symmem_status wanted, const char *says) {
     char reason[200] = "";
+    setenv("SYMMEM_NCCL_LIBRARY", library, 1);
     CU_ASSERT_EQUAL(nccl_table()->probe(reason, sizeof reason), wanted);
     CU_ASSERT_PTR_NOT_NULL(strstr(reason, says));
 }
@@ -43,25 +45,19 @@ static void expect_probe(symmem_status wanted, const char *says) {
 TEST("probe") {
     unsetenv("NCCL_NVLS_ENABLE");
     driver_is_absent = true;
-    expect_probe(SYMMEM_UNSUPPORTED, "no driver");
+    expect_probe(PLAIN_NCCL, SYMMEM_UNSUPPORTED, "no driver");
     driver_is_absent = false;
     fake_fail_calls("cuInit", 0, 1, CUDA_ERROR_NO_DEVICE);
-    expect_probe(SYMMEM_UNSUPPORTED, "no device");
+    expect_probe(PLAIN_NCCL, SYMMEM_UNSUPPORTED, "no device");
     fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
-    setenv("SYMMEM_NCCL_LIBRARY", UNIT_FAKE_DIR "/none.so", 1);
-    expect_probe(SYMMEM_UNSUPPORTED, "no libnccl");
-    setenv("SYMMEM_NCCL_LIBRARY", OLD_NCCL, 1);
-    expect_probe(SYMMEM_UNSUPPORTED, "libnccl 2.26.5 is too old");
-    setenv("SYMMEM_NCCL_LIBRARY", "libm.so.6", 1);
-    expect_probe(SYMMEM_UNSUPPORTED, "does not tell its version");
-    setenv("SYMMEM_NCCL_LIBRARY", NCCL_WITHOUT_RECV, 1);
-    expect_probe(SYMMEM_UNSUPPORTED, "libnccl has no ncclRecv");
-    setenv("SYMMEM_NCCL_LIBRARY", PLAIN_NCCL, 1);
-    expect_probe(SYMMEM_OK, "libnccl 2.28.9, CUDA driver 13.0");
-    setenv("SYMMEM_NCCL_LIBRARY", NEW_NCCL, 1);
-    expect_probe(SYMMEM_OK, "libnccl 2.29.7, CUDA driver 13.0");
+    expect_probe(UNIT_FAKE_DIR "/none.so", SYMMEM_UNSUPPORTED, "no libnccl");
+    expect_probe(OLD_NCCL, SYMMEM_UNSUPPORTED, "libnccl 2.26.5 is too old");
+    expect_probe("libm.so.6", SYMMEM_UNSUPPORTED, "does not tell its version");
+    expect_probe(NCCL_WITHOUT_RECV, SYMMEM_UNSUPPORTED, "libnccl has no ncclRecv");
+    expect_probe(PLAIN_NCCL, SYMMEM_OK, "libnccl 2.28.9, CUDA driver 13.0");
+    expect_probe(NEW_NCCL, SYMMEM_OK, "libnccl 2.29.7, CUDA driver 13.0");
     with_kernels = false;
-    expect_probe(SYMMEM_UNSUPPORTED, "without kernels");
+    expect_probe(NEW_NCCL, SYMMEM_UNSUPPORTED, "without kernels");
     with_kernels = true;
     CU_ASSERT_PTR_NULL(getenv("NCCL_NVLS_ENABLE")); /* probing leaves no trace */
 }
@@ -127,65 +123,56 @@ static void host_notice(const symmem_host *host, const char *text) {
     snprintf(last_text, sizeof last_text, "%s", text);
 }
 
-static bool open_says(const char *library, const char *value, int32_t allowed, bool loaded,
-                      symmem_status wanted, const char *says, const char *value_after) {
+static const struct environment {
+    const char *library, *value;
+    int32_t allowed;
+    bool loaded;
+    symmem_status wanted;
+    const char *says, *after;
+} environments[] = {
+    {PLAIN_NCCL, NULL, 0, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0"},
+    {PLAIN_NCCL, "0", 0, false, SYMMEM_OK, "", "0"},
+    {PLAIN_NCCL, "0", 0, true, SYMMEM_OK, "", "0"},
+    {PLAIN_NCCL, "1", 0, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=1", "1"},
+    {PLAIN_NCCL, NULL, 0, true, SYMMEM_UNSUPPORTED, "in use already", ""},
+    {PLAIN_NCCL, NULL, 1, false, SYMMEM_OK, "", ""},
+    {PLAIN_NCCL, "2", 1, true, SYMMEM_OK, "", "2"},
+    {SHARING_NCCL, NULL, 1, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0"},
+    {SHARING_NCCL, "2", 1, false, SYMMEM_UNSUPPORTED,
+     "ranks may share devices, but NCCL_NVLS_ENABLE=2", "2"},
+    {SHARING_NCCL, NULL, 1, true, SYMMEM_UNSUPPORTED,
+     "ranks may share devices, and libnccl is in use", ""},
+};
+static const struct environment *tried;
+
+static void open_in_environment(void) {
     const symmem_host host = {.size = sizeof host, .fail = host_fail, .notice = host_notice};
-    const symmem_backend_config config = {.size = sizeof config, .multicast_allowed = allowed};
+    const symmem_backend_config config = {.size = sizeof config,
+                                          .multicast_allowed = tried->allowed};
     void *instance = NULL;
     use_driver();
-    setenv("SYMMEM_NCCL_LIBRARY", library, 1);
+    setenv("SYMMEM_NCCL_LIBRARY", tried->library, 1);
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     unsetenv("NCCL_NVLS_ENABLE");
-    if (value != NULL)
-        setenv("NCCL_NVLS_ENABLE", value, 1);
-    if (loaded && dlopen(library, RTLD_NOW) == NULL)
-        return false;
-    last_text[0] = '\0';
+    if (tried->value != NULL)
+        setenv("NCCL_NVLS_ENABLE", tried->value, 1);
+    if (tried->loaded && dlopen(tried->library, RTLD_NOW) == NULL)
+        return;
     symmem_status status = nccl_table()->open(&host, &config, &instance);
     const char *after = getenv("NCCL_NVLS_ENABLE");
-    bool same = after == value_after ||
-                (after != NULL && value_after != NULL && strcmp(after, value_after) == 0);
+    bool same = strcmp(after != NULL ? after : "", tried->after) == 0;
     if (status == SYMMEM_OK)
         nccl_table()->close(instance);
-    return status == wanted && strstr(last_text, says) != NULL && same && driver_is_as_before();
+    if (status == tried->wanted && strstr(last_text, tried->says) != NULL && same &&
+        driver_is_as_before())
+        _exit(CHOSEN);
+    fprintf(stderr, "case %td: %d, %s\n", tried - environments, (int)status, last_text);
 }
 
 TEST("environment") {
-    static const struct {
-        const char *value;
-        int32_t allowed;
-        bool loaded;
-        symmem_status wanted;
-        const char *says, *after;
-        const char *library;
-    } cases[] = {
-        {NULL, 0, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0", PLAIN_NCCL},
-        {"0", 0, false, SYMMEM_OK, "", "0", PLAIN_NCCL},
-        {"0", 0, true, SYMMEM_OK, "", "0", PLAIN_NCCL},
-        {"1", 0, false, SYMMEM_UNSUPPORTED, "NCCL_NVLS_ENABLE=1", "1", PLAIN_NCCL},
-        {NULL, 0, true, SYMMEM_UNSUPPORTED, "in use already", NULL, PLAIN_NCCL},
-        {NULL, 1, false, SYMMEM_OK, "", NULL, PLAIN_NCCL},
-        {"2", 1, true, SYMMEM_OK, "", "2", PLAIN_NCCL},
-        {NULL, 1, false, SYMMEM_OK, "NCCL_NVLS_ENABLE=0 was set", "0", SHARING_NCCL},
-        {"2", 1, false, SYMMEM_UNSUPPORTED, "ranks may share devices, but NCCL_NVLS_ENABLE=2", "2",
-         SHARING_NCCL},
-        {NULL, 1, true, SYMMEM_UNSUPPORTED, "ranks may share devices, and libnccl is in use", NULL,
-         SHARING_NCCL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        int code = -1;
-        fflush(NULL);
-        pid_t child = fork();
-        CU_ASSERT_FATAL(child >= 0);
-        if (child == 0)
-            _exit(open_says(cases[i].library, cases[i].value, cases[i].allowed, cases[i].loaded,
-                            cases[i].wanted, cases[i].says, cases[i].after)
-                      ? 0
-                      : 1);
-        CU_ASSERT_EQUAL(waitpid(child, &code, 0), child);
-        CU_ASSERT_EQUAL(code, 0);
-        if (code != 0)
-            fprintf(stderr, "case %zu\n", i);
+    for (size_t i = 0; i < sizeof environments / sizeof environments[0]; i++) {
+        tried = &environments[i];
+        CU_ASSERT(has_chosen(end_in_child(open_in_environment)));
     }
 }
 
@@ -194,8 +181,6 @@ TEST("environment") {
 static void body_works(rank_env *env) {
     void *ptr = NULL, *other = NULL;
     symmem_handle *handle = env_handle(env, &ptr), *again = NULL;
-    if (handle == NULL)
-        return;
     check_data(env, ptr, handle, 100);
     int before = atomic_load(&nccl->registrations);
     CHECK(env, before == 2 * env->world); /* the data, and pad with signals */
@@ -204,8 +189,7 @@ static void body_works(rank_env *env) {
     CHECK(env, atomic_load(&nccl->registrations) == before);
     CHECK_OK(env, symmem_group_barrier(env->group, 5000));
     symmem_handle_release(again);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     /* The next registration takes the freed windows along. */
     for (int i = 0; i < 5; i++)
         check_fresh(env);
@@ -215,11 +199,9 @@ static void body_works(rank_env *env) {
     CHECK_OK(env, symmem_group_barrier(env->group, 5000));
     /* Another device takes another communicator. */
     CHECK_OK(env, symmem_alloc(env->context, BYTES, (env->rank + 1) % env->world, NULL, &other));
-    CHECK_OK(env, meet_at(env, other, 5000, &handle));
-    check_data(env, other, handle, 200);
+    check_at(env, other);
     CHECK(env, atomic_load(&nccl->inits) == (env->world == 1 ? 1 : 2 * env->world));
     CHECK(env, atomic_load(&nccl->wide) == 0); /* none is for collectives of NCCL's */
-    symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, other));
     check_fresh(env);
 }
@@ -241,62 +223,42 @@ TEST("rendezvous") {
 }
 
 /* NCCL registers allocations of the driver's: none is a part of one, small as it may be. */
-static void body_whole(rank_env *env) {
+NCCL_TEST("memory is whole", .world = 1) {
     symmem_memory small = {0};
     (void)env_kept_handle(env, NULL); /* brings the instance up */
     cuda_instance *instance = env->context->instance;
     CHECK_OK(env, nccl_table()->memory_alloc(instance, 0, 64, &small));
     const nccl_allocation *allocation = small.priv;
-    CHECK(env, cuda_memory_mapped_bytes(&allocation->memory) == (size_t)2
-                                                                    << 20); /* the driver's least */
+    const size_t least = (size_t)2 << 20; /* the driver's */
+    CHECK(env, cuda_memory_mapped_bytes(&allocation->memory) == least);
     nccl_table()->memory_release(instance, &small);
 }
 
-TEST("memory is whole") {
-    use_library(PLAIN_NCCL);
-    run_nccl(1, body_whole, 0);
-}
-
 /* Handles outlive their group; so does the communicator, until the last is released. */
-static void body_outlives(rank_env *env) {
+NCCL_TEST("handles outlive groups", .world = 3) {
     void *ptr = NULL;
-    void *const *buffers = NULL;
     symmem_handle *handle = env_handle(env, &ptr);
     check_data(env, ptr, handle, 300);
     env_meet(env);
     CHECK_OK(env, symmem_group_destroy(env->group));
     env_meet(env);
     CHECK(env, atomic_load(&nccl->comms) == env->world);
-    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
-    for (int32_t r = 0; r < env->world; r++)
-        CHECK(env, *(int *)buffers[r] == 300 + r);
+    check_data_of_others(env, handle, 300);
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     env_meet(env);
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->windows) == 0);
-    env_meet(env);
-}
-
-TEST("handles outlive groups") {
-    use_library(PLAIN_NCCL);
-    run_nccl(3, body_outlives, 0);
 }
 
 /* --- what outlives an instance ------------------------------------------------------- */
 
-static void body_fresh(rank_env *env) {
-    check_fresh(env);
-}
-
 /* Where the driver refuses fabric handles memory is made without them, and it is asked but once. */
 TEST("fabric handles are refused") {
     static const char *const refusals[] = {"create", "granularity"};
-    use_library(PLAIN_NCCL);
     for (int i = 0; i < 2; i++) {
         const int before = fake_fabric_refusals();
         setenv("FAKE_CUDA_REFUSAL", refusals[i], 1);
-        run_nccl(2, body_fresh, 0);
+        run_on(PLAIN_NCCL, 0, 2, check_fresh, 0);
         CU_ASSERT_EQUAL(fake_fabric_refusals() - before, 2); /* a rank, a device */
     }
     unsetenv("FAKE_CUDA_REFUSAL");
@@ -304,24 +266,17 @@ TEST("fabric handles are refused") {
 
 /* Where the driver refuses them and has no room for memory without, that is asked for once more as
  * before. */
-static void body_fabric_no_room(rank_env *env) {
-    void *ptr = NULL;
+NCCL_TEST("no room with or without them", .world = 1) {
     const int before = fake_fabric_refusals();
     fake_fail_calls("cuMemCreate", 1, 1, CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    (void)env_memory(env);
     CHECK(env, fake_calls_failed() == 1);
     fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     CHECK(env, fake_fabric_refusals() - before == 2);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("no room with or without them") {
-    use_library(PLAIN_NCCL);
-    run_nccl(1, body_fabric_no_room, 0);
 }
 
 /* A capture that the driver begins and then says nothing of is ended, and leaves no graph. */
-static void body_capture(rank_env *env) {
+NCCL_TEST("a capture fails", .world = 1) {
     symmem_stream *stream = env_stream(env);
     const int before = fake_live();
     /* the first one asks whether there is one already */
@@ -331,43 +286,32 @@ static void body_capture(rank_env *env) {
     CHECK(env, fake_live() == before);
 }
 
-TEST("a capture fails") {
-    use_library(PLAIN_NCCL);
-    run_nccl(1, body_capture, 0);
-}
-
 /* The kernels of both backends, on each of two devices, by the ranks' instances of one run. */
 static int loads_of_a_run(void) {
     const int before = fake_calls("cuModuleLoadData");
-    run_threads((plan){.world = 2, .body = body_fresh, .backend = nccl_table()});
+    run_threads((plan){.world = 2, .body = check_fresh, .backend = nccl_table()});
     return fake_calls("cuModuleLoadData") - before;
 }
 
 /* Modules stay for as long as their contexts do, if those can be told apart. */
-static bool modules_stay(void) {
+static void keep_modules(void) {
     use_library(PLAIN_NCCL);
     unsetenv("FAKE_CUDA_NO_ID");
     if (loads_of_a_run() != 4 || loads_of_a_run() != 0)
-        return false;
+        return;
     fake_reset_context(0);
     fake_reset_context(1);
     fake_use_devices();
     if (loads_of_a_run() != 4 || loads_of_a_run() != 0)
-        return false;
+        return;
     setenv("FAKE_CUDA_NO_ID", "1", 1);
-    return loads_of_a_run() == 4 && loads_of_a_run() == 4;
+    if (loads_of_a_run() == 4 && loads_of_a_run() == 4)
+        _exit(CHOSEN);
 }
 
 /* In a process of its own, for they stay. */
 TEST("modules outlive instances") {
-    int code = -1;
-    fflush(NULL);
-    pid_t child = fork();
-    CU_ASSERT_FATAL(child >= 0);
-    if (child == 0)
-        _exit(modules_stay() ? 0 : 1);
-    CU_ASSERT_EQUAL(waitpid(child, &code, 0), child);
-    CU_ASSERT_EQUAL(code, 0);
+    CU_ASSERT(has_chosen(end_in_child(keep_modules)));
 }
 
 /* --- load/store domains smaller than the group ------------------------------------- */
@@ -391,72 +335,49 @@ static void body_domains(rank_env *env) {
     int32_t far = (env->rank + 2) % env->world;
     CHECK_STATUS(env, symmem_put_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
     CHECK_STATUS(env, symmem_wait_signal(handle, far, 0, 1000, NULL), SYMMEM_UNREACHABLE);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     const int inits = atomic_load(&nccl->inits);
     env_meet(env);
     /* Another device takes another communicator, of the domain that is known. */
     CHECK_OK(env, symmem_alloc(env->context, BYTES, (env->rank + 1) % env->world, NULL, &ptr));
-    CHECK_OK(env, meet_at(env, ptr, 5000, &handle));
+    handle = env_rendezvous(env, ptr);
     CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
     CHECK(env, buffers[env->rank] == ptr && buffers[env->rank ^ 1] != NULL);
     env_meet(env);
     CHECK(env, atomic_load(&nccl->inits) == inits + env->world);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
 }
 
 TEST("load/store domains") {
-    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
-    for (int i = 0; i < 2; i++) {
-        use_library(libraries[i]);
-        nccl->domain = 2;
-        run_nccl(4, body_domains, 0);
-        nccl->domain = 0;
-    }
+    run_on_both(2, 4, body_domains, 0);
 }
 
 /* Of communicators for domains one does not come up: no rank has pointers, and the next try works.
  */
 static void body_domain_fails(rank_env *env) {
-    void *ptr = NULL;
+    const bool is_init = env->plan->argument != 0;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    env_meet(env);
-    if (env->rank == 0) {
-        nccl->way = FAKE_FAILS_AT_ONCE;
-        nccl->result = ncclInvalidUsage;
-        nccl->rank = env->plan->argument == 0 ? 0 : 1; /* its number in a domain */
-        atomic_store(&nccl->skip, 1);                  /* the first one is of all ranks */
-        nccl->call = env->plan->argument == 0 ? FAKE_UNIQUE_ID : FAKE_INIT;
-    }
-    env_meet(env);
+    void *ptr = env_memory(env);
+    /* The first one is of all ranks; its number in a domain is 0 or 1. */
+    fail_after(env, 1, is_init ? FAKE_INIT : FAKE_UNIQUE_ID, FAKE_FAILS_AT_ONCE, is_init,
+               ncclInvalidUsage);
     expect_agreed(env, meet_at(env, ptr, 10000, &handle), SYMMEM_BACKEND);
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
-    env_meet(env);
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    fail_none(env);
+    (void)env_kept_rendezvous(env, ptr);
 }
 
 TEST("a domain's communicator fails") {
-    use_library(NEW_NCCL);
-    nccl->domain = 2;
-    run_nccl(4, body_domain_fails, 0);
-    run_nccl(4, body_domain_fails, 1);
-    nccl->domain = 0;
+    run_on(NEW_NCCL, 2, 4, body_domain_fails, 0);
+    run_on(NEW_NCCL, 2, 4, body_domain_fails, 1);
 }
 
 /* Rank 0 hears that its domain is none in a group of two, or, if argument is 1, another one than
  * its peer hears of: no pointer is looked up, on no rank. */
 static void body_nonsense(rank_env *env) {
     const bool differs = env->plan->argument == 1;
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    expect_agreed(env, meet_at(env, ptr, 5000, &handle),
+    expect_agreed(env, meet_at(env, env_memory(env), 5000, &handle),
                   differs ? SYMMEM_MISMATCH : SYMMEM_BACKEND);
     if (env->rank == 0 || differs)
         CHECK(env, strstr(last_record().message,
@@ -466,7 +387,6 @@ static void body_nonsense(rank_env *env) {
         nccl->nonsense = NULL;
     env_meet(env);
     check_fresh(env);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("domains that make no sense") {

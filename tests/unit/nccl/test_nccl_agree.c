@@ -12,18 +12,34 @@ typedef struct direct {
     const symmem_backend *backend;
     void *instance, *group;
     symmem_exchange exchange;
+    symmem_memory own[48];
+    int own_count;
 } direct;
 
 /* The backend's own entries under a real exchange, the core's checks left out. */
-static bool direct_open(rank_env *env, direct *d) {
+static direct direct_open(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_handle(env, &ptr); /* brings the instance up */
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-    *d = (direct){.env = env, .backend = nccl_table(), .instance = env->context->instance};
-    sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &d->exchange);
-    CHECK_OK(env, d->backend->group_open(d->instance, &d->exchange, env->rank, &d->group));
-    return d->group != NULL;
+    env_drop(env, handle, ptr);
+    direct d = {.env = env, .backend = nccl_table(), .instance = env->context->instance};
+    sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &d.exchange);
+    CHECK_OK(env, d.backend->group_open(d.instance, &d.exchange, env->rank, &d.group));
+    if (d.group == NULL)
+        longjmp(env->out, 1);
+    return d;
+}
+
+/* It is released by direct_close. */
+static symmem_memory *direct_memory(direct *d, int32_t device) {
+    symmem_memory *own = &d->own[d->own_count++];
+    CHECK_OK(d->env, d->backend->memory_alloc(d->instance, device, BYTES, own));
+    return own;
+}
+
+static void direct_close(direct *d) {
+    while (d->own_count > 0)
+        d->backend->memory_release(d->instance, &d->own[--d->own_count]);
+    d->backend->group_close(d->instance, d->group);
 }
 
 static symmem_status direct_exchange(direct *d, symmem_memory *own, symmem_memory *peers) {
@@ -61,32 +77,26 @@ static void make_odd(direct *d, odd what, symmem_memory *own) {
 }
 
 static void body_odd(rank_env *env) {
-    direct d;
-    symmem_memory own = {0}, peers[MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own));
-    symmem_memory shown = own;
+    direct d = direct_open(env);
+    symmem_memory *own = direct_memory(&d, env->rank), peers[MAX_RANKS];
+    symmem_memory shown = *own;
     shown.bytes = BYTES / 2;
     if (env->rank == 1)
         make_odd(&d, (odd)env->plan->argument, &shown);
-    env_meet(env);
-    int before = atomic_load(&nccl->registrations);
-    env_meet(env);
+    const int before = count_of(env, &nccl->registrations);
     expect_agreed(env, direct_exchange(&d, &shown, peers), SYMMEM_MISMATCH);
     CHECK(env, strstr(last_record().message, names_of_odd[env->plan->argument]) != NULL);
     CHECK(env, atomic_load(&nccl->registrations) == before); /* NCCL never saw it */
     /* The group is of no use until it was closed and opened. */
-    expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PEER_LOST);
-    d.backend->group_close(d.instance, d.group);
-    d.backend->memory_release(d.instance, &own);
+    expect_agreed(env, direct_exchange(&d, own, peers), SYMMEM_PEER_LOST);
+    direct_close(&d);
 }
 
 /* Of the library, before a communicator is begun with it. */
 static void body_versions(rank_env *env) {
-    void *ptr = NULL, *group = NULL;
+    void *group = NULL;
     symmem_exchange exchange;
-    (void)env_kept_handle(env, &ptr);
+    (void)env_kept_handle(env, NULL);
     nccl_state *state = nccl_state_of(env->context->instance);
     env_meet(env);
     int before = atomic_load(&nccl->inits);
@@ -103,96 +113,76 @@ static void body_versions(rank_env *env) {
 }
 
 static void body_order(rank_env *env) {
-    direct d;
-    symmem_memory first = {0}, second = {0}, one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &first));
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &second));
-    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    direct d = direct_open(env);
+    symmem_memory *first = direct_memory(&d, env->rank), *second = direct_memory(&d, env->rank);
+    symmem_memory one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
+    expect_agreed(env, direct_exchange(&d, first, one), SYMMEM_OK);
     int registrations = atomic_load(&nccl->registrations), inits = atomic_load(&nccl->inits);
     env_meet(env);
     /* The same memory again: the same window, and no word to NCCL. */
-    expect_agreed(env, direct_exchange(&d, &first, two), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, first, two), SYMMEM_OK);
     CHECK(env, one[0].priv == two[0].priv && one[0].ptr == two[0].ptr);
     CHECK(env, atomic_load(&nccl->registrations) == registrations);
     direct_release(&d, one);
     direct_release(&d, two);
     env_meet(env);
     /* Given up everywhere and wanted again before anybody swept. */
-    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, first, one), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->registrations) == registrations);
     env_meet(env);
     /* One rank comes with memory that NCCL knows already, the others with new memory: NCCL would
      * hang, so another communicator takes it. */
-    expect_agreed(env, direct_exchange(&d, env->rank == 0 ? &first : &second, three), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, env->rank == 0 ? first : second, three), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->inits) == inits + env->world);
     CHECK(env, one[0].priv != three[0].priv);
     direct_release(&d, one);
     direct_release(&d, three);
-    d.backend->memory_release(d.instance, &first);
-    d.backend->memory_release(d.instance, &second);
-    d.backend->group_close(d.instance, d.group);
+    direct_close(&d);
 }
 
 /* A window that one rank still uses stays registered on all. */
 static void body_sweep(rank_env *env) {
     const int32_t user = env->plan->argument;
-    direct d;
-    symmem_memory first = {0}, second = {0}, third = {0};
-    symmem_memory one[MAX_RANKS], two[MAX_RANKS], three[MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &first));
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &second));
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &third));
-    expect_agreed(env, direct_exchange(&d, &first, one), SYMMEM_OK);
+    direct d = direct_open(env);
+    symmem_memory *own[3], peers[3][MAX_RANKS];
+    for (int i = 0; i < 3; i++)
+        own[i] = direct_memory(&d, env->rank);
+    expect_agreed(env, direct_exchange(&d, own[0], peers[0]), SYMMEM_OK);
     if (env->rank != user)
-        direct_release(&d, one);
+        direct_release(&d, peers[0]);
     env_meet(env);
     int before = atomic_load(&nccl->deregistrations);
-    expect_agreed(env, direct_exchange(&d, &second, two), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, own[1], peers[1]), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->deregistrations) == before);
     if (env->rank == user)
-        direct_release(&d, one);
+        direct_release(&d, peers[0]);
     env_meet(env);
-    expect_agreed(env, direct_exchange(&d, &third, three), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, own[2], peers[2]), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->deregistrations) == before + env->world);
     env_meet(env);
-    direct_release(&d, two);
-    direct_release(&d, three);
-    d.backend->memory_release(d.instance, &first);
-    d.backend->memory_release(d.instance, &second);
-    d.backend->memory_release(d.instance, &third);
-    d.backend->group_close(d.instance, d.group);
+    direct_release(&d, peers[1]);
+    direct_release(&d, peers[2]);
+    direct_close(&d);
 }
 
 /* One rank keeps more of the newer ones than ranks can tell each other of at a time. */
 static void body_sweep_old(rank_env *env) {
     enum { OLD = 2, ALL = 20 };
-    direct d;
-    symmem_memory own[ALL] = {{0}}, last = {0}, peers[ALL][MAX_RANKS], others[MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
-    for (int i = 0; i < ALL; i++) {
-        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i]));
-        expect_agreed(env, direct_exchange(&d, &own[i], peers[i]), SYMMEM_OK);
-    }
+    direct d = direct_open(env);
+    symmem_memory peers[ALL][MAX_RANKS], others[MAX_RANKS];
+    for (int i = 0; i < ALL; i++)
+        expect_agreed(env, direct_exchange(&d, direct_memory(&d, env->rank), peers[i]), SYMMEM_OK);
     for (int i = 0; i < (env->rank == 1 ? OLD : ALL); i++)
         direct_release(&d, peers[i]);
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &last));
     int before = atomic_load(&nccl->deregistrations);
     env_meet(env);
-    expect_agreed(env, direct_exchange(&d, &last, others), SYMMEM_OK);
+    expect_agreed(env, direct_exchange(&d, direct_memory(&d, env->rank), others), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->deregistrations) == before + OLD * env->world);
     env_meet(env);
     for (int i = OLD; env->rank == 1 && i < ALL; i++)
         direct_release(&d, peers[i]);
     direct_release(&d, others);
-    for (int i = 0; i < ALL; i++)
-        d.backend->memory_release(d.instance, &own[i]);
-    d.backend->memory_release(d.instance, &last);
-    d.backend->group_close(d.instance, d.group);
+    direct_close(&d);
 }
 
 /* One rank has given up more of the old ones than ranks can tell each other of at a time. What all
@@ -200,14 +190,10 @@ static void body_sweep_old(rank_env *env) {
 static void body_hoard(rank_env *env) {
     enum { OLD = 40, CYCLES = 12, MOST = 3 };
     const int count = env->plan->argument;
-    direct d;
-    symmem_memory old[OLD] = {{0}}, own[MOST] = {{0}};
-    symmem_memory kept[OLD][MAX_RANKS], peers[MOST][MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
+    direct d = direct_open(env);
+    symmem_memory own[MOST] = {{0}}, kept[OLD][MAX_RANKS], peers[MOST][MAX_RANKS];
     for (int i = 0; i < OLD; i++) {
-        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &old[i]));
-        CHECK_OK(env, direct_exchange(&d, &old[i], kept[i]));
+        CHECK_OK(env, direct_exchange(&d, direct_memory(&d, env->rank), kept[i]));
         if (env->rank == 1)
             direct_release(&d, kept[i]);
     }
@@ -224,32 +210,22 @@ static void body_hoard(rank_env *env) {
     env_meet(env);
     CHECK(env, atomic_load(&nccl->windows) - before <= 2 * MOST * env->world);
     env_meet(env);
-    for (int i = 0; i < OLD; i++) {
-        if (env->rank != 1)
-            direct_release(&d, kept[i]);
-        d.backend->memory_release(d.instance, &old[i]);
-    }
-    d.backend->group_close(d.instance, d.group);
+    for (int i = 0; env->rank != 1 && i < OLD; i++)
+        direct_release(&d, kept[i]);
+    direct_close(&d);
 }
 
 /* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
 static void body_further(rank_env *env) {
-    direct d;
-    symmem_memory own = {0}, peers[MAX_RANKS];
-    if (!direct_open(env, &d))
-        return;
-    int32_t device = (env->rank + 1) % env->world;
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, device, BYTES, &own));
+    direct d = direct_open(env);
+    symmem_memory *own = direct_memory(&d, (env->rank + 1) % env->world), peers[MAX_RANKS];
     env->fault_status = SYMMEM_PERMISSION;
     env->fault_point = env->rank == 1 ? "nccl.comm.done" : NULL;
-    env_meet(env);
-    int before = atomic_load(&nccl->registrations);
-    env_meet(env);
+    const int before = count_of(env, &nccl->registrations);
     d.exchange.deadline_ns = cuda_now_ns() + 3000 * CUDA_NS_PER_MS; /* if they do wait */
-    expect_agreed(env, direct_exchange(&d, &own, peers), SYMMEM_PERMISSION);
+    expect_agreed(env, direct_exchange(&d, own, peers), SYMMEM_PERMISSION);
     CHECK(env, atomic_load(&nccl->registrations) == before);
-    d.backend->group_close(d.instance, d.group);
-    d.backend->memory_release(d.instance, &own);
+    direct_close(&d);
 }
 
 TEST("records differ") {
@@ -277,30 +253,20 @@ TEST("windows are used again") {
 /* It says so by a window that is none, on one rank perhaps. */
 static void body_windowless(rank_env *env) {
     static const char *const says[] = {"NCCL makes no windows here", "without a window"};
-    void *ptr = NULL;
+    const int way = env->plan->argument;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    env_meet(env);
-    if (env->rank == 0)
-        fail_nccl(FAKE_REGISTER, env->plan->argument == 0 ? FAKE_NO_WINDOW : FAKE_HOST_WINDOW, 0,
-                  ncclSuccess);
-    env_meet(env);
+    void *ptr = env_memory(env);
+    fail_after(env, 0, FAKE_REGISTER, way == 0 ? FAKE_NO_WINDOW : FAKE_HOST_WINDOW, 0, ncclSuccess);
     expect_agreed(env, meet_at(env, ptr, 5000, &handle), SYMMEM_UNSUPPORTED);
     CHECK(env, handle == NULL && last_record().failed_rank == 0);
     if (env->rank == 0)
-        CHECK(env, strstr(last_record().message, says[env->plan->argument]) != NULL);
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
-    env_meet(env);
+        CHECK(env, strstr(last_record().message, says[way]) != NULL);
+    fail_none(env);
     check_fresh(env);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 /* Where NCCL is asked by a kernel there may be memory of the host's behind it. */
 TEST("no windows") {
-    use_library(NEW_NCCL);
-    run_nccl(2, body_windowless, 0);
-    use_library(PLAIN_NCCL);
-    run_nccl(2, body_windowless, 0);
-    run_nccl(2, body_windowless, 1);
+    run_on_both(0, 2, body_windowless, 0);
+    run_on(PLAIN_NCCL, 0, 2, body_windowless, 1);
 }

@@ -39,34 +39,21 @@ static const fault faults[] = {
     {FAKE_REGISTER, FAKE_HOST_WINDOW, 1, 1, ncclSuccess, SYMMEM_UNSUPPORTED},
 };
 
-static void arm(const fault *wanted) {
-    nccl->way = wanted->way;
-    nccl->rank = wanted->rank;
-    nccl->result = wanted->result;
-    atomic_store(&nccl->skip, wanted->skip);
-    nccl->call = wanted->call;
-}
-
 /* Communicators' ends take their time, and nobody waits for that beyond his limit. */
 #define SLOW 256
 
-static bool all_have_ended(void) {
-    for (int i = 0; i < 5000 && atomic_load(&nccl->comms) + atomic_load(&nccl->threads) != 0; i++)
-        usleep(1000);
+static bool all_have_ended(int within_ms) {
+    AWAIT((unsigned)within_ms, atomic_load(&nccl->comms) + atomic_load(&nccl->threads) == 0);
     return atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0;
 }
 
 static void body_faults(rank_env *env) {
     const fault *wanted = &faults[env->plan->argument % SLOW];
     const bool slow = env->plan->argument >= SLOW;
-    void *ptr = NULL;
+    void *ptr = env_memory(env);
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    env_meet(env);
-    atomic_store(&nccl->held, slow);
-    if (env->rank == 0)
-        arm(wanted);
-    env_meet(env);
+    hold_aborts(env, slow);
+    fail_after(env, wanted->skip, wanted->call, wanted->way, wanted->rank, wanted->result);
     const bool hangs = wanted->way == FAKE_NEVER_ENDS;
     uint64_t begin_ns = cuda_now_ns();
     const uint32_t limit_ms = slow ? SLOW_MS : hangs ? DEADLINE_MS : 10000;
@@ -79,19 +66,11 @@ static void body_faults(rank_env *env) {
     expect_agreed(env, status, wanted->wanted);
     if (env->rank == 0)
         CHECK(env, atomic_load(&nccl->skip) < 0); /* it did go wrong */
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
-    env_meet(env);
+    fail_none(env);
     atomic_store(&nccl->held, 0);
-    if (slow || hangs) /* at the limit nobody waits for the ends */
-        CHECK(env, all_have_ended());
-    CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
+    CHECK(env, all_have_ended(slow || hangs ? 5000 : 0)); /* at the limit nobody waits for that */
     env_meet(env);
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    if (handle != NULL)
-        check_data(env, ptr, handle, 400);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    check_at(env, ptr);
 }
 
 static bool is_last_of_kind(size_t i) {
@@ -100,22 +79,19 @@ static bool is_last_of_kind(size_t i) {
 }
 
 TEST("calls of NCCL fail") {
-    use_library(PLAIN_NCCL);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-        run_nccl(3, body_faults, (int)i);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        run_on(PLAIN_NCCL, 0, 3, body_faults, (int)i);
         if (is_last_of_kind(i))
-            run_nccl(3, body_faults, SLOW + (int)i);
-    use_library(NEW_NCCL);
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+            run_on(PLAIN_NCCL, 0, 3, body_faults, SLOW + (int)i);
         if (faults[i].call == FAKE_UNIQUE_ID || faults[i].way == FAKE_NO_WINDOW)
-            run_nccl(3, body_faults, (int)i);
+            run_on(NEW_NCCL, 0, 3, body_faults, (int)i);
+    }
     CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
 }
 
 /* A rank's own failure at each step of the backend: the others learn of it, nobody waits for long.
  */
-static void body_points(rank_env *env) {
+NCCL_TEST("steps fail", .world = 3) {
     static const char *const points[] = {"nccl.comm.before", "nccl.comm.done", "nccl.window.before",
                                          "nccl.window.done", "nccl.resolve"};
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
@@ -142,18 +118,12 @@ static void body_points(rank_env *env) {
     check_fresh(env);
 }
 
-TEST("steps fail") {
-    use_library(PLAIN_NCCL);
-    run_nccl(3, body_points, 0);
-}
-
 /* The driver fails one rank on the way from a window to pointers. */
-static void body_driver(rank_env *env) {
+NCCL_TEST("the driver fails", .world = 3, .runs = 3) {
     static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction",
                                         "cuLaunchKernel"};
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    void *ptr = env_memory(env);
     env_meet(env);
     if (env->rank == 0)
         fake_fail_calls(calls[env->plan->argument], 1, 1, CUDA_ERROR_UNKNOWN);
@@ -162,15 +132,7 @@ static void body_driver(rank_env *env) {
     if (env->rank == 0)
         fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     env_meet(env);
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("the driver fails") {
-    use_library(PLAIN_NCCL);
-    for (int i = 0; i < 3; i++)
-        run_nccl(3, body_driver, i);
+    (void)env_kept_rendezvous(env, ptr);
 }
 
 static _Thread_local nccl_state *loader;
@@ -187,46 +149,33 @@ static void note_lock(void) {
         kept_waiting++;
 }
 
-static void body_loading(rank_env *env) {
-    void *ptr = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    symmem_handle *handle = NULL;
-    loads = kept_waiting = 0;
-    loader = nccl_state_of(env->context->instance);
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    loader = NULL;
-    CHECK(env, loads == 1 && kept_waiting == 0);
-    if (handle != NULL)
-        check_data(env, ptr, handle, 800);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+int unit_setup(void) {
+    fake_cuda_hooks.loading = note_lock;
+    return 0;
 }
 
 /* The driver's callbacks take the lock at collectives' ends. */
-TEST("the driver loads a kernel") {
-    use_library(PLAIN_NCCL);
-    fake_cuda_hooks.loading = note_lock;
-    run_nccl(3, body_loading, 0);
-    fake_cuda_hooks.loading = NULL;
+NCCL_TEST("the driver loads a kernel", .world = 3) {
+    void *ptr = env_memory(env);
+    loads = kept_waiting = 0;
+    loader = nccl_state_of(env->context->instance);
+    symmem_handle *handle = env_kept_rendezvous(env, ptr);
+    loader = NULL;
+    CHECK(env, loads == 1 && kept_waiting == 0);
+    check_data(env, ptr, handle, 800);
 }
 
 /* One rank's kernel that asks for the pointers stays behind other work on its stream. */
 static _Thread_local bool gets_stuck;
-static const void *_Atomic stuck_stream;
 
 static void launch_behind(const char *name, void **arguments, const void *stream) {
     if (gets_stuck && strcmp(name, "symmem_nccl_resolve") == 0)
-        atomic_store(&stuck_stream, stream);
-}
-
-static bool is_behind(const void *stream) {
-    return stream == atomic_load(&stuck_stream);
+        atomic_store(&held_stream, stream);
 }
 
 static void body_stuck(rank_env *env) {
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    void *ptr = env_memory(env);
     env_meet(env);
     gets_stuck = env->rank == 1;
     const int aborts = atomic_load(&nccl->aborts);
@@ -238,60 +187,34 @@ static void body_stuck(rank_env *env) {
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, env->rank != 1 || strstr(last_record().message, "the kernel") != NULL);
     expect_agreed(env, status, SYMMEM_TIMEOUT);
-    for (int i = 0; i < 5000 && atomic_load(&nccl->aborts) - aborts < 2; i++)
-        cuda_sleep_ns(CUDA_NS_PER_MS);
+    AWAIT(5000, atomic_load(&nccl->aborts) - aborts >= 2);
     cuda_sleep_ns(300 * CUDA_NS_PER_MS);
     CHECK(env, atomic_load(&nccl->aborts) - aborts == 2); /* the kernel would read what is gone */
     env_meet(env);
-    atomic_store(&stuck_stream, NULL);
+    atomic_store(&held_stream, NULL);
     env_meet(env);
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    if (handle != NULL)
-        check_data(env, ptr, handle, 700);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    check_at(env, ptr);
 }
 
 TEST("the device does not get to a kernel") {
     use_library(PLAIN_NCCL);
     launching = launch_behind;
-    fake_cuda_hooks.is_busy = is_behind;
     run_threads((plan){.world = 3, .body = body_stuck, .backend = nccl_table()});
     CU_ASSERT_EQUAL(atomic_load(&nccl->comms), 0);
 }
 
 /* A failed registration gives its communicator up, but not under the hands of other handles. */
-static void body_others_stay(rank_env *env) {
-    static const fault hang = {FAKE_REGISTER, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_TIMEOUT};
-    void *ptr = NULL, *second = NULL;
-    void *const *buffers = NULL;
+NCCL_TEST("other handles stay", .world = 3) {
+    void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr), *none = NULL;
-    if (handle == NULL)
-        return;
+    void *second = env_memory(env);
     check_data(env, ptr, handle, 500);
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
-    env_meet(env);
-    if (env->rank == 0)
-        arm(&hang);
-    env_meet(env);
+    fail_after(env, 0, FAKE_REGISTER, FAKE_NEVER_ENDS, 1, ncclSuccess);
     expect_agreed(env, meet_at(env, second, DEADLINE_MS, &none), SYMMEM_TIMEOUT);
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
-    env_meet(env);
+    fail_none(env);
     CHECK(env, atomic_load(&nccl->comms) == env->world);
-    CHECK_OK(env, symmem_handle_buffer_ptrs(handle, &buffers));
-    for (int32_t r = 0; r < env->world; r++)
-        CHECK(env, *(int *)buffers[r] == 500 + r);
-    CHECK_OK(env, meet_at(env, second, 20000, &none));
-    if (none != NULL)
-        check_data(env, second, none, 600);
-    symmem_handle_release(none);
-    CHECK_OK(env, symmem_free(env->context, second));
-}
-
-TEST("other handles stay") {
-    use_library(PLAIN_NCCL);
-    run_nccl(3, body_others_stay, 0);
+    check_data_of_others(env, handle, 500);
+    check_at(env, second);
 }
 
 /* --- groups that end ---------------------------------------------------------------- */
@@ -316,22 +239,17 @@ static _Atomic uint64_t begins_ns[2]; /* of each rank */
 
 /* Their ranks are in NCCL, and all give up what would never end, one a little later. A group's end
  * does not wait for an abort that takes long; with the context's the instance ends, which does. */
-static void body_given_up(rank_env *env) {
-    static const fault hang = {FAKE_INIT, FAKE_NEVER_ENDS, 1, 0, ncclSuccess, SYMMEM_OK};
+NCCL_TEST("groups end", .world = 2, .runs = 2) {
     const bool all_of_it = env->plan->argument != 0;
     meeting m = {.env = env};
     pthread_t thread;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &m.ptr));
-    if (env->rank == 0) {
-        arm(&hang);
-        atomic_store(&nccl->held, !all_of_it);
-    }
-    env_meet(env);
+    fail_after(env, 0, FAKE_INIT, FAKE_NEVER_ENDS, 1, ncclSuccess);
+    hold_aborts(env, !all_of_it);
     const int inits = atomic_load(&nccl->inits);
     env_meet(env);
     CHECK(env, pthread_create(&thread, NULL, meet_elsewhere, &m) == 0);
-    for (int i = 0; i < 5000 && atomic_load(&nccl->inits) < inits + env->world; i++)
-        usleep(1000);
+    AWAIT(5000, atomic_load(&nccl->inits) >= inits + env->world);
     env_meet(env);
     if (env->rank == 1)
         usleep(60000);
@@ -349,12 +267,6 @@ static void body_given_up(rank_env *env) {
         nccl->call = FAKE_NO_CALL;
 }
 
-TEST("groups end") {
-    use_library(PLAIN_NCCL);
-    run_nccl(2, body_given_up, 0);
-    run_nccl(2, body_given_up, 1);
-}
-
 /* --- ranks that end ----------------------------------------------------------------- */
 
 static void body_ends(rank_env *env) {
@@ -362,7 +274,6 @@ static void body_ends(rank_env *env) {
                                          "nccl.window.before", "nccl.window.register*"};
     void *ptr = NULL;
     symmem_handle *handle = NULL;
-    symmem_error_record record;
     int inits = atomic_load(&nccl->inits);
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
@@ -370,13 +281,12 @@ static void body_ends(rank_env *env) {
     env->fault_status = env->rank == 1 ? DIE : AWAIT_DEATH;
     env->fault_point = env->rank == 1 || nccl_first ? points[env->plan->argument % 4] : NULL;
     if (env->rank != 1 && nccl_first) /* this process's library */
-        arm(&(fault){.call = env->plan->argument % 4 == 1 ? FAKE_INIT : FAKE_REGISTER,
-                     .way = env->plan->argument < 8 ? FAKE_FAILS_LATER : FAKE_FAILS_AT_ONCE,
-                     .rank = env->rank,
-                     .result = ncclInternalError});
+        fail_nccl(env->plan->argument % 4 == 1 ? FAKE_INIT : FAKE_REGISTER,
+                  env->plan->argument < 8 ? FAKE_FAILS_LATER : FAKE_FAILS_AT_ONCE, env->rank,
+                  ncclInternalError);
     uint64_t begin_ns = cuda_now_ns();
     CHECK_STATUS(env, meet_at(env, ptr, 20000, &handle), SYMMEM_PEER_LOST);
-    symmem_last_error(&record);
+    const symmem_error_record record = last_record();
     CHECK(env, symmem_error_is_missing(&record, 1));
     CHECK(env, cuda_now_ns() - begin_ns < 5000 * CUDA_NS_PER_MS);
     CHECK(env, atomic_load(&nccl->comms) == 0 && atomic_load(&nccl->threads) == 0);
@@ -391,19 +301,18 @@ static void body_ends(rank_env *env) {
 }
 
 TEST("ranks end") {
+    plan p = {.world = 3, .body = body_ends, .backend = nccl_table(), .killed = 1};
     use_library(PLAIN_NCCL);
-    for (int i = 0; i < 4; i++)
-        run_processes((plan){
-            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
+    for (; p.argument < 4; p.argument++)
+        run_processes(p);
     /* NCCL knows of it first, as an error: inside the communicator, inside the registration, later
      * and at once. */
     env_dying =
         mmap(NULL, sizeof *env_dying, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(env_dying, MAP_FAILED);
-    for (int i = 5; i < 12; i += 2) {
+    for (p.argument = 5; p.argument < 12; p.argument += 2) {
         atomic_store(env_dying, 0);
-        run_processes((plan){
-            .world = 3, .body = body_ends, .argument = i, .backend = nccl_table(), .killed = 1});
+        run_processes(p);
     }
     munmap(env_dying, sizeof *env_dying);
     env_dying = NULL;

@@ -6,6 +6,7 @@
  */
 #include <stdarg.h>
 
+#include "../../quiet_host.h"
 #include "span.h"
 #include "unit_child.h"
 #include "unit_main.h"
@@ -31,6 +32,7 @@ static bool ending;               /* till then the system is at it */
 static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
 static bool poisoned;
+static nccl_span its_span, other_span;
 static atomic_int asked_for_own; /* whether this rank has ended: nobody should */
 
 static symmem_peer_state state_of(int32_t rank) {
@@ -60,11 +62,6 @@ static bool is_poisoned(const symmem_peers *peers) {
     return poisoned;
 }
 
-static symmem_status fail(const symmem_host *host, symmem_status status, int system_errno,
-                          const char *operation, const char *format, ...) {
-    return status;
-}
-
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *state_p) {
     *state_p = cuda_now_ns() - begin_ns < busy_for_ns ? ncclInProgress : outcome;
     return ncclSuccess;
@@ -83,7 +80,7 @@ static CUresult capture_mode(CUstreamCaptureMode *mode) {
 }
 
 static const symmem_host host = {.size = sizeof host,
-                                 .fail = fail,
+                                 .fail = quiet_fail,
                                  .peer_state = peer_of,
                                  .is_poisoned = is_poisoned,
                                  .peer_is_ending = ending_of};
@@ -123,10 +120,20 @@ static bool is_right(symmem_status status, symmem_status wanted, uint64_t most_n
     return in_time || status != wanted;
 }
 
+/* That comes in time, if it is tried often enough. */
+#define IN_TIME(attempt)                                                                           \
+    do {                                                                                           \
+        int tries = 0;                                                                             \
+        while (tries < TRIES && !(attempt))                                                        \
+            tries++;                                                                               \
+        CU_ASSERT_FATAL(tries < TRIES);                                                            \
+    } while (0)
+
 static void reset(void) {
     gone_after_ns = busy_for_ns = failed_after_ns = 0;
     outcome = ncclSuccess;
     poisoned = ending = false;
+    its_span = other_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
 }
 
 /* --- an error of NCCL's ------------------------------------------------------------- */
@@ -138,23 +145,15 @@ static bool fails_in(ncclResult_t result, uint64_t limit_ns, int32_t world, symm
                     most_ns);
 }
 
-static void expect_failed_in(ncclResult_t result, uint64_t limit_ns, int32_t world,
-                             symmem_status wanted, uint64_t most_ns) {
-    int tries = 0;
-    while (tries < TRIES && !fails_in(result, limit_ns, world, wanted, most_ns))
-        tries++;
-    CU_ASSERT_FATAL(tries < TRIES);
-}
-
 /* For a peer's end may be the reason. */
 TEST("errors are held back") {
     reset();
     (void)fails_in(ncclInternalError, 0, 2, SYMMEM_BACKEND, 0);
     CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
     gone_after_ns = 50 * MS;
-    expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    IN_TIME(fails_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS));
     gone_after_ns = 1;
-    expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    IN_TIME(fails_in(ncclInvalidUsage, 0, 2, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS));
     gone_after_ns = 2 * NCCL_LOSS_MS * MS;
     ending = true;
     (void)fails_in(ncclInternalError, 0, 2, SYMMEM_PEER_LOST, 0);
@@ -165,29 +164,29 @@ TEST("errors are held back") {
 TEST("for what a peer has to tell") {
     reset();
     failed_after_ns = 100 * MS;
-    expect_failed_in(ncclInternalError, 0, 2, SYMMEM_PERMISSION, NCCL_LOSS_MS * MS);
+    IN_TIME(fails_in(ncclInternalError, 0, 2, SYMMEM_PERMISSION, NCCL_LOSS_MS * MS));
     failed_after_ns = (NCCL_LOSS_MS + 100) * MS;
-    expect_failed_in(ncclRemoteError, 0, 2, SYMMEM_PERMISSION, 2 * NCCL_LOSS_MS * MS);
+    IN_TIME(fails_in(ncclRemoteError, 0, 2, SYMMEM_PERMISSION, 2 * NCCL_LOSS_MS * MS));
 }
 
 /* Within the limit, and so that there is time to tell the others. */
 TEST("but within the limit") {
     reset();
-    expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
-    expect_failed_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS); /* over already */
-    expect_failed_in(ncclRemoteError, 1, 2, SYMMEM_PEER_LOST, 100 * MS);
+    IN_TIME(fails_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS));
+    IN_TIME(fails_in(ncclSystemError, 1, 2, SYMMEM_BACKEND, 100 * MS)); /* over already */
+    IN_TIME(fails_in(ncclRemoteError, 1, 2, SYMMEM_PEER_LOST, 100 * MS));
     ending = true;
-    expect_failed_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS);
+    IN_TIME(fails_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS));
 }
 
 /* What no peer can be the reason of. */
 TEST("and not where nobody is to be waited for") {
     reset();
-    expect_failed_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS);
-    expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
-    expect_failed_in(ncclInternalError, 0, 1, SYMMEM_BACKEND, 200 * MS);
+    IN_TIME(fails_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS));
+    IN_TIME(fails_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS));
+    IN_TIME(fails_in(ncclInternalError, 0, 1, SYMMEM_BACKEND, 200 * MS));
     ending = true;
-    expect_failed_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS);
+    IN_TIME(fails_in(ncclInvalidArgument, 0, 2, SYMMEM_BACKEND, 200 * MS));
 }
 
 /* --- what NCCL does in the background ----------------------------------------------- */
@@ -197,25 +196,18 @@ static bool waits(uint64_t limit_ns, symmem_status wanted, uint64_t most_ns) {
     return is_right(nccl_comm_wait(&instance, NULL, &exchange, "registration"), wanted, most_ns);
 }
 
-static void expect_waits(uint64_t limit_ns, symmem_status wanted, uint64_t most_ns) {
-    int tries = 0;
-    while (tries < TRIES && !waits(limit_ns, wanted, most_ns))
-        tries++;
-    CU_ASSERT_FATAL(tries < TRIES);
-}
-
 TEST("NCCL is waited for") {
     reset();
     busy_for_ns = 60 * MS;
-    expect_waits(0, SYMMEM_OK, 1000 * MS);
+    IN_TIME(waits(0, SYMMEM_OK, 1000 * MS));
     CU_ASSERT(took_ns() >= 60 * MS);
     outcome = ncclInvalidArgument;
-    expect_waits(0, SYMMEM_BACKEND, 300 * MS);
+    IN_TIME(waits(0, SYMMEM_BACKEND, 300 * MS));
     outcome = ncclInternalError; /* held back */
     gone_after_ns = 90 * MS;
-    expect_waits(0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    IN_TIME(waits(0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS));
     busy_for_ns = 2000 * MS;
-    expect_waits(0, SYMMEM_PEER_LOST, 1000 * MS);
+    IN_TIME(waits(0, SYMMEM_PEER_LOST, 1000 * MS));
 }
 
 /* Who does not come, and who came and failed then. */
@@ -223,26 +215,25 @@ TEST("not for one that failed") {
     reset();
     busy_for_ns = 3000 * MS;
     failed_after_ns = 50 * MS;
-    expect_waits(0, SYMMEM_PERMISSION, 1000 * MS);
+    IN_TIME(waits(0, SYMMEM_PERMISSION, 1000 * MS));
     CU_ASSERT(took_ns() >= 150 * MS);
     busy_for_ns = 100 * MS;
-    expect_waits(0, SYMMEM_OK, 1000 * MS);
+    IN_TIME(waits(0, SYMMEM_OK, 1000 * MS));
 }
 
 /* A part of the time is left to tell the others. */
 TEST("within the limit") {
     reset();
     busy_for_ns = 1000 * MS;
-    expect_waits(200 * MS, SYMMEM_TIMEOUT, 200 * MS);
+    IN_TIME(waits(200 * MS, SYMMEM_TIMEOUT, 200 * MS));
     CU_ASSERT(took_ns() >= 100 * MS);
-    expect_waits(1, SYMMEM_TIMEOUT, 100 * MS);
+    IN_TIME(waits(1, SYMMEM_TIMEOUT, 100 * MS));
 }
 
 /* --- a collective under way --------------------------------------------------------- */
 
 static symmem_cuda_fault fault;
 static const symmem_peers peers = {.size = sizeof peers, .host = &host, .rank = 0, .world_size = 2};
-static nccl_span its_span, other_span;
 
 static nccl_flight take_off(uint32_t timeout_ms) {
     memset(&fault, 0, sizeof fault);
@@ -270,17 +261,9 @@ static bool is_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status w
     return is_right(told(), wanted, most_ns);
 }
 
-static void expect_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status wanted,
-                           uint64_t most_ns) {
-    int tries = 0;
-    while (tries < TRIES && !is_told_in(result, timeout_ms, wanted, most_ns))
-        tries++;
-    CU_ASSERT_FATAL(tries < TRIES);
-}
-
 TEST("a collective's limit") {
     reset();
-    expect_told_in(ncclSuccess, 60, SYMMEM_TIMEOUT, 1000 * MS);
+    IN_TIME(is_told_in(ncclSuccess, 60, SYMMEM_TIMEOUT, 1000 * MS));
     CU_ASSERT(took_ns() >= 60 * MS);
     nccl_flight flight = take_off(1);
     atomic_store(&flight.begun_ns, 0); /* the stream has not come to it: its time has not begun */
@@ -298,22 +281,22 @@ TEST("a collective that NCCL breaks off") {
     reset();
     (void)is_told_in(ncclInternalError, 0, SYMMEM_BACKEND, 0);
     CU_ASSERT(took_ns() >= NCCL_LOSS_MS * MS);
-    expect_told_in(ncclInvalidUsage, 0, SYMMEM_BACKEND, 200 * MS);
+    IN_TIME(is_told_in(ncclInvalidUsage, 0, SYMMEM_BACKEND, 200 * MS));
     /* At the limit, and that is not the reason. */
-    expect_told_in(ncclRemoteError, 60, SYMMEM_PEER_LOST, 300 * MS);
+    IN_TIME(is_told_in(ncclRemoteError, 60, SYMMEM_PEER_LOST, 300 * MS));
     gone_after_ns = 50 * MS;
-    expect_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS);
+    IN_TIME(is_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, NCCL_LOSS_MS * MS));
     CU_ASSERT(fault.failed_rank == 1 && fault.missing[0] == 2);
     gone_after_ns = 2 * NCCL_LOSS_MS * MS;
     ending = true;
     (void)is_told_in(ncclInternalError, 0, SYMMEM_PEER_LOST, 0);
     CU_ASSERT(took_ns() >= gone_after_ns && fault.failed_rank == 1);
     gone_after_ns = 10000 * MS;
-    expect_told_in(ncclInternalError, 60, SYMMEM_BACKEND, 300 * MS); /* at the limit */
+    IN_TIME(is_told_in(ncclInternalError, 60, SYMMEM_BACKEND, 300 * MS)); /* at the limit */
     gone_after_ns = 0;
     ending = false;
     poisoned = true;
-    expect_told_in(ncclSuccess, 0, SYMMEM_POISONED, 1000 * MS);
+    IN_TIME(is_told_in(ncclSuccess, 0, SYMMEM_POISONED, 1000 * MS));
 }
 
 /* With the communicator all ends that is under way on it, and nothing else. */
@@ -367,7 +350,6 @@ static bool is_told(const symmem_cuda_fault *its_fault) {
 TEST("the watcher") {
     static symmem_cuda_fault faults[3];
     reset();
-    its_span = other_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
     nccl_flight *flights[] = {watched(&its_span, &faults[0], 20), watched(&its_span, &faults[1], 0),
                               watched(&other_span, &faults[2], 0)};
     CU_ASSERT(is_told(&faults[0]) && is_told(&faults[1]));
@@ -387,7 +369,6 @@ TEST("the watcher and an old flight") {
     static symmem_cuda_fault its_fault;
     nccl_comm comm = {.users = 2};
     reset();
-    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
     state.closing = state.has_watcher = false;
     nccl_flight *flight = watched(&its_span, &its_fault, 20);
     CU_ASSERT(is_told(&its_fault));
@@ -409,8 +390,7 @@ static atomic_bool has_turn, is_to_let_go, has_let_go;
 static void *keep_turn(void *opaque) {
     pthread_mutex_lock(&its_span.turn);
     atomic_store(&has_turn, true);
-    for (int i = 0; i < 5000 && !atomic_load(&is_to_let_go); i++)
-        cuda_sleep_ns(MS);
+    AWAIT(5000, atomic_load(&is_to_let_go));
     atomic_store(&has_let_go, true);
     pthread_mutex_unlock(&its_span.turn);
     return NULL;
@@ -427,7 +407,6 @@ static void *have_it_let_go(void *opaque) {
 TEST("a turn that is kept") {
     pthread_t keeper, other;
     reset();
-    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
     CU_ASSERT_EQUAL_FATAL(pthread_create(&keeper, NULL, keep_turn, NULL), 0);
     while (!atomic_load(&has_turn))
         cuda_sleep_ns(MS);
@@ -457,7 +436,6 @@ static void end_under_way(void) {
         _exit(NO_WORLD);
     cuda_await_at_exit();
     reset();
-    its_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
     (void)watched(&its_span, pinned, 100);
     exit(CHOSEN);
 }

@@ -14,8 +14,22 @@ static void leave(int32_t count) {
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &low), 0);
 }
 
-static void give_back(void) {
+static void give_back(int32_t unused) {
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &limit_before), 0);
+}
+
+/* So that NCCL raises the limit. */
+static void halve(int32_t unused) {
+    const struct rlimit half = {limit_before.rlim_max / 2, limit_before.rlim_max};
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &half), 0);
+}
+
+/* While the others wait. */
+static void by_rank_0(rank_env *env, int32_t count, void (*do_it)(int32_t count)) {
+    env_meet(env);
+    if (env->rank == 0)
+        do_it(count);
+    env_meet(env);
 }
 
 static rlim_t limit_now(void) {
@@ -29,7 +43,7 @@ TEST("what is left is counted") {
     CU_ASSERT(nccl_has_descriptors(7));
     CU_ASSERT_FALSE(nccl_has_descriptors(8));
     CU_ASSERT(nccl_has_descriptors(0));
-    give_back();
+    give_back(0);
     CU_ASSERT_EQUAL(limit_now(), plenty);
     CU_ASSERT(nccl_has_descriptors(8));
 }
@@ -37,10 +51,7 @@ TEST("what is left is counted") {
 static void expect_lack(rank_env *env, void *ptr, int32_t left) {
     symmem_handle *handle = NULL;
     const int inits = atomic_load(&nccl->inits), windows = atomic_load(&nccl->registrations);
-    env_meet(env);
-    if (env->rank == 0)
-        leave(left);
-    env_meet(env);
+    by_rank_0(env, left, leave);
     const symmem_status status = meet_at(env, ptr, 20000, &handle);
     const symmem_error_record record = last_record();
     CHECK(env, handle == NULL && record.system_errno == EMFILE);
@@ -49,60 +60,31 @@ static void expect_lack(rank_env *env, void *ptr, int32_t left) {
     /* NCCL never heard of it. */
     CHECK(env, atomic_load(&nccl->inits) == inits);
     CHECK(env, atomic_load(&nccl->registrations) == windows);
-    env_meet(env);
-    if (env->rank == 0)
-        give_back();
-    env_meet(env);
+    by_rank_0(env, 0, give_back);
 }
 
 /* Before a communicator, and before a registration with one that is there. */
-static void body_lack(rank_env *env) {
-    void *first = NULL, *second = NULL;
-    symmem_handle *handle = NULL, *another = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &first));
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &second));
+NCCL_TEST("too few", .world = 3) {
+    void *first = env_memory(env), *second = env_memory(env);
     CHECK_OK(env, symmem_group_barrier(env->group, 20000)); /* the hosts have their sockets */
     expect_lack(env, first, nccl_comm_descriptors(env->world) - 1);
-    CHECK_OK(env, meet_at(env, first, 20000, &handle));
+    (void)env_kept_rendezvous(env, first);
     expect_lack(env, second, nccl_window_descriptors(env->world) - 1);
-    CHECK_OK(env, meet_at(env, second, 20000, &another));
-    if (handle != NULL && another != NULL)
-        check_data(env, second, another, 300);
-    symmem_handle_release(handle);
-    symmem_handle_release(another);
-    CHECK_OK(env, symmem_free(env->context, first));
-    CHECK_OK(env, symmem_free(env->context, second));
-}
-
-TEST("too few") {
-    use_library(PLAIN_NCCL);
-    run_nccl(3, body_lack, 0);
+    check_at(env, second);
 }
 
 /* Whether a communicator comes up or not. */
 static void body_limit(rank_env *env) {
-    const rlim_t low = limit_before.rlim_max / 2;
-    void *ptr = NULL;
+    const bool fails = env->plan->argument == 0;
     symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    env_meet(env);
-    if (env->rank == 0) {
-        CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &(struct rlimit){low, limit_before.rlim_max}), 0);
-        fail_nccl(env->plan->argument == 0 ? FAKE_INIT : FAKE_NO_CALL, FAKE_FAILS_AT_ONCE, 1,
-                  ncclInvalidUsage);
-    }
-    env_meet(env);
-    expect_agreed(env, meet_at(env, ptr, 20000, &handle),
-                  env->plan->argument == 0 ? SYMMEM_BACKEND : SYMMEM_OK);
-    CHECK(env, limit_now() == low);
-    env_meet(env);
-    if (env->rank == 0) {
-        nccl->call = FAKE_NO_CALL;
-        give_back();
-    }
-    env_meet(env);
+    void *ptr = env_memory(env);
+    by_rank_0(env, 0, halve);
+    fail_after(env, 0, fails ? FAKE_INIT : FAKE_NO_CALL, FAKE_FAILS_AT_ONCE, 1, ncclInvalidUsage);
+    expect_agreed(env, meet_at(env, ptr, 20000, &handle), fails ? SYMMEM_BACKEND : SYMMEM_OK);
+    CHECK(env, limit_now() == limit_before.rlim_max / 2);
+    fail_none(env);
+    by_rank_0(env, 0, give_back);
     symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 static void meet_after(rank_env *env, int count, const char *point) {
@@ -118,38 +100,30 @@ static void body_limit_of_two(rank_env *env) {
     const int second = env->rank / 2;
     symmem_group *pair = NULL;
     symmem_handle *handle = NULL;
-    void *ptr = NULL;
+    void *ptr = env_memory(env);
     CHECK_OK(env, symmem_group_create(env->context, second ? "second" : "first", members[second], 2,
                                       NULL, &pair));
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     CHECK_OK(env, symmem_group_barrier(pair, 20000));
-    if (env->rank == 0) {
-        CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &(struct rlimit){low, limit_before.rlim_max}), 0);
+    if (env->rank == 0)
         meet_after(env, 2, "nccl.comm.init*");
-    } else if (env->rank == 2) {
+    else if (env->rank == 2)
         meet_after(env, 3, "nccl.comm.before");
-    }
-    env_meet(env);
-    for (int i = 0; second && i < 5000 && limit_now() == low; i++)
-        usleep(1000);
+    by_rank_0(env, 0, halve);
+    AWAIT(second ? 5000 : 0, limit_now() != low);
     CHECK_OK(env, symmem_rendezvous(env->context, ptr, pair, 20000, &handle));
     if (env->rank == 0)
         atomic_fetch_add(&env_met, 1);
     env_meet(env);
     CHECK(env, atomic_load(&env_met) == 3 && limit_now() == low);
-    env_meet(env);
-    if (env->rank == 0)
-        give_back();
+    by_rank_0(env, 0, give_back);
     symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK_OK(env, symmem_group_destroy(pair));
 }
 
 TEST("the limit stays") {
-    use_library(PLAIN_NCCL);
-    run_nccl(2, body_limit, 0);
-    run_nccl(2, body_limit, 1);
-    run_nccl(4, body_limit_of_two, 0);
+    run_on(PLAIN_NCCL, 0, 2, body_limit, 0);
+    run_on(PLAIN_NCCL, 0, 2, body_limit, 1);
+    run_on(PLAIN_NCCL, 0, 4, body_limit_of_two, 0);
 }
 
 int unit_setup(void) {

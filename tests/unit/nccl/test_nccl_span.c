@@ -120,9 +120,7 @@ static void nothing_and_refusals(scene *s) {
     int64_t none = 0, count = N;
     DLTensor empty = tensor_of(env, s->data, 1, &none, 32);
     DLTensor shorts = tensor_of(env, s->data, 1, &count, 16);
-    env_meet(env);
-    int before = atomic_load(&nccl->collectives);
-    env_meet(env);
+    int before = count_of(env, &nccl->collectives);
     done(s, symmem_all_reduce(s->handle, &empty, SYMMEM_SUM, &empty, 0, 5000, s->stream));
     env_meet(env);
     CHECK(env, atomic_load(&nccl->collectives) == before + env->world); /* they met */
@@ -150,61 +148,45 @@ static void nothing_and_refusals(scene *s) {
 static void body_works(rank_env *env) {
     void *ptr = NULL;
     scene s = {.env = env};
-    s.handle = env_handle(env, &ptr);
-    if (s.handle == NULL)
-        return;
+    s.handle = env_kept_handle(env, &ptr);
     s.data = ptr;
     CHECK(env, atomic_load(&nccl->comms) == 2 * env->world);
     CHECK(env, atomic_load(&nccl->wide) == env->world); /* and the other is for windows alone */
     if (env->plan->argument)
-        CHECK_OK(env, symmem_stream_create(env->context, -1, &s.stream));
+        s.stream = env_stream(env);
     all_reduces(&s);
     reduce_scatters(&s);
     gathers(&s);
     all_to_alls(&s);
     nothing_and_refusals(&s);
-    env_meet(env);
-    if (s.stream != NULL)
-        CHECK_OK(env, symmem_stream_destroy(s.stream));
-    symmem_handle_release(s.handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
 TEST("works") {
     static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
     for (int i = 0; i < 2; i++) {
-        use_library(libraries[i]);
-        for (int on_stream = 0; on_stream <= 1; on_stream++) {
+        static const struct {
+            int domain, world, on_stream;
+        } runs[] = {{2, 4, 0}, {2, 4, 1}, {1, 2, 0}, {1, 2, 1}};
+        for (int j = 0; j < 4; j++) {
+            use_library(libraries[i]);
             atomic_store(&nccl->wide, 0);
-            nccl->domain = 2;
-            run_nccl(4, body_works, on_stream);
+            run_on(libraries[i], runs[j].domain, runs[j].world, body_works, runs[j].on_stream);
         }
-        atomic_store(&nccl->wide, 0);
-        nccl->domain = 1;
-        run_nccl(2, body_works, i);
-        nccl->domain = 0;
         CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
     }
 }
 
 /* Within direct access NCCL has nothing to do with them. */
-static void body_within(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
+NCCL_TEST("within direct access", .world = 3) {
+    (void)env_kept_handle(env, NULL);
     CHECK(env, atomic_load(&nccl->comms) == env->world);
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
     CHECK(env, nccl_table()->collective == cuda_table.collective);
 }
 
-TEST("within direct access") {
-    use_library(PLAIN_NCCL);
-    run_nccl(3, body_within, 0);
-}
-
 /* One of the calls of a group is refused: what the group then does is not the whole of it. */
-static void body_refused(rank_env *env) {
+APART_TEST("a call of a group is refused", .runs = 2) {
+    const bool scatters = env->plan->argument != 0;
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     const size_t splits[] = {1, 1, 1};
@@ -213,35 +195,18 @@ static void body_refused(rank_env *env) {
     DLTensor in = tensor_of(env, ptr, 1, &count, 32), to = tensor_of(env, out, 1, &count, 32);
     DLTensor rows = tensor_of(env, ptr, 2, whole, 32), row = tensor_of(env, out, 2, part, 32);
     /* Who is refused waits for nobody; but an all-to-all's ranks meet before that. */
-    const uint32_t others_ms = env->plan->argument == 0 ? 2000 : LIMIT_MS;
+    const uint32_t others_ms = scatters ? LIMIT_MS : 2000;
     const uint32_t limit_ms = env->rank == 1 ? 10000 : others_ms;
-    if (env->rank == 0) {
-        nccl->rank = 1;
-        nccl->result = ncclInvalidArgument;
-        atomic_store(&nccl->skip, 1);
-        nccl->call = FAKE_NOTED;
-    }
-    env_meet(env);
+    fail_after(env, 1, FAKE_NOTED, FAKE_FAILS_AT_ONCE, 1, ncclInvalidArgument);
     symmem_status status =
-        env->plan->argument == 0
-            ? symmem_all_to_all_out(handle, &in, splits, &to, splits, 0, limit_ms, NULL)
-            : symmem_reduce_scatter_out(handle, &rows, SYMMEM_SUM, true, &row, 0, limit_ms, NULL);
+        scatters
+            ? symmem_reduce_scatter_out(handle, &rows, SYMMEM_SUM, true, &row, 0, limit_ms, NULL)
+            : symmem_all_to_all_out(handle, &in, splits, &to, splits, 0, limit_ms, NULL);
     if (env->rank == 1)
         CHECK_STATUS(env, status, SYMMEM_BACKEND);
-    else if (status != SYMMEM_OK || env->plan->argument != 0) /* some have all that they want */
+    else if (status != SYMMEM_OK || scatters) /* some have all that they want */
         CHECK_STATUS(env, status, SYMMEM_TIMEOUT);
-    env_meet(env);
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
+    fail_none(env);
     CHECK_OK(env, symmem_handle_reset(handle, 5000));
     CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_STALE);
-    env_meet(env);
-}
-
-TEST("a call of a group is refused") {
-    use_library(PLAIN_NCCL);
-    nccl->domain = 1;
-    run_nccl(3, body_refused, 0);
-    run_nccl(3, body_refused, 1);
-    nccl->domain = 0;
 }

@@ -32,15 +32,14 @@ static const trouble troubles[] = {
 /* Any rendezvous of the group gives all of its handles another communicator. */
 static void reduce_anew(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     void *other = NULL;
-    symmem_handle *second = NULL;
-    second = env_kept_handle(env, &other);
+    symmem_handle *second = env_kept_handle(env, &other);
     if (handle == NULL) { /* that is poisoned: the new one */
         handle = second;
         ptr = other;
     }
     fill(env, ptr, N);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
+    reduce_well(env, handle, ptr, stream);
     for (int i = 0; i < N; i++)
         CHECK(env, ((int *)ptr)[i] == sum(env, i));
     env_meet(env);
@@ -53,11 +52,13 @@ static void mend(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream 
     reduce_anew(env, handle, ptr, stream);
 }
 
+static uint64_t ms_since(uint64_t begin_ns) {
+    return (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+}
+
 /* Whoever fails is told first; then the watcher gives the communicator up. */
 static bool come_to(int comms) {
-    const struct timespec pause = {.tv_nsec = 1000000};
-    for (int i = 0; i < 10000 && atomic_load(&nccl->comms) != comms; i++)
-        nanosleep(&pause, NULL);
+    AWAIT(10000, atomic_load(&nccl->comms) == comms);
     return atomic_load(&nccl->comms) == comms;
 }
 
@@ -68,22 +69,17 @@ static bool is_told_late(const trouble *wanted, uint64_t begin_ns) {
            (failed_ns < begin_ns || failed_ns - begin_ns > LIMIT_MS / 3 * CUDA_NS_PER_MS);
 }
 
-static void body_troubles(rank_env *env) {
+APART_TEST("limits", .runs = sizeof troubles / sizeof troubles[0]) {
     const trouble *wanted = &troubles[env->plan->argument];
     void *ptr = NULL;
-    symmem_stream *stream = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
-    if (wanted->on_stream)
-        stream = env_stream(env);
-    CHECK_OK(env, reduce_well(env, handle, ptr, stream));
-    env_meet(env);
-    if (env->rank == 0)
-        fail_nccl(FAKE_COLLECTIVE, wanted->way, 1, wanted->result);
-    env_meet(env);
+    symmem_stream *stream = wanted->on_stream ? env_stream(env) : NULL;
+    reduce_well(env, handle, ptr, stream);
+    fail_after(env, 0, FAKE_COLLECTIVE, wanted->way, 1, wanted->result);
     uint64_t begin_ns = cuda_now_ns();
     uint32_t limit_ms = wanted->limit_ms != 0 ? wanted->limit_ms : LIMIT_MS;
     symmem_status status = reduce_within(env, handle, ptr, stream, limit_ms);
-    uint64_t elapsed_ms = (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
+    uint64_t elapsed_ms = ms_since(begin_ns);
     CHECK(env, elapsed_ms < limit_ms + 4000);
     if (wanted->limit_ms != 0 && env->rank == 1) /* held back, and no longer than it should be */
         CHECK(env, elapsed_ms + 50 >= NCCL_LOSS_MS && elapsed_ms < wanted->limit_ms - 100);
@@ -91,62 +87,41 @@ static void body_troubles(rank_env *env) {
         CHECK(env, status == SYMMEM_TIMEOUT);
     else if (status != SYMMEM_TIMEOUT || !is_told_late(wanted, begin_ns))
         CHECK_STATUS(env, status, env->rank == 1 ? wanted->wanted : SYMMEM_TIMEOUT);
-    env_meet(env);
-    if (env->rank == 0)
-        nccl->call = FAKE_NO_CALL;
-    env_meet(env);
+    fail_none(env);
     CHECK(env, come_to(env->world));
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, handle, ptr, stream), SYMMEM_POISONED);
     mend(env, handle, ptr, stream);
 }
 
-TEST("limits") {
-    for (size_t i = 0; i < sizeof troubles / sizeof troubles[0]; i++)
-        run_apart(body_troubles, (int)i);
-}
-
 /* Who did not call has nothing under way, and has to hear of it all the same. */
-static void body_one_calls(rank_env *env) {
+APART_TEST("one rank calls", .runs = 2) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
-    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
-    env_meet(env);
+    reduce_well(env, handle, ptr, NULL);
     if (env->rank == 0)
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_TIMEOUT);
     env_meet(env);
     if (env->plan->argument == 1) /* and before any reset */
         reduce_anew(env, NULL, NULL, NULL);
     mend(env, handle, ptr, NULL);
-    env_meet(env);
-}
-
-TEST("one rank calls") {
-    run_apart(body_one_calls, 0);
-    run_apart(body_one_calls, 1);
 }
 
 /* A call that waits in NCCL for its peers does not keep another one beyond its limit. */
-APART_TEST("one call beside another") {
+APART_TEST("one call beside another", .runs = 1) {
     void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
-    b = env_kept_handle(env, &pb);
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     symmem_stream *stream = env_stream(env);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    if (env->rank == 0)
-        fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
-    env_meet(env);
+    reduce_well(env, a, pa, NULL);
+    fail_after(env, 0, FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
     if (env->rank == 0) {
-        int64_t count = N;
-        DLTensor all = tensor_of(env, pa, 1, &count, 32);
         uint64_t begin_ns = cuda_now_ns();
-        CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        CHECK_OK(env, begin_reduce(env, a, pa, stream, LIMIT_MS));
         CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 6000), SYMMEM_POISONED);
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 10000), SYMMEM_TIMEOUT);
         CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
-        nccl->call = FAKE_NO_CALL;
     }
-    env_meet(env);
+    fail_none(env);
 }
 
 static atomic_bool is_over, has_returned;
@@ -159,17 +134,12 @@ static bool is_running(const void *stream) {
  * fake driver goes on with a stream when it is asked for it. */
 static void *let_go(void *stream) {
     bool idle = false;
-    for (int i = 0; i < 4000 && !atomic_load(&has_returned); i++)
-        usleep(1000);
+    AWAIT(4000, atomic_load(&has_returned));
     atomic_store(&held_stream, NULL);
     atomic_store(&is_over, true);
     while (symmem_stream_query(stream, &idle) == SYMMEM_OK && !idle)
         usleep(1000);
     return NULL;
-}
-
-static uint64_t ms_since(uint64_t begin_ns) {
-    return (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
 }
 
 static void expect_at_limit(rank_env *env, uint64_t begin_ns) {
@@ -185,11 +155,9 @@ static void body_behind(rank_env *env) {
     const bool without = env->plan->argument == NO_LIMIT;
     void *pa = NULL, *pb = NULL;
     pthread_t thread;
-    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     other_call first = {env, a, pa, without ? 0 : 7000, SYMMEM_OK};
-    b = env_kept_handle(env, &pb);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &first) == 0);
         CHECK(env, await_other_call(env));
@@ -208,47 +176,40 @@ static void body_behind(rank_env *env) {
     env_meet(env);
     CHECK_OK(env, symmem_handle_reset(b, 5000));
     mend(env, a, pa, NULL);
-    env_meet(env);
 }
 
 /* A handle and a stream on which a collective has gone well. */
 static symmem_handle *begin_on_stream(rank_env *env, void **ptr, symmem_stream **stream) {
-    symmem_handle *handle = env_handle(env, ptr);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, stream));
-    CHECK_OK(env, reduce_well(env, handle, *ptr, *stream));
-    env_meet(env);
+    symmem_handle *handle = env_kept_handle(env, ptr);
+    *stream = env_stream(env);
+    reduce_well(env, handle, *ptr, *stream);
     return handle;
 }
 
-static void end_on_stream(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
-
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+/* Calls on the stream, and is let go when the limit is over. */
+static void call_held(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
+    pthread_t thread;
+    atomic_store(&has_returned, false);
+    CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
+    uint64_t begin_ns = cuda_now_ns();
+    CHECK_OK(env, begin_reduce(env, handle, ptr, stream, LIMIT_MS));
+    expect_at_limit(env, begin_ns);
+    atomic_store(&has_returned, true);
+    CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+    CHECK(env, pthread_join(thread, NULL) == 0);
 }
 
 /* NCCL waits for peers in the call, whatever keeps the stream from getting there. */
 static void body_late_stream(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
-    pthread_t thread;
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0) {
-        int64_t count = N;
-        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
-        hold(stream);
-        atomic_store(&has_returned, false);
-        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
-        uint64_t begin_ns = cuda_now_ns();
-        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
-        expect_at_limit(env, begin_ns);
-        atomic_store(&has_returned, true);
-        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
-        CHECK(env, pthread_join(thread, NULL) == 0);
+        atomic_store(&held_stream, native_of(stream));
+        call_held(env, handle, ptr, stream);
     }
     env_meet(env);
     mend(env, handle, ptr, stream);
-    end_on_stream(env, handle, ptr, stream);
 }
 
 /* Where the call is through with NCCL its time counts from when the stream gets there. */
@@ -257,55 +218,37 @@ static void body_stream_in_time(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
-    int64_t count = N;
-    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
     if (env->rank == 0)
-        hold(stream);
+        atomic_store(&held_stream, native_of(stream));
     env_meet(env);
-    CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, limit_ms, stream));
+    CHECK_OK(env, begin_reduce(env, handle, ptr, stream, limit_ms));
     usleep((limit_ms + 200) * 1000);
     env_meet(env);
     atomic_store(&held_stream, NULL);
     CHECK_OK(env, symmem_stream_synchronize(stream, 5000));
-    env_meet(env);
-    end_on_stream(env, handle, ptr, stream);
 }
 
 /* The driver does not take the callback behind the collective, whose kernel does not end: the call
  * waits for the stream, and the limit ends that; also where the stream is behind other work, of
  * which no limit is known. */
 static void body_no_callback(rank_env *env) {
-    const bool behind = env->plan->argument != 0;
     void *ptr = NULL;
     symmem_stream *stream = NULL;
-    pthread_t thread;
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0) {
         fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
         atomic_store(&is_over, false);
         fake_cuda_hooks.is_busy = is_running;
         fake_fail_calls("cuLaunchHostFunc", 1, 1, CUDA_ERROR_UNKNOWN);
-        atomic_store(&has_returned, false);
-        if (behind) {
-            hold(stream);
-            fake_cuda_hooks.is_busy = is_running;
-        }
-        CHECK(env, pthread_create(&thread, NULL, let_go, stream) == 0);
-        int64_t count = N;
-        DLTensor all = tensor_of(env, ptr, 1, &count, 32);
-        uint64_t begin_ns = cuda_now_ns();
-        CHECK_OK(env, symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
-        expect_at_limit(env, begin_ns);
-        atomic_store(&has_returned, true);
-        CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
+        if (env->plan->argument != 0)
+            atomic_store(&held_stream, native_of(stream));
+        call_held(env, handle, ptr, stream);
         CHECK(env, fake_calls_failed() == 1);
-        CHECK(env, pthread_join(thread, NULL) == 0);
         fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
         nccl->call = FAKE_NO_CALL;
     }
     env_meet(env);
     mend(env, handle, ptr, stream);
-    end_on_stream(env, handle, ptr, stream);
 }
 
 /* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
@@ -313,10 +256,8 @@ static void body_no_callback(rank_env *env) {
 static void body_no_turn(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     pthread_t thread;
-    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
-    b = env_kept_handle(env, &pb);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0) {
         begin_keeping(env, &thread);
         uint64_t begin_ns = cuda_now_ns();
@@ -327,7 +268,6 @@ static void body_no_turn(rank_env *env) {
     }
     env_meet(env);
     mend(env, a, pa, NULL);
-    env_meet(env);
 }
 
 /* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
@@ -335,8 +275,7 @@ static void body_no_turn(rank_env *env) {
 static void body_no_begin(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
-    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
-    env_meet(env);
+    reduce_well(env, handle, ptr, NULL);
     if (env->rank == 0) {
         fake_fail_calls("cuLaunchHostFunc", 0, 1, CUDA_ERROR_UNKNOWN);
         CHECK_STATUS(env, reduce_once(env, handle, ptr, NULL), SYMMEM_BACKEND);
@@ -345,7 +284,6 @@ static void body_no_begin(rank_env *env) {
     }
     env_meet(env);
     reduce_anew(env, handle, ptr, NULL);
-    env_meet(env);
 }
 
 TEST("one call behind another") {
@@ -367,17 +305,14 @@ TEST("a stream that is behind") {
 
 static _Thread_local bool is_short; /* of threads */
 
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*body)(void *), void *argument);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
-                          void *(*body)(void *), void *argument);
+__typeof__(pthread_create) __real_pthread_create, __wrap_pthread_create;
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*body)(void *), void *argument) {
     return is_short ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
 }
 
 /* No rank has called by then, so the next call is everybody's. */
-APART_TEST("no thread for the limits") {
+APART_TEST("no thread for the limits", .runs = 1) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     is_short = true;
@@ -386,8 +321,7 @@ APART_TEST("no thread for the limits") {
     CHECK(env, last_record().system_errno == EAGAIN);
     CHECK(env, strstr(last_record().message, "thread") != NULL);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
-    env_meet(env);
+    reduce_well(env, handle, ptr, NULL);
 }
 
 /* --- a device that is lost ---------------------------------------------------------- */
@@ -423,24 +357,19 @@ static int calls_before; /* of NCCL */
 
 /* When the next call is in NCCL, which has the turn for as long as it is there. */
 static void *keep_turn_next(void *span) {
-    for (int i = 0; i < 20000 && atomic_load(&nccl->collectives) == calls_before; i++)
-        usleep(500);
+    AWAIT(10000, atomic_load(&nccl->collectives) != calls_before);
     return keep_turn(span);
 }
 
 static void begin_keeping_next(rank_env *env, pthread_t *keeper) {
-    atomic_store(&turn_goes_on, false);
     calls_before = atomic_load(&nccl->collectives);
-    CHECK(env, pthread_create(keeper, NULL, keep_turn_next,
-                              nccl_state_of(env->context->instance)->spans) == 0);
+    keep_by(env, keeper, keep_turn_next);
 }
 
 /* The last one is over its limit, and nobody can end its communicator. */
 static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     const int way = env->plan->argument;
-    int64_t count = N;
     pthread_t thread;
-    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
     if (way == LOST_WITHDRAWN) {
         atomic_store(&breaks_with, handle->link);
         begin_keeping_next(env, &thread);
@@ -450,9 +379,7 @@ static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symme
         return;
     }
     CHECK(env, pthread_create(&thread, NULL, break_soon, NULL) == 0);
-    CHECK_STATUS(env,
-                 symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, 20000,
-                                   way == LOST_ON_STREAM ? stream : NULL),
+    CHECK_STATUS(env, begin_reduce(env, handle, ptr, way == LOST_ON_STREAM ? stream : NULL, 20000),
                  way == LOST_ON_STREAM ? SYMMEM_OK : SYMMEM_BACKEND);
     CHECK(env, pthread_join(thread, NULL) == 0);
 }
@@ -462,8 +389,7 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     nccl_state *state = nccl_state_of(instance);
     fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
     call_and_lose(env, handle, ptr, stream);
-    for (int i = 0; i < 5000 && atomic_load(&instance->pending_count) != 0; i++)
-        usleep(1000);
+    AWAIT(5000, atomic_load(&instance->pending_count) == 0);
     CHECK(env, atomic_load(&instance->pending_count) == 0);
     CHECK(env, are_forgotten(state));
     if (env->plan->argument != LOST_WITHDRAWN) /* peers may wait in NCCL, without a limit */
@@ -482,8 +408,6 @@ static void body_lost(rank_env *env) {
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0)
         lose_device(env, handle, ptr, stream);
-    env_meet(env);
-    end_on_stream(env, handle, ptr, stream);
 }
 
 TEST("a device that is lost") {
@@ -527,8 +451,6 @@ static void body_stays(rank_env *env) {
     symmem_handle *handle = begin_on_stream(env, &ptr, &stream);
     if (env->rank == 0)
         stay_with_kernel(env, handle, ptr);
-    env_meet(env);
-    end_on_stream(env, handle, ptr, stream);
 }
 
 TEST("a kernel that goes on") {
@@ -546,34 +468,27 @@ static atomic_int *leaving, *through;
 /* Nobody is to miss another rank as well. */
 static void leave_together(int ranks) {
     atomic_fetch_add(through, 1);
-    for (int i = 0; i < 20000 && atomic_load(through) < ranks; i++)
-        usleep(1000);
+    AWAIT(20000, atomic_load(through) >= ranks);
 }
 
 /* A rank that is no more, of which NCCL may know first, as an error. */
 static void body_ends(rank_env *env) {
     void *ptr = NULL;
-    symmem_stream *stream = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
-    if ((env->plan->argument & ON_STREAM) != 0)
-        stream = env_stream(env);
+    symmem_stream *stream = (env->plan->argument & ON_STREAM) != 0 ? env_stream(env) : NULL;
     CHECK_OK(env, symmem_group_barrier(env->group, 20000));
     bool nccl_first = (env->plan->argument & NCCL_FIRST) != 0;
     if (env->rank == 1 && nccl_first)
         die_soon(leaving);
     else if (env->rank == 1)
         raise(SIGKILL); /* sanitizers take a second to exit */
-    if (nccl_first)
+    if (nccl_first) {
         await_death(leaving);
-    if (nccl_first) /* this process's library */
-        fail_nccl(FAKE_COLLECTIVE, FAKE_FAILS_LATER, env->rank, ncclInternalError);
-    int64_t count = N;
-    DLTensor all = tensor_of(env, ptr, 1, &count, 32);
+        fail_nccl(FAKE_COLLECTIVE, FAKE_FAILS_LATER, env->rank,
+                  ncclInternalError); /* this process's library */
+    }
     uint64_t begin_ns = cuda_now_ns();
-    symmem_status status = symmem_all_reduce(handle, &all, SYMMEM_SUM, &all, 0, 0, stream);
-    if (status == SYMMEM_OK && stream != NULL)
-        status = symmem_stream_synchronize(stream, 10000);
-    CHECK_STATUS(env, status, SYMMEM_PEER_LOST);
+    CHECK_STATUS(env, reduce_within(env, handle, ptr, stream, 0), SYMMEM_PEER_LOST);
     CHECK(env, last_record().failed_rank == 1);
     CHECK(env, cuda_now_ns() - begin_ns < 4000 * CUDA_NS_PER_MS);
     leave_together(2);

@@ -8,23 +8,6 @@
 
 /* --- what a reset and another communicator do to others -------------------------------------- */
 
-static symmem_handle *another(rank_env *env, void **ptr_p) {
-    symmem_handle *handle = NULL;
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, ptr_p));
-    CHECK_OK(env, meet_at(env, *ptr_p, 10000, &handle));
-    return handle;
-}
-
-static void drop_both(rank_env *env, symmem_handle *a, void *pa, symmem_handle *b, void *pb) {
-    env_meet(env);
-    symmem_handle_release(a);
-    symmem_handle_release(b);
-    if (pa != NULL)
-        CHECK_OK(env, symmem_free(env->context, pa));
-    if (pb != NULL)
-        CHECK_OK(env, symmem_free(env->context, pb));
-}
-
 static void fail_rendezvous(rank_env *env, const char *point) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
@@ -56,97 +39,81 @@ static void fail_alone(rank_env *env, symmem_handle *handle, void *ptr) {
 
 /* A flight of the communicator before, which a held stream keeps in the list, ends no other. */
 static void body_old_flight(rank_env *env) {
-    void *pa = NULL, *pb = NULL, *pc = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    void *pa = NULL, *pb = NULL;
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
+    symmem_stream *stream = env_stream(env);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0) {
-        int64_t count = N;
-        DLTensor all = tensor_of(env, pb, 1, &count, 32);
         fail_nccl(FAKE_COLLECTIVE, FAKE_RUNS_ON, 0, ncclSuccess);
-        hold(stream);
-        CHECK_OK(env, symmem_all_reduce(b, &all, SYMMEM_SUM, &all, 0, 0, stream));
+        atomic_store(&held_stream, native_of(stream));
+        CHECK_OK(env, begin_reduce(env, b, pb, stream, 0));
         nccl->call = FAKE_NO_CALL;
     }
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    symmem_handle *c = another(env, &pc);
+    (void)env_kept_handle(env, NULL);
     usleep(50000); /* the watcher comes round */
     fill(env, pa, N);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0) {
         atomic_store(&held_stream, NULL);
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_POISONED);
     }
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    drop_both(env, c, pc, NULL, NULL);
-    drop_both(env, a, pa, b, pb);
 }
 
 /* Nothing has failed: a reset of one handle is none of the other's business. */
 static void body_healthy_reset(rank_env *env) {
     void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
+    reduce_well(env, a, pa, NULL);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    CHECK_OK(env, reduce_well(env, b, pb, NULL));
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    drop_both(env, a, pa, b, pb);
+    reduce_well(env, b, pb, NULL);
+    reduce_well(env, a, pa, NULL);
 }
 
 /* STALE until the group's next rendezvous, which is the second here: the first fails, and the group
  * is opened anew. */
 static void body_reopened(rank_env *env) {
     void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_handle(env, &pa);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    symmem_handle *a = env_kept_handle(env, &pa);
+    reduce_well(env, a, pa, NULL);
     if (env->plan->argument == 1)
         bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
-    CHECK_OK(env, reduce_well(env, a, pa, NULL)); /* none of its business */
+    reduce_well(env, a, pa, NULL); /* none of its business */
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
-    symmem_handle *b = another(env, &pb);
+    symmem_handle *b = env_kept_handle(env, &pb);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, b, pb, NULL));
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    drop_both(env, a, pa, b, pb);
+    reduce_well(env, b, pb, NULL);
+    reduce_well(env, a, pa, NULL);
 }
 
 /* The rendezvous that makes another communicator ends the one before, which takes its time: not all
  * of the rendezvous'. */
 static void body_slow_end(rank_env *env) {
-    void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = NULL;
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    void *pa = NULL, *pb = env_memory(env);
+    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
+    reduce_well(env, a, pa, NULL);
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
-    env_meet(env);
-    atomic_store(&nccl->held, 1);
-    env_meet(env);
+    hold_aborts(env, true);
     CHECK_OK(env, meet_at(env, pb, 4000, &b));
-    env_meet(env);
-    atomic_store(&nccl->held, 0);
-    env_meet(env);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    drop_both(env, a, pa, b, pb);
+    hold_aborts(env, false);
+    reduce_well(env, a, pa, NULL);
+    symmem_handle_release(b);
 }
 
 /* Nor does it wait beyond its limit for a call that has the turn on one rank. */
 static void body_turn_kept(rank_env *env) {
-    void *pa = NULL, *pb = NULL;
+    void *pa = NULL, *pb = env_memory(env);
     pthread_t keeper;
-    symmem_handle *a = env_handle(env, &pa), *b = NULL;
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    symmem_handle *a = env_kept_handle(env, &pa), *b = NULL;
+    reduce_well(env, a, pa, NULL);
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pb));
     if (env->rank == 0)
         begin_keeping(env, &keeper);
     env_meet(env);
@@ -159,84 +126,71 @@ static void body_turn_kept(rank_env *env) {
     /* At once: no rank is an agreement ahead. */
     CHECK_OK(env, meet_at(env, pb, 5000, &b));
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    drop_both(env, a, pa, b, pb);
+    reduce_well(env, a, pa, NULL);
+    symmem_handle_release(b);
 }
 
 /* Memory that another group had registered is that of this one now, and was the last thing that
  * needed the other's communicator, whose end takes its time: not the rendezvous'. */
 static void body_other_group(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = env_handle(env, &ptr);
-    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
-    env_meet(env);
+    void *ptr = env_memory(env);
+    symmem_handle *handle = env_rendezvous(env, ptr);
+    reduce_well(env, handle, ptr, NULL);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK_OK(env, symmem_group_create(env->context, "other", NULL, 0, NULL, &env->group));
-    env_meet(env);
-    atomic_store(&nccl->held, 1);
-    env_meet(env);
+    hold_aborts(env, true);
     uint64_t begin_ns = cuda_now_ns();
     CHECK_OK(env, meet_at(env, ptr, 2500, &handle));
     CHECK(env, cuda_now_ns() - begin_ns < 2000 * CUDA_NS_PER_MS);
-    env_meet(env);
-    atomic_store(&nccl->held, 0);
-    env_meet(env);
-    CHECK_OK(env, reduce_well(env, handle, ptr, NULL));
-    drop_both(env, handle, ptr, NULL, NULL);
+    hold_aborts(env, false);
+    reduce_well(env, handle, ptr, NULL);
+    symmem_handle_release(handle);
 }
 
 /* The rendezvous that should make another communicator fails on one rank: none has one. */
 static void body_half_made(rank_env *env) {
-    void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_handle(env, &pa);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    void *pa = NULL;
+    symmem_handle *a = env_kept_handle(env, &pa);
+    reduce_well(env, a, pa, NULL);
     fail_alone(env, a, pa);
     CHECK_OK(env, symmem_handle_reset(a, 5000));
     fail_rendezvous(env, "nccl.comm.done");
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, a, pa, NULL), SYMMEM_STALE);
-    symmem_handle *b = another(env, &pb);
+    (void)env_kept_handle(env, NULL);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    drop_both(env, a, pa, b, pb);
+    reduce_well(env, a, pa, NULL);
 }
 
 /* A reset fails on one rank: all say the same of other handles. */
 static void body_half_reset(rank_env *env) {
     void *pa = NULL, *pb = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
+    reduce_well(env, a, pa, NULL);
     fail_alone(env, a, pa);
     env->fault_point = env->rank == 1 ? "reset.state.before" : NULL;
     env->fault_status = SYMMEM_NO_SPACE;
     CHECK_STATUS(env, symmem_handle_reset(a, 5000), SYMMEM_NO_SPACE);
     env_meet(env);
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
-    drop_both(env, a, pa, b, pb);
 }
 
 /* That a call on a stream has failed comes to light in the reset only. */
 static void body_reset_at_once(rank_env *env) {
     void *pa = NULL, *pb = NULL;
-    symmem_stream *stream = NULL;
-    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb);
+    symmem_stream *stream = env_stream(env);
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb);
     symmem_status status = SYMMEM_BUSY;
-    int64_t count = N;
-    DLTensor all = tensor_of(env, pa, 1, &count, 32);
-    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0)
-        CHECK_OK(env, symmem_all_reduce(a, &all, SYMMEM_SUM, &all, 0, LIMIT_MS, stream));
+        CHECK_OK(env, begin_reduce(env, a, pa, stream, LIMIT_MS));
     while (status == SYMMEM_BUSY)
         status = symmem_handle_reset(a, 5000);
     CHECK_OK(env, status);
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
     if (env->rank == 0)
         CHECK_STATUS(env, symmem_stream_synchronize(stream, 5000), SYMMEM_TIMEOUT);
-    CHECK_OK(env, symmem_stream_destroy(stream));
-    drop_both(env, a, pa, b, pb);
 }
 
 enum { HEALTHY, FAILED, MEETS };
@@ -245,13 +199,12 @@ enum { HEALTHY, FAILED, MEETS };
  * is well; else rank 0's call comes to an end, though it has no limit. MEETS: a rendezvous
  * meanwhile keeps its limit. */
 static void body_between(rank_env *env) {
-    void *pa = NULL, *pb = NULL, *pc = NULL;
-    pthread_t thread;
     const int way = env->plan->argument;
-    symmem_handle *a = env_handle(env, &pa), *b = another(env, &pb), *c = NULL;
+    void *pa = NULL, *pb = NULL, *pc = env_memory(env);
+    pthread_t thread;
+    symmem_handle *a = env_kept_handle(env, &pa), *b = env_kept_handle(env, &pb), *c = NULL;
     other_call o = {env, b, pb, way == FAILED ? 0 : 8000, SYMMEM_OK};
-    CHECK_OK(env, reduce_well(env, a, pa, NULL));
-    env_meet(env);
+    reduce_well(env, a, pa, NULL);
     if (env->rank == 0) {
         CHECK(env, pthread_create(&thread, NULL, call_other, &o) == 0);
         CHECK(env, await_other_call(env));
@@ -263,41 +216,40 @@ static void body_between(rank_env *env) {
     env_meet(env);
     uint64_t begin_ns = cuda_now_ns();
     if (way == MEETS) {
-        CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &pc));
         CHECK_OK(env, meet_at(env, pc, 3000, &c));
         CHECK(env, cuda_now_ns() - begin_ns < 6000 * CUDA_NS_PER_MS);
         env_meet(env);
     } else {
         CHECK_OK(env, symmem_handle_reset(a, 5000));
     }
-    if (env->rank != 0)
-        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 8000),
-                     way == FAILED ? SYMMEM_STALE : SYMMEM_OK);
     if (env->rank == 0) {
         CHECK(env, pthread_join(thread, NULL) == 0);
         CHECK_STATUS(env, o.status, way == FAILED ? SYMMEM_POISONED : SYMMEM_OK);
+    } else {
+        CHECK_STATUS(env, reduce_within(env, b, pb, NULL, 8000),
+                     way == FAILED ? SYMMEM_STALE : SYMMEM_OK);
     }
-    drop_both(env, a, pa, b, pb);
-    drop_both(env, c, pc, NULL, NULL);
+    env_meet(env);
+    symmem_handle_release(c);
 }
 
 /* A group that was opened anew has a mapping of the segment, and registers signals only. */
 static void body_pool_reopened(rank_env *env) {
     symmem_pool *pool = NULL;
     void *one = NULL, *two = NULL;
-    symmem_handle *first = NULL, *second = NULL;
     CHECK_OK(env, symmem_pool_create(env->context, -1, BYTES, &pool));
     CHECK_OK(env, symmem_pool_alloc(pool, 1024, &one));
     CHECK_OK(env, symmem_pool_alloc(pool, 2048, &two));
-    CHECK_OK(env, meet_at(env, one, 10000, &first));
-    CHECK_OK(env, reduce_well(env, first, one, NULL));
+    symmem_handle *first = env_rendezvous(env, one);
+    reduce_well(env, first, one, NULL);
     if (env->plan->argument == 1)
         bring_down(env);
     fail_rendezvous(env, "nccl.window.before");
-    CHECK_OK(env, meet_at(env, two, 10000, &second));
+    symmem_handle *second = env_rendezvous(env, two);
     env_meet(env);
-    CHECK_OK(env, reduce_well(env, second, two, NULL));
-    drop_both(env, first, NULL, second, NULL);
+    reduce_well(env, second, two, NULL);
+    symmem_handle_release(first);
+    symmem_handle_release(second);
     CHECK_OK(env, symmem_pool_free(pool, one));
     CHECK_OK(env, symmem_pool_free(pool, two));
     CHECK_OK(env, symmem_pool_destroy(pool));

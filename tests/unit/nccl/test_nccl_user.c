@@ -13,20 +13,20 @@ static struct library {
     __typeof__(ncclAllReduce) *AllReduce;
 } user;
 
-static void find(void *library, const char *name, void *function) {
+static void find(rank_env *env, void *library, const char *name, void *function) {
     void *symbol = dlsym(library, name);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(symbol);
+    CHECK(env, symbol != NULL);
     memcpy(function, &symbol, sizeof symbol);
 }
 
-static void use(const char *path) {
-    use_library(path);
-    void *library = dlopen(path, RTLD_NOW);
-    find(library, "ncclGetUniqueId", &user.GetUniqueId);
-    find(library, "ncclCommInitRankConfig", &user.CommInitRankConfig);
-    find(library, "ncclCommGetAsyncError", &user.CommGetAsyncError);
-    find(library, "ncclCommAbort", &user.CommAbort);
-    find(library, "ncclAllReduce", &user.AllReduce);
+/* In the library in use. */
+static void find_all(rank_env *env) {
+    void *library = dlopen(getenv("SYMMEM_NCCL_LIBRARY"), RTLD_NOW);
+    find(env, library, "ncclGetUniqueId", &user.GetUniqueId);
+    find(env, library, "ncclCommInitRankConfig", &user.CommInitRankConfig);
+    find(env, library, "ncclCommGetAsyncError", &user.CommGetAsyncError);
+    find(env, library, "ncclCommAbort", &user.CommAbort);
+    find(env, library, "ncclAllReduce", &user.AllReduce);
 }
 
 static void await_comm(rank_env *env, ncclComm_t comm) {
@@ -49,8 +49,10 @@ static ncclUniqueId shared_id;
 
 /* Over all ranks that are threads. */
 static ncclComm_t user_comm(rank_env *env) {
-    if (env->rank == 0)
+    if (env->rank == 0) {
+        find_all(env);
         CHECK(env, user.GetUniqueId(&shared_id) == ncclSuccess);
+    }
     env_meet(env);
     return make_comm(env, shared_id, env->world, env->rank);
 }
@@ -67,15 +69,12 @@ static void user_end(rank_env *env, ncclComm_t comm) {
 
 static void body_used(rank_env *env) {
     void *ptr = NULL, *other = NULL;
-    symmem_handle *handle = NULL, *second = NULL;
     ncclComm_t comm = user_comm(env);
     int inits = atomic_load(&nccl->inits);
     CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
     CHECK_OK(env, symmem_group_set_communicator(env->group, NULL));
     CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
-    handle = env_handle(env, &ptr);
-    if (handle == NULL)
-        return;
+    symmem_handle *handle = env_handle(env, &ptr);
     check_data(env, ptr, handle, 100);
     CHECK(env, atomic_load(&nccl->inits) == inits);
     CHECK_STATUS(env, symmem_group_set_communicator(env->group, comm), SYMMEM_BUSY);
@@ -83,30 +82,23 @@ static void body_used(rank_env *env) {
     env_meet(env);
     /* Memory of another device is not for it. */
     CHECK_OK(env, symmem_alloc(env->context, BYTES, (env->rank + 1) % env->world, NULL, &other));
-    CHECK_OK(env, meet_at(env, other, 5000, &second));
-    check_data(env, other, second, 200);
+    check_at(env, other);
     CHECK(env, atomic_load(&nccl->inits) == (env->world == 1 ? inits : inits + env->world));
     env_meet(env);
-    symmem_handle_release(second);
     CHECK_OK(env, symmem_free(env->context, other));
     env_meet(env);
     CHECK_OK(env, symmem_group_destroy(env->group));
     check_data_of_others(env, handle, 100);
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     env_meet(env);
     CHECK(env, atomic_load(&nccl->windows) == 0);
     user_end(env, comm);
 }
 
 TEST("used") {
-    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
-    for (int i = 0; i < 2; i++) {
-        use(libraries[i]);
-        for (int32_t world = 1; world <= 4; world++)
-            run_nccl(world, body_used, 0);
-    }
+    for (int32_t world = 1; world <= 4; world++)
+        run_on_both(0, world, body_used, 0);
 }
 
 /* From 2.29 on a communicator of several load/store domains has no windows. It is the user's still.
@@ -121,20 +113,13 @@ static void body_apart(rank_env *env) {
     for (int32_t r = 0; r < env->world; r++)
         CHECK(env, (buffers[r] != NULL) == (r / 2 == env->rank / 2));
     env_meet(env);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     CHECK_OK(env, symmem_group_destroy(env->group));
     user_end(env, comm);
 }
 
 TEST("across domains") {
-    static const char *const libraries[] = {PLAIN_NCCL, NEW_NCCL};
-    for (int i = 0; i < 2; i++) {
-        use(libraries[i]);
-        nccl->domain = 2;
-        run_nccl(4, body_apart, 0);
-        nccl->domain = 0;
-    }
+    run_on_both(2, 4, body_apart, 0);
 }
 
 /* --- refused ------------------------------------------------------------------------ */
@@ -157,29 +142,23 @@ static void body_refused(rank_env *env) {
 
 /* Only some ranks: nobody waits for NCCL, and all can agree to go without. */
 static void body_some(rank_env *env) {
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
     ncclComm_t comm = user_comm(env);
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+    void *ptr = env_memory(env);
     if (env->rank == env->plan->argument)
         CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
     expect_agreed(env, meet_at(env, ptr, 20000, &handle), SYMMEM_MISMATCH);
     CHECK(env, strstr(last_record().message, "handed in a communicator") != NULL);
     CHECK_OK(env, symmem_group_set_communicator(env->group, NULL));
-    CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
-    if (handle != NULL)
-        check_data(env, ptr, handle, 300);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    check_at(env, ptr);
     CHECK_OK(env, symmem_group_destroy(env->group));
     user_end(env, comm);
 }
 
 TEST("refused") {
-    use(PLAIN_NCCL);
-    run_nccl(3, body_refused, 0);
-    run_nccl(3, body_some, 0);
-    run_nccl(3, body_some, 2);
+    run_on(PLAIN_NCCL, 0, 3, body_refused, 0);
+    run_on(PLAIN_NCCL, 0, 3, body_some, 0);
+    run_on(PLAIN_NCCL, 0, 3, body_some, 2);
 }
 
 /* --- a registration that does not end ---------------------------------------------- */
@@ -189,6 +168,7 @@ static void body_hangs(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     ncclUniqueId id;
+    find_all(env);
     if (env->rank == 0)
         CHECK(env, user.GetUniqueId(&id) == ncclSuccess);
     ncclUniqueId ids[MAX_RANKS];
@@ -197,9 +177,7 @@ static void body_hangs(rank_env *env) {
     CHECK_OK(env, symmem_group_set_communicator(env->group, comm));
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
     int aborts = atomic_load(&nccl->aborts);
-    nccl->way = FAKE_NEVER_ENDS;
-    nccl->rank = 1;
-    nccl->call = FAKE_REGISTER;
+    fail_nccl(FAKE_REGISTER, FAKE_NEVER_ENDS, 1, ncclSuccess);
     const uint64_t begin_ns = cuda_now_ns();
     CHECK_STATUS(env, meet_at(env, ptr, 4000, &handle), SYMMEM_TIMEOUT);
     CHECK(env, cuda_now_ns() - begin_ns < 3950 * CUDA_NS_PER_MS); /* nobody waits for NCCL then */
@@ -209,8 +187,7 @@ static void body_hangs(rank_env *env) {
     CHECK_OK(env, symmem_group_set_communicator(env->group, NULL));
     CHECK_OK(env, meet_at(env, ptr, 20000, &handle));
     CHECK(env, handle != NULL && atomic_load(&nccl->comms) == 2);
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK(env, atomic_load(&nccl->comms) == 1);
     /* NCCL may yet write the window, and look for its memory. */
@@ -219,7 +196,7 @@ static void body_hangs(rank_env *env) {
 }
 
 TEST("hangs") {
-    use(PLAIN_NCCL);
+    use_library(PLAIN_NCCL);
     run_processes((plan){.world = 3, .body = body_hangs, .backend = nccl_table()});
 }
 
@@ -228,12 +205,12 @@ TEST("hangs") {
 static void users_call(rank_env *env, ncclComm_t comm, const symmem_stream *stream) {
     static int words[MAX_RANKS];
     int *word = &words[env->rank];
-    cudaStream_t native = (cudaStream_t)((const cuda_stream *)stream->native)->native;
+    cudaStream_t native = (cudaStream_t)native_of(stream);
     CHECK(env, user.AllReduce(word, word, 1, ncclInt32, ncclSum, comm, native) == ncclInProgress);
 }
 
 /* One rank's call waits for its peer when the group's last use ends there. */
-static void body_at_work(rank_env *env) {
+NCCL_TEST("at work", .world = 2) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
     ncclComm_t comm = user_comm(env);
@@ -249,15 +226,9 @@ static void body_at_work(rank_env *env) {
         users_call(env, comm, stream);
         await_comm(env, comm);
     }
-    symmem_handle_release(handle);
-    CHECK_OK(env, symmem_free(env->context, ptr));
+    env_drop(env, handle, ptr);
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK(env, nccl_state_of(env->context->instance)->allocations == NULL);
     CHECK_OK(env, symmem_stream_destroy(stream));
     user_end(env, comm);
-}
-
-TEST("at work") {
-    use(PLAIN_NCCL);
-    run_nccl(2, body_at_work, 0);
 }

@@ -102,7 +102,6 @@ static const struct expectation expectations[] = {
      "byte 150000 (of 200000 from offset 0): expected 0x00, got 0x78 (test_kit.c:", "byte 150000",
      1},
 };
-
 /* These take seconds: a limit passes, or the other ranks' time to end by themselves. */
 static const struct expectation slow_expectations[] = {
     {"bad.crashes", "s): rank 3: killed by signal 11",
@@ -116,14 +115,8 @@ static const struct expectation slow_expectations[] = {
      "the process of all ranks: hang", 1},
     {"bad.stops", "rank 3: hang", NULL, 1},
 };
-
 static void expect(const struct expectation *expected, const char *mode, const char *text) {
-    char arguments[256];
-    int status;
-
-    snprintf(arguments, sizeof(arguments), "--backend fake --filter %s --rank-mode %s",
-             expected->test, mode);
-    status = run(arguments);
+    int status = run("--backend fake --filter %s --rank-mode %s", expected->test, mode);
     if (text == NULL) {
         CU_ASSERT_EQUAL(status, 1);
         CU_ASSERT(says("0 cases planned, 1 not planned"));
@@ -141,7 +134,6 @@ static void expect(const struct expectation *expected, const char *mode, const c
 static void remove_leaks(void) {
     static const char *const sockets[] = {"/tmp/selfcheck-0", "/tmp/selfcheck-1",
                                           "/tmp/selfcheck-2", "/tmp/selfcheck-3"};
-
     shm_unlink("/symmem-selfcheck-name");
     shm_unlink("/symmem-selfcheck-held");
     for (size_t i = 0; i < sizeof(sockets) / sizeof(sockets[0]); i++)
@@ -152,7 +144,6 @@ static void remove_leaks(void) {
 static bool shm_can_be_private(void) {
     int status = 1;
     pid_t child = fork();
-
     if (child == 0)
         _exit(private_shm_enter(NULL) ? 0 : 1);
     CU_ASSERT_FATAL(child > 1);
@@ -162,7 +153,6 @@ static bool shm_can_be_private(void) {
 
 TEST("bad cases") {
     bool private_shm = shm_can_be_private();
-
     remove_leaks(); /* of a run that was cut off */
     for (size_t i = 0; i < sizeof(expectations) / sizeof(expectations[0]); i++) {
         if (!private_shm && strcmp(expectations[i].test, "bad.leaks_name") == 0)
@@ -180,7 +170,6 @@ TEST("bad cases") {
 static pid_t start_expecting(const struct expectation *expected, const char *mode,
                              const char *text) {
     pid_t parent = getpid(), pid = fork();
-
     if (pid != 0)
         return pid;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
@@ -192,17 +181,14 @@ static pid_t start_expecting(const struct expectation *expected, const char *mod
 TEST("slow cases") {
     enum { COUNT = sizeof(slow_expectations) / sizeof(slow_expectations[0]) };
     pid_t pids[2 * COUNT];
-
     fflush(stdout);
     for (int i = 0; i < COUNT; i++) {
         const struct expectation *expected = &slow_expectations[i];
-
         pids[2 * i] = start_expecting(expected, "process", expected->process);
         pids[2 * i + 1] = start_expecting(expected, "thread", expected->thread);
     }
     for (int i = 0; i < 2 * COUNT; i++) {
         int status = -1;
-
         CU_ASSERT_FATAL(pids[i] > 1 && waitpid(pids[i], &status, 0) == pids[i]);
         CU_ASSERT_EQUAL(status, 0);
     }
@@ -214,7 +200,6 @@ static void make_names_of(int round) {
     char path[64];
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd;
-
     snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
     fd = shm_open(path, O_CREAT | O_RDWR, 0600);
     if (fd >= 0)
@@ -227,7 +212,6 @@ static void make_names_of(int round) {
 
 static void remove_names_of(int round) {
     char path[64];
-
     snprintf(path, sizeof(path), "/symmem-stranger-%d", round);
     shm_unlink(path);
     snprintf(path, sizeof(path), "/tmp/symm-stranger-%d", round);
@@ -239,7 +223,6 @@ static void be_a_stranger(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int round = 0; round < 100000; round++) {
         struct timespec pause = {0, 10000000};
-
         make_names_of(round % 200);
         remove_names_of((round + 1) % 200);
         nanosleep(&pause, NULL);
@@ -251,17 +234,16 @@ static void judge_beside_a_stranger(void) {
     CU_ASSERT_EQUAL(run("--backend fake --filter 'good.*,kit.*' --repeat 3"), 0);
     if (KIT_THREAD_SANITIZER)
         return; /* what is held is not looked at */
-    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_held_name"), 1);
-    CU_ASSERT(says("names left behind: /dev/shm/symmem-selfcheck-held\n"));
-    CU_ASSERT_EQUAL(run("--backend fake --filter bad.leaks_socket"), 1);
-    CU_ASSERT(says("names left behind: /tmp/selfcheck-0 /tmp/selfcheck-1 /tmp/selfcheck-2 "
-                   "/tmp/selfcheck-3\n"));
+    RUN_SAYS(1, "--backend fake --filter bad.leaks_held_name",
+             "names left behind: /dev/shm/symmem-selfcheck-held\n");
+    RUN_SAYS(1, "--backend fake --filter bad.leaks_socket",
+             "names left behind: /tmp/selfcheck-0 /tmp/selfcheck-1 /tmp/selfcheck-2 "
+             "/tmp/selfcheck-3\n");
     remove_leaks();
 }
 
 TEST("strangers make names") {
     pid_t stranger = fork();
-
     if (stranger == 0)
         be_a_stranger();
     CU_ASSERT_FATAL(stranger > 1);
@@ -278,13 +260,10 @@ TEST("strangers make names") {
 /* Whatever it was overwritten with: zeros would look as if nothing had failed. */
 TEST("overwritten reports") {
     static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
-
     for (int i = 0; i < 4; i++) {
-        char arguments[128];
-
-        snprintf(arguments, sizeof(arguments), "--backend fake --filter %s --rank-mode %s",
-                 filters[i / 2], i % 2 == 0 ? "process" : "thread");
-        CU_ASSERT_EQUAL(run(arguments), 1);
+        CU_ASSERT_EQUAL(run("--backend fake --filter %s --rank-mode %s", filters[i / 2],
+                            i % 2 == 0 ? "process" : "thread"),
+                        1);
         CU_ASSERT(says("the memory in which the ranks report was overwritten"));
         CU_ASSERT(strstr(output, "last seen") == NULL);
         CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));

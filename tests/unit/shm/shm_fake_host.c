@@ -15,6 +15,12 @@
 #include "shm.h"
 #include "unit_clock.h"
 
+const symmem_backend *backend;
+
+__attribute__((constructor)) static void find_backend(void) {
+    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
+}
+
 /* Of the world that has one; NULL: the machine's. */
 static unit_clock *clock_used;
 
@@ -26,12 +32,9 @@ static unit_clock *clock_used;
         }                                                                                          \
     } while (0)
 
-static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
-                               const char *operation, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
-                               const char *operation, const char *format, ...) {
+__attribute__((format(printf, 5, 6))) static symmem_status
+host_fail(const symmem_host *host, symmem_status status, int system_errno, const char *operation,
+          const char *format, ...) {
     fake_host *self = host->self;
     pthread_mutex_lock(&self->lock);
     self->status = status;
@@ -87,7 +90,7 @@ static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fa
     memcpy(record_p->missing, fault->missing, sizeof record_p->missing);
     snprintf(record_p->operation, sizeof record_p->operation, "%s", fault->operation);
     fake_rank *rank = peers->self;
-    rank->world->backend->signal_poison(rank->instance, peers);
+    backend->signal_poison(rank->instance, peers);
 }
 
 static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
@@ -140,8 +143,7 @@ static void *open_instance(fake_host *host, int32_t rank, int32_t world_size) {
                                     .local_rank = rank,
                                     .multicast_allowed = 1};
     void *instance = NULL;
-    CHECK(symmem_backend_entry(SYMMEM_BACKEND_ABI)->open(&host->host, &config, &instance) ==
-          SYMMEM_OK);
+    CHECK(backend->open(&host->host, &config, &instance) == SYMMEM_OK);
     return instance;
 }
 
@@ -151,7 +153,6 @@ void *fake_open(fake_host *host) {
 }
 
 static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool same_process) {
-    const symmem_backend *backend = world->backend;
     for (int32_t peer = 0; peer < world->size; peer++) {
         symmem_share buffer = world->buffer_shares[peer];
         symmem_share signal = world->signal_shares[peer];
@@ -189,23 +190,21 @@ static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool s
 }
 
 static void close_peers(fake_world *world, fake_rank *rank) {
-    world->backend->peers_close(rank->instance, &rank->peers);
+    backend->peers_close(rank->instance, &rank->peers);
     for (int32_t peer = 0; peer < world->size; peer++) {
-        world->backend->memory_release(rank->instance, &rank->peer_buffer[peer]);
-        world->backend->memory_release(rank->instance, &rank->peer_signal[peer]);
+        backend->memory_release(rank->instance, &rank->peer_buffer[peer]);
+        backend->memory_release(rank->instance, &rank->peer_signal[peer]);
     }
 }
 
 fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes) {
     fake_world *world = calloc(1, sizeof *world);
     CHECK(world);
-    world->backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     world->size = size;
     world->channels = channels;
     world->bytes = bytes;
     world->ranks = calloc((size_t)size, sizeof *world->ranks);
     CHECK(world->ranks);
-    const symmem_backend *backend = world->backend;
     for (int32_t i = 0; i < size; i++) {
         fake_rank *rank = &world->ranks[i];
         rank->world = world;
@@ -231,7 +230,6 @@ fake_world *fake_world_open_timed(int32_t size, int32_t channels, size_t bytes) 
 }
 
 void fake_world_close(fake_world *world) {
-    const symmem_backend *backend = world->backend;
     for (int32_t i = 0; i < world->size; i++) {
         fake_rank *rank = &world->ranks[i];
         close_peers(world, rank);
@@ -252,7 +250,7 @@ void fake_world_close(fake_world *world) {
 void fake_world_reset(fake_world *world) {
     for (int32_t i = 0; i < world->size; i++) {
         fake_rank *rank = &world->ranks[i];
-        CHECK(world->backend->signal_reset(rank->instance, &rank->peers) == SYMMEM_OK);
+        CHECK(backend->signal_reset(rank->instance, &rank->peers) == SYMMEM_OK);
         fake_host_clear(&rank->host);
     }
 }
@@ -310,7 +308,7 @@ static int run_child(fake_world *world, int32_t index, int (*fn)(fake_rank *rank
     open_peers(world, rank, index, false);
     int result = fn(rank);
     close_peers(world, rank);
-    world->backend->close(rank->instance);
+    backend->close(rank->instance);
     free(rank);
     return result;
 }
@@ -339,19 +337,19 @@ int fake_run_processes(fake_world *world, int (*fn)(fake_rank *rank)) {
 
 symmem_status fake_barrier(fake_rank *rank, int32_t channel, uint32_t timeout_ms, void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return rank->world->backend->barrier(rank->instance, &rank->peers, channel, &exec);
+    return backend->barrier(rank->instance, &rank->peers, channel, &exec);
 }
 
 symmem_status fake_put(fake_rank *rank, int32_t dst, int32_t channel, uint32_t timeout_ms,
                        void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return rank->world->backend->put_signal(rank->instance, &rank->peers, dst, channel, &exec);
+    return backend->put_signal(rank->instance, &rank->peers, dst, channel, &exec);
 }
 
 symmem_status fake_wait(fake_rank *rank, int32_t src, int32_t channel, uint32_t timeout_ms,
                         void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return rank->world->backend->wait_signal(rank->instance, &rank->peers, src, channel, &exec);
+    return backend->wait_signal(rank->instance, &rank->peers, src, channel, &exec);
 }
 
 uint64_t fake_now_ms(void) {

@@ -52,7 +52,6 @@ typedef struct fake_rank {
 } fake_rank;
 
 struct fake_world {
-    const symmem_backend *backend;
     int32_t size;
     int32_t channels;
     size_t bytes;
@@ -60,6 +59,8 @@ struct fake_world {
     symmem_share signal_shares[FAKE_MAX_RANKS];
     fake_rank *ranks;
 };
+
+extern const symmem_backend *backend; /* the emulation's */
 
 void fake_host_init(fake_host *host);
 /* Forgets poison, lost peers and failures. */
@@ -73,6 +74,20 @@ fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes);
  * world is closed; for ranks that are threads. */
 fake_world *fake_world_open_timed(int32_t size, int32_t channels, size_t bytes);
 void fake_world_close(fake_world *world);
+/* WORLD_TEST("what is checked", size, channels, bytes) { ... }, in such a `world`; TIMED_TEST with
+ * a clock of its own. */
+#define WORLD_TEST(case_name, ...) FAKE_TEST_(case_name, __COUNTER__, fake_world_open(__VA_ARGS__))
+#define TIMED_TEST(case_name, ...)                                                                 \
+    FAKE_TEST_(case_name, __COUNTER__, fake_world_open_timed(__VA_ARGS__))
+#define FAKE_TEST_(case_name, place, opened) FAKE_PLACED_TEST_(case_name, place, opened)
+#define FAKE_PLACED_TEST_(case_name, place, opened)                                                \
+    static void in_world_##place(fake_world *world);                                               \
+    TEST(case_name) {                                                                              \
+        fake_world *world = opened;                                                                \
+        in_world_##place(world);                                                                   \
+        fake_world_close(world);                                                                   \
+    }                                                                                              \
+    static void in_world_##place(fake_world *world)
 /* All ranks: signal state and hosts as at the start. */
 void fake_world_reset(fake_world *world);
 

@@ -7,12 +7,10 @@
 #include "shm_fake_host.h"
 #include "unit_main.h"
 
-static const symmem_backend *backend;
 static fake_host host;
 static void *instance;
 
 int unit_setup(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     instance = fake_open(&host);
     return 0;
 }

@@ -8,8 +8,6 @@
 #include "shm_fake_host.h"
 #include "unit_main.h"
 
-static const symmem_backend *backend;
-
 /* Refusals left until the one that counts, in the armed thread; -1: not armed. */
 static _Thread_local int until_refusal = -1;
 
@@ -223,9 +221,4 @@ TEST("resources") {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
     CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT_EQUAL(atomic_load(&live_count), live);
-}
-
-int unit_setup(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return 0;
 }

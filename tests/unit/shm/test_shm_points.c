@@ -12,7 +12,6 @@
 #define BYTES 4096
 #define RANKS 2
 
-static const symmem_backend *backend;
 static fake_world *world;
 
 /* What rank 0 has passed, and the others. A rank that sleeps does so when it has to. */
@@ -211,9 +210,4 @@ TEST("multicast") {
     fake_world_close(world);
     world = NULL;
     passed[0][0] = '\0';
-}
-
-int unit_setup(void) {
-    backend = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    return backend == NULL;
 }

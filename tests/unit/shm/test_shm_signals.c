@@ -62,22 +62,18 @@ static int few_rounds(fake_rank *rank) {
     return barrier_rounds(rank, 3, false);
 }
 
-TEST("barrier of 128") {
-    fake_world *world = fake_world_open(128, 2, 4096);
+WORLD_TEST("barrier of 128", 128, 2, 4096) {
     uint64_t start_ms = fake_now_ms();
     CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
     CU_ASSERT(fake_now_ms() - start_ms < 20000);
-    fake_world_close(world);
 }
 
 /* The epoch wraps from 2^32 - 1 to 0. */
-TEST("barrier wraps") {
-    fake_world *world = fake_world_open(3, 2, 4096);
+WORLD_TEST("barrier wraps", 3, 2, 4096) {
     for (int32_t r = 0; r < 3; r++)
         for (int32_t channel = 0; channel < 2; channel++)
             set_epoch(&world->ranks[r], channel, UINT32_MAX - 3);
     CU_ASSERT_EQUAL(fake_run_threads(world, some_rounds), 0);
-    fake_world_close(world);
 }
 
 /* What each rank puts on its tray before a barrier, all find there after it, with one barrier a
@@ -103,14 +99,12 @@ static int tray_rounds(fake_rank *rank) {
 }
 
 /* Across the wrap of the epoch, too. */
-TEST("trays") {
-    fake_world *world = fake_world_open(3, 2, 4096);
+WORLD_TEST("trays", 3, 2, 4096) {
     for (int32_t r = 0; r < 3; r++)
         set_epoch(&world->ranks[r], 1, UINT32_MAX - 30);
     CU_ASSERT_EQUAL(fake_run_threads(world, tray_rounds), 0);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_run_processes(world, tray_rounds), 0);
-    fake_world_close(world);
 }
 
 /* Whole lines inside the state, apart from each other. */
@@ -155,8 +149,7 @@ static int corrupt_later(fake_rank *rank) {
     return 0;
 }
 
-TEST("corrupt slot") {
-    fake_world *world = fake_world_open_timed(2, 1, 4096);
+TIMED_TEST("corrupt slot", 2, 1, 4096) {
     fake_rank *rank = &world->ranks[0];
     atomic_store(slot_word(rank, 0, 0, 1), 7);
     CU_ASSERT_EQUAL(fake_wait(rank, 1, 0, 0, NULL), SYMMEM_CORRUPT);
@@ -169,11 +162,9 @@ TEST("corrupt slot") {
     CU_ASSERT_EQUAL(rank->host.fault.actual, UINT32_MAX);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_run_threads(world, corrupt_later), 0);
-    fake_world_close(world);
 }
 
-TEST("peer gone") {
-    fake_world *world = fake_world_open_timed(3, 1, 4096);
+TIMED_TEST("peer gone", 3, 1, 4096) {
     fake_rank *rank = &world->ranks[0];
     atomic_store(&rank->host.gone[2], true);
     uint64_t start_ms = fake_now_ms();
@@ -202,13 +193,12 @@ TEST("peer gone") {
     CU_ASSERT_EQUAL(fake_put(&world->ranks[2], 0, 0, 0, NULL), SYMMEM_OK);
     atomic_store(&rank->host.gone[2], true);
     CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 0, NULL), SYMMEM_OK);
-    fake_world_close(world);
 }
 
 static int poison_later(fake_rank *rank) {
     if (rank->peers.rank == 2) {
         fake_sleep_us(2000); /* the others wait, and their next tick is nearly a whole one away */
-        rank->world->backend->signal_poison(rank->instance, &rank->peers);
+        backend->signal_poison(rank->instance, &rank->peers);
         return 0;
     }
     uint64_t start_ms = fake_now_ms();
@@ -232,8 +222,7 @@ static int poison_local(fake_rank *rank) {
     return 0;
 }
 
-TEST("poison") {
-    fake_world *world = fake_world_open_timed(3, 2, 4096);
+TIMED_TEST("poison", 3, 2, 4096) {
     CU_ASSERT_EQUAL(fake_run_threads(world, poison_later), 0);
     fake_world_reset(world);
     CU_ASSERT_EQUAL(fake_run_threads(world, poison_local), 0);
@@ -242,12 +231,10 @@ TEST("poison") {
     atomic_store(&world->ranks[0].host.poisoned, true);
     CU_ASSERT_EQUAL(fake_put(&world->ranks[0], 1, 0, 0, NULL), SYMMEM_POISONED);
     CU_ASSERT_EQUAL(atomic_load(slot_word(&world->ranks[0], 1, 0, 0)), 0);
-    fake_world_close(world);
 }
 
 /* Ranks of the second word of a fault, too. */
-TEST("missing of many") {
-    fake_world *world = fake_world_open(66, 1, 4096);
+WORLD_TEST("missing of many", 66, 1, 4096) {
     static const struct {
         int32_t rank;
         uint64_t missing[2];
@@ -259,21 +246,18 @@ TEST("missing of many") {
         CU_ASSERT_EQUAL(rank->host.fault.missing[1], rows[i].missing[1]);
         fake_world_reset(world);
     }
-    fake_world_close(world);
 }
 
 /* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
-TEST("unknown collective") {
-    fake_world *world = fake_world_open(2, 2, 4096);
+WORLD_TEST("unknown collective", 2, 2, 4096) {
     fake_rank *rank = &world->ranks[1];
     const symmem_collective call = {
         .size = sizeof call, .name = "unknown", .kind = SYMMEM_CALL_NONE, .count = 1};
     const symmem_exec exec = {.timeout_ms = 1000};
-    CU_ASSERT_EQUAL(world->backend->collective(rank->instance, &rank->peers, 1, &call, &exec),
+    CU_ASSERT_EQUAL(backend->collective(rank->instance, &rank->peers, 1, &call, &exec),
                     SYMMEM_UNSUPPORTED);
     CU_ASSERT_EQUAL(rank->host.fault.status, SYMMEM_UNSUPPORTED);
     CU_ASSERT_EQUAL(rank->host.fault.failed_rank, 1);
     CU_ASSERT_EQUAL(rank->host.fault.channel, 1);
     CU_ASSERT_STRING_EQUAL(rank->host.fault.operation, "unknown");
-    fake_world_close(world);
 }

@@ -140,8 +140,7 @@ static void *rank_stream(fake_rank *rank) {
 }
 
 /* The first failure is kept with its record; later work of the stream still runs. */
-TEST("failures") {
-    fake_world *world = fake_world_open(3, 2, 4096);
+WORLD_TEST("failures", 3, 2, 4096) {
     fake_rank *rank = &world->ranks[0];
     void *stream = rank_stream(rank);
     uint32_t word = 0;
@@ -160,7 +159,6 @@ TEST("failures") {
     CU_ASSERT_EQUAL(word, 3);
     CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record), SYMMEM_OK);
     backend->stream_destroy(rank->instance, stream);
-    fake_world_close(world);
 }
 
 TEST("leaks") {
