@@ -182,6 +182,7 @@ TK_TEST(settings, product_libraries, "SM-BACKEND-17",
         TK_REQUIRE_OK(t, symmem_init(&options, &run.context));
         fused->prepare(&run);
         TK_OK(t, fused->act(&run));
+        setenv("SYMMEM_SHM_BLAS", "/nowhere/else.so", 1); /* not asked for again */
         TK_OK(t, fused->act(&run));
         walk_give_back(&run);
         TK_CHECK(t, settings[i].lines < 0 ? lines <= 1 : lines == settings[i].lines);
