@@ -29,9 +29,13 @@ CALLS, REPEATS, WARM = 10, 5, 4
 PAUSE = timedelta(seconds=300)
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-device = torch.device("cuda", rank)
+devices = torch.cuda.device_count()
+device = torch.device("cuda", rank % devices)
 torch.cuda.set_device(device)
-dist.init_process_group("nccl", device_id=device)
+if devices >= ranks:
+    dist.init_process_group("nccl", device_id=device)
+else:  # NCCL takes no two ranks on a device
+    dist.init_process_group("gloo")
 group = dist.group.WORLD.group_name
 stream, second = torch.cuda.Stream(), torch.cuda.Stream()
 ops = torch.ops.symm_mem
@@ -161,7 +165,7 @@ def measure(run, row):
 
 
 def ways(shape):
-    sides = ["torch", "nccl"] + (["scheme"] if ranks == 2 else [])
+    sides = ["torch"] + (["nccl"] if devices >= ranks else []) + (["scheme"] if ranks == 2 else [])
     for op, stem in (("fused_all_gather_matmul", "gather"), ("fused_matmul_reduce_scatter", "scatter")):
         for side in sides:
             yield op, side, getattr(shape, f"{stem}_{side}")
