@@ -90,6 +90,8 @@ static void check_all(check &c) {
     check_halves(c);
     check_header(c);
     check_plain(c);
+    check_starts(c);
+    check_crosswise(c);
     check_elsewhere(c);
     check_withdrawn(c);
 }
