@@ -15,6 +15,10 @@
 #include "bench.h"
 #include "device_clock.h"
 
+#ifndef SYMMEM_COMMIT
+#define SYMMEM_COMMIT "unknown"
+#endif
+
 #define LIMIT_MS 30000
 #define PAUSE_MS 300000 /* while others measure */
 #define CALLS 10        /* in a row */
@@ -237,6 +241,9 @@ int main(int argc, char **argv) {
     char line[64];
     const int rounds = argc > 1 ? atoi(argv[1]) : 1;
     bool good = open_rank(&self);
+    if (good && self.rank == 0)
+        printf("{\"about\":\"symmem\",\"device\":\"%s\",\"commit\":\"%s\"}\n",
+               device_clock_name(self.clock), SYMMEM_COMMIT);
     for (int i = 0; good && i < rounds; i++) {
         good = self.rank != 0 || fgets(line, sizeof line, stdin) != NULL;
         good =

@@ -200,7 +200,7 @@ def main():
                 shape.check_schemes()
         torch.cuda.synchronize()
         if rank == 0:
-            say({"about": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))})
+            say({"about": f"PyTorch {torch.__version__}", "nccl": ".".join(map(str, torch.cuda.nccl.version()))})
         for number in itertools.count():
             if rank == 0:
                 what = sys.stdin.readline().strip()
@@ -215,6 +215,8 @@ def main():
             torch.cuda.synchronize()
             if rank == 0:
                 say({"done": True})
+        dist.barrier()  # or a rank would ask the store of one that is gone
+        torch.cuda.synchronize()
     os._exit(0)  # without the process group's own end, which waits for all kinds of things
 
 

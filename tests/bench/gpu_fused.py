@@ -115,10 +115,11 @@ def table_of(results):
     return "\n".join(lines) + "\n"
 
 
-def write(out, rounds, about):
+def write(out, rounds, symmem, others):
     results = results_of(collect(rounds))
+    run = {"ranks": RANKS, "rounds": len(rounds), "symmem": symmem, "others": others, "results": results}
     with open(os.path.join(out, "results.json"), "w") as file:
-        json.dump({"rounds": len(rounds), "others": about, "results": results, "lines": rounds}, file, indent=1)
+        json.dump({**run, "lines": rounds}, file, indent=1)
     with open(os.path.join(out, "table.txt"), "w") as file:
         file.write(table_of(results))
 
@@ -155,10 +156,10 @@ def main():
                 for side in sides if number % 2 == 0 else sides[::-1]:
                     lines += side.round("round")
                 rounds.append(lines)
-            write(options.out, rounds, sides[1].about)
+            write(options.out, rounds, sides[0].about, sides[1].about)
             # Last, for nobody promises that it can be captured.
             rounds[-1] += sides[1].round("captured")
-            write(options.out, rounds, sides[1].about)
+            write(options.out, rounds, sides[0].about, sides[1].about)
         finally:
             timer.cancel()
             for side in sides:
