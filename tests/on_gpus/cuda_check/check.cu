@@ -96,8 +96,16 @@ static void check_all(check &c) {
     check_withdrawn(c);
 }
 
+// By its name; all of them if it has none.
+static void (*part_of(const char *name))(check &) {
+    return strcmp(name, "header") == 0      ? check_header
+           : strcmp(name, "crosswise") == 0 ? check_crosswise
+           : strcmp(name, "starts") == 0    ? check_starts
+                                            : nullptr;
+}
+
 int main(int count, char **arguments) {
-    const bool only_header = count > 1 && strcmp(arguments[1], "header") == 0;
+    void (*const only)(check &) = count > 1 ? part_of(arguments[1]) : nullptr;
     check c = {};
     int devices = 0;
     c.rank = number("RANK", 0);
@@ -111,8 +119,8 @@ int main(int count, char **arguments) {
     setenv("SYMMEM_CUDA_LATE_MS", "500", 0); // for withdrawn.cu
     open_device(c);
     open_handle(c);
-    if (only_header)
-        check_header(c);
+    if (only != nullptr)
+        only(c);
     else
         check_all(c);
     meet(c);
@@ -120,7 +128,7 @@ int main(int count, char **arguments) {
     expect(c, "free", symmem_free(c.context, c.memory) == SYMMEM_OK, "the buffer");
     symmem_context_free(c.context);
     expect(c, "the context", cudaDeviceSynchronize() == cudaSuccess, "goes on working");
-    if (!only_header)
+    if (only == nullptr)
         check_reset(c);
     return c.failures == 0 ? 0 : 1;
 }
