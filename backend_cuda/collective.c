@@ -296,6 +296,16 @@ static CUresult enqueue_general(const cuda_instance *instance, collective_launch
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
 }
 
+/* A block waits for the peer's block of its number and for no other. So two operations that ranks
+ * begin in different orders both go on as long as neither fills its device: then some blocks of the
+ * second one have room, and after them the next. The general kernels, of at most 128 registers a
+ * thread, have room for four blocks of 128 threads on a multiprocessor; an H100 and an H200 have
+ * 132 of these. */
+_Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
+                       (SYMMEM_CUDA_LINE_THREADS / 32) <
+                   4 * 132,
+               "an operation by lines leaves room for another one");
+
 static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
                                  symmem_cuda_rounds rounds, CUstream native) {
     const unsigned int warps = SYMMEM_CUDA_LINE_THREADS / 32;

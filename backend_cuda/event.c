@@ -12,6 +12,13 @@ typedef struct cuda_event {
     int32_t device;
 } cuda_event;
 
+/* Of an event that was recorded in a capture which is over, drivers say INVALID_VALUE. These events
+ * are valid. */
+static symmem_status event_failed(cuda_instance *instance, CUresult result, const char *entry) {
+    return cuda_fail(
+        instance, result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_CAPTURED_EVENT : result, entry);
+}
+
 symmem_status cuda_event_create(void *opaque, int32_t device, void **event_p) {
     cuda_instance *instance = opaque;
     cuda_event *event = calloc(1, sizeof *event);
@@ -66,7 +73,7 @@ symmem_status cuda_stream_wait_event(void *opaque, void *opaque_stream, void *op
     CUresult result =
         instance->driver.StreamWaitEvent(stream->native, event->native, CU_EVENT_WAIT_DEFAULT);
     cuda_leave(instance);
-    return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "stream_wait_event");
+    return result == CUDA_SUCCESS ? SYMMEM_OK : event_failed(instance, result, "stream_wait_event");
 }
 
 symmem_status cuda_event_query(void *opaque, void *opaque_event, bool *reached_p) {
@@ -78,7 +85,7 @@ symmem_status cuda_event_query(void *opaque, void *opaque_event, bool *reached_p
     CUresult result = instance->driver.EventQuery(event->native);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
-        return cuda_fail(instance, result, "event_query");
+        return event_failed(instance, result, "event_query");
     cuda_collect(instance);
     *reached_p = result == CUDA_SUCCESS;
     return SYMMEM_OK;

@@ -25,15 +25,6 @@ static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *s
     return SYMMEM_OK;
 }
 
-static symmem_status check_channels(const sm_pipeline *pipeline) {
-    int32_t first = pipeline->channel;
-    symmem_status status = sm_signal_check_channel(pipeline->link, first, pipeline->name);
-    if (status != SYMMEM_OK)
-        return status;
-    /* No overflow: the first one is in range. */
-    return sm_signal_check_channel(pipeline->link, first + 1, pipeline->name);
-}
-
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
                                 int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
                                 symmem_stream *second) {
@@ -57,7 +48,7 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
         (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
         return sm_link_describe(link, sm_record());
     }
-    status = check_channels(pipeline);
+    status = sm_signal_check_channel(link, channel, name);
     return status == SYMMEM_OK ? check_streams(pipeline, stream, second) : status;
 }
 
@@ -216,37 +207,26 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
-/* One limit for both. */
-static symmem_status hold_channels(const sm_pipeline *pipeline) {
-    const uint64_t deadline_ns = sm_deadline_ns(pipeline->timeout_ms);
-    sm_signal_op op = {.name = pipeline->name,
-                       .link = pipeline->link,
-                       .channel = pipeline->channel,
-                       .timeout_ms = pipeline->timeout_ms};
-    symmem_status status = sm_signal_hold(&op, pipeline->lanes[0]);
-    if (status != SYMMEM_OK)
-        return status;
-    op.channel++;
-    if (deadline_ns != 0) {
-        uint32_t left_ms = sm_remaining_ms(deadline_ns, UINT32_MAX);
-        op.timeout_ms = left_ms > 0 ? left_ms : 1;
-    }
-    status = sm_signal_hold(&op, pipeline->lanes[0]);
-    if (status != SYMMEM_OK)
-        sm_signal_let_go(pipeline->link, pipeline->channel);
-    return status;
+static sm_signal_op channel_of(const sm_pipeline *pipeline) {
+    return (sm_signal_op){.name = pipeline->name,
+                          .link = pipeline->link,
+                          .channel = pipeline->channel,
+                          .timeout_ms = pipeline->timeout_ms};
+}
+
+static symmem_status hold_channel(const sm_pipeline *pipeline) {
+    const sm_signal_op op = channel_of(pipeline);
+    return sm_signal_hold(&op, pipeline->lanes[0]);
 }
 
 static void let_go(const sm_pipeline *pipeline) {
-    sm_signal_let_go(pipeline->link, pipeline->channel + 1);
     sm_signal_let_go(pipeline->link, pipeline->channel);
 }
 
 /* What comes before the first barrier is ordered with the channel's operations, too. One of them
  * may have poisoned the handle. */
 static symmem_status follow(const sm_pipeline *pipeline) {
-    const sm_signal_op op = {
-        .name = pipeline->name, .link = pipeline->link, .channel = pipeline->channel};
+    const sm_signal_op op = channel_of(pipeline);
     symmem_status status = sm_link_refuse_poisoned(pipeline->link, pipeline->name);
     return status == SYMMEM_OK && pipeline->lanes[0] != NULL
                ? sm_signal_follow(&op, pipeline->lanes[0])
@@ -259,7 +239,7 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
         status = choose_second(pipeline);
     if (status == SYMMEM_OK)
-        status = hold_channels(pipeline);
+        status = hold_channel(pipeline);
     if (status != SYMMEM_OK)
         return status;
     status = follow(pipeline);
@@ -276,7 +256,8 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
-/* In place of the last barrier, which would: holds the link until what was enqueued is over. */
+/* In place of the last barrier, which would: holds the link until what was enqueued is over, and
+ * makes the channel's next operation, and a reset, come behind that. */
 static void hold_rest(const sm_pipeline *pipeline) {
     symmem_context *context = pipeline->link->context;
     void *stream = pipeline->lanes[MEET]->native;
@@ -288,6 +269,8 @@ static void hold_rest(const sm_pipeline *pipeline) {
                                    sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
                                    &exec) != SYMMEM_OK)
         (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
+    const sm_signal_op op = channel_of(pipeline);
+    sm_signal_mark(&op, pipeline->lanes[MEET]);
 }
 
 static symmem_status give_up(sm_pipeline *pipeline) {

@@ -14,12 +14,12 @@ typedef struct sm_pipeline {
     size_t offset;    /* of the workspace, from each rank's buffer */
     size_t available; /* its bytes */
     int32_t rank, world_size;
-    int32_t channel; /* and the next */
+    int32_t channel;
     uint32_t timeout_ms;
     const symmem_stream *lanes[2]; /* both NULL: run now; the same twice: one after the other */
     symmem_matmul_fn fn;
     void *fn_arg;
-    symmem_whole *whole; /* of the first channel; NULL without a stream */
+    symmem_whole *whole; /* of the channel; NULL without a stream */
     uint32_t part;       /* the next step's */
     bool compares;       /* calls, in the first step: before that nothing may be written */
     bool met;            /* there was a barrier */
@@ -35,7 +35,7 @@ static inline symmem_context *sm_pipeline_context(const sm_pipeline *pipeline) {
     return pipeline->link != NULL ? pipeline->link->context : NULL;
 }
 
-/* fused.c. Handle, capabilities, channels, streams, poison, direct access. */
+/* fused.c. Handle, capabilities, channel, streams, poison, direct access. */
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
                                 int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
                                 symmem_stream *second);
@@ -45,7 +45,7 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes);
 symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
                                 size_t bytes);
 /* Takes the context's second stream where the caller gave none, and passes the test point. On OK
- * both channels are the operation's until sm_pipeline_end: to other threads it is one call. Before
+ * the channel is the operation's until sm_pipeline_end: to other threads it is one call. Before
  * that nothing has begun: a channel that stays busy is nobody's failure but the caller's. */
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline);
 /* Poisons the handle everywhere if status is a failure, but not where the ranks found their calls
@@ -59,7 +59,6 @@ char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
  * may run: whatever an operation writes is undefined then, and memory of this rank's. */
 /* The barrier of the beginning, if calls are compared. */
 symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id);
-/* All are in one channel: the second one is the operation's, too, but has none at present. */
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline);
 /* What `to` does from here on comes after what `from` was given so far. */
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to);

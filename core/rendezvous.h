@@ -234,6 +234,9 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
 symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream);
 /* With the turn: what comes on the stream next comes after the channel's operations so far. */
 symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stream);
+/* While the turn is taken: what comes next on the channel, a reset among it, comes behind what is
+ * on the stream now. As far as the backend can; not in a capture. */
+void sm_signal_mark(const sm_signal_op *op, const symmem_stream *stream);
 void sm_signal_let_go(const sm_link *link, int32_t channel);
 
 #endif

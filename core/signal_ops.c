@@ -244,6 +244,14 @@ symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stre
     return status == SYMMEM_OK ? follow(op, channel, stream->native, &own) : status;
 }
 
+void sm_signal_mark(const sm_signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    if (sm_link_channel(op->link, op->channel, &channel) != SYMMEM_OK)
+        return;
+    const frontier own = frontier_of(channel, 0);
+    (void)advance(op, channel, &own, stream->native);
+}
+
 void sm_signal_let_go(const sm_link *link, int32_t channel) {
     /* acquire; pairs with: make_channel */
     sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);

@@ -3,8 +3,9 @@
 # record.sh [FILE...]: adds results to coverage/results/recorded.tar.xz and writes the table of all that
 # it has, coverage/results/README.md. A run's JSON of symmem-conformance takes the place of the one with
 # the same backend, ranks, mode and number of devices.
-# record.sh --in FOLDER FILE...: files of tests/bench/gpu.sh (bench), tests/gpu_sanitize.sh (sanitize) or of
-# the checks of tests/gpu.sh (checks), each in place of the one of its name.
+# record.sh --in FOLDER FILE...: files of tests/bench/gpu.sh (bench, and fused of its fused products),
+# tests/gpu_sanitize.sh (sanitize) or of the checks of tests/gpu.sh (checks), each in place of the one of its
+# name.
 # record.sh --unpack FOLDER: all of it as files.
 # record.sh --check: exit status 1 if the table is not what the archive says.
 # Needs jq and xz.
@@ -113,6 +114,22 @@ bench() {
               + "\(.other.nccl), \(.rounds) rounds")' "${files[@]}"
 }
 
+# A row for each shape and way of a file's.
+fused() {
+    local file
+    for file in "$work/all/fused"/*.json; do
+        printf '\n'
+        header operation 'M K N' way symmem PyTorch NCCL scheme
+        jq -r 'def us: if . == null then "-" else . * 10 | round / 10 end;
+            (.results[] | .us as $us
+             | "| " + ([.op, "\(.m) \(.k) \(.n)", .way, ($us.symmem | us), ($us.torch | us), ($us.nccl | us),
+                ($us.scheme | us)] | map(tostring) | join(" | ")) + " |"),
+            "",
+            "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.others.about) and NCCL "
+                + "\(.others.nccl), \(.rounds) rounds"' "$file"
+    done
+}
+
 write_table() {
     cat <<'END'
 # Recorded results
@@ -141,6 +158,15 @@ Medians of `tests/bench/gpu.sh` in microseconds, symmem's first.
 
 END
     bench
+    [ -d "$work/all/fused" ] || return 0
+    cat <<'END'
+
+## Fused products
+
+Medians of `tests/bench/gpu.sh` in microseconds: our operation; PyTorch's asynchronous tensor parallelism, which it
+may refuse in a graph; NCCL and a plain product; the least scheme that hides a transfer (`tests/bench/fused_torch.py`).
+END
+    fused
 }
 
 # ------------------------------------------------------------------------------------------------------
@@ -161,7 +187,7 @@ case "${1:-}" in
     exit
     ;;
 --in)
-    [[ ${2:-} =~ ^(bench|sanitize|checks)$ ]] || { sed -n '/^# /s/^# //p' "$0" >&2; exit 2; }
+    [[ ${2:-} =~ ^(bench|fused|sanitize|checks)$ ]] || { sed -n '/^# /s/^# //p' "$0" >&2; exit 2; }
     add "${@:2}"
     pack
     ;;

@@ -130,6 +130,7 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
     template <bool WIDE>
     __device__ bool look(const char *from, uint32_t lane, uint32_t flag, line_pair *found) const {
         bool full = true;
+        come_together<WIDE>();
 #pragma unroll
         for (uint32_t k = 0; k < Most; k++)
             if (k < ranks() && k != args.near.rank)
@@ -293,6 +294,7 @@ template <bool SHORT> struct moving_ops {
         bool came = false;
 #pragma unroll 1
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++) {
+            come_together<WIDE>();
             found = load_pair<WIDE>(from, SHORT, lane, flag);
             came = __all_sync(~0u, found.full);
         }

@@ -87,15 +87,24 @@ __device__ symmem_cuda_unit unit_in(const line_pair &found, uint32_t part, uint3
                      : symmem_cuda_unit{found.second.low, found.second.high};
 }
 
-// A short wide round has no second lines.
+// A wide line is stored, and looked at, by its lanes at once. They may have come apart before.
+template <bool WIDE> __device__ void come_together() {
+    if (WIDE)
+        __syncwarp();
+}
+
+// All lanes. A short wide round has no second lines.
 template <bool WIDE>
 __device__ void store_pair(char *to, const line_pair &lines, bool is_short, uint32_t lane) {
+    come_together<WIDE>();
     symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to), lines.first, lane);
     if (!WIDE || !is_short)
         symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to + LINES_APART),
                                     lines.second, lane);
 }
 
+// Whether all are full is known to who has come together before; what was full then is so by
+// itself.
 template <bool WIDE>
 __device__ line_pair load_pair(const char *from, bool is_short, uint32_t lane, uint32_t flag) {
     line_pair found = {};
@@ -129,6 +138,7 @@ struct awaited {
 
 template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t source) {
     const char *from = lines.from + source * lines.source_bytes;
+    come_together<WIDE>();
     return __all_sync(~0u, load_pair<WIDE>(from, lines.is_short, lines.lane, lines.flag).full);
 }
 

@@ -186,9 +186,10 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
 #define SYMMEM_CUDA_ROUND_CHANNELS 4
 /* Of all sources' two rounds: what is under way between two ranks at a time, and so their speed.
  * The first channel has most, for all of it is memory of each handle; of two ranks it has more
- * where the memory that is shared is larger than that. */
+ * where the memory that is shared is larger than that, but not as much as would fill a device
+ * (backend_cuda/collective.c). */
 #define SYMMEM_CUDA_ROUNDS_FIRST ((size_t)3 << 19)
-#define SYMMEM_CUDA_ROUNDS_LARGE ((size_t)2112 * 2 * SYMMEM_CUDA_ROUND_BYTES)
+#define SYMMEM_CUDA_ROUNDS_LARGE ((size_t)2048 * 2 * SYMMEM_CUDA_ROUND_BYTES)
 #define SYMMEM_CUDA_ROUNDS_OTHER ((size_t)1 << 16)
 #define SYMMEM_CUDA_LARGE_BLOCK ((size_t)1 << 20) /* bytes of the memory that a handle shares */
 #define SYMMEM_CUDA_LINKED 1

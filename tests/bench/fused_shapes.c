@@ -11,6 +11,10 @@
 #include <symmem/symmem.h>
 #include "device_clock.h"
 
+#ifndef SYMMEM_COMMIT
+#define SYMMEM_COMMIT "unknown"
+#endif
+
 #define LIMIT_MS 30000
 #define PAUSE_MS 300000 /* while others measure */
 #define CALLS 10        /* in a row */
@@ -42,7 +46,7 @@ typedef struct rank {
     symmem_handle *workspace;
     device_clock *clock;
     symmem_stream *stream;
-    int32_t rank, ranks;
+    int32_t rank, ranks, device;
     product products[SHAPES][KINDS];
     unsigned char noise[NOISE];
 } rank;
@@ -84,7 +88,7 @@ static bool make_matrix(rank *self, matrix *x, int64_t rows, int64_t columns) {
     x->shape[0] = rows;
     x->shape[1] = columns;
     x->tensor = (DLTensor){.data = data,
-                           .device = {.device_type = kDLCUDA, .device_id = self->rank},
+                           .device = {.device_type = kDLCUDA, .device_id = self->device},
                            .ndim = 2,
                            .dtype = {.code = kDLBfloat, .bits = 16, .lanes = 1},
                            .shape = x->shape};
@@ -113,14 +117,24 @@ static bool make_product(rank *self, int s, int kind, size_t *most_p) {
     return made;
 }
 
-static bool open_rank(rank *self) {
-    size_t most = 0;
-    void *memory;
+/* Ranks that share a device show that the program works, not how fast anything is. */
+static bool join(rank *self) {
+    int32_t devices;
     bool good = check(symmem_init(NULL, &self->context), "init") &&
                 check(symmem_group_create(self->context, "world", NULL, 0, NULL, &self->group),
                       "group_create") &&
                 check(symmem_context_rank(self->context, &self->rank), "rank") &&
-                check(symmem_context_world_size(self->context, &self->ranks), "world_size");
+                check(symmem_context_world_size(self->context, &self->ranks), "world_size") &&
+                check(symmem_device_count(self->context, &devices), "device_count");
+    if (good)
+        self->device = self->rank % devices;
+    return good;
+}
+
+static bool open_rank(rank *self) {
+    size_t most = 0;
+    void *memory;
+    bool good = join(self);
     if (good)
         make_noise(self);
     for (int s = 0; good && s < SHAPES; s++)
@@ -129,8 +143,8 @@ static bool open_rank(rank *self) {
     return good && check(symmem_alloc(self->context, most, -1, NULL, &memory), "alloc") &&
            check(symmem_rendezvous(self->context, memory, self->group, LIMIT_MS, &self->workspace),
                  "rendezvous") &&
-           (self->clock = device_clock_open(self->rank)) != NULL &&
-           check(symmem_stream_wrap(self->context, self->rank, device_clock_stream(self->clock),
+           (self->clock = device_clock_open(self->device)) != NULL &&
+           check(symmem_stream_wrap(self->context, self->device, device_clock_stream(self->clock),
                                     &self->stream),
                  "stream_wrap");
 }
@@ -223,6 +237,9 @@ int main(int argc, char **argv) {
     char line[64];
     const int rounds = argc > 1 ? atoi(argv[1]) : 1;
     bool good = open_rank(&self);
+    if (good && self.rank == 0)
+        printf("{\"about\":\"symmem\",\"device\":\"%s\",\"commit\":\"%s\"}\n",
+               device_clock_name(self.clock), SYMMEM_COMMIT);
     for (int i = 0; good && i < rounds; i++) {
         good = self.rank != 0 || fgets(line, sizeof line, stdin) != NULL;
         good =

@@ -29,9 +29,13 @@ CALLS, REPEATS, WARM = 10, 5, 4
 PAUSE = timedelta(seconds=300)
 
 rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-device = torch.device("cuda", rank)
+devices = torch.cuda.device_count()
+device = torch.device("cuda", rank % devices)
 torch.cuda.set_device(device)
-dist.init_process_group("nccl", device_id=device)
+if devices >= ranks:
+    dist.init_process_group("nccl", device_id=device)
+else:  # NCCL takes no two ranks on a device
+    dist.init_process_group("gloo")
 group = dist.group.WORLD.group_name
 stream, second = torch.cuda.Stream(), torch.cuda.Stream()
 ops = torch.ops.symm_mem
@@ -161,7 +165,7 @@ def measure(run, row):
 
 
 def ways(shape):
-    sides = ["torch", "nccl"] + (["scheme"] if ranks == 2 else [])
+    sides = ["torch"] + (["nccl"] if devices >= ranks else []) + (["scheme"] if ranks == 2 else [])
     for op, stem in (("fused_all_gather_matmul", "gather"), ("fused_matmul_reduce_scatter", "scatter")):
         for side in sides:
             yield op, side, getattr(shape, f"{stem}_{side}")
@@ -196,7 +200,7 @@ def main():
                 shape.check_schemes()
         torch.cuda.synchronize()
         if rank == 0:
-            say({"about": torch.__version__, "nccl": ".".join(map(str, torch.cuda.nccl.version()))})
+            say({"about": f"PyTorch {torch.__version__}", "nccl": ".".join(map(str, torch.cuda.nccl.version()))})
         for number in itertools.count():
             if rank == 0:
                 what = sys.stdin.readline().strip()
@@ -211,6 +215,8 @@ def main():
             torch.cuda.synchronize()
             if rank == 0:
                 say({"done": True})
+        dist.barrier()  # or a rank would ask the store of one that is gone
+        torch.cuda.synchronize()
     os._exit(0)  # without the process group's own end, which waits for all kinds of things
 
 

@@ -8,8 +8,9 @@
 struct own_product {
     atomic_int calls;     /* of any product */
     atomic_int others;    /* of those, not of the size that a pair has */
-    symmem_status status; /* of each call */
-    bool is_empty;        /* nothing is computed, for the CPU does not reach the matrices */
+    symmem_status status; /* of each call, but of the first `good` */
+    int good;
+    bool is_empty; /* nothing is computed, for the CPU does not reach the matrices */
     uint32_t delay_ms;
 };
 
@@ -17,13 +18,14 @@ struct own_product {
 static symmem_status twice(void *arg, const symmem_matmul *p, void *native_stream) {
     struct own_product *own = arg;
     (void)native_stream;
-    atomic_fetch_add_explicit(&own->calls, 1, memory_order_relaxed);
+    const int before = atomic_fetch_add_explicit(&own->calls, 1, memory_order_relaxed);
+    const symmem_status status = before < own->good ? SYMMEM_OK : own->status;
     if (p->m != PAIR_ROWS || p->n != PAIR_N || p->k != PAIR_K || p->signals != NULL)
         atomic_fetch_add_explicit(&own->others, 1, memory_order_relaxed);
     if (own->delay_ms > 0)
         tk_sleep_ms(own->delay_ms);
-    if (own->status != SYMMEM_OK || own->is_empty)
-        return own->status;
+    if (status != SYMMEM_OK || own->is_empty)
+        return status;
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             double magnitude, value = 2 * symmem_reference_matmul(p, i, j, &magnitude);
@@ -239,6 +241,40 @@ TK_TEST(fused_faults, absent_workspace_stays_uncompared, "SM-FUSED-16",
     absent_workspace(t);
 }
 
+/* The second stream waits for a peer meanwhile, and with it what is behind the failure. */
+static symmem_status fail_behind_gate(struct tk *t, struct fused_pair *x, symmem_handle *gate,
+                                      symmem_stream *stream, symmem_stream *second) {
+    TK_OK(t, symmem_wait_signal(gate, (t->rank + 1) % t->world_size, t->rank, LONG_MS, second));
+    return symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, NULL, x->outs, 0,
+                                          LONG_MS, stream, second);
+}
+
+/* What an operation left on its streams when it failed in the middle is pending for a reset. */
+TK_TEST(fused_faults, rest_is_pending, "SM-TIMEOUT-12", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
+        .ranks = {2, 3}) {
+    struct own_product own = {.status = SYMMEM_LIMIT, .good = 1, .is_empty = true};
+    const int32_t before = (t->rank + t->last) % t->world_size;
+    uncompared(t);
+    symmem_handle *gate = tk_handle(t, 64, tk_world_group(t));
+    struct fused_pair *x = pair_begin(t);
+    symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
+    use_own(t, &own);
+    symmem_status status = fail_behind_gate(t, x, gate, stream, second);
+    use_own(t, NULL);
+    if (status != SYMMEM_OK) /* where the stream does not call it later */
+        TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, status);
+    tk_out_of_band_barrier(t);
+    TK_FAILS(t, BUSY, symmem_handle_reset(x->workspace, LONG_MS));
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_put_signal(gate, before, before, LONG_MS, NULL));
+    TK_STATUS_EITHER(t, SYMMEM_LIMIT, SYMMEM_POISONED, both_ends(status, stream));
+    TK_CHECK(t, symmem_stream_synchronize(second, LONG_MS) != SYMMEM_TIMEOUT);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
+    TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
+    pair_expect_gather(t, x, 1);
+}
+
 /* --- reuse ------------------------------------------------------------------------------------ */
 
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
@@ -263,7 +299,7 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
 
 /* --- two at once ------------------------------------------------------------------------------ */
 
-/* One operation is held on its stream; another one, on a stream and channels of its own, is not
+/* One operation is held on its stream; another one, on a stream and a channel of its own, is not
  * held by what the first one does on a second stream. */
 TK_TEST(fused_faults, two_at_once, "SM-COLL-10",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 3) {
@@ -280,7 +316,7 @@ TK_TEST(fused_faults, two_at_once, "SM-COLL-10",
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_OK(t, pair_gather(held, limit_ms, stream));
     TK_OK(t, symmem_fused_all_gather_matmul(free_one->workspace, &free_one->shard.dl, 0, 1,
-                                            free_one->bs, &free_one->a_out.dl, free_one->outs, 2,
+                                            free_one->bs, &free_one->a_out.dl, free_one->outs, 1,
                                             limit_ms, other, NULL));
     TK_OK(t, symmem_stream_synchronize(other, tk_limit_ms(t, 3000)));
     pair_expect_untouched(t, held);
@@ -345,14 +381,14 @@ TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .ra
 }
 
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
-static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream) {
+static void busy_channel_by(struct tk *t, symmem_stream *stream) {
     struct fused_pair *x = pair_begin(t);
-    struct caller meet = {x, LONG_MS, SYMMEM_OK, channel};
+    struct caller meet = {x, LONG_MS, SYMMEM_OK, 0};
     pthread_t thread;
     TK_REQ(t, "SM-THREAD-02");
     if (t->rank == 0) {
         if (stream != NULL)
-            TK_OK(t, symmem_barrier(x->workspace, channel, meet.limit_ms, stream));
+            TK_OK(t, symmem_barrier(x->workspace, 0, meet.limit_ms, stream));
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
         tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
@@ -379,20 +415,34 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
 }
 
 TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
-    busy_channel_by(t, 0, NULL);
-    tk_out_of_band_barrier(t);
-    tk_share_u64(t, 0, 0);
-    tk_out_of_band_barrier(t);
-    busy_channel_by(t, 1, NULL);
+    busy_channel_by(t, NULL);
 }
 
 TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    busy_channel_by(t, 0, tk_stream(t));
-    tk_out_of_band_barrier(t);
-    tk_share_u64(t, 0, 0);
-    tk_out_of_band_barrier(t);
-    busy_channel_by(t, 1, tk_stream(t));
+    busy_channel_by(t, tk_stream(t));
+}
+
+/* The next channel may be another thread's all the while, and there need not be one. */
+TK_TEST(fused_faults, one_channel, "SM-COLL-10", .needs = PRODUCTS, .ranks = {2, 3}) {
+    struct fused_pair *x = pair_begin(t);
+    struct caller meet = {x, LONG_MS, SYMMEM_OK, 1};
+    pthread_t thread;
+    if (t->rank == 0)
+        start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
+    tk_sleep_ms(tk_limit_ms(t, 50)); /* until the thread has the turn */
+    TK_OK(t, pair_gather(x, LONG_MS / 2, NULL));
+    TK_OK(t, pair_scatter(x, LONG_MS / 2, NULL));
+    pair_expect_gather(t, x, 1);
+    pair_expect_scatter(t, x, 1);
+    if (t->rank == 0)
+        TK_CHECK(t, pthread_join(thread, NULL) == 0);
+    else
+        (void)meet_on_channel(&meet);
+    TK_EQ_INT(t, SYMMEM_OK, meet.status);
+    TK_OK(t, symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, NULL, x->outs,
+                                            info_of(t, x->workspace).channel_count - 1, LONG_MS,
+                                            NULL, NULL));
 }
 
 /* --- disagreement ----------------------------------------------------------------------------- */

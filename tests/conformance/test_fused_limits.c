@@ -159,7 +159,7 @@ TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 
     } while (0)
     ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.handle = NULL);
     ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = -1);
-    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = channels - 1);
+    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = channels);
     ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.dim = -1);
     ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.dim = 2);
     ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.a_scale = NULL);

@@ -9,8 +9,8 @@
  * workspace  Symmetric memory that the call may overwrite from the handle's pointer on: at least as
  *            many bytes as the ..._workspace function of the operation says. Calls that share one
  *            are made in the same order on all ranks, on the same channel.
- * channel    The operation uses `channel` and `channel + 1`, both as one call: another thread's
- *            comes before it or behind it.
+ * channel    Has all barriers of the operation, and is its own as by one call: another thread's comes
+ *            before it or behind it.
  * streams    `stream` as for symmem_barrier. Barriers and copies are on it, and the last products;
  *            those that can go on beside them are on `second`, which joins it and a capture of its.
  *            second NULL: one that the context makes for each
@@ -24,7 +24,7 @@
  * layout     Tensors have up to 8 dimensions. The layout "of a dimension d" is the one in which the
  *            tensor is contiguous once d is moved to the front; symmem_fused_strides gives it. An
  *            input in another layout is copied into it first, in the workspace.
- * failure    All arguments are checked, and both channels taken, before the first barrier; one that
+ * failure    All arguments are checked, and the channel taken, before the first barrier; one that
  *            stays busy is TIMEOUT with stage "channel" (handle.h). A failure after that poisons
  *            the handle on all ranks, so that none waits for long; outputs and the own workspace
  *            are then undefined. Another rank's memory is never written.

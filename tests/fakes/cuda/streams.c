@@ -445,7 +445,7 @@ FAKE(StreamWaitEvent, CUstream stream, CUevent event, unsigned int flags) {
             event->source->joined = true;
         }
     } else if (event->capture != NULL) { /* its capture is over */
-        result = CUDA_ERROR_CAPTURED_EVENT;
+        result = CUDA_ERROR_INVALID_VALUE;
     } else if (stream->capture == NULL) {
         struct ticket ticket = {event, event->recorded};
         event->users++;
@@ -461,7 +461,10 @@ FAKE(StreamWaitEvent, CUstream stream, CUevent event, unsigned int flags) {
 FAKE(EventQuery, CUevent event) {
     FAKE_UNSEEN_CALL("cuEventQuery");
     pthread_mutex_lock(&lock);
-    CUresult result = event->capture != NULL              ? CUDA_ERROR_CAPTURED_EVENT
+    const CUresult captured = event->capture != NULL && is_live(event->capture)
+                                  ? CUDA_ERROR_CAPTURED_EVENT
+                                  : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = event->capture != NULL              ? captured
                       : event->reached == event->recorded ? CUDA_SUCCESS
                       : is_lost(event->source)            ? CUDA_ERROR_ILLEGAL_ADDRESS
                                                           : CUDA_ERROR_NOT_READY;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// symmem-cuda-check: what the conformance suite cannot know of the CUDA backend, on real devices: a
-// user's own kernels by symmem/device.cuh, started by the CUDA runtime; what they store, and the
-// library's signals after it; the machine's float16; the links between devices; captures of somebody
-// else's; a device that has no room for the library's kernels, and one that is reset. Each rank is a
-// process with RANK, WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks
-// beyond the number of devices share them. Exit status: 0 good, 1 bad, 77 nothing to check here.
+// symmem-cuda-check [header, crosswise or starts]: what the conformance suite cannot know of the CUDA
+// backend, on real devices: a user's own kernels by symmem/device.cuh, started by the CUDA runtime;
+// what they store, and the library's signals after it, also many times beside a busy link; operations
+// that ranks begin in different orders; the machine's float16; the links between devices; captures of
+// somebody else's; a device that has no room for the library's kernels, and one that is reset. With an
+// argument that alone. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as
+// tests/run_ranks.sh starts them; ranks beyond the number of devices share them. Exit status: 0 good,
+// 1 bad, 77 nothing to check here.
 #include "check.cuh"
 
 #include <cstdarg>
@@ -90,12 +92,22 @@ static void check_all(check &c) {
     check_halves(c);
     check_header(c);
     check_plain(c);
+    check_starts(c);
+    check_crosswise(c);
     check_elsewhere(c);
     check_withdrawn(c);
 }
 
+// By its name; all of them if it has none.
+static void (*part_of(const char *name))(check &) {
+    return strcmp(name, "header") == 0      ? check_header
+           : strcmp(name, "crosswise") == 0 ? check_crosswise
+           : strcmp(name, "starts") == 0    ? check_starts
+                                            : nullptr;
+}
+
 int main(int count, char **arguments) {
-    const bool only_header = count > 1 && strcmp(arguments[1], "header") == 0;
+    void (*const only)(check &) = count > 1 ? part_of(arguments[1]) : nullptr;
     check c = {};
     int devices = 0;
     c.rank = number("RANK", 0);
@@ -109,8 +121,8 @@ int main(int count, char **arguments) {
     setenv("SYMMEM_CUDA_LATE_MS", "500", 0); // for withdrawn.cu
     open_device(c);
     open_handle(c);
-    if (only_header)
-        check_header(c);
+    if (only != nullptr)
+        only(c);
     else
         check_all(c);
     meet(c);
@@ -118,7 +130,7 @@ int main(int count, char **arguments) {
     expect(c, "free", symmem_free(c.context, c.memory) == SYMMEM_OK, "the buffer");
     symmem_context_free(c.context);
     expect(c, "the context", cudaDeviceSynchronize() == cudaSuccess, "goes on working");
-    if (!only_header)
+    if (only == nullptr)
         check_reset(c);
     return c.failures == 0 ? 0 : 1;
 }

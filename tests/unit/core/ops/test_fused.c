@@ -22,6 +22,7 @@ static const symmem_backend *shm(void) {
 static _Thread_local char notes[512];
 static _Thread_local bool noting;
 static _Thread_local void *first_stream;
+static _Thread_local int fails_at; /* which product from here on, counted from 1 */
 
 static void note(void *stream, char entry, const symmem_exec *exec) {
     const size_t length = strlen(notes);
@@ -56,6 +57,8 @@ static symmem_status copy_strided(void *instance, int32_t device, const symmem_s
 static symmem_status matmul(void *instance, int32_t device, const symmem_matmul *product,
                             const symmem_exec *exec) {
     note(exec->stream, 'X', exec);
+    if (fails_at > 0 && --fails_at == 0)
+        return SYMMEM_LIMIT;
     return shm()->matmul(instance, device, product, exec);
 }
 
@@ -203,4 +206,34 @@ TEST("compared") {
     setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1);
     run_threads((plan){.world = 2, .body = body, .backend = &table, .argument = 1});
     unsetenv("SYMMEM_CHECK_COLLECTIVES");
+}
+
+/* The channel's mark is behind what an operation enqueued before it failed. */
+static void fail_in_the_middle(rank_env *env) {
+    void *ptr = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    symmem_stream *stream = NULL;
+    tensor shard, b, out;
+    const DLTensor *bs[1] = {make(&b, SIDE, SIDE, false)};
+    const DLTensor *outs[1] = {make(&out, ROWS * env->world, SIDE, false)};
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    make(&shard, ROWS, SIDE, false);
+    begin_notes();
+    fails_at = 2;
+    CHECK(env, symmem_fused_all_gather_matmul(handle, &shard.dl, 0, 1, bs, NULL, outs, 0, LIMIT_MS,
+                                              stream, NULL) == SYMMEM_LIMIT);
+    noting = false;
+    CHECK(env, strcmp(notes, "ar bw aC~ aB! ar aC~ bX~ aX~ br aw ar ") == 0);
+    const symmem_status late = symmem_stream_synchronize(stream, LIMIT_MS);
+    CHECK(env, late == SYMMEM_OK || late == SYMMEM_POISONED);
+    CHECK_OK(env, symmem_stream_destroy(stream));
+    env_meet(env);
+    CHECK_OK(env, symmem_handle_reset(handle, LIMIT_MS));
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+TEST("rest") {
+    symmem_backend table = noting_backend();
+    run_threads((plan){.world = 2, .body = fail_in_the_middle, .backend = &table});
 }
