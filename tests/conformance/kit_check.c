@@ -161,12 +161,11 @@ static size_t append(char *text, size_t capacity, size_t used, const char *forma
 
 static size_t append(char *text, size_t capacity, size_t used, const char *format, ...) {
     va_list args;
-    int length;
 
     if (used >= capacity)
         return used;
     va_start(args, format);
-    length = vsnprintf(text + used, capacity - used, format, args);
+    int length = vsnprintf(text + used, capacity - used, format, args);
     va_end(args);
     return length < 0 ? used : used + (size_t)length;
 }

@@ -59,9 +59,8 @@ static bool may_fork(const struct tk *t) {
 
 enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
                                uint32_t limit_ms) {
-    pid_t parent = getpid(), child;
+    pid_t parent = getpid();
     int status = 0;
-    bool ended;
     struct kit_points *points;
 
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
@@ -71,10 +70,10 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     TK_REQUIRE(t, points != MAP_FAILED);
     *points = t->own->record.points;
-    child = fork();
+    pid_t child = fork();
     if (child == 0)
         be_child(t, parent, body, arg, points);
-    ended = child > 0 && wait_for(child, limit_ms, &status);
+    bool ended = child > 0 && wait_for(child, limit_ms, &status);
     tk_share_u64(t, TK_ENDED_SLOT, tk_now_ms());
     t->own->record.points = *points;
     munmap(points, sizeof(*points));

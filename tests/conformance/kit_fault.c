@@ -54,13 +54,12 @@ bool tk_has_ended(struct tk *t, int32_t rank) {
 
 void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t end_ms) {
     const uint32_t promise_ms = t->world_size >= 64 ? 2000 : 1000;
-    uint64_t from_ms;
 
     if (!tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS))) {
         kit_fail_late_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
         return;
     }
-    from_ms = tk_death_ms(t, rank);
+    uint64_t from_ms = tk_death_ms(t, rank);
     if (from_ms < begin_ms)
         from_ms = begin_ms;
     if (end_ms > from_ms + tk_scaled_ms(promise_ms) + tk_late_ms(t, from_ms))
@@ -70,11 +69,10 @@ void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t e
 }
 
 int32_t tk_process_id(struct tk *t, int32_t rank) {
-    int32_t pid;
-
     if (rank < 0 || rank >= t->world_size)
         return 0;
-    pid = atomic_load_explicit(&t->own->setup->arena->ranks[rank].process_id, memory_order_acquire);
+    int32_t pid =
+        atomic_load_explicit(&t->own->setup->arena->ranks[rank].process_id, memory_order_acquire);
     return pid > 1 ? pid : 0;
 }
 

@@ -140,11 +140,9 @@ EXPORTED void *calloc(size_t count, size_t bytes) {
 }
 
 EXPORTED void *realloc(void *block, size_t bytes) {
-    void *at;
-
     SHORT(NULL);
     forget(block);
-    at = __libc_realloc(block, bytes);
+    void *at = __libc_realloc(block, bytes);
     if (at != NULL || bytes == 0)
         remember(at, bytes, __builtin_return_address(0));
     return at;
@@ -168,12 +166,11 @@ EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
 
 EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
     int saved = errno;
-    void *at;
 
     SHORT(ENOMEM);
     if (alignment % sizeof(void *) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
         return EINVAL;
-    at = __libc_memalign(alignment, bytes);
+    void *at = __libc_memalign(alignment, bytes);
     errno = saved;
     if (at == NULL)
         return ENOMEM;

@@ -68,7 +68,6 @@ static bool is_driver_node(const struct stat *info) {
 /* False: it was closed since it was listed, by a thread of the C library's or a driver's. */
 static bool describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
     struct stat info;
-    ssize_t length;
 
     memset(found, 0, sizeof(*found));
     found->fd = fd;
@@ -80,8 +79,8 @@ static bool describe_fd(const DIR *directory, const char *name, int fd, struct d
         found->number = info.st_ino;
         found->is_driver = is_driver_node(&info);
     }
-    length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
-                        sizeof(found->target) - 1);
+    ssize_t length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
+                                sizeof(found->target) - 1);
     if (length < 0)
         found->target[0] = '\0';
     return true;
@@ -93,11 +92,10 @@ static void take_fds(struct kit_ledger *ledger) {
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
-        void *grown;
 
         if (fd < 0)
             continue;
-        grown = realloc(ledger->fds, ((size_t)ledger->fd_count + 1) * sizeof(*ledger->fds));
+        void *grown = realloc(ledger->fds, ((size_t)ledger->fd_count + 1) * sizeof(*ledger->fds));
         if (grown == NULL)
             break;
         ledger->fds = grown;
@@ -228,12 +226,11 @@ static void name_new_fds(const struct kit_ledger *before, bool device, struct ki
 
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
-        const struct descriptor *known;
         struct descriptor now;
 
         if (fd < 0 || !describe_fd(directory, entry->d_name, fd, &now))
             continue;
-        known = find_fd(before, fd);
+        const struct descriptor *known = find_fd(before, fd);
         if (known == NULL && ((device && may_be_drivers(&now)) || tk_is_foreign_socket(fd)))
             continue;
         if (known == NULL) {
@@ -295,14 +292,13 @@ static void name_new_mappings(const struct kit_ledger *before, bool device, stru
 
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity) {
     struct kit_text found = {text, capacity};
-    bool device;
 
     text[0] = '\0';
     if (ledger == NULL)
         return;
     kit_heap_end(&found);
     kit_map_end(&found);
-    device = opened_device(ledger);
+    bool device = opened_device(ledger);
     name_new_fds(ledger, device, &found);
     name_new_mappings(ledger, device, &found);
     kit_state_compare(ledger->state, case_flags, device, &found);

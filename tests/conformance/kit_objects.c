@@ -266,12 +266,11 @@ static bool compare(struct tk *t, symmem_handle *handle, int32_t rank, size_t of
 
     while (done < bytes) {
         size_t part = chunk_of(bytes - done);
-        size_t same;
 
         status = symmem_get(handle, rank, offset + done, got, part, NULL);
         if (status != SYMMEM_OK)
             break;
-        same = first_difference(got, expected == NULL ? NULL : expected + done, byte, part);
+        size_t same = first_difference(got, expected == NULL ? NULL : expected + done, byte, part);
         done += same;
         if (same < part) {
             wrong = got[same];

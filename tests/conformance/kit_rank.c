@@ -45,7 +45,6 @@ symmem_context_options tk_options(struct tk *t) {
 static bool open_store(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     char path[300];
-    symmem_status status;
 
     if (setup->shared_store != NULL) {
         t->store = setup->shared_store;
@@ -56,7 +55,7 @@ static bool open_store(struct tk *t) {
         return false;
     }
     snprintf(path, sizeof(path), "%s/store", setup->scratch_dir);
-    status = symmem_store_open_file(path, &t->store);
+    symmem_status status = symmem_store_open_file(path, &t->store);
     if (status != SYMMEM_OK)
         kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_store_open_file", status);
     return status == SYMMEM_OK;
@@ -81,12 +80,10 @@ static bool prologue(struct tk *t) {
 }
 
 void kit_end_context(struct tk *t) {
-    symmem_status status;
-
     if (t->context == NULL)
         return;
     kit_release_objects(t, t->context);
-    status = symmem_finalize(t->context);
+    symmem_status status = symmem_finalize(t->context);
     if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED)
         kit_fail_status_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize", status);
     symmem_context_free(t->context);

@@ -107,7 +107,6 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
     symmem_context_options options;
     symmem_store *store = NULL;
     void *memory = NULL;
-    bool fine;
 
     symmem_context_options_init(&options);
     options.rank = 0;
@@ -121,7 +120,8 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
         symmem_store_close(store);
         return false;
     }
-    fine = symmem_alloc(warmth.context, (size_t)STREAMS * BYTES, -1, NULL, &memory) == SYMMEM_OK;
+    bool fine =
+        symmem_alloc(warmth.context, (size_t)STREAMS * BYTES, -1, NULL, &memory) == SYMMEM_OK;
     warmth.memory = memory;
     fine = fine && meet_alone(&warmth);
     if (fine && has(&warmth, SYMMEM_CAP_STREAMS))

@@ -69,12 +69,11 @@ TK_TEST(backend, device_query_is_use, "SM-BACKEND-02", .max_ranks = 1, .flags = 
 
 TK_TEST(backend, name_of_the_active_backend, "SM-BACKEND-03", .max_ranks = 1,
         .flags = TK_NO_BACKEND) {
-    int before;
     TK_EQ_PTR(t, NULL, active(t));
     register_fakes(t);
     TK_EQ_PTR(t, NULL, active(t)); /* known, but not set */
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_b"));
-    before = fake_table_calls();
+    int before = fake_table_calls();
     TK_EQ_STR(t, "suite_fake_b", active(t));
     TK_EQ_INT(t, before, fake_table_calls());
 }

@@ -54,9 +54,8 @@ TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", .max_ranks = 1, .flags 
         "",     "Upper",  "da-sh",    "sp ace",
         "do.t", "sl/ash", "\xc3\xa4", "suite_fake_of_thirty_two_chars__"};
     static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX};
-    symmem_backend table;
     bool available = true;
-    table = fake_table_a;
+    symmem_backend table = fake_table_a;
     table.abi = SYMMEM_BACKEND_ABI + 1;
     refuse(t, &table, "a later ABI");
     table.abi = 0;
@@ -143,8 +142,8 @@ TK_TEST(backend_table, entries_without_capabilities, "SM-BACKEND-07", .max_ranks
 
 TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", .max_ranks = 1,
         .flags = TK_NO_BACKEND) {
-    symmem_backend full, table;
-    table = fake_table_a;
+    symmem_backend full;
+    symmem_backend table = fake_table_a;
     table.reserved = 1;
     refuse(t, &table, "reserved is 1");
     table = fake_table_a;
@@ -198,11 +197,10 @@ TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", .max_ranks 
         .flags = TK_NO_BACKEND) {
     char path[4096];
     Dl_info libc;
-    FILE *file;
     refuse_file(t, SYMMEM_LOAD, "/nonexistent/symmem/backend.so");
     refuse_file(t, SYMMEM_LOAD, t->scratch_dir); /* a directory */
     snprintf(path, sizeof(path), "%s/text.so", t->scratch_dir);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL && fputs("this is a text\n", file) >= 0);
     fclose(file);
     refuse_file(t, SYMMEM_LOAD, path);

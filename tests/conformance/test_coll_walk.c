@@ -297,13 +297,12 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
                          int32_t victim, uint64_t round) {
     struct bench b = *bench;
     const int32_t late = (victim + 1) % b.size;
-    uint64_t ended_ms;
     if (b.rank == victim)
         b.limit_ms = 20;
     else if (b.rank == late)
         (void)await_shared(t, victim, SLOT_ENDED, round);
     symmem_status status = run(&b, c);
-    ended_ms = tk_now_ms();
+    uint64_t ended_ms = tk_now_ms();
     if (b.rank == victim) {
         TK_FAILS(t, TIMEOUT, status);
         tk_share_u64(t, SLOT_TOTAL, ended_ms);

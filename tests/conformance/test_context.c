@@ -71,10 +71,9 @@ TK_TEST(context, rank_and_size_of_this_job, "SM-CONTEXT-01") {
 TK_TEST(context, options_before_environment, "SM-CONTEXT-01", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_store *store = NULL;
-    symmem_context_options options;
     clear_environment();
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
+    symmem_context_options options = open_options(store);
     options.rank = 3;
     options.world_size = 5;
     expect_identity(t, &options, 3, 5, 3);
@@ -94,9 +93,8 @@ TK_TEST(context, options_before_environment, "SM-CONTEXT-01", .max_ranks = 1,
 TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_store *store = NULL;
-    symmem_context_options options;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
+    symmem_context_options options = open_options(store);
     for (size_t i = 0; i < COUNT(rank_names); i++) {
         clear_environment();
         tk_checkpoint(t, "rank from %s", rank_names[i]);
@@ -126,9 +124,8 @@ TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", .max_ranks = 1,
     static const char *const bad[] = {
         "", "x", "-1", "3x", "0x1", "1.5", "5", "2147483648", "99999999999999999999", "- 1"};
     symmem_store *store = NULL;
-    symmem_context_options options;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
+    symmem_context_options options = open_options(store);
     clear_environment();
     expect_refusal(t, &options); /* neither */
     setenv("RANK", "0", 1);
@@ -206,11 +203,10 @@ TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", .max_ranks = 1,
 TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     symmem_context_options options = tk_options(t);
-    symmem_handle *handle;
     clear_environment();
     options.store = NULL;
     tk_reinit(t, &options);
-    handle = tk_handle(t, 512, tk_world_group(t));
+    symmem_handle *handle = tk_handle(t, 512, tk_world_group(t));
     tk_fill(t, handle, 0, 0, 512, 0x21);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_group_barrier(t, tk_world_group(t));
@@ -255,12 +251,10 @@ TK_TEST(context, finalize_with_pool_and_stream, "SM-CONTEXT-07",
         .needs = SYMMEM_CAP_POOL | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     symmem_pool *pool = NULL;
     void *block = NULL;
-    symmem_handle *handle;
-    symmem_stream *stream;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
     TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 1024, &block));
-    handle = tk_rendezvous(t, block, tk_world_group(t));
-    stream = tk_stream(t);
+    symmem_handle *handle = tk_rendezvous(t, block, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
     tk_synchronize(t, stream);
     tk_out_of_band_barrier(t);

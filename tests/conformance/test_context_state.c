@@ -241,7 +241,6 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         symmem_handle *handle = NULL;
         void *memory = tk_alloc(t, 256);
         char name[SYMMEM_NAME_MAX];
-        symmem_status status;
         int passed = 0;
         snprintf(name, sizeof(name), "at-%d", i);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
@@ -249,7 +248,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
+        symmem_status status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
         if (t->rank == 0) {
             passed = tk_point_count(t, points[i]);
             if (passed > 0)
@@ -318,14 +317,13 @@ TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .ranks = {2, 3})
     for (int i = 0; i < 3; i++) {
         symmem_group *group = NULL;
         char name[SYMMEM_NAME_MAX];
-        symmem_status status;
         snprintf(name, sizeof(name), "exchange-%d", i);
         tk_checkpoint(t, "%s", points[i]);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        status = symmem_group_barrier(group, 4000);
+        symmem_status status = symmem_group_barrier(group, 4000);
         if (t->rank == 0) {
             expect_point(t, points[i], status);
             passed += tk_point_count(t, points[i]) > 0;
@@ -343,14 +341,13 @@ TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .ranks = {2, 3}) 
         symmem_group *group = NULL;
         int fds[8];
         char name[SYMMEM_NAME_MAX];
-        symmem_status status;
         snprintf(name, sizeof(name), "descriptors-%d", i);
         tk_checkpoint(t, "%s", points[i]);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        status = symmem_group_all_gather_fds(group, -1, fds, 4000);
+        symmem_status status = symmem_group_all_gather_fds(group, -1, fds, 4000);
         if (t->rank == 0)
             expect_point(t, points[i], status);
         tk_out_of_band_barrier(t);

@@ -118,12 +118,11 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01,SM-ERROR-10", .needs = SYMM
 /* The record of the group names the rank in that group's numbers. */
 TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     int32_t reversed[8];
-    symmem_group *group;
     symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
     for (int32_t i = 0; i < t->world_size; i++)
         reversed[i] = t->last - i;
-    group = tk_group(t, "backwards", reversed, t->world_size);
+    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size);
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
     TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
@@ -199,14 +198,14 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
     symmem_group *group = tk_group(t, "mine", &own, 1), *other = untouched;
     symmem_handle *handle = tk_handle(t, 256, group), *none = untouched;
     DLManagedTensor *tensor = untouched;
-    symmem_alloc_info info, info_before;
+    symmem_alloc_info info;
     void *ptr = untouched;
     size_t bytes = 77;
     int32_t value = 77;
     char data[4] = "abc";
     const int64_t one = 1;
     memset(&info, 0x5A, sizeof(info));
-    info_before = info;
+    symmem_alloc_info info_before = info;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));

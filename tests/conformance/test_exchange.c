@@ -18,12 +18,11 @@ static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
  * behind. */
 static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, uint32_t salt) {
     int32_t rank = 0, world_size = 0;
-    uint8_t *in, *out, *expected;
     TK_OK(t, symmem_group_rank(group, &rank));
     TK_OK(t, symmem_group_world_size(group, &world_size));
-    in = malloc(bytes + 1);
-    out = malloc(bytes * (size_t)world_size + 1);
-    expected = malloc(bytes + 1);
+    uint8_t *in = malloc(bytes + 1);
+    uint8_t *out = malloc(bytes * (size_t)world_size + 1);
+    uint8_t *expected = malloc(bytes + 1);
     TK_REQUIRE(t, in != NULL && out != NULL && expected != NULL);
     pattern(in, bytes, rank, salt);
     out[bytes * (size_t)world_size] = 0xEE;
@@ -218,10 +217,10 @@ static void *exchange_in_thread(void *arg) {
     struct exchanger *own = arg;
     for (int round = 0; round < own->rounds; round++) {
         int32_t rank = -1, world_size = 0;
-        uint32_t mine, all[8] = {0};
+        uint32_t all[8] = {0};
         TK_OK(own->t, symmem_group_rank(own->group, &rank));
         TK_OK(own->t, symmem_group_world_size(own->group, &world_size));
-        mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
+        uint32_t mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
         TK_OK(own->t, symmem_group_all_gather(own->group, &mine, sizeof(mine), all, LIMIT_MS));
         for (int32_t i = 0; i < world_size; i++)
             TK_EQ_INT(own->t, own->salt + (uint32_t)round * 100 + (uint32_t)i, all[i]);
@@ -259,10 +258,9 @@ TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 
 
 /* This rank's store writes in eight barriers of a group that is known already. */
 static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting_store *counting) {
-    int before;
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
-    before = counting_store_writes(counting);
+    int before = counting_store_writes(counting);
     for (int i = 0; i < 8; i++)
         TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     return counting_store_writes(counting) - before;
@@ -274,11 +272,10 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *small = NULL, *large = NULL;
-    uint64_t few = 0, many = 0;
-    int writes;
+    uint64_t many = 0;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "large", NULL, 0, store, &large));
-    writes = writes_of_barriers(t, large, counting);
+    int writes = writes_of_barriers(t, large, counting);
     TK_CHECK_MSG(t, writes <= 8 * 4, "eight barriers took %d store writes", writes);
     tk_share_u64(t, 0, (uint64_t)writes);
     if (t->rank <= 1) {
@@ -290,7 +287,7 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
     tk_out_of_band_barrier(t);
     for (int32_t rank = 0; rank < t->world_size; rank++)
         many += tk_read_u64(t, rank, 0);
-    few = tk_read_u64(t, 0, 1) + tk_read_u64(t, 1, 1);
+    uint64_t few = tk_read_u64(t, 0, 1) + tk_read_u64(t, 1, 1);
     /* On average, a rank of the large group writes no more than one of the pair. */
     TK_CHECK_MSG(t, many * 2 <= few * (uint64_t)t->world_size,
                  "%llu writes of %d ranks, %llu of two", (unsigned long long)many, t->world_size,
@@ -304,7 +301,6 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     char path[4096];
     symmem_store *store = NULL;
     symmem_context_options options = tk_options(t);
-    int before, after;
     int64_t count;
     snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
@@ -316,7 +312,7 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     TK_OK(t, symmem_store_remove(store, "warm-up", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "warm-up-count", LIMIT_MS));
     tk_out_of_band_barrier(t);
-    before = resources_count_entries(path);
+    int before = resources_count_entries(path);
     tk_out_of_band_barrier(t);
     options.store = store;
     tk_reinit(t, &options);
@@ -324,7 +320,7 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
         gather_and_compare(t, tk_world_group(t), 100, i);
     tk_group_barrier(t, tk_world_group(t));
     tk_out_of_band_barrier(t);
-    after = resources_count_entries(path);
+    int after = resources_count_entries(path);
     TK_CHECK_MSG(t, after <= before + 6 * t->world_size, "%d entries grew to %d", before, after);
     tk_out_of_band_barrier(t);
     for (uint32_t i = 0; i < 40; i++)

@@ -29,15 +29,13 @@ struct arena *arena_create(void) {
     size_t whole = sizeof(struct arena) + 3 * ARENA_LARGEST_PAGE;
     char *reserved =
         mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *base;
-    void *memory;
 
     if (reserved == MAP_FAILED)
         return NULL;
-    base = reserved + ARENA_LARGEST_PAGE;
+    char *base = reserved + ARENA_LARGEST_PAGE;
     base += (ARENA_LARGEST_PAGE - (uintptr_t)base % ARENA_LARGEST_PAGE) % ARENA_LARGEST_PAGE;
-    memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -133,12 +131,10 @@ static uint32_t state_of(struct arena *arena, int rank) {
 }
 
 void arena_enter(struct arena *arena, int rank, enum arena_state state) {
-    uint32_t count;
-
     /* pairs with: state_of */
     atomic_store_explicit(&arena->ranks[rank].state, state, memory_order_release);
     /* pairs with: arena_meet */
-    count = atomic_fetch_add_explicit(&arena->reached[state], 1, memory_order_acq_rel) + 1;
+    uint32_t count = atomic_fetch_add_explicit(&arena->reached[state], 1, memory_order_acq_rel) + 1;
     if (count == (uint32_t)world_size_of(arena))
         wake_all(arena);
 }
@@ -178,12 +174,11 @@ static bool all_arrived(struct arena *arena, uint64_t number, int *ended_p) {
         struct arena_rank *other = &arena->ranks[rank];
         /* Looked at before the arrival count: a rank arrives first and ends later. */
         bool ended = is_gone(arena, rank) || state_of(arena, rank) >= ARENA_BODY_DONE;
-        bool expected;
 
         /* pairs with: arena_barrier */
         if (atomic_load_explicit(&other->arrived, memory_order_acquire) >= number)
             continue;
-        expected = atomic_load_explicit(&other->death_expected, memory_order_acquire) != 0;
+        bool expected = atomic_load_explicit(&other->death_expected, memory_order_acquire) != 0;
         if (is_gone(arena, rank) && expected)
             continue;
         all = false;

@@ -247,12 +247,11 @@ static void reap_member(struct runner_crew *crew, int number, uint64_t grace_ms,
 /* Many processes on one device end slowly, too. */
 void crew_end(struct runner_crew *crew) {
     const struct order end = {.test = NULL};
-    uint64_t grace_ms, deadline;
 
     if (crew == NULL)
         return;
-    grace_ms = (uint64_t)(END_GRACE_MS * crew->timeout_scale);
-    deadline = arena_now_ns() + grace_ms * 1000000u;
+    uint64_t grace_ms = (uint64_t)(END_GRACE_MS * crew->timeout_scale);
+    uint64_t deadline = arena_now_ns() + grace_ms * 1000000u;
     for (int i = 0; i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
             (void)send_order(&crew->members[i], &end);
@@ -262,12 +261,10 @@ void crew_end(struct runner_crew *crew) {
 }
 
 bool crew_close(struct runner_crew *crew, char *text, size_t capacity) {
-    bool good;
-
     if (crew == NULL)
         return true;
     crew_end(crew);
-    good = crew->bad_ends == 0;
+    bool good = crew->bad_ends == 0;
     if (!good)
         snprintf(text, capacity, "%d kept rank(s) did not end as they should: %s", crew->bad_ends,
                  crew->first_bad);

@@ -56,10 +56,9 @@ void delay_note_own(struct arena *arena) {
 uint64_t delay_of_process_us(struct arena *arena, pid_t pid) {
     uint64_t most = 0, us;
     char name[64];
-    DIR *tasks;
 
     snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
-    tasks = opendir(name);
+    DIR *tasks = opendir(name);
     for (struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
         snprintf(name, sizeof(name), "%.20s/schedstat", task->d_name);
         if (task->d_name[0] == '.' || !read_count(dirfd(tasks), name, &us))

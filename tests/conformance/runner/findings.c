@@ -50,17 +50,16 @@ static bool same_finding(const struct runner_finding *one, const struct runner_f
 }
 
 void findings_add(struct runner_result *result, int rank, const struct runner_finding *finding) {
-    struct runner_finding *more;
-
     for (int i = 0; i < result->finding_count; i++)
         if (rank >= 0 && same_finding(&result->findings[i], finding)) {
             merge(&result->findings[i], rank, finding);
             return;
         }
-    more = result->finding_count < MAX_FINDINGS
-               ? realloc(result->findings,
-                         (size_t)(result->finding_count + 1) * sizeof(result->findings[0]))
-               : NULL;
+    struct runner_finding *more =
+        result->finding_count < MAX_FINDINGS
+            ? realloc(result->findings,
+                      (size_t)(result->finding_count + 1) * sizeof(result->findings[0]))
+            : NULL;
     if (more == NULL) {
         result->findings_left_out++;
         return;
@@ -73,11 +72,10 @@ void findings_add(struct runner_result *result, int rank, const struct runner_fi
 
 void findings_headline(const struct runner_finding *finding, char *text, size_t capacity) {
     char ranks[128];
-    size_t used;
 
     runner_rank_list(&finding->ranks, ranks, sizeof(ranks));
-    used = (size_t)snprintf(text, capacity, "%s%s%s", ranks, ranks[0] == '\0' ? "" : ": ",
-                            finding->message);
+    size_t used = (size_t)snprintf(text, capacity, "%s%s%s", ranks, ranks[0] == '\0' ? "" : ": ",
+                                   finding->message);
     if (finding->expected[0] != '\0' && used < capacity)
         used += (size_t)snprintf(text + used, capacity - used, ": expected %s, got %s",
                                  finding->expected, finding->got);

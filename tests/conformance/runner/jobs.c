@@ -209,11 +209,10 @@ static void blame(struct runner_jobs *jobs, struct job *job) {
     int index = job->index, length;
     int status = reap_job(job, arena_now_ns() + (uint64_t)END_GRACE_MS * 1000000u);
     struct runner *runner = jobs->runner;
-    struct runner_result *result;
 
     if (index < 0)
         return;
-    result = &runner->results[index];
+    struct runner_result *result = &runner->results[index];
     *result = (struct runner_result){.entry = &runner->entries[index % runner->entry_count],
                                      .repeat = index / runner->entry_count,
                                      .verdict = VERDICT_ERROR};
@@ -340,7 +339,6 @@ bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity) {
     struct runner *runner = jobs->runner;
     uint64_t deadline =
         arena_now_ns() + (uint64_t)(END_GRACE_MS * runner->options.timeout_scale) * 1000000u;
-    bool good;
 
     for (int i = 0; i < jobs->count; i++)
         if (jobs->jobs[i].pid >= 2) {
@@ -353,7 +351,7 @@ bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity) {
             end_job(jobs, &jobs->jobs[i], deadline);
     for (int i = runner->result_count; i < runner->planned_count; i++)
         findings_free(&runner->results[i]); /* come, but not shown */
-    good = jobs->bad_ends[0] == '\0';
+    bool good = jobs->bad_ends[0] == '\0';
     snprintf(text, capacity, "%s", jobs->bad_ends);
     free_jobs(jobs);
     return good;

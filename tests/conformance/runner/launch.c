@@ -27,11 +27,10 @@ static uint64_t case_seed(uint64_t seed, const char *name, int repeat) {
 
 static uint32_t case_timeout_ms(const struct runner_options *options, const struct tk_case *test) {
     unsigned seconds = test->timeout_s != 0 ? test->timeout_s : DEFAULT_TIMEOUT_S;
-    double ms;
 
     if (options->timeout_s != 0)
         seconds = options->timeout_s;
-    ms = seconds * 1000.0 * options->timeout_scale;
+    double ms = seconds * 1000.0 * options->timeout_scale;
     return ms > 86400000.0 ? 86400000u : (uint32_t)ms;
 }
 

@@ -43,10 +43,8 @@ static void choose_interrupts(sigset_t *interrupts) {
 
 /* The watchdog takes these by sigtimedwait, so that nothing interrupts the controller elsewhere. */
 static void block_signals(struct runner *runner) {
-    sigset_t blocked;
-
     choose_interrupts(&runner->interrupts);
-    blocked = runner->interrupts;
+    sigset_t blocked = runner->interrupts;
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, &runner->original_signals);
     signal(SIGPIPE, SIG_IGN);
@@ -96,8 +94,6 @@ static void run_cases(struct runner *runner) {
 }
 
 static enum runner_exit run_planned(struct runner *runner) {
-    enum runner_exit status;
-
     if (!runner_knows_patterns(runner->options.filter))
         return RUNNER_FAILED;
     if (!runner_probe(runner)) {
@@ -123,13 +119,11 @@ static enum runner_exit run_planned(struct runner *runner) {
     }
     run_cases(runner);
     runner->reported = true;
-    status = report_end(runner);
+    enum runner_exit status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
 
 static enum runner_exit run_opened(struct runner *runner) {
-    enum runner_exit status;
-
     runner->private_shm = private_shm_enter(runner->options.backend);
     /* For cases that look at the names themselves. */
     setenv("SYMMEM_PRIVATE_SHM", runner->private_shm ? "1" : "0", 1);
@@ -142,7 +136,7 @@ static enum runner_exit run_opened(struct runner *runner) {
         return RUNNER_FAILED;
     }
     lateness_open(runner);
-    status = run_planned(runner);
+    enum runner_exit status = run_planned(runner);
     lateness_close(runner);
     runner_free_plan(runner);
     output_close(runner->output);

@@ -87,11 +87,11 @@ static void find_in(const char *path, const struct names *before, struct text *t
  * the path is known to have been held by a rank. */
 static bool came_since(const char *path, const struct timespec *start) {
     struct statx info;
-    struct statx_timestamp born;
 
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BTIME | STATX_CTIME, &info) != 0)
         return false;
-    born = (info.stx_mask & STATX_BTIME) != 0 ? info.stx_btime : info.stx_ctime;
+    struct statx_timestamp born =
+        (info.stx_mask & STATX_BTIME) != 0 ? info.stx_btime : info.stx_ctime;
     return born.tv_sec > start->tv_sec ||
            (born.tv_sec == start->tv_sec && (long)born.tv_nsec >= start->tv_nsec);
 }

@@ -77,7 +77,7 @@ static void put(FILE *out, const char *bytes, size_t count) {
 
 char *output_take(struct runner_output *output) {
     char *text = NULL;
-    size_t length = 0, beyond;
+    size_t length = 0;
     FILE *memory;
 
     if (output == NULL)
@@ -86,7 +86,7 @@ char *output_take(struct runner_output *output) {
     if (output->total == 0 || (memory = open_memstream(&text, &length)) == NULL)
         return NULL;
     put(memory, output->head, output->total < HEAD_BYTES ? output->total : HEAD_BYTES);
-    beyond = output->total < HEAD_BYTES ? 0 : output->total - HEAD_BYTES;
+    size_t beyond = output->total < HEAD_BYTES ? 0 : output->total - HEAD_BYTES;
     if (beyond > TAIL_BYTES) {
         size_t start = beyond % TAIL_BYTES;
 

@@ -22,11 +22,10 @@ static const char scratch_directory[] = "/dev/shm/symmem-scratch";
 
 static bool write_text(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool written;
 
     if (fd < 0)
         return false;
-    written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    bool written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     close(fd);
     return written;
 }
@@ -89,10 +88,9 @@ static bool enter(bool root) {
 /* Tried in a child first, for half of it done could not be undone. */
 static bool is_permitted(bool root) {
     int status = 0;
-    pid_t pid;
 
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         _exit(enter(root) ? 0 : 1);
     if (pid < 0)
@@ -105,11 +103,10 @@ static bool is_permitted(bool root) {
 /* Whether the path leads there, through links or not. */
 static bool lies_there(const char *path) {
     char real[PATH_MAX], there[PATH_MAX];
-    size_t length;
 
     if (path == NULL || realpath(path, real) == NULL || realpath(shm_directory, there) == NULL)
         return false;
-    length = strlen(there);
+    size_t length = strlen(there);
     return strncmp(real, there, length) == 0 && (real[length] == '/' || real[length] == '\0');
 }
 

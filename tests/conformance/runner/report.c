@@ -210,12 +210,11 @@ static bool write_all(struct runner *runner) {
 
 enum runner_exit report_end(struct runner *runner) {
     struct runner_summary *summary = &runner->summary;
-    bool written;
 
     /* What was planned and not run counts as an error, or a cut-short run would look better. */
     summary->errors += runner->planned_count - runner->result_count;
     runner->seconds = (double)(arena_now_ns() - runner->start_ns) / 1e9;
-    written = write_all(runner);
+    bool written = write_all(runner);
     closing_line(runner);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         written = false;

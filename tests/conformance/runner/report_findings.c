@@ -196,11 +196,10 @@ static void word(const char *text, FILE *out) {
 /* Without the path to where we are. */
 static const char *shortened(const char *program) {
     char directory[512];
-    size_t length;
 
     if (getcwd(directory, sizeof(directory)) == NULL)
         return program;
-    length = strlen(directory);
+    size_t length = strlen(directory);
     if (strncmp(program, directory, length) == 0 && program[length] == '/')
         return program + length + 1;
     return program;

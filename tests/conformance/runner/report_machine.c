@@ -75,12 +75,11 @@ static void find_accelerators(char *text, size_t capacity) {
     char first[96] = "", model[96];
     size_t used = 0;
     glob_t found;
-    size_t count;
 
     text[0] = '\0';
     if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) != 0)
         return;
-    count = found.gl_pathc;
+    size_t count = found.gl_pathc;
     for (size_t i = 0; i < count; i++) {
         find_line(found.gl_pathv[i], "Model", model, sizeof(model));
         if (i == 0)

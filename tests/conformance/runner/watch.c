@@ -87,17 +87,14 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     /* Who prints goes on printing, and does not notify; nor does who ends a case and goes on. */
     uint64_t most =
         output_drain(runner->output) || runner->crew != NULL ? 1000000u : DELAY_LOOK_MS * 1000000u;
-    struct timespec limit;
-    sigset_t awaited;
-    int got;
 
     report_tick(runner);
     if (left > most)
         left = most; /* a stop and a continue in between must not lose a child */
-    limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
-    awaited = runner->interrupts;
+    struct timespec limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
+    sigset_t awaited = runner->interrupts;
     sigaddset(&awaited, SIGCHLD);
-    got = sigtimedwait(&awaited, NULL, &limit);
+    int got = sigtimedwait(&awaited, NULL, &limit);
     if (got > 0 && got != SIGCHLD)
         runner->interrupted = got;
 }
@@ -125,7 +122,7 @@ static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by)
 /* How long the ranks were kept from running since the last look. With many threads a look takes its
  * time, so that there are fewer. */
 static void look_at_delays(struct runner_run *run) {
-    uint64_t start = arena_now_ns(), most_us = 0, took_ns;
+    uint64_t start = arena_now_ns(), most_us = 0;
 
     if (start < run->next_look_ns)
         return;
@@ -136,7 +133,7 @@ static void look_at_delays(struct runner_run *run) {
             most_us = us > most_us ? us : most_us;
         }
     lateness_note(&run->runner->arena->delays, most_us);
-    took_ns = arena_now_ns() - start;
+    uint64_t took_ns = arena_now_ns() - start;
     run->next_look_ns = start + took_ns * 20 + DELAY_LOOK_MS * 1000000u;
 }
 

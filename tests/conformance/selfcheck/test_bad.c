@@ -200,11 +200,10 @@ TK_TEST(bad, leaks_backends_socket, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, leaks_temporary, "SM-SELF-02", .timeout_s = 10) {
     char path[400];
-    int fd;
 
     TK_REQUIRE(t, getenv("TMPDIR") != NULL);
     snprintf(path, sizeof(path), "%s/any-name", getenv("TMPDIR"));
-    fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     TK_REQUIRE(t, fd >= 0);
     close(fd);
 }
@@ -332,10 +331,9 @@ TK_TEST(bad, overwrites_output, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, leaks_key, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     char path[400];
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/store/forgotten-key", t->scratch_dir);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL);
     fclose(file);
 }

@@ -99,11 +99,10 @@ static void show_and_leave(struct tk *t, void *arg) {
 
 static void end_at_a_point(struct tk *t, void *arg) {
     symmem_context_options options = tk_options(t);
-    symmem_status status;
 
     (void)arg;
     tk_on_point(t, "step", 1, (struct tk_action){.kill = true});
-    status = options.point(options.point_arg, "step");
+    symmem_status status = options.point(options.point_arg, "step");
     TK_CHECK_MSG(t, false, "lives on with %d", (int)status);
 }
 

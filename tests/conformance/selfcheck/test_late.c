@@ -91,7 +91,6 @@ static pid_t start_spinning(void) {
 static uint64_t work_in_crowd(struct tk *t) {
     pid_t crowd[CROWD] = {0};
     cpu_set_t before, one;
-    uint64_t begin_ms;
     size_t first = 0;
 
     sched_getaffinity(0, sizeof(before), &before);
@@ -103,7 +102,7 @@ static uint64_t work_in_crowd(struct tk *t) {
     for (int i = 0; i < CROWD && t->rank == 0; i++)
         TK_CHECK(t, (crowd[i] = start_spinning()) >= 2);
     tk_out_of_band_barrier(t);
-    begin_ms = tk_now_ms();
+    uint64_t begin_ms = tk_now_ms();
     work();
     for (int i = 0; i < CROWD; i++)
         if (crowd[i] >= 2 && kill(crowd[i], SIGKILL) == 0)
@@ -197,10 +196,9 @@ TK_TEST(jobs, ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     char own[32] = "", above[32] = "", path[64];
     pid_t parent = getppid();
     int of_parent = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/status", (int)parent);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     for (char line[128]; file != NULL && fgets(line, sizeof(line), file) != NULL;)
         (void)sscanf(line, "PPid: %d", &of_parent);
     if (file != NULL)
