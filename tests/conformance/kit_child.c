@@ -39,10 +39,8 @@ static void end(pid_t child, int *status) {
 /* False: it had to be ended. */
 static bool wait_for(pid_t child, uint32_t limit_ms, int *status) {
     uint64_t end_ms = tk_now_ms() + limit_ms;
-
     for (;;) {
         pid_t ended = waitpid(child, status, WNOHANG);
-
         if (ended == child)
             return true;
         if ((ended < 0 && errno != EINTR) || tk_now_ms() > end_ms)
@@ -62,7 +60,6 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     pid_t parent = getpid();
     int status = 0;
     struct kit_points *points;
-
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
     TK_REQUIRE(t, TK_CHECK_MSG(t, may_fork(t), "a case without TK_FORKS forks beside a device"));
     tk_share_u64(t, TK_DEATH_SLOT, 0);
@@ -99,7 +96,6 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
 void tk_note(struct tk *t, const char *format, ...) {
     struct arena *arena = t->own->setup->arena;
     va_list args;
-
     va_start(args, format);
     vsnprintf(arena->note, sizeof(arena->note), format, args);
     va_end(args);

@@ -46,7 +46,6 @@ bool tk_has_ended(struct tk *t, int32_t rank) {
     int pidfd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     struct pollfd asked = {.fd = pidfd, .events = POLLIN};
     bool ended = pidfd < 0 || poll(&asked, 1, 0) == 1;
-
     if (pidfd >= 0)
         close(pidfd);
     return ended;
@@ -54,7 +53,6 @@ bool tk_has_ended(struct tk *t, int32_t rank) {
 
 void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t end_ms) {
     const uint32_t promise_ms = t->world_size >= 64 ? 2000 : 1000;
-
     if (!tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS))) {
         kit_fail_late_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
         return;
@@ -82,7 +80,6 @@ void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action acti
     struct tk_rank *own = t->own;
     int index = atomic_load_explicit(&own->point_count, memory_order_relaxed);
     struct kit_point *added = &own->points[index < KIT_POINT_MAX ? index : 0];
-
     TK_REQUIRE(t, index < KIT_POINT_MAX);
     if (action.kill && !own->is_child)
         tk_expect_death(t, t->rank);
@@ -109,14 +106,12 @@ symmem_status kit_point(void *arg, const char *point) {
     /* pairs with: tk_on_point */
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
     symmem_status status = SYMMEM_OK;
-
     arena_put_word(&t->own->slot->last_point, point);
     kit_record_point(&t->own->record, point);
     for (int i = 0; i < count; i++) {
         struct kit_point *watched = &t->own->points[i];
         symmem_status own_status = SYMMEM_OK;
         int passed;
-
         if (strcmp(watched->name, point) != 0)
             continue;
         passed = atomic_fetch_add_explicit(&watched->passed, 1, memory_order_relaxed) + 1;
@@ -134,7 +129,6 @@ void tk_forget_points(struct tk *t) {
 
 int tk_point_count(struct tk *t, const char *point) {
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
-
     for (int i = 0; i < count; i++)
         if (strcmp(t->own->points[i].name, point) == 0)
             return atomic_load_explicit(&t->own->points[i].passed, memory_order_relaxed);
@@ -162,7 +156,6 @@ static bool is_member(const struct tk *t, const struct span *span) {
 
 static void join(struct tk *t, const struct span *span, struct member *member) {
     char name[SYMMEM_NAME_MAX];
-
     for (int32_t i = 0; i < span->count; i++)
         member->ranks[i] = span->first + (span->reversed ? span->count - 1 - i : i);
     member->shape.name = span->name;
@@ -201,7 +194,6 @@ void(tk_for_each_group_shape)(struct tk *t, tk_shape_fn fn, void *arg) {
                                    {"overlap_high", n / 2, n - n / 2, false}};
     const struct span single = {"single", n - 1, 1, false};
     struct member members[2];
-
     t->own->shape_round++;
     run_spans(t, &world, 1, members, fn, arg);
     if (n > 2)

@@ -47,10 +47,8 @@ static struct {
     int missed; /* there was no slot for them */
     struct block blocks[SLOTS];
 } heap = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
 static uint32_t slot_of(const void *at) {
     uint64_t mixed = (uint64_t)(uintptr_t)at >> 4;
-
     mixed *= UINT64_C(0x9e3779b97f4a7c15);
     return (uint32_t)(mixed >> 40) & (SLOTS - 1);
 }
@@ -99,7 +97,6 @@ static struct {
     atomic_int left;
     atomic_bool hit;
 } shortage;
-
 bool tk_fail_allocation(int nth) {
     bool hit = atomic_exchange(&shortage.hit, false);
     atomic_store(&shortage.left, nth);
@@ -126,7 +123,6 @@ bool kit_is_short(const void *caller) {
 EXPORTED void *malloc(size_t bytes) {
     SHORT(NULL);
     void *at = __libc_malloc(bytes);
-
     remember(at, bytes, __builtin_return_address(0));
     return at;
 }
@@ -134,7 +130,6 @@ EXPORTED void *malloc(size_t bytes) {
 EXPORTED void *calloc(size_t count, size_t bytes) {
     SHORT(NULL);
     void *at = __libc_calloc(count, bytes);
-
     remember(at, count * bytes, __builtin_return_address(0));
     return at;
 }
@@ -151,7 +146,6 @@ EXPORTED void *realloc(void *block, size_t bytes) {
 EXPORTED void *memalign(size_t alignment, size_t bytes) {
     SHORT(NULL);
     void *at = __libc_memalign(alignment, bytes);
-
     remember(at, bytes, __builtin_return_address(0));
     return at;
 }
@@ -159,14 +153,12 @@ EXPORTED void *memalign(size_t alignment, size_t bytes) {
 EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
     SHORT(NULL);
     void *at = __libc_memalign(alignment, bytes);
-
     remember(at, bytes, __builtin_return_address(0));
     return at;
 }
 
 EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
     int saved = errno;
-
     SHORT(ENOMEM);
     if (alignment % sizeof(void *) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
         return EINVAL;
@@ -216,7 +208,6 @@ INSTEAD_OF(pthread_create, EAGAIN,
 static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     const char *name = info->dlpi_name;
     const char *base = strrchr(name, '/');
-
     (void)size, (void)arg;
     base = base == NULL ? name : base + 1;
     if (name[0] != '\0' && strncmp(base, "libc.", 5) != 0 && strncmp(base, "ld-", 3) != 0 &&
@@ -227,7 +218,6 @@ static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     for (int i = 0; i < info->dlpi_phnum && heap.range_count < MAX_FOREIGN; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         uintptr_t low = info->dlpi_addr + part->p_vaddr;
-
         if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0)
             heap.others[heap.range_count++] = (struct range){low, low + part->p_memsz};
     }
@@ -258,7 +248,6 @@ void kit_heap_begin(void) {
  * one. Unloaded code was, for drivers stay. */
 static bool is_judged(const Dl_info *info) {
     void *object = dlopen(info->dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-
     if (object == NULL)
         return true;
     bool judged =
@@ -281,7 +270,6 @@ uint64_t tk_heap_bytes(void) {
     struct block *blocks = __libc_malloc(sizeof(heap.blocks));
     uint64_t bytes = 0;
     bool counts = false;
-
     if (blocks == NULL)
         return UINT64_MAX;
     pthread_mutex_lock(&heap.lock);
@@ -302,7 +290,6 @@ void kit_describe_asked(struct kit_text *text, const char *what, int count, size
                         const void *caller) {
     Dl_info info;
     const char *name = "unloaded code";
-
     if (!kit_is_judged(caller))
         return;
     if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
@@ -323,7 +310,6 @@ void kit_heap_end(struct kit_text *text) {
         struct block first = heap.blocks[i];
         size_t bytes = 0;
         int count = 0;
-
         for (uint32_t j = i; first.at != NULL && j < SLOTS; j++)
             if (heap.blocks[j].at != NULL && heap.blocks[j].caller == first.caller) {
                 bytes += heap.blocks[j].bytes;

@@ -304,7 +304,6 @@ static inline bool multicast_allowed(struct tk *t) {
 static inline symmem_context *context_alone(struct tk *t) {
     symmem_context *alone = NULL;
     symmem_context_options options;
-
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;

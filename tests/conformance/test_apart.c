@@ -17,7 +17,6 @@ static struct {
     bool fails; /* the next call */
     int lost;   /* how often its backend was told so */
 } seen[2];
-
 static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
                                void **group_p) {
     (void)instance, (void)exchange, (void)device;

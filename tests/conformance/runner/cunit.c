@@ -15,7 +15,6 @@ static struct {
     struct runner_jobs *jobs; /* NULL: one case at a time */
     int next;                 /* entry that runs next: CUnit keeps the order of registration */
 } current;
-
 static bool enough_bad(const struct runner *runner) {
     return runner->options.stop_after > 0 && runner->bad_count >= runner->options.stop_after;
 }
@@ -26,7 +25,6 @@ static void trampoline(void) {
     const struct runner_entry *entry = &runner->entries[current.next++];
     struct runner_result *result = &runner->results[runner->result_count];
     int index = runner->result_count; /* as planned: nothing is left out before the end */
-
     if (runner->interrupted != 0 || test == NULL || enough_bad(runner))
         return; /* the shortfall fails the run */
     report_start(runner, entry);
@@ -44,7 +42,6 @@ static void trampoline(void) {
 static bool register_cases(struct runner *runner) {
     const char *area = "";
     CU_pSuite suite = NULL;
-
     for (int i = 0; i < runner->entry_count; i++) {
         if (strcmp(runner->entries[i].area, area) != 0) {
             area = runner->entries[i].area;

@@ -17,7 +17,6 @@ bool runner_has_rank(const struct runner_ranks *ranks, int rank) {
 
 int runner_count_ranks(const struct runner_ranks *ranks) {
     int count = 0;
-
     for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
         count += runner_has_rank(ranks, rank);
     return count;
@@ -25,7 +24,6 @@ int runner_count_ranks(const struct runner_ranks *ranks) {
 
 void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capacity) {
     int list[ARENA_MAX_RANKS], count = 0;
-
     for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
         if (runner_has_rank(ranks, rank))
             list[count++] = rank;
@@ -72,7 +70,6 @@ void findings_add(struct runner_result *result, int rank, const struct runner_fi
 
 void findings_headline(const struct runner_finding *finding, char *text, size_t capacity) {
     char ranks[128];
-
     runner_rank_list(&finding->ranks, ranks, sizeof(ranks));
     size_t used = (size_t)snprintf(text, capacity, "%s%s%s", ranks, ranks[0] == '\0' ? "" : ": ",
                                    finding->message);
@@ -91,7 +88,6 @@ static const char *state_text(struct arena_rank *rank) {
         "after the body", "epilogue",           "done",
     };
     uint32_t state = atomic_load_explicit(&rank->state, memory_order_acquire);
-
     if (atomic_load_explicit(&rank->in_barrier, memory_order_acquire) != 0)
         return "out-of-band barrier";
     return state < ARENA_STATE_COUNT ? names[state] : "unknown";
@@ -100,7 +96,6 @@ static const char *state_text(struct arena_rank *rank) {
 /* What it did last: for a rank that hangs this says in which call. */
 static void note_last(struct runner_place *place, struct arena_rank *rank) {
     char file[32];
-
     if (atomic_load_explicit(&rank->state, memory_order_acquire) == ARENA_DONE)
         return;
     arena_get_word(&rank->last_point, place->point);
@@ -120,7 +115,6 @@ static bool same_place(const struct runner_place *one, const struct runner_place
 static void note_place(struct runner_result *result, struct arena *arena, int rank) {
     struct runner_place place = {.state = state_text(&arena->ranks[rank])};
     int at = 0;
-
     snprintf(place.checkpoint, sizeof(place.checkpoint), "%.*s", (int)sizeof(place.checkpoint) - 1,
              arena->ranks[rank].checkpoint);
     note_last(&place, &arena->ranks[rank]);

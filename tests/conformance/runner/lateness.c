@@ -22,7 +22,6 @@
 static void raise_to(_Atomic uint32_t *most, uint64_t value) {
     uint32_t new = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
     uint32_t old = atomic_load_explicit(most, memory_order_relaxed);
-
     while (new > old && !atomic_compare_exchange_weak_explicit(
                             most, &old, new, memory_order_relaxed, memory_order_relaxed))
         continue;
@@ -31,7 +30,6 @@ static void raise_to(_Atomic uint32_t *most, uint64_t value) {
 static struct lateness_period *period_at(struct lateness_ring *ring, uint64_t now_ns) {
     uint64_t number = now_ns / (LATENESS_PERIOD_MS * 1000000u);
     struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
-
     if (atomic_load_explicit(&period->number, memory_order_relaxed) != number) {
         atomic_store_explicit(&period->wake_us, 0, memory_order_relaxed);
         atomic_store_explicit(&period->fork_us, 0, memory_order_relaxed);
@@ -44,7 +42,6 @@ static struct lateness_period *period_at(struct lateness_ring *ring, uint64_t no
 
 void lateness_note(struct lateness_ring *ring, uint64_t late_us) {
     struct lateness_period *period = period_at(ring, arena_now_ns());
-
     raise_to(&period->wake_us, late_us);
     atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
 }
@@ -52,14 +49,12 @@ void lateness_note(struct lateness_ring *ring, uint64_t late_us) {
 /* When it is through with what it does now. */
 static uint64_t be_due(struct lateness *lateness) {
     uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u;
-
     atomic_store_explicit(&lateness->due_ns, due_ns, memory_order_relaxed);
     return due_ns;
 }
 
 static void measure_waking(struct lateness *lateness) {
     uint64_t due_ns = be_due(lateness);
-
     tk_sleep_ms(SLEEP_MS);
     uint64_t now_ns = arena_now_ns();
     lateness_note(&lateness->ring, now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0);
@@ -70,7 +65,6 @@ static void measure_fork(struct lateness *lateness) {
     static uint64_t best_us = USUAL_FORK_US;
     uint64_t start_ns = be_due(lateness) - SLEEP_MS * 1000000u;
     pid_t pid = fork();
-
     if (pid == 0)
         _exit(0);
     if (pid < 0 || waitpid(pid, NULL, 0) != pid)
@@ -96,7 +90,6 @@ static void measure(struct lateness *lateness) {
 /* It is late now, and has not noted it. */
 static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
     uint64_t due_ns = atomic_load_explicit(&lateness->due_ns, memory_order_relaxed);
-
     return now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
 }
 
@@ -104,12 +97,10 @@ static struct lateness_seen seen_in(const struct lateness_ring *ring, uint64_t s
     const uint64_t length_ns = LATENESS_PERIOD_MS * 1000000u;
     uint64_t last = arena_now_ns() / length_ns, first = since_ns / length_ns;
     uint64_t wake_us = 0, fork_us = 0, sum_us = 0;
-
     if (last >= LATENESS_PERIODS && first < last - LATENESS_PERIODS + 1)
         first = last - LATENESS_PERIODS + 1;
     for (uint64_t number = first; number <= last; number++) {
         const struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
-
         if (atomic_load_explicit(&period->number, memory_order_acquire) != number)
             continue;
         uint64_t wake = atomic_load_explicit(&period->wake_us, memory_order_relaxed);
@@ -126,7 +117,6 @@ static struct lateness_seen seen_in(const struct lateness_ring *ring, uint64_t s
 struct lateness_seen lateness_since(const struct lateness *lateness,
                                     const struct lateness_ring *delays, uint64_t since_ns) {
     struct lateness_seen kept = {0};
-
     if (lateness == NULL || atomic_load_explicit(&lateness->process_id, memory_order_relaxed) == 0)
         return (struct lateness_seen){0};
     uint64_t overdue_ms = overdue_us(lateness, arena_now_ns()) / 1000u;
@@ -144,14 +134,12 @@ struct lateness_seen lateness_since(const struct lateness *lateness,
 
 uint32_t lateness_of_a_call(const struct lateness_seen *seen) {
     uint32_t machine_ms = seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms;
-
     return WAKINGS_OF_A_CALL * (machine_ms > seen->kept_ms ? machine_ms : seen->kept_ms);
 }
 
 uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lateness_ring *delays,
                                uint64_t since_ns) {
     struct lateness_seen seen = lateness_since(lateness, delays, since_ns);
-
     return lateness_of_a_call(&seen) + seen.sum_ms;
 }
 
@@ -166,7 +154,6 @@ struct lateness_seen lateness_about(const struct lateness *lateness,
 void lateness_open(struct runner *runner) {
     struct lateness *lateness =
         mmap(NULL, sizeof(*lateness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     if (lateness == MAP_FAILED)
         return;
     if (!delay_is_counted())
@@ -188,7 +175,6 @@ void lateness_open(struct runner *runner) {
 
 void lateness_close(struct runner *runner) {
     struct lateness *lateness = runner->lateness;
-
     if (lateness == NULL)
         return;
     pid_t pid = (pid_t)atomic_load_explicit(&lateness->process_id, memory_order_relaxed);

@@ -114,7 +114,6 @@ static bool parse_number(const char *name, const char *text, uint64_t low, uint6
                          uint64_t *value_p) {
     char *end = NULL;
     unsigned long long value;
-
     errno = 0;
     value = strtoull(text, &end, 0);
     if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL || value < low ||
@@ -142,7 +141,6 @@ static bool parse_report(const char *text, struct runner_options *options) {
     const char *sign = strchr(text, '=');
     struct runner_report *report = &options->reports[options->report_count];
     char format[16];
-
     if (sign == NULL || sign[1] == '\0') {
         fprintf(stderr, "symmem-conformance: --report wants FORMAT=FILE, not '%s'\n", text);
         return false;
@@ -170,7 +168,6 @@ static bool parse_part(const char *text, struct runner_options *options) {
     size_t first = strspn(text, digits);
     const char *second = text + first + (text[first] == '/');
     size_t length = strspn(second, digits);
-
     if (first > 0 && first <= 4 && text[first] == '/' && length <= 4 && second[length] == '\0') {
         options->part = (int)strtol(text, NULL, 10);
         options->parts = (int)strtol(second, NULL, 10);
@@ -193,7 +190,6 @@ static bool parse_mode(const char *text, enum tk_mode *mode_p) {
 /* Unset or empty is 1. */
 static bool read_scale(const char *text, double *scale_p) {
     char *end = NULL;
-
     *scale_p = 1.0;
     if (text == NULL || text[0] == '\0')
         return true;
@@ -203,13 +199,11 @@ static bool read_scale(const char *text, double *scale_p) {
 
 double runner_timeout_scale(void) {
     double scale;
-
     return read_scale(getenv("SYMMEM_TIMEOUT_SCALE"), &scale) ? scale : 1.0;
 }
 
 static bool take_scale(double *scale_p) {
     const char *text = getenv("SYMMEM_TIMEOUT_SCALE");
-
     if (read_scale(text, scale_p))
         return true;
     fprintf(stderr, "symmem-conformance: SYMMEM_TIMEOUT_SCALE wants 0.01 to 1000, not '%s'\n",
@@ -219,7 +213,6 @@ static bool take_scale(double *scale_p) {
 
 static bool take_number(int id, const char *text, struct runner_options *options) {
     uint64_t value = 0;
-
     switch (id) {
     case OPT_RANKS:
         if (!parse_number("ranks", text, 1, ARENA_MAX_RANKS, &value))
@@ -314,7 +307,6 @@ static bool reports_differ(const struct runner_options *options) {
     for (int i = 0; i < options->report_count; i++) {
         const char *path = options->reports[i].path;
         bool differ = options->output == NULL || strcmp(options->output, path) != 0;
-
         for (int j = 0; j < i; j++)
             differ = differ && strcmp(options->reports[j].path, path) != 0;
         if (!differ) {
@@ -327,7 +319,6 @@ static bool reports_differ(const struct runner_options *options) {
 
 bool runner_parse_options(int argc, char **argv, struct runner_options *options) {
     int id;
-
     *options = (struct runner_options){.backend = "shm", .ranks = 4, .repeat = 1};
     options->program = argc > 0 ? argv[0] : "symmem-conformance";
     options->seed =

@@ -22,7 +22,6 @@ static const char *plural(int count) {
 
 void report_text_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
-
     fprintf(runner->progress, "symmem conformance: backend %s, %d rank%s (%s), seed %llu",
             runner->arena->probe.name, options->ranks, plural(options->ranks),
             runner_mode_name(options->mode), (unsigned long long)options->seed);
@@ -45,7 +44,6 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
     const char *off = runner->color ? "\033[0m" : "";
     bool quiet = runner->live.on && !runner->options.verbose;
     FILE *out = runner->progress;
-
     if (quiet && runner_verdict_is_good(result->verdict))
         return;
     report_live_clear(runner);
@@ -67,7 +65,6 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
 /* With some backends there are many whose reason is the rank mode, and the same in each run. */
 static int of_other_mode(const struct runner *runner) {
     int count = 0;
-
     for (int i = 0; i < runner->unplanned_count; i++)
         count += runner_is_of_other_mode(&runner->options, runner->unplanned[i].test);
     return count;
@@ -76,10 +73,8 @@ static int of_other_mode(const struct runner *runner) {
 static void list_unplanned(const struct runner *runner) {
     int many = of_other_mode(runner);
     bool in_one = !runner->options.verbose && many > 8;
-
     for (int i = 0; i < runner->unplanned_count; i++) {
         const char *reason = runner->unplanned[i].reason;
-
         if (!in_one || !runner_is_of_other_mode(&runner->options, runner->unplanned[i].test))
             fprintf(runner->progress, "not planned: %s (%s)\n", runner->unplanned[i].test->name,
                     reason);
@@ -92,11 +87,9 @@ static void list_unplanned(const struct runner *runner) {
 /* How many were skipped or not planned for each reason; the names are for --verbose. */
 static void count_left_out(const struct runner *runner) {
     FILE *out = runner->progress;
-
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
         int same = 0, before = 0;
-
         if (result->verdict != VERDICT_SKIPPED || result->reason == NULL)
             continue;
         for (int j = 0; j < runner->result_count; j++)
@@ -111,7 +104,6 @@ static void count_left_out(const struct runner *runner) {
     }
     for (int i = 0; i < runner->unplanned_count; i++) {
         int same = 0, before = 0;
-
         for (int j = 0; j < runner->unplanned_count; j++)
             if (strcmp(runner->unplanned[j].reason, runner->unplanned[i].reason) == 0) {
                 same++;
@@ -125,14 +117,12 @@ static void count_left_out(const struct runner *runner) {
 static int compare_seconds(const void *one, const void *other) {
     double a = (*(const struct runner_result *const *)one)->seconds;
     double b = (*(const struct runner_result *const *)other)->seconds;
-
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
 static void list_slowest(const struct runner *runner) {
     size_t count = (size_t)runner->result_count;
     const struct runner_result **order = calloc(count + 1, sizeof(*order));
-
     if (order == NULL || runner->options.slowest == 0) {
         free(order);
         return;
@@ -151,10 +141,8 @@ static void show_bad(const struct runner *runner) {
     const int most = 25;
     FILE *out = runner->progress;
     int shown = 0;
-
     for (int i = 0; i < runner->result_count && shown < most; i++) {
         const struct runner_result *result = &runner->results[i];
-
         if (runner_verdict_is_good(result->verdict))
             continue;
         shown++;
@@ -171,7 +159,6 @@ static void show_bad(const struct runner *runner) {
 static void list_bad(const struct runner *runner) {
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
-
         if (runner_verdict_is_good(result->verdict))
             continue;
         fprintf(runner->progress, "%s: %s: ", runner_verdict_name(result->verdict),
@@ -186,7 +173,6 @@ static void show_outcome(const struct runner *runner) {
     int bad = report_failed(runner);
     unsigned tenths = (unsigned)(runner->seconds * 10.0);
     FILE *out = runner->progress;
-
     if (runner->whole_count == 0)
         fputs("error: of the cases asked for none can be run so\n", out);
     if (runner->result_count < runner->planned_count)

@@ -17,7 +17,6 @@ bool selfcheck_driver_keeps(size_t bytes) {
     char *block = malloc(bytes);
     kept[count++ % 1024] = block;
     void *reserved = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     return block != NULL && reserved != MAP_FAILED;
 }
 
@@ -32,6 +31,5 @@ int selfcheck_driver_socket(void) {
 /* Memory that a device sees, too, for whoever asked. */
 bool selfcheck_driver_maps(size_t bytes) {
     void *shared = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     return shared != MAP_FAILED;
 }

@@ -72,13 +72,11 @@ void symmem_context_options_init(symmem_context_options *options) {
 
 symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
     const char *backend = options->backend == NULL ? "" : options->backend;
-
     *context_p = NULL;
     if (strcmp(backend, "unloadable") == 0)
         return SYMMEM_LOAD;
     while (strcmp(backend, "hanging") == 0) {
         sigset_t all; /* nothing but SIGKILL ends it */
-
         sigfillset(&all);
         sigprocmask(SIG_BLOCK, &all, NULL);
         pause();
@@ -131,7 +129,6 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
     *store_p = (symmem_store *)&any_object;
     char own_file[400];
     FILE *notify;
-
     mkdir(path, 0700);
     snprintf(own_file, sizeof(own_file), "%s/notify", path); /* no key: no leak */
     notify = fopen(own_file, "we");
