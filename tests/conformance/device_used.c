@@ -27,6 +27,7 @@ static struct {
     int (*handle)(unsigned int index, void **device);
     int (*processes)(void *device, unsigned int *count, struct nvml_process *processes);
 } nvml = {.once = PTHREAD_ONCE_INIT};
+
 /* ISO C has no cast from object to function. */
 static bool find(void *library, const char *name, void *entry) {
     void *symbol = dlsym(library, name);

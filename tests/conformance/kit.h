@@ -106,6 +106,8 @@ struct tk_case {
 void tk_add_case(const struct tk_case *test, const char *file, int line);
 void tk_add_cases(const struct tk_case *tests, int count, const char *file, int line);
 
+#define TK_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
 /* --- what a body gets --------------------------------------------------------------- */
 
 enum tk_mode { TK_MODE_PROCESS = 0, TK_MODE_THREAD = 1 };
@@ -286,6 +288,9 @@ struct tk_mappings {
     uint64_t bytes; /* of all */
 };
 bool tk_shared_mappings(struct tk_mappings *found);
+
+/* Runs fn on each of `count` arguments of `bytes` bytes, in a thread of its own, and waits. */
+void tk_in_threads(struct tk *t, void *(*fn)(void *arg), void *args, size_t bytes, int count);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one

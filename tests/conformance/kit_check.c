@@ -69,18 +69,22 @@ static void fail_with(struct tk *t, enum runner_cause cause, const char *file, i
     atomic_store_explicit(&slot->failed, 2, memory_order_release);
 }
 
+/* Of the format and arguments of the function around it. */
+#define FAIL(t, cause, file, line, values, format)                                                 \
+    do {                                                                                           \
+        va_list args_;                                                                             \
+        va_start(args_, format);                                                                   \
+        fail_with(t, cause, file, line, values, format, args_);                                    \
+        va_end(args_);                                                                             \
+    } while (0)
+#define NO_VALUES (&(struct values){NULL, NULL})
+
 void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+    FAIL(t, CAUSE_OTHER, file, line, NO_VALUES, format);
 }
 
 void kit_fail_late_at(struct tk *t, const char *file, int line, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+    FAIL(t, CAUSE_TIME, file, line, NO_VALUES, format);
 }
 
 /* Of a status that nobody expected. What another rank's failure has poisoned fails after it. */
@@ -94,10 +98,7 @@ static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
 static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int line,
                     const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fail_with(t, cause, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+    FAIL(t, cause, file, line, NO_VALUES, format);
 }
 
 void kit_fail_status_at(struct tk *t, const char *file, int line, const char *what,
@@ -123,24 +124,16 @@ static void count_check(struct tk *t, const char *file, int line) {
 }
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
-    va_list args;
     count_check(t, file, line);
-    if (!held) {
-        va_start(args, format);
-        fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
-        va_end(args);
-    }
+    if (!held)
+        FAIL(t, CAUSE_OTHER, file, line, NO_VALUES, format);
     return held;
 }
 
 bool tk_timely_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
-    va_list args;
     count_check(t, file, line);
-    if (!held) {
-        va_start(args, format);
-        fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
-        va_end(args);
-    }
+    if (!held)
+        FAIL(t, CAUSE_TIME, file, line, NO_VALUES, format);
     return held;
 }
 
@@ -183,28 +176,19 @@ void kit_describe_status(symmem_status status, char *text, size_t capacity) {
 static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
                         int line, const struct values *values, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
-
 static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
                         int line, const struct values *values, const char *format, ...) {
-    va_list args;
     count_check(t, file, line);
-    if (!same) {
-        va_start(args, format);
-        fail_with(t, cause, file, line, values, format, args);
-        va_end(args);
-    }
+    if (!same)
+        FAIL(t, cause, file, line, values, format);
     return same;
 }
 
 bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,
                      const char *got, const char *format, ...) {
-    va_list args;
     count_check(t, file, line);
-    if (!same) {
-        va_start(args, format);
-        fail_with(t, CAUSE_OTHER, file, line, &(struct values){expected, got}, format, args);
-        va_end(args);
-    }
+    if (!same)
+        FAIL(t, CAUSE_OTHER, file, line, (&(struct values){expected, got}), format);
     return same;
 }
 
@@ -270,25 +254,21 @@ bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t un
                        &(struct values){expected, got}, "it takes no more than %s", text);
 }
 
-bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *text,
-                  const char *file, int line) {
-    char values[2][24] = {"", ""};
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%lld", (long long)expected);
-        snprintf(values[1], sizeof(values[1]), "%lld", (long long)actual);
+#define EQUALS(name, type, format, printed)                                                        \
+    bool name(struct tk *t, type expected, type actual, const char *text, const char *file,        \
+              int line) {                                                                          \
+        char values[2][24] = {"", ""};                                                             \
+        if (expected != actual) {                                                                  \
+            snprintf(values[0], sizeof(values[0]), format, (printed)expected);                     \
+            snprintf(values[1], sizeof(values[1]), format, (printed)actual);                       \
+        }                                                                                          \
+        return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s",      \
+                               text);                                                              \
     }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
-}
-
-bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
-                   const char *file, int line) {
-    char values[2][24] = {"", ""};
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%llu", (unsigned long long)expected);
-        snprintf(values[1], sizeof(values[1]), "%llu", (unsigned long long)actual);
-    }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
-}
+EQUALS(tk_eq_int_at, int64_t, "%lld", long long)
+EQUALS(tk_eq_size_at, uint64_t, "%llu", unsigned long long)
+EQUALS(tk_eq_ptr_at, const void *, "%p", const void *)
+#undef EQUALS
 
 bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, const char *text,
                  const char *file, int line) {
@@ -349,10 +329,8 @@ void tk_checkpoint(struct tk *t, const char *format, ...) {
 
 void tk_unresolved(struct tk *t, const char *format, ...) {
     struct arena_rank *slot = t->own->slot;
-    uint32_t free_record = 0;
     va_list args;
-    if (!atomic_compare_exchange_strong_explicit(&slot->unresolved, &free_record, 1,
-                                                 memory_order_relaxed, memory_order_relaxed))
+    if (!claim(&slot->unresolved))
         return;
     va_start(args, format);
     vsnprintf(slot->unresolved_text, sizeof(slot->unresolved_text), format, args);

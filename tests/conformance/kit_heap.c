@@ -47,6 +47,7 @@ static struct {
     int missed; /* there was no slot for them */
     struct block blocks[SLOTS];
 } heap = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 static uint32_t slot_of(const void *at) {
     uint64_t mixed = (uint64_t)(uintptr_t)at >> 4;
     mixed *= UINT64_C(0x9e3779b97f4a7c15);
@@ -97,6 +98,7 @@ static struct {
     atomic_int left;
     atomic_bool hit;
 } shortage;
+
 bool tk_fail_allocation(int nth) {
     bool hit = atomic_exchange(&shortage.hit, false);
     atomic_store(&shortage.left, nth);

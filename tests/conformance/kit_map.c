@@ -50,6 +50,7 @@ static struct {
     struct span spans[MAX_RANGES];
     struct range ranges[MAX_RANGES];
 } map = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
 /* The lock is held. A part of one that was asked for. What does not fit is not missed. */
 static void add(const struct range *whole, uintptr_t low, uintptr_t high) {
     if (low >= high || map.count == MAX_RANGES)

@@ -93,3 +93,14 @@ void tk_note_delay(struct tk *t) {
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {
     return tk_scaled_ms(ms) + t->own->setup->late_ms;
 }
+
+void tk_in_threads(struct tk *t, void *(*fn)(void *arg), void *args, size_t bytes, int count) {
+    pthread_t threads[32];
+    bool started[32];
+    TK_REQUIRE(t, count <= 32);
+    for (int i = 0; i < count; i++)
+        started[i] = TK_CHECK(
+            t, pthread_create(&threads[i], NULL, fn, (char *)args + (size_t)i * bytes) == 0);
+    for (int i = 0; i < count; i++)
+        TK_CHECK(t, !started[i] || pthread_join(threads[i], NULL) == 0);
+}

@@ -169,6 +169,25 @@ static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte)
     return held;
 }
 
+/* What the context knows of memory. */
+static inline symmem_alloc_info memory_info(struct tk *t, const void *ptr) {
+    symmem_alloc_info info = {0};
+    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
+    return info;
+}
+
+static inline bool memory_is_symmetric(struct tk *t, const void *ptr) {
+    bool symmetric = false;
+    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+    return symmetric;
+}
+
+/* The context's backend is that table from now on. It has to outlive the context. */
+static inline void use_table(struct tk *t, const symmem_backend *table) {
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
+}
+
 /* One ring step of signals on a channel: to the next rank, from the one before. */
 static inline void ring_signal(struct tk *t, symmem_handle *handle, int32_t channel) {
     symmem_handle_info info = info_of(t, handle);
@@ -260,6 +279,34 @@ static inline void gate_fn(void *arg) {
 static inline void gate_open(struct gate *gate) {
     /* pairs with: gate_fn */
     atomic_store_explicit(&gate->open, 1, memory_order_release);
+}
+
+/* --- streams -----------------------------------------------------------------------------------
+ */
+
+/* Launches and waits. */
+static inline void run_graph(struct tk *t, symmem_graph *graph, symmem_stream *stream) {
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    tk_synchronize(t, stream);
+}
+
+static inline void expect_capturing(struct tk *t, symmem_stream *stream, bool expected) {
+    bool capturing = !expected;
+    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
+    TK_EQ_INT(t, expected, capturing);
+}
+
+static inline bool is_idle(struct tk *t, symmem_stream *stream) {
+    bool idle = false;
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    return idle;
+}
+
+/* From here on the stream comes behind what the other one has so far. */
+static inline void let_follow(struct tk *t, symmem_stream *stream, symmem_event *event,
+                              symmem_stream *other) {
+    TK_OK(t, symmem_event_record(event, other));
+    TK_OK(t, symmem_stream_wait_event(stream, event));
 }
 
 /* Adds its number to a log in the order of execution. */

@@ -20,6 +20,7 @@ static struct {
     atomic_int touched;
     struct sigaction before;
 } slow;
+
 /* For any other address the fault comes again, and means what it meant before. */
 static void bring_in(int signal_number, siginfo_t *info, void *context) {
     (void)context;

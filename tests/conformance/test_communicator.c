@@ -35,6 +35,7 @@ static struct {
     int32_t rank, world_size;
     symmem_status answer;
 } seen;
+
 static symmem_status fake_check(void *instance, void *communicator, int32_t rank,
                                 int32_t world_size) {
     (void)instance;

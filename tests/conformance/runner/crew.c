@@ -75,16 +75,6 @@ bool crew_has(const struct runner_crew *crew, pid_t pid) {
 
 /* --- the member's side ---------------------------------------------------------------- */
 
-static bool read_all(int fd, void *bytes, size_t count) {
-    for (size_t got = 0; got < count;) {
-        ssize_t some = read(fd, (char *)bytes + got, count - got);
-        if (some == 0 || (some < 0 && errno != EINTR))
-            return false;
-        got += some > 0 ? (size_t)some : 0;
-    }
-    return true;
-}
-
 /* What a case left running is found when its parent ends. */
 static bool has_children(void) {
     siginfo_t info;
@@ -98,7 +88,7 @@ static void serve(struct runner_run *run, struct runner_crew *crew, int number, 
     struct runner_entry entry = {0};
     struct order order;
     run->entry = &entry;
-    while (read_all(order_fd, &order, sizeof(order)) && order.test != NULL) {
+    while (job_read(order_fd, &order, sizeof(order)) && order.test != NULL) {
         entry.test = order.test;
         entry.ranks = order.ranks;
         run->seed = order.seed;

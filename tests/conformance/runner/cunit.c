@@ -15,6 +15,7 @@ static struct {
     struct runner_jobs *jobs; /* NULL: one case at a time */
     int next;                 /* entry that runs next: CUnit keeps the order of registration */
 } current;
+
 static bool enough_bad(const struct runner *runner) {
     return runner->options.stop_after > 0 && runner->bad_count >= runner->options.stop_after;
 }

@@ -11,7 +11,7 @@ struct message {
     size_t reason_size, output_size; /* with the end; 0: NULL */
 };
 
-static bool read_all(int fd, void *bytes, size_t count) {
+bool job_read(int fd, void *bytes, size_t count) {
     for (size_t got = 0; got < count;) {
         ssize_t some = read(fd, (char *)bytes + got, count - got);
         if (some == 0 || (some < 0 && errno != EINTR))
@@ -47,13 +47,13 @@ static bool send_result(int fd, const struct runner_result *result) {
 static void *receive(int fd, size_t size, bool *good_p) {
     void *bytes = size == 0 || !*good_p ? NULL : malloc(size);
     if (size > 0)
-        *good_p = bytes != NULL && read_all(fd, bytes, size);
+        *good_p = bytes != NULL && job_read(fd, bytes, size);
     return bytes;
 }
 
 bool job_receive(int fd, struct runner_result *result) {
     struct message message;
-    bool good = read_all(fd, &message, sizeof(message));
+    bool good = job_read(fd, &message, sizeof(message));
     if (!good)
         return false;
     *result = message.result;
@@ -101,7 +101,7 @@ void job_serve(struct runner *runner, int fd) {
     bool good = true;
     struct job_order order;
     settle(runner, fd);
-    while (good && read_all(fd, &order, sizeof(order))) {
+    while (good && job_read(fd, &order, sizeof(order))) {
         struct runner_result result;
         runner_run_case(runner, order.index, order.late_ms, &result);
         good = send_result(fd, &result);

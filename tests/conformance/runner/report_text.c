@@ -84,34 +84,32 @@ static void list_unplanned(const struct runner *runner) {
                 many, runner->options.mode == TK_MODE_THREAD ? "processes" : "threads");
 }
 
+/* Why number `i` of the results, and behind them of what was not planned, did not run; NULL: it
+ * did. */
+static const char *reason_left_out(const struct runner *runner, int i) {
+    if (i >= runner->result_count)
+        return runner->unplanned[i - runner->result_count].reason;
+    return runner->results[i].verdict == VERDICT_SKIPPED ? runner->results[i].reason : NULL;
+}
+
 /* How many were skipped or not planned for each reason; the names are for --verbose. */
 static void count_left_out(const struct runner *runner) {
-    FILE *out = runner->progress;
-    for (int i = 0; i < runner->result_count; i++) {
-        const struct runner_result *result = &runner->results[i];
-        int same = 0, before = 0;
-        if (result->verdict != VERDICT_SKIPPED || result->reason == NULL)
-            continue;
-        for (int j = 0; j < runner->result_count; j++)
-            if (runner->results[j].verdict == VERDICT_SKIPPED &&
-                runner->results[j].reason != NULL &&
-                strcmp(runner->results[j].reason, result->reason) == 0) {
-                same++;
-                before += j < i;
+    int first[2] = {0, runner->result_count};
+    int end[2] = {runner->result_count, runner->result_count + runner->unplanned_count};
+    for (int part = 0; part < 2; part++)
+        for (int i = first[part]; i < end[part]; i++) {
+            const char *reason = reason_left_out(runner, i);
+            int same = 0, before = 0;
+            for (int j = first[part]; reason != NULL && j < end[part]; j++) {
+                const char *other = reason_left_out(runner, j);
+                bool is_same = other != NULL && strcmp(other, reason) == 0;
+                same += is_same;
+                before += is_same && j < i;
             }
-        if (before == 0)
-            fprintf(out, "  %4d skipped: %s\n", same, result->reason);
-    }
-    for (int i = 0; i < runner->unplanned_count; i++) {
-        int same = 0, before = 0;
-        for (int j = 0; j < runner->unplanned_count; j++)
-            if (strcmp(runner->unplanned[j].reason, runner->unplanned[i].reason) == 0) {
-                same++;
-                before += j < i;
-            }
-        if (before == 0)
-            fprintf(out, "  %4d not planned: %s\n", same, runner->unplanned[i].reason);
-    }
+            if (same > 0 && before == 0)
+                fprintf(runner->progress, "  %4d %s: %s\n", same,
+                        part == 0 ? "skipped" : "not planned", reason);
+        }
 }
 
 static int compare_seconds(const void *one, const void *other) {
