@@ -39,6 +39,9 @@
 #include <symmem/backend.h> /* SYMMEM_CAP_ */
 #include <symmem/symmem.h>
 
+/* Callbacks, and the entries of fakes, are given more than they use. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* --- cases and suites --------------------------------------------------------------- */
 
 struct tk;
@@ -59,6 +62,11 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
+
+/* What many a case is about, in place of fields of its own. */
+#define TK_ON_FAKES .max_ranks = 1, .flags = TK_NO_BACKEND
+#define TK_OWN_ENVIRONMENT                                                                         \
+    .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */

@@ -282,16 +282,6 @@ bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, cons
     return kit_compared_at(t, held, file, line, expected, got, "%s", text);
 }
 
-bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
-                  const char *file, int line) {
-    char values[2][24] = {"", ""};
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%p", expected);
-        snprintf(values[1], sizeof(values[1]), "%p", actual);
-    }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
-}
-
 static void quote(char *quoted, size_t capacity, const char *text) {
     if (text == NULL)
         snprintf(quoted, capacity, "(NULL)");

@@ -74,8 +74,6 @@ int32_t tk_process_id(struct tk *t, int32_t rank) {
     return pid > 1 ? pid : 0;
 }
 
-/* --- test points -------------------------------------------------------------------- */
-
 void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action action) {
     struct tk_rank *own = t->own;
     int index = atomic_load_explicit(&own->point_count, memory_order_relaxed);
@@ -134,8 +132,6 @@ int tk_point_count(struct tk *t, const char *point) {
             return atomic_load_explicit(&t->own->points[i].passed, memory_order_relaxed);
     return 0;
 }
-
-/* --- group shapes ------------------------------------------------------------------- */
 
 /* A run of consecutive world ranks. */
 struct span {

@@ -102,8 +102,6 @@ void kit_guard(struct tk *t, symmem_handle *handle, void *buffer, size_t bytes, 
     guard->back = (unsigned char *)buffer + bytes;
 }
 
-/* --- looking ---------------------------------------------------------------------------------- */
-
 /* Copies `bytes` bytes from `at` and names the first that is not `expected`. */
 static void expect(struct tk *t, const struct kit_guard *guard, const void *at, size_t bytes,
                    unsigned char expected, const char *what) {

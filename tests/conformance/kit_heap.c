@@ -91,9 +91,6 @@ static void forget(void *at) {
     pthread_mutex_unlock(&heap.lock);
 }
 
-/* --- shortages ----------------------------------------------------------------------------------
- */
-
 static struct {
     atomic_int left;
     atomic_bool hit;
@@ -118,9 +115,6 @@ bool kit_is_short(const void *caller) {
 #define SHORT(failure)                                                                             \
     if (kit_is_short(__builtin_return_address(0)))                                                 \
     return failure
-
-/* --- in place of the C library's ---------------------------------------------------------------
- */
 
 EXPORTED void *malloc(size_t bytes) {
     SHORT(NULL);
@@ -202,9 +196,6 @@ INSTEAD_OF(pthread_cond_init, ENOMEM, (pthread_cond_t * cond, const pthread_cond
 INSTEAD_OF(pthread_create, EAGAIN,
            (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
            thread, attributes, run, arg)
-
-/* --- the ledger ---------------------------------------------------------------------------------
- */
 
 /* What was there before a library or backend of ours: the program and the C library's parts. */
 static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {

@@ -98,9 +98,6 @@ static void note(const void *at, size_t bytes, bool is_private, const void *call
     pthread_mutex_unlock(&map.lock);
 }
 
-/* --- in place of the C library's ----------------------------------------------------------------
- */
-
 EXPORTED void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if (kit_is_short(__builtin_return_address(0)))
         return MAP_FAILED;

@@ -193,8 +193,6 @@ void(tk_stream_destroy)(struct tk *t, symmem_stream *stream) {
     KIT_OK(t, symmem_stream_destroy(stream));
 }
 
-/* --- data --------------------------------------------------------------------------- */
-
 void(tk_write)(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, const void *data,
                size_t bytes) {
     KIT_OK(t, symmem_put(handle, rank, offset, data, bytes, NULL));

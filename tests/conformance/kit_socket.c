@@ -39,9 +39,6 @@ static int note(int fd, const void *caller) {
     return fd;
 }
 
-/* --- in place of the C library's ----------------------------------------------------------------
- */
-
 EXPORTED int socket(int domain, int type, int protocol) {
     return note((int)syscall(SYS_socket, domain, type, protocol), __builtin_return_address(0));
 }

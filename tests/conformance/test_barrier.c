@@ -2,8 +2,6 @@
 /* Barriers: nobody passes early, everything is visible, rounds and channels keep apart. */
 #include "plain_help.h"
 
-/* --- nobody passes early ---------------------------------------------------------------------- */
-
 /* Rounds 1, 2, 3 and a later one with the rank held back, the others of round 4 to 16 free. */
 TK_TEST(barrier, holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2) {
     uint64_t round = 0;
@@ -21,7 +19,6 @@ TK_TEST(barrier, holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2) {
 
 static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                           void *arg) {
-    (void)arg;
     symmem_handle *handle = tk_handle(t, 64, group);
     int32_t last_channel = info_of(t, handle).channel_count - 1;
     /* A rank shared by two groups still shows the first one's rounds when the second one begins. */
@@ -38,8 +35,6 @@ static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
 TK_TEST(barrier, holds_on_every_group_shape, "SM-BARRIER-01", .min_ranks = 2) {
     tk_for_each_group_shape(t, hold_on_shape, NULL);
 }
-
-/* --- rounds ----------------------------------------------------------------------------------- */
 
 TK_TEST(barrier, never_more_than_one_round_ahead, "SM-BARRIER-03", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -78,8 +73,6 @@ TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .ranks = {2, 8}) {
     }
     TK_EQ_SIZE(t, 0, out_of_step);
 }
-
-/* --- visibility ------------------------------------------------------------------------------- */
 
 #define SLOT_WORDS 32u
 
@@ -133,15 +126,12 @@ TK_TEST(barrier, plain_writes_are_visible, "SM-BARRIER-02", .needs = SYMMEM_CAP_
 
 static void visible_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                              void *arg) {
-    (void)arg;
     visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), NULL, 3);
 }
 
 TK_TEST(barrier, writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8) {
     tk_for_each_group_shape(t, visible_on_shape, NULL);
 }
-
-/* --- signals and barriers --------------------------------------------------------------------- */
 
 /* The held rank has a signal pending at everybody, on the barrier's channel. */
 static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first_round) {

@@ -2,8 +2,6 @@
 /* Barriers: independence of channels and handles, ranges, and the user's signal pad. */
 #include "sync_help.h"
 
-/* --- independence ----------------------------------------------------------------------------- */
-
 struct side_barrier {
     struct tk *t;
     symmem_handle *handle;
@@ -70,8 +68,6 @@ TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     independent(t, first, 0, second, 0);
 }
 
-/* --- ranges ----------------------------------------------------------------------------------- */
-
 TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
           .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
@@ -82,7 +78,7 @@ TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
     tk_fill(t, handle, t->rank, 0, 1024, 0xC3);
     pad_fill(t, handle, 0x3C);
     tk_out_of_band_barrier(t);
-    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(channels); i++)
         TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, channels[i], 50, NULL));
     tk_out_of_band_barrier(t);
     TK_CHECK(t, !info_of(t, handle).poisoned);
@@ -92,8 +88,6 @@ TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0xC3);
     pad_expect(t, handle, 0x3C);
 }
-
-/* --- the user's pad --------------------------------------------------------------------------- */
 
 TK_PORTED(test_builtin_ops_leave_signal_pad_alone, "SM-BARRIER-07,SM-HANDLE-09", .max_ranks = 8,
           .flags = TK_WRITES_PADS) {

@@ -5,8 +5,6 @@
  */
 #include "coll_help.h"
 
-/* --- arguments ------------------------------------------------------------------------------ */
-
 /* One wrong thing about a tensor that is right otherwise. */
 struct flaw {
     const char *what;
@@ -71,7 +69,7 @@ static const struct flaw flaws[] = {
     {"gaps", SYMMEM_INVALID_ARGUMENT, gaps},
     {"misaligned", SYMMEM_MISALIGNED, misaligned},
 };
-#define FLAW_COUNT ((int)(sizeof(flaws) / sizeof(flaws[0])))
+#define FLAW_COUNT ((int)TK_COUNT(flaws))
 
 /* Every flaw of either tensor on one rank is refused there at once, with nothing written. */
 TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
@@ -135,7 +133,7 @@ TK_TEST(coll, places, "SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES, .flags = TK
         {own - 4, SYMMEM_NOT_SYMMETRIC},        {own + 2 * BYTES - 4, SYMMEM_OUT_OF_RANGE},
         {own + BYTES + 4, SYMMEM_OUT_OF_RANGE}, {own + info.block_size, SYMMEM_NOT_SYMMETRIC},
     };
-    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(inputs); i++) {
         symmem_status status = symmem_one_shot_all_reduce_out(
             handle, ops_flat(&input, inputs[i].at, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM, result, 0,
             50, NULL);

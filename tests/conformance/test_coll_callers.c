@@ -40,8 +40,6 @@ TK_TEST(coll, some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES, .min_ranks =
     TK_EQ_PTR(t, NULL, handle);
 }
 
-/* --- the caller's floating-point environment ------------------------------------------------ */
-
 /* One rank's thread, or its stream's, has such an environment. */
 TK_TEST(coll, float_environment, "SM-COLL-11", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { MANY = 300 };

@@ -6,8 +6,6 @@
 
 #define STREAMS SYMMEM_CAP_STREAMS
 
-/* --- agreement ------------------------------------------------------------------------------ */
-
 /* What the odd rank does instead. */
 enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_OFFSET, ODD_BARRIER, ODDITIES };
 
@@ -93,7 +91,7 @@ TK_TEST(coll, unchecked_calls_are_not_compared, "SM-COLL-06", .needs = COLLECTIV
 TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     static const int32_t wrong[] = {-2, 2, INT32_MAX};
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
         options.check_collectives = wrong[i];
@@ -109,8 +107,6 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
     TK_FAILS(t, MISMATCH,
              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
 }
-
-/* --- waiting and failing -------------------------------------------------------------------- */
 
 /* Nobody passes an operation without elements before the held rank comes. */
 TK_TEST(coll, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
@@ -171,8 +167,6 @@ TK_TEST(coll, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_
     TK_CHECK(t, info_of(t, s.handle).poisoned);
     work_after_loss(t, NULL, victim, 1, NULL);
 }
-
-/* --- order ---------------------------------------------------------------------------------- */
 
 /* Round after round each rank changes its input as soon as its call has ended. */
 TK_TEST(coll, inputs_are_free_afterwards, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
@@ -279,9 +273,7 @@ TK_TEST(coll, on_a_stream, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM
     later.out = second;
     TK_OK(t, symmem_copy(t->context, s.own, values[1], sizeof(values[1]), stream));
     TK_OK(t, sum_run(&later, 0, s.limit_ms, stream));
-    bool idle = true;
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, !idle);
+    TK_CHECK(t, !is_idle(t, stream));
     gate_open(&gate);
     tk_synchronize(t, stream);
     sum_expect(t, &s, 0, "the first");
@@ -299,8 +291,7 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
     out_untouched(t, &s);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         sum_load(t, &s, launch);
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         sum_expect(t, &s, launch, "a launch");
         /* An eager one between the launches takes its turn. */
         out_mark(t, &s);
@@ -326,10 +317,8 @@ TK_TEST(coll, order_on_a_channel, "SM-COLL-10", .needs = COLLECTIVES | STREAMS |
     TK_OK(t, symmem_barrier(s.handle, 1, s.limit_ms, streams[2]));
     tk_synchronize(t, streams[2]);
     if (s.rank == 0) {
-        bool idle = true;
         tk_sleep_ms(20);
-        TK_OK(t, symmem_stream_query(streams[1], &idle));
-        TK_CHECK_MSG(t, !idle, "a barrier overtook the collective before it");
+        TK_CHECK_MSG(t, !is_idle(t, streams[1]), "a barrier overtook the collective before it");
         gate_open(&gate);
     }
     tk_synchronize(t, streams[1]);

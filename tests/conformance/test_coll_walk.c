@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
-#include "ops_help.h"
-
-/* --- every collective as one thing to call -------------------------------------------------- */
+#include "ops_calls.h"
 
 enum kind {
     ONE_SHOT,
@@ -65,84 +63,76 @@ static struct bench bench_begin(struct tk *t) {
     return bench_on(t, tk_handle(t, (size_t)2 * ROOM, tk_world_group(t)));
 }
 
-static symmem_status gather(const struct bench *b, const struct call *c) {
-    bool push = c->kind == GATHER_PUSH || c->kind >= MULTIMEM_GATHER;
-    char *from = push || c->kind == GATHER_STAGED ? b->far : b->own + c->at;
-    char *to = push ? b->own + ROOM + c->at : b->far + ROOM;
-    const DLTensor *in = FLAT(from, c->dtype, c->count);
-    const DLTensor *out = FLAT(to, c->dtype, c->count * (size_t)b->size);
-    if (c->kind == MULTIMEM_GATHER)
-        return symmem_multimem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
-                                              b->stream);
-    if (c->kind == MULTIMEM_GATHER_CE)
-        return symmem_low_contention_all_gather_ce_multicast_out(b->handle, in, out, b->channel,
-                                                                 b->limit_ms, b->stream);
-    if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
-        return symmem_low_contention_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
-                                                    b->stream);
-    return symmem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms, b->stream);
+static bool scatters(int kind) {
+    return kind >= SCATTER && kind <= SCATTER_PUSH;
 }
 
-static symmem_status scatter(const struct bench *b, const struct call *c) {
-    bool rows = c->kind == SCATTER_ROWS;
-    int64_t size = (int64_t)c->count / (rows ? 2 : 1);
-    const int64_t from[2] = {rows ? 2 : size, size};
-    const int64_t to[2] = {rows ? 2 : size / b->size, size / b->size};
-    char *data = c->kind == SCATTER_PUSH ? b->far : b->own + c->at;
-    const DLTensor *in = SHAPED(data, c->dtype, rows ? 2 : 1, from);
-    const DLTensor *out = SHAPED(b->far + ROOM, c->dtype, rows ? 2 : 1, to);
-    if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
-        return symmem_low_contention_reduce_scatter(b->handle, in, c->op, out, b->channel,
-                                                    b->limit_ms, b->stream);
-    return symmem_reduce_scatter_out(b->handle, in, c->op, rows, out, b->channel, b->limit_ms,
-                                     b->stream);
+static bool pushes(int kind) {
+    return kind == GATHER_PUSH || kind == MULTIMEM_GATHER || kind == MULTIMEM_GATHER_CE;
+}
+
+static bool gathers(int kind) {
+    return pushes(kind) || kind == GATHER_PULL || kind == GATHER_LOW_CONTENTION ||
+           kind == GATHER_STAGED;
+}
+
+static bool reads_far(int kind) {
+    return kind == ONE_SHOT_COPY || kind == CHOSEN_PRIVATE || kind == CHOSEN_TO_SYMMETRIC ||
+           kind == SCATTER_PUSH || kind == GATHER_STAGED || pushes(kind);
+}
+
+static char *result_of(const struct bench *b, const struct call *c) {
+    if (c->kind == TWO_SHOT || c->kind == CHOSEN_TO_SYMMETRIC || c->kind == BROADCAST ||
+        c->kind == MULTIMEM_ALL_REDUCE)
+        return b->own + c->at;
+    return pushes(c->kind) ? b->own + ROOM + c->at : b->far + ROOM;
+}
+
+static symmem_status row_barrier(const struct ops_call *c) {
+    return symmem_barrier(c->handle, c->channel, c->limit_ms, c->stream);
 }
 
 static symmem_status run(const struct bench *b, const struct call *c) {
-    symmem_handle *h = b->handle;
-    uint32_t ms = b->limit_ms;
-    const DLTensor *own = FLAT(b->own + c->at, c->dtype, c->count);
-    const DLTensor *far = FLAT(b->far, c->dtype, c->count);
-    const DLTensor *out = FLAT(b->far + ROOM, c->dtype, c->count);
-    switch (c->kind) {
-    case ONE_SHOT:
-        return symmem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
-    case ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy_out(h, own, far, c->op, out, b->channel, ms,
-                                                   b->stream);
-    case TWO_SHOT:
-        return symmem_two_shot_all_reduce(h, own, c->op, b->channel, ms, b->stream);
-    case TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
-    case CHOSEN_PRIVATE:
-        return symmem_all_reduce(h, far, c->op, out, b->channel, ms, b->stream);
-    case CHOSEN_TO_SYMMETRIC:
-        return symmem_all_reduce(h, far, c->op, own, b->channel, ms, b->stream);
-    case BROADCAST:
-        return symmem_broadcast(h, own, c->root, b->channel, ms, b->stream);
-    case ALL_TO_ALL:
-        return symmem_all_to_all_out(h, own, NULL, out, NULL, b->channel, ms, b->stream);
-    case BARRIER:
-        return symmem_barrier(h, b->channel, ms, b->stream);
-    case MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(h, own, c->op, b->channel, ms, b->stream);
-    case MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms,
-                                                       b->stream);
-    case MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(h, own, c->op, c->root, out, b->channel, ms,
-                                                   b->stream);
-    case SCATTER:
-    case SCATTER_ROWS:
-    case SCATTER_PULL:
-    case SCATTER_PUSH:
-        return scatter(b, c);
-    default:
-        return gather(b, c);
-    }
+    static const ops_fn kinds[ALL_KINDS] = {[ONE_SHOT] = row_one_shot_out,
+                                            [ONE_SHOT_COPY] = row_one_shot_copy_out,
+                                            [TWO_SHOT] = row_two_shot,
+                                            [TWO_SHOT_OUT] = row_two_shot_out,
+                                            [CHOSEN_PRIVATE] = row_all_reduce,
+                                            [CHOSEN_TO_SYMMETRIC] = row_all_reduce,
+                                            [SCATTER] = row_reduce_scatter,
+                                            [SCATTER_ROWS] = row_reduce_scatter_split,
+                                            [SCATTER_PULL] = row_low_contention_reduce_scatter,
+                                            [SCATTER_PUSH] = row_low_contention_reduce_scatter,
+                                            [BROADCAST] = row_broadcast,
+                                            [GATHER_PULL] = row_all_gather,
+                                            [GATHER_PUSH] = row_all_gather,
+                                            [ALL_TO_ALL] = row_all_to_all,
+                                            [GATHER_LOW_CONTENTION] = row_low_contention_all_gather,
+                                            [GATHER_STAGED] = row_low_contention_all_gather,
+                                            [BARRIER] = row_barrier,
+                                            [MULTIMEM_ALL_REDUCE] = row_multimem_all_reduce,
+                                            [MULTIMEM_ONE_SHOT] = row_multimem_one_shot,
+                                            [MULTIMEM_REDUCE] = row_multimem_reduce,
+                                            [MULTIMEM_GATHER] = row_multimem_all_gather,
+                                            [MULTIMEM_GATHER_CE] = row_ce_multicast};
+    const int64_t size = b->size, count = (int64_t)c->count;
+    const int64_t result = scatters(c->kind)  ? count / size
+                           : gathers(c->kind) ? count * size
+                                              : count;
+    const bool rows = c->kind == SCATTER_ROWS;
+    const int64_t from[2] = {rows ? 2 : count, count / 2}, to[2] = {rows ? 2 : result, result / 2};
+    const struct ops_call call = {
+        .handle = b->handle,
+        .buffer = FLAT(b->own + c->at, c->dtype, c->count),
+        .input = SHAPED(reads_far(c->kind) ? b->far : b->own + c->at, c->dtype, 1 + rows, from),
+        .out = SHAPED(result_of(b, c), c->dtype, 1 + rows, to),
+        .op = c->op,
+        .root = c->root,
+        .channel = b->channel,
+        .limit_ms = b->limit_ms,
+        .stream = b->stream};
+    return kinds[c->kind](&call);
 }
-
-/* --- agreement ------------------------------------------------------------------------------ */
 
 static bool reduces(int kind) {
     return kind <= SCATTER_PUSH || (kind >= MULTIMEM_ALL_REDUCE && kind <= MULTIMEM_REDUCE);
@@ -225,8 +215,6 @@ TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 
     }
     TK_CHECK(t, !info_of(t, b.handle).poisoned);
 }
-
-/* --- failures half-way ---------------------------------------------------------------------- */
 
 /* A step of the backend's own at which a call may fail, and how often it comes there. */
 struct own_step {
@@ -363,8 +351,6 @@ TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .ranks = {2, 8
     }
 }
 
-/* --- many at once --------------------------------------------------------------------------- */
-
 enum { THREADS = 4, MOST = 1024 /* int32 elements of any argument */ };
 
 /* What int32 sums leave in the result. Returns the number of elements. */
@@ -380,10 +366,10 @@ static size_t model(const struct bench *b, const struct call *c, uint32_t genera
             memcpy(out + part * (size_t)r, input + part * (size_t)b->rank, part * 4);
         else if (c->kind == BROADCAST && r == c->root)
             memcpy(out, input, c->count * 4);
-        else if (c->kind >= GATHER_PULL && c->kind != BROADCAST && !reduces(c->kind))
+        else if (gathers(c->kind))
             memcpy(out + c->count * (size_t)r, input, c->count * 4);
     }
-    if (c->kind >= SCATTER && c->kind <= SCATTER_PUSH) {
+    if (scatters(c->kind)) {
         size_t rows = c->kind == SCATTER_ROWS ? 2 : 1, width = part / rows;
         for (size_t row = 0; row < rows; row++)
             memcpy(out + row * width, sum + (row * (size_t)b->size + (size_t)b->rank) * width,
@@ -392,30 +378,7 @@ static size_t model(const struct bench *b, const struct call *c, uint32_t genera
     }
     if (reduces(c->kind))
         memcpy(out, sum, c->count * 4);
-    bool whole = reduces(c->kind) || c->kind == BROADCAST || c->kind == ALL_TO_ALL;
-    return whole ? c->count : c->count * (size_t)b->size;
-}
-
-static bool reads_far(int kind) {
-    return kind == ONE_SHOT_COPY || kind == CHOSEN_PRIVATE || kind == CHOSEN_TO_SYMMETRIC ||
-           kind == SCATTER_PUSH || kind == GATHER_STAGED || kind == GATHER_PUSH ||
-           kind == MULTIMEM_GATHER || kind == MULTIMEM_GATHER_CE;
-}
-
-static char *result_of(const struct bench *b, const struct call *c) {
-    switch (c->kind) {
-    case TWO_SHOT:
-    case CHOSEN_TO_SYMMETRIC:
-    case BROADCAST:
-    case MULTIMEM_ALL_REDUCE:
-        return b->own + c->at;
-    case GATHER_PUSH:
-    case MULTIMEM_GATHER:
-    case MULTIMEM_GATHER_CE:
-        return b->own + ROOM + c->at;
-    default:
-        return b->far + ROOM;
-    }
+    return gathers(c->kind) ? c->count * (size_t)b->size : c->count;
 }
 
 struct worker {
@@ -458,8 +421,6 @@ static void *work(void *arg) {
 TK_TEST(coll, many_threads, "SM-COLL-10", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8,
         .timeout_s = 60) {
     struct worker workers[THREADS];
-    pthread_t threads[THREADS];
-    bool started[THREADS];
     char *base = tk_alloc(t, (size_t)2 * ROOM * THREADS);
     for (int i = 0; i < THREADS; i++) {
         char *place = base + (size_t)2 * ROOM * (size_t)i;
@@ -468,9 +429,5 @@ TK_TEST(coll, many_threads, "SM-COLL-10", .needs = COLLECTIVES | SYMMEM_CAP_STRE
         b.stream = i % 2 ? tk_stream(t) : NULL;
         workers[i] = (struct worker){.t = t, .bench = b, .rounds = tk_suite_is_long() ? 5000 : 60};
     }
-    for (int i = 0; i < THREADS; i++)
-        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
-    for (int i = 0; i < THREADS; i++)
-        if (started[i])
-            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    tk_in_threads(t, work, workers, sizeof(workers[0]), THREADS);
 }

@@ -6,8 +6,6 @@
 
 #define LIMIT_MS 20000u
 
-/* --- all_gather ------------------------------------------------------------------------------- */
-
 /* Bytes that tell rank and place. */
 static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
     for (size_t i = 0; i < count; i++)
@@ -40,7 +38,6 @@ static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, 
 
 static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                          void *arg) {
-    (void)arg;
     gather_and_compare(t, group, 1, 1);
     gather_and_compare(t, group, 513, (uint32_t)shape->count);
     gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
@@ -58,7 +55,7 @@ TK_TEST(exchange, all_gather_of_many_ranks, "SM-EXCHANGE-01") {
 
 TK_TEST(exchange, all_gather_of_every_size, "SM-EXCHANGE-01", .max_ranks = 4) {
     static const size_t sizes[] = {1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 65535, 65536};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(sizes); i++)
         gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
 }
 
@@ -75,8 +72,6 @@ TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .ranks = {2,
         }
     }
 }
-
-/* --- barrier ---------------------------------------------------------------------------------- */
 
 static void barrier_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                           void *arg) {
@@ -121,8 +116,6 @@ TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .ranks = {
         TK_OK(t, symmem_group_destroy(group));
     }
 }
-
-/* --- who is missing --------------------------------------------------------------------------- */
 
 /* Ranks [first, first + count) of a group. */
 struct absence {
@@ -182,29 +175,25 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, struc
 
 TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60) {
     int32_t step = t->world_size > 4 ? t->last : 1;
-    symmem_group *group = NULL;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "known", NULL, 0);
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
         stay_away(t, group, "known", (struct absence){rank, 1});
     if (t->world_size > 2)
         stay_away(t, group, "known", (struct absence){1, t->last});
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
 }
 
 TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .ranks = {2, 8}) {
     const struct absence absences[] = {{0, 1}, {t->last, 1}, {0, t->last}};
     for (int i = 0; i < 3; i++) {
-        symmem_group *group = NULL;
         char name[24];
         snprintf(name, sizeof(name), "fresh-%d", i);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         stay_away(t, group, name, absences[i]);
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
     }
 }
-
-/* --- threads, cost, keys ------------------------------------------------------------ */
 
 struct exchanger {
     struct tk *t;
@@ -232,28 +221,21 @@ TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 
     enum { GROUPS = 3 };
     int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->last, t->world_size};
     struct exchanger exchangers[GROUPS];
-    pthread_t threads[GROUPS];
-    bool started[GROUPS] = {false};
     for (int32_t i = 0; i < t->world_size; i++) {
         ranks[0][i] = i;
         ranks[1][i] = i + 1; /* without rank 0; the last entry is not used */
         ranks[2][i] = t->last - i;
     }
+    int count = 0;
     for (int i = 0; i < GROUPS; i++) {
         char name[16];
         if (i == 1 && t->rank == 0)
             continue;
         snprintf(name, sizeof(name), "thread-%d", i);
-        exchangers[i] = (struct exchanger){t, tk_group(t, name, ranks[i], counts[i]),
-                                           (uint32_t)(i + 1) * 1000000, 12};
+        exchangers[count++] = (struct exchanger){t, tk_group(t, name, ranks[i], counts[i]),
+                                                 (uint32_t)(i + 1) * 1000000, 12};
     }
-    for (int i = 0; i < GROUPS; i++)
-        if (!(i == 1 && t->rank == 0))
-            started[i] = TK_CHECK(
-                t, pthread_create(&threads[i], NULL, exchange_in_thread, &exchangers[i]) == 0);
-    for (int i = 0; i < GROUPS; i++)
-        if (started[i])
-            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    tk_in_threads(t, exchange_in_thread, exchangers, sizeof(exchangers[0]), count);
 }
 
 /* This rank's store writes in eight barriers of a group that is known already. */

@@ -35,8 +35,6 @@ static void close_checked(struct tk *t, int fd) {
     TK_EQ_INT(t, 0, close(fd));
 }
 
-/* --- passing ---------------------------------------------------------------------------------- */
-
 static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                          void *arg) {
     int32_t *number = arg, numbers[SYMMEM_MAX_WORLD_SIZE];
@@ -208,8 +206,6 @@ TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01
     TK_EQ_INT(t, before, resources_descriptors());
     close_checked(t, own);
 }
-
-/* --- socket directories ----------------------------------------------------------------------- */
 
 /* A world in `directory` that has passed a descriptor, or the first failure on the way. */
 static symmem_status pass_in(struct tk *t, symmem_store *store, const char *directory,

@@ -3,8 +3,6 @@
 #include "fused_pair.h"
 #include "work_after.h"
 
-/* --- a user's own product --------------------------------------------------------------------- */
-
 struct own_product {
     atomic_int calls;     /* of any product */
     atomic_int others;    /* of those, not of the size that a pair has */
@@ -16,7 +14,6 @@ struct own_product {
 /* Twice the product, or nothing, or a failure. */
 static symmem_status twice(void *arg, const symmem_matmul *p, void *native_stream) {
     struct own_product *own = arg;
-    (void)native_stream;
     atomic_fetch_add_explicit(&own->calls, 1, memory_order_relaxed);
     if (p->m != PAIR_ROWS || p->n != PAIR_N || p->k != PAIR_K || p->signals != NULL)
         atomic_fetch_add_explicit(&own->others, 1, memory_order_relaxed);
@@ -87,8 +84,6 @@ TK_TEST(fused_faults, own_product_on_stream, "SM-FUSED-11", .needs = PRODUCTS | 
         .max_ranks = 3) {
     own_product_of(t, tk_stream(t));
 }
-
-/* --- failures --------------------------------------------------------------------------------- */
 
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
     if (stream == NULL)
@@ -239,8 +234,6 @@ TK_TEST(fused_faults, absent_workspace_stays_uncompared, "SM-FUSED-16",
     absent_workspace(t);
 }
 
-/* --- reuse ------------------------------------------------------------------------------------ */
-
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
  * through. */
 TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks = {2, 5}) {
@@ -260,8 +253,6 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
     pair_expect_scatter(t, x, by_host ? 2 : 1);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
 }
-
-/* --- two at once ------------------------------------------------------------------------------ */
 
 /* One operation is held on its stream; another one, on a stream and channels of its own, is not
  * held by what the first one does on a second stream. */
@@ -395,8 +386,6 @@ TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
     busy_channel_by(t, 1, tk_stream(t));
 }
 
-/* --- disagreement ----------------------------------------------------------------------------- */
-
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
     const int64_t other_shape[2] = {PAIR_ROWS / 2, PAIR_K * 2};
     bool odd = t->rank == t->last;
@@ -447,11 +436,10 @@ TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
 
 /* A device's library may wait for all that runs when a product's shape is new to it: not then. */
 static void have_had_the_products(struct tk *t, struct fused_pair *x) {
-    symmem_stream *stream = NULL;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
+    symmem_stream *stream = tk_stream(t);
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
-    TK_OK(t, symmem_stream_destroy(stream));
+    tk_stream_destroy(t, stream);
     fused_set_bytes(t, &x->out, 0x55);
     fused_set_bytes(t, &x->a_out, 0x55);
 }

@@ -14,8 +14,6 @@ static int32_t previous_of(const struct walk_run *run) {
     return (run->t->rank + run->t->world_size - 1) % run->t->world_size;
 }
 
-/* --- preparations ------------------------------------------------------------------- */
-
 static void prepare_group(struct walk_run *run) {
     run->group = walk_group(run, "group", -1);
 }
@@ -52,8 +50,6 @@ static void prepare_second(struct walk_run *run) {
     symmem_handle_release(handle);
     TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
 }
-
-/* --- memory and groups -------------------------------------------------------------- */
 
 /* From nothing to memory, all local. */
 static symmem_status start(struct walk_run *run) {
@@ -231,8 +227,6 @@ static symmem_status descriptors(struct walk_run *run) {
     return status;
 }
 
-/* --- signals and data --------------------------------------------------------------- */
-
 /* One rank's wait that nobody serves. */
 static void prepare_reset(struct walk_run *run) {
     prepare_handle(run);
@@ -274,8 +268,6 @@ static symmem_status multimem(struct walk_run *run) {
     TK_EQ_INT(run->t, 3 * run->t->world_size, words[2]);
     return SYMMEM_OK;
 }
-
-/* --- streams ------------------------------------------------------------------------ */
 
 static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;

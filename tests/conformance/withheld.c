@@ -19,8 +19,6 @@ static uint32_t limit_of(struct tk *t) {
     return tk_limit_ms(t, t->world_size <= SMALL ? 100 : 200 + 8 * (uint32_t)t->world_size);
 }
 
-/* --- the objects ------------------------------------------------------------------------------ */
-
 static symmem_group *group_of(struct tk *t, const struct plan *plan, int32_t index) {
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
     symmem_group *group = NULL;
@@ -60,8 +58,6 @@ static void end_objects(const struct plan *plan, struct withheld *objects, int32
         if (plan->kind->end != NULL)
             plan->kind->end(&objects[i]);
 }
-
-/* --- one trial -------------------------------------------------------------------------------- */
 
 struct waiter {
     const struct withheld_kind *kind;
@@ -183,10 +179,7 @@ static void run_plan(const struct plan *plan) {
     end_objects(plan, objects, count);
 }
 
-/* --- who is withheld from whom ---------------------------------------------------------------- */
-
 static int32_t each_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan;
     return trial == rank ? -1 : trial;
 }
 
@@ -229,7 +222,6 @@ static int32_t peer_absent(const struct plan *plan, int32_t trial, int32_t rank)
 }
 
 static int32_t own_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan, (void)trial;
     return rank;
 }
 

@@ -73,8 +73,6 @@ bool crew_has(const struct runner_crew *crew, pid_t pid) {
     return false;
 }
 
-/* --- the member's side ---------------------------------------------------------------- */
-
 /* What a case left running is found when its parent ends. */
 static bool has_children(void) {
     siginfo_t info;
@@ -102,8 +100,6 @@ static void serve(struct runner_run *run, struct runner_crew *crew, int number, 
     }
     exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
 }
-
-/* --- the controller's side -------------------------------------------------------------- */
 
 static bool start_member(struct runner_run *run, int number) {
     struct runner_crew *crew = run->runner->crew;

@@ -4,8 +4,6 @@
 
 #define MAX_FINDINGS 16
 
-/* --- sets of ranks ------------------------------------------------------------------ */
-
 void runner_add_rank(struct runner_ranks *ranks, int rank) {
     if (rank >= 0 && rank < ARENA_MAX_RANKS)
         ranks->bits[rank / 64] |= (uint64_t)1 << (rank % 64);
@@ -29,8 +27,6 @@ void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capac
             list[count++] = rank;
     report_rank_list(list, count, text, capacity);
 }
-
-/* --- findings ----------------------------------------------------------------------- */
 
 /* Of the same finding, on one rank more. */
 static void merge(struct runner_finding *known, int rank, const struct runner_finding *finding) {
@@ -79,8 +75,6 @@ void findings_headline(const struct runner_finding *finding, char *text, size_t 
     if (finding->line != 0 && used < capacity)
         snprintf(text + used, capacity - used, " (%s:%d)", finding->file, finding->line);
 }
-
-/* --- places ------------------------------------------------------------------------- */
 
 static const char *state_text(struct arena_rank *rank) {
     static const char *const names[ARENA_STATE_COUNT] = {

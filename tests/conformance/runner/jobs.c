@@ -64,9 +64,6 @@ static int default_count(const struct runner *runner) {
     return count < 1 ? 1 : count > MOST_BY_DEFAULT ? MOST_BY_DEFAULT : count;
 }
 
-/* --- one job ------------------------------------------------------------------------------------
- */
-
 /* In a job's process. */
 static void close_others(const struct runner_jobs *jobs) {
     for (int i = 0; i < jobs->count; i++)
@@ -111,9 +108,6 @@ static int reap_job(struct job *job, uint64_t deadline_ns) {
     forget_job(job);
     return status;
 }
-
-/* --- what runs when -----------------------------------------------------------------------------
- */
 
 static int busy_jobs(const struct runner_jobs *jobs) {
     int busy = 0;
@@ -191,9 +185,6 @@ static void give_work(struct runner_jobs *jobs, int end) {
         (void)give(jobs, &jobs->jobs[0], alone);
 }
 
-/* --- what comes back ----------------------------------------------------------------------------
- */
-
 /* A job that has ended by itself takes its case with it. */
 static void blame(struct runner_jobs *jobs, struct job *job) {
     int index = job->index, length;
@@ -270,9 +261,6 @@ bool jobs_await(struct runner_jobs *jobs, int index) {
     }
     return true;
 }
-
-/* --- beginning and end --------------------------------------------------------------------------
- */
 
 int jobs_count(const struct runner *runner) {
     int count = runner->options.jobs > 0 ? runner->options.jobs : default_count(runner);

@@ -16,9 +16,6 @@
 #define GONE_MS 30000u
 #define RECENT_MS UINT64_C(2000)
 
-/* --- the process that measures ------------------------------------------------------------------
- */
-
 static void raise_to(_Atomic uint32_t *most, uint64_t value) {
     uint32_t new = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
     uint32_t old = atomic_load_explicit(most, memory_order_relaxed);
@@ -84,9 +81,6 @@ static void measure(struct lateness *lateness) {
     }
 }
 
-/* --- what the others see ------------------------------------------------------------------------
- */
-
 /* It is late now, and has not noted it. */
 static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
     uint64_t due_ns = atomic_load_explicit(&lateness->due_ns, memory_order_relaxed);
@@ -147,9 +141,6 @@ struct lateness_seen lateness_about(const struct lateness *lateness,
                                     const struct lateness_ring *delays, uint64_t since_ns) {
     return lateness_since(lateness, delays, since_ns - RECENT_MS * 1000000u);
 }
-
-/* --- the controller's side ----------------------------------------------------------------------
- */
 
 void lateness_open(struct runner *runner) {
     struct lateness *lateness =

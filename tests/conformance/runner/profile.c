@@ -91,8 +91,6 @@ void runner_print_profiles(FILE *out) {
     }
 }
 
-/* --- the claim ---------------------------------------------------------------------- */
-
 /* A case of the other rank mode is no omission: that is another run, and another claim. */
 bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test) {
     return (test->flags & (options->mode == TK_MODE_THREAD ? TK_PROCESS_ONLY : TK_THREAD_ONLY)) !=

@@ -166,8 +166,6 @@ void report_findings(const struct runner *runner, const struct runner_result *re
     fputc('\n', out);
 }
 
-/* --- the command -------------------------------------------------------------------- */
-
 static void word(const char *text, FILE *out) {
     bool plain_word = text[0] != '\0';
     for (const char *at = text; *at != '\0'; at++)

@@ -8,8 +8,6 @@ static const enum page_status status_of[VERDICT_COUNT] = {
     [VERDICT_ERROR] = PAGE_ERROR,
 };
 
-/* --- memory -------------------------------------------------------------------------- */
-
 static void *room(struct page *page, int count, size_t size) {
     return count == 0 ? NULL : page_keep(page, calloc((size_t)count, size));
 }
@@ -39,8 +37,6 @@ static void write_claim(const struct runner *runner, const struct runner_result 
     (void)result;
     runner_print_claim(runner, out);
 }
-
-/* --- results ------------------------------------------------------------------------- */
 
 static const int *ranks_of(struct page *page, const struct runner_ranks *ranks, int *count_p) {
     int *list = room(page, runner_count_ranks(ranks), sizeof(*list));
@@ -136,8 +132,6 @@ static void add_results(struct page *page, struct page_run *run, const struct ru
                                       .status = PAGE_NOT_PLANNED};
     }
 }
-
-/* --- the run ------------------------------------------------------------------------- */
 
 static void add_profiles(struct page *page, struct page_run *run, const struct runner *runner) {
     struct claim_profile *profiles;

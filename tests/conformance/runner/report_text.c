@@ -60,8 +60,6 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
     fflush(out);
 }
 
-/* --- at the end --------------------------------------------------------------------- */
-
 /* With some backends there are many whose reason is the rank mode, and the same in each run. */
 static int of_other_mode(const struct runner *runner) {
     int count = 0;

@@ -199,7 +199,6 @@ TK_TEST(bad, leaks_temporary, "SM-SELF-02", .timeout_s = 10) {
 }
 
 static void *sleep_on(void *arg) {
-    (void)arg;
     for (;;)
         pause();
     return NULL;

@@ -94,7 +94,6 @@ static void show_and_leave(struct tk *t, void *arg) {
 
 static void end_at_a_point(struct tk *t, void *arg) {
     symmem_context_options options = tk_options(t);
-    (void)arg;
     tk_on_point(t, "step", 1, (struct tk_action){.kill = true});
     symmem_status status = options.point(options.point_arg, "step");
     TK_CHECK_MSG(t, false, "lives on with %d", (int)status);
@@ -111,7 +110,6 @@ TK_TEST(walk, children_are_ranks, "SM-SELF-04", .flags = TK_PROCESS_ONLY) {
 }
 
 static void leave_badly(struct tk *t, void *arg) {
-    (void)t;
     _exit(*(int *)arg);
 }
 
@@ -121,7 +119,6 @@ TK_TEST(bad, child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
 }
 
 static void never_end(struct tk *t, void *arg) {
-    (void)t, (void)arg;
     for (;;)
         pause();
 }
@@ -131,7 +128,6 @@ TK_TEST(bad, child_hangs, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
 }
 
 static void check_in_place(struct tk *t, void *arg) {
-    (void)arg;
     TK_CHECK_MSG(t, t->rank != 1, "seen in the child");
 }
 
