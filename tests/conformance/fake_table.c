@@ -17,10 +17,13 @@ static void count_call(void) {
     atomic_fetch_add(&calls, 1);
 }
 
-static symmem_status fake_probe(char *reason, size_t capacity) {
-    count_call();
-    return SYMMEM_OK;
-}
+#define COUNTS(name, status, ...)                                                                  \
+    static symmem_status name(__VA_ARGS__) {                                                       \
+        count_call();                                                                              \
+        return SYMMEM_##status;                                                                    \
+    }
+
+COUNTS(fake_probe, OK, char *reason, size_t capacity)
 
 static symmem_status fake_probe_absent(char *reason, size_t capacity) {
     count_call();
@@ -88,11 +91,8 @@ static void fake_share_close(void *instance, symmem_share *share) {
     count_call();
 }
 
-static symmem_status fake_memory_import(void *instance, int32_t device, const symmem_share *share,
-                                        size_t bytes, symmem_memory *memory) {
-    count_call();
-    return SYMMEM_UNREACHABLE;
-}
+COUNTS(fake_memory_import, UNREACHABLE, void *instance, int32_t device, const symmem_share *share,
+       size_t bytes, symmem_memory *memory)
 
 static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                                 size_t block_bytes) {
@@ -112,21 +112,15 @@ static void fake_peers_close(void *instance, symmem_peers *peers) {
     count_call();
 }
 
-static symmem_status fake_barrier(void *instance, const symmem_peers *peers, int32_t channel,
-                                  const symmem_exec *exec) {
-    count_call();
-    return SYMMEM_OK;
-}
+COUNTS(fake_barrier, OK, void *instance, const symmem_peers *peers, int32_t channel,
+       const symmem_exec *exec)
 
 static symmem_status fake_signal(void *instance, const symmem_peers *peers, int32_t rank,
                                  int32_t channel, const symmem_exec *exec) {
     return fake_barrier(instance, peers, channel, exec);
 }
 
-static symmem_status fake_signal_reset(void *instance, const symmem_peers *peers) {
-    count_call();
-    return SYMMEM_OK;
-}
+COUNTS(fake_signal_reset, OK, void *instance, const symmem_peers *peers)
 
 static symmem_status fake_copy(void *instance, int32_t device, void *dst, const void *src,
                                size_t bytes, const symmem_exec *exec) {

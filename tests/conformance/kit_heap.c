@@ -116,19 +116,17 @@ bool kit_is_short(const void *caller) {
     if (kit_is_short(__builtin_return_address(0)))                                                 \
     return failure
 
-EXPORTED void *malloc(size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_malloc(bytes);
-    remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
-EXPORTED void *calloc(size_t count, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_calloc(count, bytes);
-    remember(at, count * bytes, __builtin_return_address(0));
-    return at;
-}
+#define ALLOCATES(name, parameters, bytes_, ...)                                                   \
+    EXPORTED void *name parameters {                                                               \
+        SHORT(NULL);                                                                               \
+        void *at = __VA_ARGS__;                                                                    \
+        remember(at, bytes_, __builtin_return_address(0));                                         \
+        return at;                                                                                 \
+    }
+ALLOCATES(malloc, (size_t bytes), bytes, __libc_malloc(bytes))
+ALLOCATES(calloc, (size_t count, size_t bytes), count *bytes, __libc_calloc(count, bytes))
+ALLOCATES(memalign, (size_t alignment, size_t bytes), bytes, __libc_memalign(alignment, bytes))
+ALLOCATES(aligned_alloc, (size_t alignment, size_t bytes), bytes, __libc_memalign(alignment, bytes))
 
 EXPORTED void *realloc(void *block, size_t bytes) {
     SHORT(NULL);
@@ -136,20 +134,6 @@ EXPORTED void *realloc(void *block, size_t bytes) {
     void *at = __libc_realloc(block, bytes);
     if (at != NULL || bytes == 0)
         remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
-EXPORTED void *memalign(size_t alignment, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_memalign(alignment, bytes);
-    remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
-EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_memalign(alignment, bytes);
-    remember(at, bytes, __builtin_return_address(0));
     return at;
 }
 

@@ -21,83 +21,37 @@ struct ops_call {
 
 typedef symmem_status (*ops_fn)(const struct ops_call *call);
 
-static inline symmem_status row_all_reduce(const struct ops_call *c) {
-    return symmem_all_reduce(c->handle, c->input, c->op, c->out, c->channel, c->limit_ms,
-                             c->stream);
-}
-static inline symmem_status row_one_shot_out(const struct ops_call *c) {
-    return symmem_one_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
-                                          c->limit_ms, c->stream);
-}
-static inline symmem_status row_one_shot(const struct ops_call *c) {
-    return symmem_one_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
-                                      c->stream, c->made_p);
-}
-static inline symmem_status row_one_shot_copy_out(const struct ops_call *c) {
-    return symmem_one_shot_all_reduce_copy_out(c->handle, c->buffer, c->input, c->op, c->out,
-                                               c->channel, c->limit_ms, c->stream);
-}
-static inline symmem_status row_one_shot_copy(const struct ops_call *c) {
-    return symmem_one_shot_all_reduce_copy(c->handle, c->buffer, c->input, c->op, c->channel,
-                                           c->limit_ms, c->stream, c->made_p);
-}
-static inline symmem_status row_two_shot(const struct ops_call *c) {
-    return symmem_two_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
-                                      c->stream);
-}
-static inline symmem_status row_two_shot_out(const struct ops_call *c) {
-    return symmem_two_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
-                                          c->limit_ms, c->stream);
-}
-static inline symmem_status row_reduce_scatter(const struct ops_call *c) {
-    return symmem_reduce_scatter_out(c->handle, c->input, c->op, false, c->out, c->channel,
-                                     c->limit_ms, c->stream);
-}
-static inline symmem_status row_reduce_scatter_split(const struct ops_call *c) {
-    return symmem_reduce_scatter_out(c->handle, c->input, c->op, true, c->out, c->channel,
-                                     c->limit_ms, c->stream);
-}
-static inline symmem_status row_low_contention_reduce_scatter(const struct ops_call *c) {
-    return symmem_low_contention_reduce_scatter(c->handle, c->input, c->op, c->out, c->channel,
-                                                c->limit_ms, c->stream);
-}
-static inline symmem_status row_all_gather(const struct ops_call *c) {
-    return symmem_all_gather_out(c->handle, c->input, c->out, c->channel, c->limit_ms, c->stream);
-}
-static inline symmem_status row_broadcast(const struct ops_call *c) {
-    return symmem_broadcast(c->handle, c->input, c->root, c->channel, c->limit_ms, c->stream);
-}
-static inline symmem_status row_all_to_all(const struct ops_call *c) {
-    return symmem_all_to_all_out(c->handle, c->input, c->in_splits, c->out, c->out_splits,
-                                 c->channel, c->limit_ms, c->stream);
-}
-static inline symmem_status row_low_contention_all_gather(const struct ops_call *c) {
-    return symmem_low_contention_all_gather_out(c->handle, c->input, c->out, c->channel,
-                                                c->limit_ms, c->stream);
-}
-static inline symmem_status row_multimem_all_reduce(const struct ops_call *c) {
-    return symmem_multimem_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
-                                      c->stream);
-}
-static inline symmem_status row_multimem_one_shot(const struct ops_call *c) {
-    return symmem_multimem_one_shot_all_reduce_out(c->handle, c->input, c->op, c->out, c->channel,
-                                                   c->limit_ms, c->stream);
-}
-static inline symmem_status row_multimem_one_shot_made(const struct ops_call *c) {
-    return symmem_multimem_one_shot_all_reduce(c->handle, c->input, c->op, c->channel, c->limit_ms,
-                                               c->stream, c->made_p);
-}
-static inline symmem_status row_multimem_reduce(const struct ops_call *c) {
-    return symmem_multimem_one_shot_reduce_out(c->handle, c->input, c->op, c->root, c->out,
-                                               c->channel, c->limit_ms, c->stream);
-}
-static inline symmem_status row_multimem_all_gather(const struct ops_call *c) {
-    return symmem_multimem_all_gather_out(c->handle, c->input, c->out, c->channel, c->limit_ms,
-                                          c->stream);
-}
-static inline symmem_status row_ce_multicast(const struct ops_call *c) {
-    return symmem_low_contention_all_gather_ce_multicast_out(c->handle, c->input, c->out,
-                                                             c->channel, c->limit_ms, c->stream);
-}
+#define ROW(name, call, ...)                                                                       \
+    static inline symmem_status row_##name(const struct ops_call *c) {                             \
+        return symmem_##call(c->handle, __VA_ARGS__, c->channel, c->limit_ms, c->stream);          \
+    }
+/* Of one that makes its output. */
+#define ROW_MADE(name, call, ...)                                                                  \
+    static inline symmem_status row_##name(const struct ops_call *c) {                             \
+        return symmem_##call(c->handle, __VA_ARGS__, c->channel, c->limit_ms, c->stream,           \
+                             c->made_p);                                                           \
+    }
+ROW(all_reduce, all_reduce, c->input, c->op, c->out)
+ROW(one_shot_out, one_shot_all_reduce_out, c->input, c->op, c->out)
+ROW_MADE(one_shot, one_shot_all_reduce, c->input, c->op)
+ROW(one_shot_copy_out, one_shot_all_reduce_copy_out, c->buffer, c->input, c->op, c->out)
+ROW_MADE(one_shot_copy, one_shot_all_reduce_copy, c->buffer, c->input, c->op)
+ROW(two_shot, two_shot_all_reduce, c->input, c->op)
+ROW(two_shot_out, two_shot_all_reduce_out, c->input, c->op, c->out)
+ROW(reduce_scatter, reduce_scatter_out, c->input, c->op, false, c->out)
+ROW(reduce_scatter_split, reduce_scatter_out, c->input, c->op, true, c->out)
+ROW(low_contention_reduce_scatter, low_contention_reduce_scatter, c->input, c->op, c->out)
+ROW(all_gather, all_gather_out, c->input, c->out)
+ROW(broadcast, broadcast, c->input, c->root)
+ROW(all_to_all, all_to_all_out, c->input, c->in_splits, c->out, c->out_splits)
+ROW(low_contention_all_gather, low_contention_all_gather_out, c->input, c->out)
+ROW(multimem_all_reduce, multimem_all_reduce, c->input, c->op)
+ROW(multimem_one_shot, multimem_one_shot_all_reduce_out, c->input, c->op, c->out)
+ROW_MADE(multimem_one_shot_made, multimem_one_shot_all_reduce, c->input, c->op)
+ROW(multimem_reduce, multimem_one_shot_reduce_out, c->input, c->op, c->root, c->out)
+ROW(multimem_all_gather, multimem_all_gather_out, c->input, c->out)
+ROW(ce_multicast, low_contention_all_gather_ce_multicast_out, c->input, c->out)
+#undef ROW
+#undef ROW_MADE
 
 #endif

@@ -284,6 +284,18 @@ static inline void gate_open(struct gate *gate) {
 /* --- streams -----------------------------------------------------------------------------------
  */
 
+/* Two cases of one body: without a stream, and on one, which the second one's name says. */
+#define TEST_WITH_AND_WITHOUT_STREAM(area_, name_, requirements_, needs_, ...)                     \
+    static void both_##name_(struct tk *t, symmem_stream *stream);                                 \
+    TK_TEST(area_, name_, requirements_, .needs = (needs_), __VA_ARGS__) {                         \
+        both_##name_(t, NULL);                                                                     \
+    }                                                                                              \
+    TK_TEST(area_, name_##_on_stream, requirements_, .needs = (needs_) | SYMMEM_CAP_STREAMS,       \
+            __VA_ARGS__) {                                                                         \
+        both_##name_(t, tk_stream(t));                                                             \
+    }                                                                                              \
+    static void both_##name_(struct tk *t, symmem_stream *stream)
+
 /* Launches and waits. */
 static inline void run_graph(struct tk *t, symmem_graph *graph, symmem_stream *stream) {
     TK_OK(t, symmem_graph_launch(graph, stream));

@@ -41,7 +41,8 @@ static void expect_mismatch(struct tk *t, const struct sum *s, enum oddity oddit
     TK_EQ_INT(t, 0, record.missing_count);
 }
 
-static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(coll, ranks_disagree, "SM-COLL-06", COLLECTIVES, .min_ranks = 2) {
+    struct sum own = sum_begin(t, tk_world_group(t)), *s = &own;
     for (int oddity = 0; oddity < ODDITIES; oddity++) {
         int32_t odd = (int32_t)(t->seed + (uint64_t)oddity) % s->size;
         odd = odd < 0 ? -odd : odd;
@@ -61,17 +62,6 @@ static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
         sum_expect(t, s, (uint32_t)oddity, "after a mismatch");
         tk_out_of_band_barrier(t); /* inputs change again */
     }
-}
-
-TK_TEST(coll, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2) {
-    struct sum s = sum_begin(t, tk_world_group(t));
-    disagree(t, &s, NULL);
-}
-
-TK_TEST(coll, ranks_disagree_on_a_stream, "SM-COLL-06", .needs = COLLECTIVES | STREAMS,
-        .min_ranks = 2) {
-    struct sum s = sum_begin(t, tk_world_group(t));
-    disagree(t, &s, tk_stream(t));
 }
 
 /* Without checking nothing is compared: each rank reduces as it likes. */

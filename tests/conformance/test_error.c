@@ -253,30 +253,18 @@ static symmem_status odd_open(const symmem_host *host, const symmem_backend_conf
     return host->fail(host, NO_STATUS, 0, "open", "the fake driver said so");
 }
 
-static symmem_status odd_alloc(void *instance, int32_t device, size_t bytes,
-                               symmem_memory *memory) {
-    return NO_STATUS;
-}
-
-static symmem_status odd_copy(void *instance, int32_t device, void *dst, const void *src,
-                              size_t bytes, const symmem_exec *exec) {
-    return NO_STATUS;
-}
-
-static symmem_status odd_barrier(void *instance, const symmem_peers *peers, int32_t channel,
-                                 const symmem_exec *exec) {
-    return NO_STATUS;
-}
-
-static symmem_status odd_open_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
-                                    void **pads_dev_p) {
-    return NO_STATUS;
-}
-
-static symmem_status odd_get(void *self, const char *key, void *value, size_t capacity,
-                             size_t *bytes_p, uint32_t timeout_ms) {
-    return NO_STATUS;
-}
+#define ODD(name, ...)                                                                             \
+    static symmem_status name(__VA_ARGS__) {                                                       \
+        return NO_STATUS;                                                                          \
+    }
+ODD(odd_alloc, void *instance, int32_t device, size_t bytes, symmem_memory *memory)
+ODD(odd_copy, void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+    const symmem_exec *exec)
+ODD(odd_barrier, void *instance, const symmem_peers *peers, int32_t channel,
+    const symmem_exec *exec)
+ODD(odd_open_peers, void *instance, symmem_peers *peers, void **buffers_dev_p, void **pads_dev_p)
+ODD(odd_get, void *self, const char *key, void *value, size_t capacity, size_t *bytes_p,
+    uint32_t timeout_ms)
 
 static void expect_odd(struct tk *t, symmem_status expected, symmem_status status,
                        const char *operation) {

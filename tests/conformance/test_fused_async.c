@@ -129,9 +129,11 @@ TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM
 }
 
 /* One chunk does not come: those before it are done, the others untouched. */
-static void check_timeout(struct tk *t, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14",
+                             SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     const uint32_t some[CHUNKS] = {1, 0, 1, 1};
     uint64_t begin_ms = tk_now_ms();
+    TK_REQ(t, "SM-FUSED-08");
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     ops_upload(t, x->signals, some, sizeof some);
     symmem_status status = multiply(t, x, 3, 30, stream);
@@ -154,74 +156,55 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
     work_after(t, stream);
 }
 
-TK_TEST(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL,
-        .max_ranks = 1) {
-    TK_REQ(t, "SM-FUSED-08");
-    check_timeout(t, NULL);
-}
-
-TK_TEST(fused_async, chunk_missing_on_stream, "SM-FUSED-08,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
-    TK_REQ(t, "SM-FUSED-08");
-    check_timeout(t, tk_stream(t));
-}
-
-/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was. */
-TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
-    symmem_stream *stream = NULL;
-    options.default_timeout_ms = 50;
-    tk_reinit(t, &options);
-    struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
-    symmem_event *over = tk_event(t);
-    TK_OK(t, multiply(t, x, 0, LONG_MS, stream));
-    TK_OK(t, symmem_event_record(over, stream));
-    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
-    work_after(t, NULL);
-    fused_expect_bytes(t, &x->out, 0x55, "out");
-}
-
 /* The product on a stream forked from `stream` and joined to it. */
-static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream,
-                           symmem_graph **graph_p) {
+static symmem_graph *capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream) {
     symmem_stream *side = tk_stream(t);
     symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_begin_capture(stream));
     let_follow(t, side, event, stream);
     TK_OK(t, multiply(t, x, 0, LONG_MS, side));
     let_follow(t, stream, event, side);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
+    symmem_graph *graph = tk_end_capture(t, stream);
     tk_stream_destroy(t, side);
+    return graph;
 }
 
-/* Whatever stream of a graph's the product is on: it is the launch that is given up. */
-TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
+/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was, and
+ * whatever stream of a graph's the product is on: then it is the launch that is given up. */
+static void give_up(struct tk *t, bool by_graph) {
     symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
-    symmem_graph *graph = NULL;
     options.default_timeout_ms = 50;
     tk_reinit(t, &options);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
     symmem_event *over = tk_event(t);
-    capture_forked(t, x, stream, &graph);
-    TK_OK(t, symmem_graph_launch(graph, stream));
+    if (by_graph)
+        TK_OK(t, symmem_graph_launch(capture_forked(t, x, stream), stream));
+    else
+        TK_OK(t, multiply(t, x, 0, LONG_MS, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
-    TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, NULL);
     fused_expect_bytes(t, &x->out, 0x55, "out");
 }
 
-static void put_words(struct tk *t, const struct arrival *x, int missing) {
+TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
+    give_up(t, false);
+}
+
+TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
+    give_up(t, true);
+}
+
+/* Those of the first `count` chunks, but for one; -1: for none. */
+static void put_words(struct tk *t, const struct arrival *x, int count, int missing) {
     uint32_t words[CHUNKS];
     for (int i = 0; i < CHUNKS; i++)
-        words[i] = i != missing;
+        words[i] = i < count && i != missing;
     ops_upload(t, x->signals, words, sizeof words);
 }
 
@@ -237,7 +220,7 @@ TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
     symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 6; launch++) {
         bool late = launch % 3 == 1;
-        put_words(t, x, late ? 2 : -1);
+        put_words(t, x, CHUNKS, late ? 2 : -1);
         fused_fill(&x->a, t->rank, (uint32_t)launch, true);
         fused_upload(t, &x->a);
         fused_set_bytes(t, &x->out, 0x55);
@@ -268,17 +251,10 @@ static symmem_status fail_at(void *arg, const symmem_matmul *product, void *nati
     return SYMMEM_UNSUPPORTED;
 }
 
-static void put_first_words(struct tk *t, const struct arrival *x, int count) {
-    uint32_t words[CHUNKS];
-    for (int i = 0; i < CHUNKS; i++)
-        words[i] = i < count;
-    ops_upload(t, x->signals, words, sizeof words);
-}
-
 /* Nothing of what failed is left. */
 static void expect_works(struct tk *t, struct arrival *x, symmem_stream *stream) {
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    put_first_words(t, x, CHUNKS);
+    put_words(t, x, CHUNKS, -1);
     TK_OK(t, multiply(t, x, 0, LONG_MS, stream));
     tk_synchronize(t, stream);
     expect_product(t, x);
@@ -290,7 +266,7 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     /* What it waits for in vain lasts as long, the rest ends long before. */
     const uint32_t limit_ms = tk_limit_ms(t, words <= fails_at ? 1000 : 3000);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
-    put_first_words(t, x, words);
+    put_words(t, x, words, -1);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
     symmem_status status = multiply(t, x, 0, limit_ms, NULL);
     const uint64_t end_ms = tk_now_ms();

@@ -29,10 +29,6 @@ static symmem_status twice(void *arg, const symmem_matmul *p, void *native_strea
     return SYMMEM_OK;
 }
 
-static void settle(struct tk *t, symmem_stream *stream) {
-    tk_synchronize(t, stream);
-}
-
 static void use_own(struct tk *t, struct own_product *own) {
     TK_OK(t, symmem_set_matmul(t->context, own != NULL ? twice : NULL, own));
 }
@@ -46,15 +42,18 @@ static void expect_calls(struct tk *t, struct own_product *own, int count) {
 static void empty_product(struct tk *t, struct fused_pair *x, symmem_stream *stream) {
     struct own_product own = {.status = SYMMEM_OK, .is_empty = true};
     use_own(t, &own);
-    TK_OK(t, symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, NULL, x->outs,
-                                            0, LONG_MS, stream, NULL));
+    struct pair_call call = pair_call(x);
+    call.a_out = NULL;
+    call.limit_ms = LONG_MS;
+    call.stream = stream;
+    TK_OK(t, pair_run(&call, PAIR_GATHER));
     use_own(t, NULL);
-    settle(t, stream);
+    tk_synchronize(t, stream);
     expect_calls(t, &own, t->world_size);
     pair_expect_untouched(t, x);
 }
 
-static void own_product_of(struct tk *t, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, own_product, "SM-FUSED-11", PRODUCTS, .max_ranks = 3) {
     struct own_product own = {.status = SYMMEM_OK,
                               .is_empty = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) == 0};
     struct fused_pair *x = pair_begin(t);
@@ -63,7 +62,7 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, pair_scatter(x, LONG_MS, stream));
     use_own(t, NULL);
-    settle(t, stream);
+    tk_synchronize(t, stream);
     expect_calls(t, &own, 2 * t->world_size);
     if (!own.is_empty) {
         pair_expect_gather(t, x, 2);
@@ -71,18 +70,9 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     }
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, pair_scatter(x, LONG_MS, stream));
-    settle(t, stream);
+    tk_synchronize(t, stream);
     pair_expect_gather(t, x, 1);
     pair_expect_scatter(t, x, 1);
-}
-
-TK_TEST(fused_faults, own_product, "SM-FUSED-11", .needs = PRODUCTS, .max_ranks = 3) {
-    own_product_of(t, NULL);
-}
-
-TK_TEST(fused_faults, own_product_on_stream, "SM-FUSED-11", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-        .max_ranks = 3) {
-    own_product_of(t, tk_stream(t));
 }
 
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
@@ -101,7 +91,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
     for (int i = 0; i < 2; i++) {
         uint64_t begin_ms = tk_now_ms();
         if (fails)
-            TK_OK(t, symmem_set_matmul(t->context, twice, &own));
+            use_own(t, &own);
         symmem_status status =
             i == 0 ? pair_gather(x, LONG_MS, stream) : pair_scatter(x, LONG_MS, stream);
         status = both_ends(status, stream);
@@ -112,7 +102,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
         if (fails)
             TK_FAILS(t, LIMIT, symmem_handle_status(x->workspace, NULL));
         TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "it took too long");
-        TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+        use_own(t, NULL);
         TK_FAILS(t, POISONED, pair_gather(x, 1000, stream));
         TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
         TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
@@ -121,14 +111,9 @@ static void failing(struct tk *t, symmem_stream *stream) {
     work_after(t, stream);
 }
 
-TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS,
-        .ranks = {2, 3}) {
-    failing(t, NULL);
-}
-
-TK_TEST(fused_faults, product_fails_on_stream, "SM-FUSED-12,SM-TIMEOUT-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    failing(t, tk_stream(t));
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", PRODUCTS,
+                             .ranks = {2, 3}) {
+    failing(t, stream);
 }
 
 /* Rank 0 does not call. */
@@ -241,7 +226,7 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     struct fused_pair *x = pair_begin(t);
     if (by_host)
-        TK_OK(t, symmem_set_matmul(t->context, twice, &own));
+        use_own(t, &own);
     for (int i = 0; i < 2; i++) {
         if (!by_host) /* late as a whole, where it cannot be in its products */
             tk_sleep_ms(own.delay_ms);
@@ -251,7 +236,7 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
     }
     pair_expect_gather(t, x, by_host ? 2 : 1);
     pair_expect_scatter(t, x, by_host ? 2 : 1);
-    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    use_own(t, NULL);
 }
 
 /* One operation is held on its stream; another one, on a stream and channels of its own, is not
@@ -369,21 +354,14 @@ static void busy_channel_by(struct tk *t, int32_t channel, symmem_stream *stream
     pair_expect_gather(t, x, 1);
 }
 
-TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
-    busy_channel_by(t, 0, NULL);
-    tk_out_of_band_barrier(t);
-    tk_share_u64(t, 0, 0);
-    tk_out_of_band_barrier(t);
-    busy_channel_by(t, 1, NULL);
-}
-
-TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    busy_channel_by(t, 0, tk_stream(t));
-    tk_out_of_band_barrier(t);
-    tk_share_u64(t, 0, 0);
-    tk_out_of_band_barrier(t);
-    busy_channel_by(t, 1, tk_stream(t));
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCTS,
+                             .ranks = {2, 3}) {
+    for (int32_t channel = 0; channel < 2; channel++) {
+        tk_share_u64(t, 0, 0);
+        tk_out_of_band_barrier(t);
+        busy_channel_by(t, channel, stream);
+        tk_out_of_band_barrier(t);
+    }
 }
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
@@ -416,17 +394,8 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     pair_expect_untouched(t, x);
 }
 
-TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .ranks = {2, 3}) {
-    struct fused_pair *x = pair_begin(t);
-    for (int kind = 0; kind < 3; kind++)
-        check_apart(t, x, kind, NULL);
-    TK_OK(t, pair_gather(x, LONG_MS, NULL));
-    pair_expect_gather(t, x, 1);
-}
-
-TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    symmem_stream *stream = tk_stream(t);
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, ranks_disagree, "SM-FUSED-14", PRODUCTS,
+                             .ranks = {2, 3}) {
     struct fused_pair *x = pair_begin(t);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, x, kind, stream);
