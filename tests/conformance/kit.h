@@ -289,8 +289,7 @@ bool tk_fail_allocation(int nth);
  * beneath a backend. False where that is not known, as under a sanitizer. */
 bool tk_is_foreign_socket(int fd);
 /* Shared mappings of this process, those apart that a library beneath a backend had its driver make
- * for itself (none where that is not known, as under a sanitizer). False: they cannot be counted.
- */
+ * for itself (none where that is not known, as under a sanitizer). False: not to be counted. */
 struct tk_mappings {
     int own, librarys;
     uint64_t bytes; /* of all */
@@ -396,6 +395,13 @@ symmem_context_options tk_options(struct tk *t);
 void tk_open_device(struct tk *t);
 /* Ends t->context (tracked objects first) and makes a new one with these options. A check. */
 void tk_reinit(struct tk *t, const symmem_context_options *options);
+/* The same with the usual options but for what is changed in `options`. */
+#define TK_REINIT(t, ...)                                                                          \
+    do {                                                                                           \
+        symmem_context_options options = tk_options(t);                                            \
+        __VA_ARGS__;                                                                               \
+        tk_reinit((t), &options);                                                                  \
+    } while (0)
 /* Ends t->context and frees it; t->context is NULL afterwards. A check. */
 void tk_end_context(struct tk *t);
 /* Makes a context of the body's own the target of tk_alloc and so on; NULL: t->context again. The

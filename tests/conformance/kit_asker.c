@@ -37,8 +37,7 @@ static const char *base_name(const Dl_info *info) {
     return slash == NULL ? info->dli_fname : slash + 1;
 }
 
-/* The object that made the mapping, or a runtime library over CUDA's driver: they ask for others.
- */
+/* The object that made the mapping, or a runtime over CUDA's driver: they ask for others. */
 static bool passes_on(const Dl_info *maker, const void *caller) {
     Dl_info info;
     return dladdr(caller, &info) != 0 && info.dli_fname != NULL &&

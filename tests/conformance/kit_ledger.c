@@ -101,8 +101,7 @@ static void take_fds(struct kit_ledger *ledger) {
         closedir(directory);
 }
 
-/* What is loaded from a file, a backend's object for one, is code and its data, wherever it lies.
- */
+/* What is loaded from a file, as a backend's object, is code and its data, wherever it lies. */
 static bool is_loaded(const struct mapping *mapping) {
     Dl_info info;
     return dladdr((void *)(uintptr_t)mapping->start, &info) != 0;

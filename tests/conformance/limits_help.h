@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first invalid value on either side of each argument: refused, recorded, and nothing written.
- */
+/* The first invalid value on either side of each argument: refused, recorded, nothing written. */
 #ifndef SYMMEM_CONFORMANCE_LIMITS_HELP_H
 #define SYMMEM_CONFORMANCE_LIMITS_HELP_H
 

@@ -281,8 +281,7 @@ static inline void gate_open(struct gate *gate) {
     atomic_store_explicit(&gate->open, 1, memory_order_release);
 }
 
-/* --- streams -----------------------------------------------------------------------------------
- */
+/* --- streams --------------------------------------------------------------------------------- */
 
 /* Two cases of one body: without a stream, and on one, which the second one's name says. */
 #define TEST_WITH_AND_WITHOUT_STREAM(area_, name_, requirements_, needs_, ...)                     \
@@ -349,10 +348,8 @@ static inline int steps_done(struct step_log *log) {
 /* A context that allows multicast whatever the environment says;
  * false, with the case marked unresolved, where the device has none. */
 static inline bool multicast_allowed(struct tk *t) {
-    symmem_context_options options = tk_options(t);
     bool supported = false;
-    options.multicast = 1;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 1);
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
     if (!supported)
         tk_unresolved(t, "the device has no multicast");

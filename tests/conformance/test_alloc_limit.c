@@ -43,9 +43,7 @@ static void late_release(void *instance, symmem_memory *memory) {
 /* A new context on it with this default limit. */
 static void begin(struct tk *t, uint32_t default_ms) {
     static symmem_backend table; /* outlives the context */
-    symmem_context_options options = tk_options(t);
-    options.default_timeout_ms = default_ms;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = default_ms);
     table = fake_table_a;
     table.name = "suite_late";
     table.capabilities |= SYMMEM_CAP_POOL;

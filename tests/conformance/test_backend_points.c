@@ -77,17 +77,13 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
 }
 
 /* That it goes without multicast is what is to happen. */
-static void say_nothing(void *arg, const char *text) {
-}
+static void say_nothing(void *arg, const char *text) {}
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,
         .ranks = {2, 4}) {
     static const char *const steps[] = {"multicast.create", "multicast.attach", "multicast.bind"};
-    symmem_context_options options = tk_options(t);
     bool supported = false;
-    options.multicast = 1;
-    options.log = say_nothing;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 1; options.log = say_nothing);
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
     if (!supported) {
         tk_unresolved(t, "the device has no multicast");

@@ -54,17 +54,13 @@ TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *second = tk_handle(t, 64, tk_world_group(t));
     independent(t, first, 0, second, 0);
     independent(t, second, 0, first, 0);
-}
-
-/* Two groups of the same ranks over one block. */
-TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
+    /* Two groups of the same ranks over one block. */
     int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = i;
-    symmem_group *twin = tk_group(t, "twin", ranks, t->world_size);
     void *ptr = tk_alloc(t, 64);
-    symmem_handle *first = tk_rendezvous(t, ptr, tk_world_group(t));
-    symmem_handle *second = tk_rendezvous(t, ptr, twin);
+    first = tk_rendezvous(t, ptr, tk_world_group(t));
+    second = tk_rendezvous(t, ptr, tk_group(t, "twin", ranks, t->world_size));
     independent(t, first, 0, second, 0);
 }
 

@@ -67,9 +67,7 @@ TEST_WITH_AND_WITHOUT_STREAM(coll, ranks_disagree, "SM-COLL-06", COLLECTIVES, .m
 /* Without checking nothing is compared: each rank reduces as it likes. */
 TK_TEST(coll, unchecked_calls_are_not_compared, "SM-COLL-06", .needs = COLLECTIVES,
         .min_ranks = 2) {
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = 0);
     struct sum s = sum_begin(t, tk_world_group(t));
     for (int round = 0; round < 2; round++) {
         symmem_reduce_op op = (s.rank + round) % 2 == 0 ? SYMMEM_SUM : SYMMEM_MAX;
@@ -225,8 +223,7 @@ static void sum_in_place(struct tk *t, const struct sum *s) {
     TK_OK(t, symmem_barrier(s->handle, 0, s->limit_ms, NULL));
 }
 
-/* What a collective left to a peer is there behind a barrier, and what is written there then stays.
- */
+/* What a collective left to a peer is there behind a barrier, and what is then written stays. */
 TK_TEST(coll, writes_after_a_barrier_stay, "SM-COLL-19", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { ROUNDS = 40 };
     struct sum s = sum_begin(t, tk_world_group(t));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators of the user's: what becomes of them, on any backend and on a fake that takes them.
- */
+/* Communicators of the user's: what becomes of them, on any backend and on a fake with them. */
 #include "fake_table.h"
 #include "sync_help.h"
 

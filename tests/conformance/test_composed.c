@@ -227,8 +227,7 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     work_after(t, stream);
 }
 
-/* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
- */
+/* With whatever a product says, MISMATCH too, which of the calls themselves poisons nothing. */
 TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
         .ranks = {2, 4}) {
     product_fails_with(t, SYMMEM_LIMIT);

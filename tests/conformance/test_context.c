@@ -190,10 +190,8 @@ TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", TK_OWN_ENVIRONMENT) {
 
 TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
-    symmem_context_options options = tk_options(t);
     clear_environment();
-    options.store = NULL;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.store = NULL);
     symmem_handle *handle = tk_handle(t, 512, tk_world_group(t));
     tk_fill(t, handle, 0, 0, 512, 0x21);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));

@@ -282,7 +282,6 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
 TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     char path[4096];
     symmem_store *store = NULL;
-    symmem_context_options options = tk_options(t);
     int64_t count;
     snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
@@ -296,8 +295,7 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     tk_out_of_band_barrier(t);
     int before = resources_count_entries(path);
     tk_out_of_band_barrier(t);
-    options.store = store;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.store = store);
     for (uint32_t i = 0; i < 6; i++)
         gather_and_compare(t, tk_world_group(t), 100, i);
     tk_group_barrier(t, tk_world_group(t));

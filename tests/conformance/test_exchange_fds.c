@@ -22,17 +22,19 @@ static int open_own_file(struct tk *t, int32_t number) {
     return fd;
 }
 
-static void expect_file(struct tk *t, int fd, int32_t number) {
+static void close_checked(struct tk *t, int fd) {
+    TK_EQ_INT(t, 0, close(fd));
+}
+
+/* One that was received, and is closed. */
+static void take_file(struct tk *t, int fd, int32_t number) {
     int32_t found = -1;
     TK_CHECK(t, fd >= 0);
     TK_EQ_INT(t, sizeof(found), pread(fd, &found, sizeof(found), 0));
     TK_EQ_INT(t, number, found);
     TK_EQ_INT(t, 1000 + number, lseek(fd, 0, SEEK_CUR));
     TK_EQ_INT(t, FD_CLOEXEC, fcntl(fd, F_GETFD) & FD_CLOEXEC);
-}
-
-static void close_checked(struct tk *t, int fd) {
-    TK_EQ_INT(t, 0, close(fd));
+    close_checked(t, fd);
 }
 
 static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
@@ -49,9 +51,8 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
             TK_EQ_INT(t, -1, fds[i]);
             continue;
         }
-        expect_file(t, fds[i], numbers[i]);
         TK_CHECK(t, fds[i] != own);
-        close_checked(t, fds[i]);
+        take_file(t, fds[i], numbers[i]);
     }
     tk_group_barrier(t, group); /* all have looked */
     if (own >= 0)
@@ -68,9 +69,8 @@ TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
     for (int32_t root = 0; root < t->world_size; root++) {
         int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
         TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
-        expect_file(t, fd, root);
         TK_CHECK(t, fd != own);
-        close_checked(t, fd);
+        take_file(t, fd, root);
         TK_OK(t, symmem_group_broadcast_fds(group, root, -1, &fd, LIMIT_MS));
         TK_EQ_INT(t, -1, fd);
         if (own >= 0)
@@ -90,15 +90,13 @@ TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     TK_OK(t, symmem_group_send_fd(group, t->next, -1, LIMIT_MS));
     for (int i = 0; i < 2; i++) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
-        expect_file(t, fd, t->previous + 100 * i);
-        close_checked(t, fd);
+        take_file(t, fd, t->previous + 100 * i);
     }
     TK_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
     TK_EQ_INT(t, -1, fd);
     TK_OK(t, symmem_group_send_fd(group, t->previous, own[1], LIMIT_MS));
     TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->next, &fd, LIMIT_MS));
-    expect_file(t, fd, t->next + 100);
-    close_checked(t, fd);
+    take_file(t, fd, t->next + 100);
     tk_group_barrier(t, group);
     close_checked(t, own[0]);
     close_checked(t, own[1]);
@@ -115,8 +113,7 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
         TK_OK(t, symmem_group_send_fd(group, 1, own[i], LIMIT_MS));
     if (t->rank == 1) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
-        expect_file(t, fd, 0);
-        close_checked(t, fd);
+        take_file(t, fd, 0);
         TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, 10));
     }
     tk_out_of_band_barrier(t);
@@ -124,8 +121,7 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
     if (t->rank == 0)
         TK_OK(t, symmem_group_send_fd(group, 1, own[2], LIMIT_MS));
     if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_limit_ms(t, 3000)))) {
-        expect_file(t, fd, 20);
-        close_checked(t, fd);
+        take_file(t, fd, 20);
     }
     tk_group_barrier(t, group);
     for (int i = 0; i < 3; i++)
@@ -145,8 +141,7 @@ TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3})
         TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
     for (int32_t source = 1; t->rank == 0 && source <= 2; source++) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, source, &fd, LIMIT_MS));
-        expect_file(t, fd, source);
-        close_checked(t, fd);
+        take_file(t, fd, source);
     }
     tk_out_of_band_barrier(t);
     close_checked(t, own);

@@ -170,10 +170,7 @@ TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .ranks = {2, 4}, .timeou
         "rendezvous.descriptors.after", "rendezvous.map.before",
         "rendezvous.map.after",         "rendezvous.commit.before"};
     struct stuck stuck = {.t = t};
-    symmem_context_options options = tk_options(t);
-    options.point = stay;
-    options.point_arg = &stuck;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.point = stay; options.point_arg = &stuck);
     tk_group_barrier(t, tk_world_group(t));
     for (size_t i = 0; i < TK_COUNT(points); i++)
         stick_at(t, &stuck, points[i]);

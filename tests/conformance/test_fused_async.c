@@ -172,10 +172,8 @@ static symmem_graph *capture_forked(struct tk *t, const struct arrival *x, symme
 /* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was, and
  * whatever stream of a graph's the product is on: then it is the launch that is given up. */
 static void give_up(struct tk *t, bool by_graph) {
-    symmem_context_options options = tk_options(t);
     symmem_stream *stream = NULL;
-    options.default_timeout_ms = 50;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = 50);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
     symmem_event *over = tk_event(t);

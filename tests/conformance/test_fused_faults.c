@@ -138,9 +138,7 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
 
 /* As calls are in programs, and not in the suite: then steps behind a failure may run. */
 static void uncompared(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = 0);
 }
 
 TK_TEST(fused_faults, results_uncompared, "SM-FUSED-01,SM-FUSED-04",
@@ -416,10 +414,8 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
 /* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
 TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
-    options.default_timeout_ms = tk_limit_ms(t, 1000);
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = tk_limit_ms(t, 1000));
     struct fused_pair *left = pair_begin(t);
     struct fused_pair *next = pair_begin(t);
     have_had_the_products(t, left);

@@ -3,8 +3,7 @@
 #include "backend_table.h"
 #include "fused_pair.h"
 
-/* Two products: nothing that is written lies in any input of either, nor a scale in the workspace.
- */
+/* Two products: nothing written lies in any input of either, nor a scale in the workspace. */
 TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
         .min_ranks = 2, /* or b would not find room in out */
         .max_ranks = 3) {

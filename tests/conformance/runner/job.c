@@ -4,8 +4,7 @@
 
 #include <sys/prctl.h>
 
-/* Pointers of the result itself are the sender's, but for those to what both had before the fork.
- */
+/* Pointers of the result are the sender's, but for those to what both had before the fork. */
 struct message {
     struct runner_result result;
     size_t reason_size, output_size; /* with the end; 0: NULL */

@@ -20,8 +20,7 @@ bool selfcheck_driver_keeps(size_t bytes) {
     return block != NULL && reserved != MAP_FAILED;
 }
 
-/* Kept, too, lest the call be the last thing here: then the caller would be taken to have made it.
- */
+/* Kept, lest the call be the last thing here: then the caller would be taken to have made it. */
 int selfcheck_driver_socket(void) {
     static volatile int last;
     last = socket(AF_UNIX, SOCK_STREAM, 0);

@@ -330,8 +330,7 @@ TK_TEST(bad, follows_another, "SM-SELF-02", .timeout_s = 10) {
     tk_out_of_band_barrier(t);
 }
 
-/* Byte by byte and unseen by ThreadSanitizer, which would end the process before a byte is written.
- */
+/* Byte by byte and unseen by ThreadSanitizer, which would end the process before the first. */
 __attribute__((no_sanitize("thread"))) static void fill(unsigned long start, unsigned long end,
                                                         int byte) {
     for (volatile char *at = (char *)start; at < (volatile char *)end; at++)
