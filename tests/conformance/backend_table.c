@@ -71,9 +71,7 @@ static const symmem_backend *narrowed(const symmem_backend *full, uint64_t capab
 
 void backend_without(struct tk *t, uint64_t capability) {
     const symmem_backend *table = narrowed(backend_table(t), capability);
-    symmem_context_options options = tk_options(t);
-    options.backend = NULL;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.backend = NULL);
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
     t->capabilities = table->capabilities;

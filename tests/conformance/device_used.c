@@ -31,14 +31,12 @@ static struct {
 /* ISO C has no cast from object to function. */
 static bool find(void *library, const char *name, void *entry) {
     void *symbol = dlsym(library, name);
-
     memcpy(entry, &symbol, sizeof(symbol));
     return symbol != NULL;
 }
 
 static void load(void) {
     void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-
     if (library == NULL)
         return;
     nvml.there = find(library, "nvmlInit_v2", &nvml.init) &&
@@ -53,7 +51,6 @@ static void load(void) {
 static bool add_processes(const struct nvml_process *processes, unsigned int count,
                           struct device_use *use) {
     int own = 0;
-
     for (unsigned int i = 0; i < count; i++) {
         if (processes[i].pid != (unsigned int)getpid())
             continue;
@@ -72,7 +69,6 @@ static bool add_device(unsigned int index, struct device_use *use) {
     unsigned int count = MAX_PROCESSES;
     void *device;
     int result = nvml.handle(index, &device);
-
     if (result == NVML_NO_PERMISSION)
         return true;
     return result == NVML_SUCCESS && nvml.processes(device, &count, processes) == NVML_SUCCESS &&
@@ -81,7 +77,6 @@ static bool add_device(unsigned int index, struct device_use *use) {
 
 bool device_use_take(struct device_use *use) {
     unsigned int count = 0;
-
     *use = (struct device_use){0};
     (void)pthread_once(&nvml.once, load);
     if (!nvml.there || nvml.count(&count) != NVML_SUCCESS)

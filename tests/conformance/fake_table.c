@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fake_table.h"
 
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <symmem/memory.h>
+
+#include "kit.h"
 
 const char fake_reason[] = "the fake machine is not there";
 
@@ -19,11 +17,13 @@ static void count_call(void) {
     atomic_fetch_add(&calls, 1);
 }
 
-static symmem_status fake_probe(char *reason, size_t capacity) {
-    (void)reason, (void)capacity;
-    count_call();
-    return SYMMEM_OK;
-}
+#define COUNTS(name, status, ...)                                                                  \
+    static symmem_status name(__VA_ARGS__) {                                                       \
+        count_call();                                                                              \
+        return SYMMEM_##status;                                                                    \
+    }
+
+COUNTS(fake_probe, OK, char *reason, size_t capacity)
 
 static symmem_status fake_probe_absent(char *reason, size_t capacity) {
     count_call();
@@ -33,26 +33,22 @@ static symmem_status fake_probe_absent(char *reason, size_t capacity) {
 
 static symmem_status fake_open(const symmem_host *host, const symmem_backend_config *config,
                                void **instance_p) {
-    (void)host, (void)config;
     count_call();
     *instance_p = &calls;
     return SYMMEM_OK;
 }
 
 static void fake_close(void *instance) {
-    (void)instance;
     count_call();
 }
 
 static symmem_status fake_device_count(void *instance, int32_t *count_p) {
-    (void)instance;
     count_call();
     *count_p = 2;
     return SYMMEM_OK;
 }
 
 static symmem_status fake_device_info(void *instance, int32_t device, symmem_device_info *info_p) {
-    (void)instance, (void)device;
     count_call();
     memset(info_p, 0, sizeof(*info_p));
     info_p->device_type = 1;
@@ -64,7 +60,6 @@ static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t by
                                        symmem_memory *memory) {
     size_t rounded = (bytes + SYMMEM_ALIGNMENT - 1) / SYMMEM_ALIGNMENT * SYMMEM_ALIGNMENT;
     void *ptr = aligned_alloc(SYMMEM_ALIGNMENT, rounded);
-    (void)instance;
     count_call();
     if (ptr == NULL)
         return SYMMEM_OUT_OF_MEMORY;
@@ -77,7 +72,6 @@ static symmem_status fake_memory_alloc(void *instance, int32_t device, size_t by
 }
 
 static void fake_memory_release(void *instance, symmem_memory *memory) {
-    (void)instance;
     count_call();
     free(memory->ptr);
     memory->ptr = NULL;
@@ -85,7 +79,6 @@ static void fake_memory_release(void *instance, symmem_memory *memory) {
 
 static symmem_status fake_memory_export(void *instance, symmem_memory *memory,
                                         symmem_share *share) {
-    (void)instance;
     count_call();
     memset(share, 0, sizeof(*share));
     share->kind = SYMMEM_SHARE_BYTES;
@@ -95,28 +88,20 @@ static symmem_status fake_memory_export(void *instance, symmem_memory *memory,
 }
 
 static void fake_share_close(void *instance, symmem_share *share) {
-    (void)instance, (void)share;
     count_call();
 }
 
-static symmem_status fake_memory_import(void *instance, int32_t device, const symmem_share *share,
-                                        size_t bytes, symmem_memory *memory) {
-    (void)instance, (void)device, (void)share, (void)bytes, (void)memory;
-    count_call();
-    return SYMMEM_UNREACHABLE;
-}
+COUNTS(fake_memory_import, UNREACHABLE, void *instance, int32_t device, const symmem_share *share,
+       size_t bytes, symmem_memory *memory)
 
 static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                                 size_t block_bytes) {
-    (void)instance;
-    (void)block_bytes;
     count_call();
     return 4 * (size_t)world_size * (size_t)channel_count;
 }
 
 static symmem_status fake_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                      void **pads_dev_p) {
-    (void)instance;
     count_call();
     *buffers_dev_p = (void *)(uintptr_t)peers->buffers;
     *pads_dev_p = (void *)(uintptr_t)peers->pads;
@@ -124,32 +109,21 @@ static symmem_status fake_peers_open(void *instance, symmem_peers *peers, void *
 }
 
 static void fake_peers_close(void *instance, symmem_peers *peers) {
-    (void)instance, (void)peers;
     count_call();
 }
 
-static symmem_status fake_barrier(void *instance, const symmem_peers *peers, int32_t channel,
-                                  const symmem_exec *exec) {
-    (void)instance, (void)peers, (void)channel, (void)exec;
-    count_call();
-    return SYMMEM_OK;
-}
+COUNTS(fake_barrier, OK, void *instance, const symmem_peers *peers, int32_t channel,
+       const symmem_exec *exec)
 
 static symmem_status fake_signal(void *instance, const symmem_peers *peers, int32_t rank,
                                  int32_t channel, const symmem_exec *exec) {
-    (void)rank;
     return fake_barrier(instance, peers, channel, exec);
 }
 
-static symmem_status fake_signal_reset(void *instance, const symmem_peers *peers) {
-    (void)instance, (void)peers;
-    count_call();
-    return SYMMEM_OK;
-}
+COUNTS(fake_signal_reset, OK, void *instance, const symmem_peers *peers)
 
 static symmem_status fake_copy(void *instance, int32_t device, void *dst, const void *src,
                                size_t bytes, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)exec;
     count_call();
     if (bytes > 0)
         memmove(dst, src, bytes);
@@ -158,7 +132,6 @@ static symmem_status fake_copy(void *instance, int32_t device, void *dst, const 
 
 static symmem_status fake_memset32(void *instance, int32_t device, void *dst, uint32_t value,
                                    size_t count, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)exec;
     count_call();
     for (size_t i = 0; i < count; i++)
         ((uint32_t *)dst)[i] = value;
@@ -207,4 +180,38 @@ void fake_table_full(symmem_backend *table) {
         if (entry == NULL)
             memcpy(bytes + at, &never, sizeof(never));
     }
+}
+
+static symmem_status fake_group_open(void *instance, const symmem_exchange *exchange,
+                                     int32_t device, void **group_p) {
+    *group_p = &calls;
+    return SYMMEM_OK;
+}
+
+static void fake_group_close(void *instance, void *group) {}
+
+static symmem_status fake_exchange(void *instance, void *group, symmem_memory *own,
+                                   const symmem_exchange *exchange, symmem_memory *peers) {
+    for (int32_t r = 0; r < exchange->world_size; r++) {
+        peers[r] = *own;
+        peers[r].imported = 1;
+        if (r != exchange->rank)
+            peers[r].ptr = NULL;
+    }
+    return SYMMEM_OK;
+}
+
+static void fake_release_own(void *instance, symmem_memory *memory) {
+    if (!memory->imported)
+        fake_memory_release(instance, memory);
+}
+
+void fake_table_exchanges(symmem_backend *table) {
+    table->group_open = fake_group_open;
+    table->group_close = fake_group_close;
+    table->memory_exchange = fake_exchange;
+    table->memory_release = fake_release_own;
+    table->memory_export = NULL;
+    table->memory_import = NULL;
+    table->share_close = NULL;
 }

@@ -21,6 +21,9 @@ extern const char fake_reason[];
  * well formed. */
 void fake_table_full(symmem_backend *table);
 
+/* Ranks' memory is not shared but exchanged in their group, in which each reaches its own alone. */
+void fake_table_exchanges(symmem_backend *table);
+
 /* Calls made of any fake entry in this process. The cases that look at it run on one rank. */
 int fake_table_calls(void);
 

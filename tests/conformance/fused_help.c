@@ -117,8 +117,6 @@ bool fused_wanted(const struct tk_shape *shape, int i) {
            i % 4 == (shape->name[0] + shape->count) % 4;
 }
 
-/* --- what is expected ------------------------------------------------------------------------- */
-
 void fused_sum_make(struct tk *t, struct fused_sum *sum, size_t count) {
     sum->count = count;
     sum->values = tk_scratch(t, count * sizeof(double));

@@ -57,8 +57,7 @@ struct fused_sum {
 };
 void fused_sum_make(struct tk *t, struct fused_sum *sum, size_t count);
 /* rows x k, and k rows of b of b_row elements each, of which n are taken: both arrays of float64 in
- * row-major order. Adds the product. a_scale has one a row, b_scale one a column; both may be NULL.
- */
+ * row-major order. Adds the product. a_scale has one a row, b_scale one a column, or NULL. */
 void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t k, const double *b,
                    int64_t n, int64_t b_row, const double *a_scale, const double *b_scale);
 /* One check: the tensor holds the sum, exactly, or if not within (terms + 4) * eps * magnitude and

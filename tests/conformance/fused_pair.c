@@ -3,18 +3,29 @@
 
 struct fused_pair *pair_begin(struct tk *t) {
     struct fused_pair *x = tk_scratch(t, sizeof *x);
-    const int64_t shard[2] = {PAIR_ROWS, PAIR_K}, b[2] = {PAIR_K, PAIR_N},
-                  part[2] = {PAIR_ROWS, PAIR_N};
-    const int64_t full[2] = {PAIR_ROWS * t->world_size, PAIR_K},
-                  out[2] = {PAIR_ROWS * t->world_size, PAIR_N};
+    const int64_t ranks = t->world_size;
+    const struct {
+        struct fused_tensor *tensor;
+        int64_t shape[2];
+        int32_t rank; /* whose values; -1: marked */
+        uint32_t generation;
+    } all[] = {{&x->shard, {PAIR_ROWS, PAIR_K}, t->rank, 1},
+               {&x->b, {PAIR_K, PAIR_N}, 9, 1},
+               {&x->out, {PAIR_ROWS * ranks, PAIR_N}, -1, 0},
+               {&x->a_out, {PAIR_ROWS * ranks, PAIR_K}, -1, 0},
+               {&x->a, {PAIR_ROWS * ranks, PAIR_K}, t->rank, 2},
+               {&x->scatter_b, {PAIR_K, PAIR_N}, 8, 1},
+               {&x->part, {PAIR_ROWS, PAIR_N}, -1, 0}};
     size_t other = 0;
-    fused_make(t, &x->shard, SYMMEM_FLOAT32, 2, shard, 0);
-    fused_make(t, &x->b, SYMMEM_FLOAT32, 2, b, 0);
-    fused_make(t, &x->out, SYMMEM_FLOAT32, 2, out, 0);
-    fused_make(t, &x->a_out, SYMMEM_FLOAT32, 2, full, 0);
-    fused_make(t, &x->a, SYMMEM_FLOAT32, 2, full, 0);
-    fused_make(t, &x->scatter_b, SYMMEM_FLOAT32, 2, b, 0);
-    fused_make(t, &x->part, SYMMEM_FLOAT32, 2, part, 0);
+    for (size_t i = 0; i < TK_COUNT(all); i++) {
+        fused_make(t, all[i].tensor, SYMMEM_FLOAT32, 2, all[i].shape, 0);
+        if (all[i].rank < 0) {
+            fused_set_bytes(t, all[i].tensor, 0x55);
+            continue;
+        }
+        fused_fill(all[i].tensor, all[i].rank, all[i].generation, true);
+        fused_upload(t, all[i].tensor);
+    }
     x->bs[0] = &x->b.dl;
     x->outs[0] = &x->out.dl;
     TK_REQUIRE_OK(t, symmem_fused_all_gather_matmul_workspace(&x->shard.dl, NULL, 0, true,
@@ -24,28 +35,58 @@ struct fused_pair *pair_begin(struct tk *t) {
     if (other > x->bytes)
         x->bytes = other;
     x->workspace = tk_handle(t, x->bytes, tk_world_group(t));
-    fused_fill(&x->shard, t->rank, 1, true);
-    fused_fill(&x->b, 9, 1, true);
-    fused_fill(&x->a, t->rank, 2, true);
-    fused_fill(&x->scatter_b, 8, 1, true);
-    fused_upload(t, &x->shard);
-    fused_upload(t, &x->b);
-    fused_upload(t, &x->a);
-    fused_upload(t, &x->scatter_b);
-    fused_set_bytes(t, &x->out, 0x55);
-    fused_set_bytes(t, &x->a_out, 0x55);
-    fused_set_bytes(t, &x->part, 0x55);
     return x;
 }
 
+struct pair_call pair_call(const struct fused_pair *x) {
+    return (struct pair_call){.handle = x->workspace,
+                              .shard = &x->shard.dl,
+                              .b = &x->b.dl,
+                              .a_out = &x->a_out.dl,
+                              .out = &x->out.dl,
+                              .a = &x->a.dl,
+                              .scatter_b = &x->scatter_b.dl,
+                              .part = &x->part.dl,
+                              .op = SYMMEM_SUM,
+                              .b_count = 1,
+                              .limit_ms = 2000};
+}
+
+symmem_status pair_run(const struct pair_call *c, int form) {
+    const DLTensor *const *bs = c->no_bs ? NULL : &c->b;
+    const DLTensor *const *scales = c->no_scales ? NULL : &c->b_scale;
+    const DLTensor *const *outs = c->no_outs ? NULL : &c->out;
+    switch (form) {
+    case PAIR_GATHER:
+        return symmem_fused_all_gather_matmul(c->handle, c->shard, c->dim, c->b_count, bs, c->a_out,
+                                              outs, c->channel, c->limit_ms, c->stream, c->second);
+    case PAIR_SCATTER:
+        return symmem_fused_matmul_reduce_scatter(c->handle, c->a, c->scatter_b, c->op, c->dim,
+                                                  c->part, c->channel, c->limit_ms, c->stream,
+                                                  c->second);
+    case PAIR_SCALED_GATHER:
+        return symmem_fused_all_gather_scaled_matmul(c->handle, c->shard, c->a_scale, c->dim,
+                                                     c->b_count, bs, scales, c->a_out, outs,
+                                                     c->channel, c->limit_ms, c->stream, c->second);
+    default:
+        return symmem_fused_scaled_matmul_reduce_scatter(
+            c->handle, c->a, c->scatter_b, c->a_scale, c->b_scale, c->op, c->dim, c->part,
+            c->channel, c->limit_ms, c->stream, c->second);
+    }
+}
+
 symmem_status pair_gather(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream) {
-    return symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, &x->a_out.dl,
-                                          x->outs, 0, timeout_ms, stream, NULL);
+    struct pair_call call = pair_call(x);
+    call.limit_ms = timeout_ms;
+    call.stream = stream;
+    return pair_run(&call, PAIR_GATHER);
 }
 
 symmem_status pair_scatter(struct fused_pair *x, uint32_t timeout_ms, symmem_stream *stream) {
-    return symmem_fused_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl, SYMMEM_SUM,
-                                              0, &x->part.dl, 0, timeout_ms, stream, NULL);
+    struct pair_call call = pair_call(x);
+    call.limit_ms = timeout_ms;
+    call.stream = stream;
+    return pair_run(&call, PAIR_SCATTER);
 }
 
 /* The results of the two, times `factor`. */

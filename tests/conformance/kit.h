@@ -39,6 +39,9 @@
 #include <symmem/backend.h> /* SYMMEM_CAP_ */
 #include <symmem/symmem.h>
 
+/* Callbacks, and the entries of fakes, are given more than they use. */
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 /* --- cases and suites --------------------------------------------------------------- */
 
 struct tk;
@@ -59,6 +62,11 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
+
+/* What many a case is about, in place of fields of its own. */
+#define TK_ON_FAKES .max_ranks = 1, .flags = TK_NO_BACKEND
+#define TK_OWN_ENVIRONMENT                                                                         \
+    .max_ranks = 1, .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
 struct tk_case {
     const char *name;         /* "area.what_it_shows", unique; one word: no blank, no comma */
@@ -105,6 +113,8 @@ struct tk_case {
 
 void tk_add_case(const struct tk_case *test, const char *file, int line);
 void tk_add_cases(const struct tk_case *tests, int count, const char *file, int line);
+
+#define TK_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* --- what a body gets --------------------------------------------------------------- */
 
@@ -279,13 +289,15 @@ bool tk_fail_allocation(int nth);
  * beneath a backend. False where that is not known, as under a sanitizer. */
 bool tk_is_foreign_socket(int fd);
 /* Shared mappings of this process, those apart that a library beneath a backend had its driver make
- * for itself (none where that is not known, as under a sanitizer). False: they cannot be counted.
- */
+ * for itself (none where that is not known, as under a sanitizer). False: not to be counted. */
 struct tk_mappings {
     int own, librarys;
     uint64_t bytes; /* of all */
 };
 bool tk_shared_mappings(struct tk_mappings *found);
+
+/* Runs fn on each of `count` arguments of `bytes` bytes, in a thread of its own, and waits. */
+void tk_in_threads(struct tk *t, void *(*fn)(void *arg), void *args, size_t bytes, int count);
 
 /* --- symmem objects that the epilogue gives back ------------------------------------------------
  * All are made in t->context, or the context given last to tk_use_context. A failure to make one
@@ -383,6 +395,13 @@ symmem_context_options tk_options(struct tk *t);
 void tk_open_device(struct tk *t);
 /* Ends t->context (tracked objects first) and makes a new one with these options. A check. */
 void tk_reinit(struct tk *t, const symmem_context_options *options);
+/* The same with the usual options but for what is changed in `options`. */
+#define TK_REINIT(t, ...)                                                                          \
+    do {                                                                                           \
+        symmem_context_options options = tk_options(t);                                            \
+        __VA_ARGS__;                                                                               \
+        tk_reinit((t), &options);                                                                  \
+    } while (0)
 /* Ends t->context and frees it; t->context is NULL afterwards. A check. */
 void tk_end_context(struct tk *t);
 /* Makes a context of the body's own the target of tk_alloc and so on; NULL: t->context again. The

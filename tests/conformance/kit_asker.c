@@ -16,7 +16,6 @@
 /* The first walk loads what it needs. */
 void kit_stack_prepare(void) {
     void *here;
-
     (void)backtrace(&here, 1);
 }
 
@@ -24,7 +23,6 @@ void kit_stack_take(struct kit_stack *stack, const void *caller) {
     enum { OWN = 4 }; /* frames of the runner's, at the most */
     void *frames[KIT_STACK_FRAMES + OWN];
     int count = backtrace(frames, KIT_STACK_FRAMES + OWN), first = 0;
-
     *stack = (struct kit_stack){.count = 1, .callers = {caller}};
     while (first < OWN && first < count && frames[first] != caller)
         first++;
@@ -39,11 +37,9 @@ static const char *base_name(const Dl_info *info) {
     return slash == NULL ? info->dli_fname : slash + 1;
 }
 
-/* The object that made the mapping, or a runtime library over CUDA's driver: they ask for others.
- */
+/* The object that made the mapping, or a runtime over CUDA's driver: they ask for others. */
 static bool passes_on(const Dl_info *maker, const void *caller) {
     Dl_info info;
-
     return dladdr(caller, &info) != 0 && info.dli_fname != NULL &&
            (info.dli_fbase == maker->dli_fbase || strncmp(base_name(&info), "libcuda", 7) == 0);
 }
@@ -53,7 +49,6 @@ static bool passes_on(const Dl_info *maker, const void *caller) {
 static const void *asker(const struct kit_stack *stack) {
     const void *maker = stack->callers[0];
     Dl_info info;
-
     if (kit_heap_is_others(maker) || kit_is_judged(maker) || dladdr(maker, &info) == 0)
         return maker;
     for (int i = 1; i < stack->count; i++)
@@ -69,7 +64,6 @@ bool kit_stack_is_librarys(const struct kit_stack *stack) {
 
 void kit_stack_describe(const struct kit_stack *stack, struct kit_text *text) {
     Dl_info info;
-
     if (dladdr(asker(stack), &info) != 0 && info.dli_fname != NULL)
         kit_add(text, "asked for by %s", base_name(&info));
 }

@@ -4,7 +4,6 @@
 
 static const char *base_name(const char *path) {
     const char *slash = strrchr(path, '/');
-
     return slash == NULL ? path : slash + 1;
 }
 
@@ -17,7 +16,6 @@ struct values {
 /* True for one caller. */
 static bool claim(_Atomic uint32_t *record) {
     uint32_t is_free = 0;
-
     return atomic_compare_exchange_strong_explicit(record, &is_free, 1, memory_order_relaxed,
                                                    memory_order_relaxed);
 }
@@ -26,7 +24,6 @@ static bool claim(_Atomic uint32_t *record) {
 static void record_next(struct arena_rank *slot, const char *file, int line,
                         const struct values *values, const char *format, va_list args) {
     char message[200];
-
     if (!claim(&slot->failed_next))
         return;
     vsnprintf(message, sizeof(message), format, args);
@@ -42,7 +39,6 @@ static void record_next(struct arena_rank *slot, const char *file, int line,
 /* Before the failure is counted, so that there are never more of the one than of the other. */
 static void count_failure(struct tk *t, enum runner_cause cause) {
     struct arena_rank *slot = t->own->slot;
-
     if (cause == CAUSE_TIME) {
         tk_note_delay(t);
         atomic_fetch_add_explicit(&slot->late_failures, 1, memory_order_relaxed);
@@ -55,7 +51,6 @@ static void fail_with(struct tk *t, enum runner_cause cause, const char *file, i
                       const struct values *values, const char *format, va_list args) {
     struct arena_rank *slot = t->own->slot;
     const char *requirement;
-
     count_failure(t, cause);
     if (!claim(&slot->failed)) {
         record_next(slot, file, line, values, format, args);
@@ -74,20 +69,22 @@ static void fail_with(struct tk *t, enum runner_cause cause, const char *file, i
     atomic_store_explicit(&slot->failed, 2, memory_order_release);
 }
 
-void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...) {
-    va_list args;
+/* Of the format and arguments of the function around it. */
+#define FAIL(t, cause, file, line, values, format)                                                 \
+    do {                                                                                           \
+        va_list args_;                                                                             \
+        va_start(args_, format);                                                                   \
+        fail_with(t, cause, file, line, values, format, args_);                                    \
+        va_end(args_);                                                                             \
+    } while (0)
+#define NO_VALUES (&(struct values){NULL, NULL})
 
-    va_start(args, format);
-    fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+void kit_fail_at(struct tk *t, const char *file, int line, const char *format, ...) {
+    FAIL(t, CAUSE_OTHER, file, line, NO_VALUES, format);
 }
 
 void kit_fail_late_at(struct tk *t, const char *file, int line, const char *format, ...) {
-    va_list args;
-
-    va_start(args, format);
-    fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+    FAIL(t, CAUSE_TIME, file, line, NO_VALUES, format);
 }
 
 /* Of a status that nobody expected. What another rank's failure has poisoned fails after it. */
@@ -101,17 +98,12 @@ static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int
                     const char *format, ...) __attribute__((format(printf, 5, 6)));
 static void fail_of(struct tk *t, enum runner_cause cause, const char *file, int line,
                     const char *format, ...) {
-    va_list args;
-
-    va_start(args, format);
-    fail_with(t, cause, file, line, &(struct values){NULL, NULL}, format, args);
-    va_end(args);
+    FAIL(t, cause, file, line, NO_VALUES, format);
 }
 
 void kit_fail_status_at(struct tk *t, const char *file, int line, const char *what,
                         symmem_status status) {
     char text[400];
-
     kit_describe_status(status, text, sizeof(text));
     fail_of(t, cause_of(status), file, line, "%s: %s", what, text);
 }
@@ -120,7 +112,6 @@ void kit_fail_status_at(struct tk *t, const char *file, int line, const char *wh
 static void note_line(struct tk *t, const char *file, int line) {
     struct arena_rank *slot = t->own->slot;
     const char *name = base_name(file);
-
     if (strncmp(name, "kit_", 4) == 0)
         return;
     arena_put_word(&slot->last_file, name);
@@ -133,26 +124,16 @@ static void count_check(struct tk *t, const char *file, int line) {
 }
 
 bool tk_check_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
-    va_list args;
-
     count_check(t, file, line);
-    if (!held) {
-        va_start(args, format);
-        fail_with(t, CAUSE_OTHER, file, line, &(struct values){NULL, NULL}, format, args);
-        va_end(args);
-    }
+    if (!held)
+        FAIL(t, CAUSE_OTHER, file, line, NO_VALUES, format);
     return held;
 }
 
 bool tk_timely_at(struct tk *t, bool held, const char *file, int line, const char *format, ...) {
-    va_list args;
-
     count_check(t, file, line);
-    if (!held) {
-        va_start(args, format);
-        fail_with(t, CAUSE_TIME, file, line, &(struct values){NULL, NULL}, format, args);
-        va_end(args);
-    }
+    if (!held)
+        FAIL(t, CAUSE_TIME, file, line, NO_VALUES, format);
     return held;
 }
 
@@ -161,12 +142,10 @@ static size_t append(char *text, size_t capacity, size_t used, const char *forma
 
 static size_t append(char *text, size_t capacity, size_t used, const char *format, ...) {
     va_list args;
-    int length;
-
     if (used >= capacity)
         return used;
     va_start(args, format);
-    length = vsnprintf(text + used, capacity - used, format, args);
+    int length = vsnprintf(text + used, capacity - used, format, args);
     va_end(args);
     return length < 0 ? used : used + (size_t)length;
 }
@@ -174,7 +153,6 @@ static size_t append(char *text, size_t capacity, size_t used, const char *forma
 void kit_describe_status(symmem_status status, char *text, size_t capacity) {
     symmem_error_record record;
     size_t used = append(text, capacity, 0, "%s", symmem_status_name(status));
-
     if (status == SYMMEM_OK)
         return;
     symmem_last_error(&record);
@@ -198,30 +176,19 @@ void kit_describe_status(symmem_status status, char *text, size_t capacity) {
 static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
                         int line, const struct values *values, const char *format, ...)
     __attribute__((format(printf, 7, 8)));
-
 static bool compared_at(struct tk *t, bool same, enum runner_cause cause, const char *file,
                         int line, const struct values *values, const char *format, ...) {
-    va_list args;
-
     count_check(t, file, line);
-    if (!same) {
-        va_start(args, format);
-        fail_with(t, cause, file, line, values, format, args);
-        va_end(args);
-    }
+    if (!same)
+        FAIL(t, cause, file, line, values, format);
     return same;
 }
 
 bool kit_compared_at(struct tk *t, bool same, const char *file, int line, const char *expected,
                      const char *got, const char *format, ...) {
-    va_list args;
-
     count_check(t, file, line);
-    if (!same) {
-        va_start(args, format);
-        fail_with(t, CAUSE_OTHER, file, line, &(struct values){expected, got}, format, args);
-        va_end(args);
-    }
+    if (!same)
+        FAIL(t, CAUSE_OTHER, file, line, (&(struct values){expected, got}), format);
     return same;
 }
 
@@ -239,7 +206,6 @@ static bool is_callers(symmem_status status) {
 static bool blames_nobody_else(struct tk *t, symmem_status status, const char *text,
                                const char *file, int line) {
     symmem_error_record record;
-
     if (!is_callers(status))
         return true;
     symmem_last_error(&record);
@@ -251,10 +217,8 @@ static bool blames_nobody_else(struct tk *t, symmem_status status, const char *t
 bool tk_status_at(struct tk *t, symmem_status expected, symmem_status actual, const char *text,
                   const char *file, int line) {
     char got[400] = "";
-
     if (!blames_nobody_else(t, actual, text, file, line))
         return false;
-
     if (actual != expected)
         kit_describe_status(actual, got, sizeof(got));
     return compared_at(t, actual == expected, cause_of(actual), file, line,
@@ -265,7 +229,6 @@ bool tk_status_either_at(struct tk *t, symmem_status expected, symmem_status oth
                          symmem_status actual, const char *text, const char *file, int line) {
     bool same = actual == expected || actual == other;
     char both[100], got[400] = "";
-
     if (!same)
         kit_describe_status(actual, got, sizeof(got));
     snprintf(both, sizeof(both), "%s or %s", symmem_status_name(expected),
@@ -279,7 +242,6 @@ bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t un
     uint64_t took_ms = until_ms > since_ms ? until_ms - since_ms : 0, late_ms = 0;
     uint64_t allowed_ms = tk_scaled_ms((uint32_t)most_ms);
     char expected[80], got[32];
-
     if (took_ms > allowed_ms) {
         tk_note_delay(t);
         late_ms = tk_late_ms(t, since_ms);
@@ -292,50 +254,32 @@ bool tk_within_at(struct tk *t, uint64_t most_ms, uint64_t since_ms, uint64_t un
                        &(struct values){expected, got}, "it takes no more than %s", text);
 }
 
-bool tk_eq_int_at(struct tk *t, int64_t expected, int64_t actual, const char *text,
-                  const char *file, int line) {
-    char values[2][24] = {"", ""};
-
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%lld", (long long)expected);
-        snprintf(values[1], sizeof(values[1]), "%lld", (long long)actual);
+#define EQUALS(name, type, format, printed)                                                        \
+    bool name(struct tk *t, type expected, type actual, const char *text, const char *file,        \
+              int line) {                                                                          \
+        char values[2][24] = {"", ""};                                                             \
+        if (expected != actual) {                                                                  \
+            snprintf(values[0], sizeof(values[0]), format, (printed)expected);                     \
+            snprintf(values[1], sizeof(values[1]), format, (printed)actual);                       \
+        }                                                                                          \
+        return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s",      \
+                               text);                                                              \
     }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
-}
-
-bool tk_eq_size_at(struct tk *t, uint64_t expected, uint64_t actual, const char *text,
-                   const char *file, int line) {
-    char values[2][24] = {"", ""};
-
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%llu", (unsigned long long)expected);
-        snprintf(values[1], sizeof(values[1]), "%llu", (unsigned long long)actual);
-    }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
-}
+EQUALS(tk_eq_int_at, int64_t, "%lld", long long)
+EQUALS(tk_eq_size_at, uint64_t, "%llu", unsigned long long)
+EQUALS(tk_eq_ptr_at, const void *, "%p", const void *)
+#undef EQUALS
 
 bool tk_bound_at(struct tk *t, bool least, uint64_t bound, uint64_t actual, const char *text,
                  const char *file, int line) {
     bool held = least ? actual >= bound : actual < bound;
     char expected[40] = "", got[24] = "";
-
     if (!held) {
         snprintf(expected, sizeof(expected), "%s %llu", least ? "at least" : "less than",
                  (unsigned long long)bound);
         snprintf(got, sizeof(got), "%llu", (unsigned long long)actual);
     }
     return kit_compared_at(t, held, file, line, expected, got, "%s", text);
-}
-
-bool tk_eq_ptr_at(struct tk *t, const void *expected, const void *actual, const char *text,
-                  const char *file, int line) {
-    char values[2][24] = {"", ""};
-
-    if (expected != actual) {
-        snprintf(values[0], sizeof(values[0]), "%p", expected);
-        snprintf(values[1], sizeof(values[1]), "%p", actual);
-    }
-    return kit_compared_at(t, expected == actual, file, line, values[0], values[1], "%s", text);
 }
 
 static void quote(char *quoted, size_t capacity, const char *text) {
@@ -350,7 +294,6 @@ bool tk_eq_str_at(struct tk *t, const char *expected, const char *actual, const 
     bool same =
         expected != NULL && actual != NULL ? strcmp(expected, actual) == 0 : expected == actual;
     char values[2][400] = {"", ""};
-
     if (!same) {
         quote(values[0], sizeof(values[0]), expected);
         quote(values[1], sizeof(values[1]), actual);
@@ -369,7 +312,6 @@ void tk_leave(struct tk *t) {
 void tk_checkpoint(struct tk *t, const char *format, ...) {
     struct arena_rank *slot = t->own->slot;
     va_list args;
-
     va_start(args, format);
     vsnprintf(slot->checkpoint, sizeof(slot->checkpoint), format, args);
     va_end(args);
@@ -377,11 +319,8 @@ void tk_checkpoint(struct tk *t, const char *format, ...) {
 
 void tk_unresolved(struct tk *t, const char *format, ...) {
     struct arena_rank *slot = t->own->slot;
-    uint32_t free_record = 0;
     va_list args;
-
-    if (!atomic_compare_exchange_strong_explicit(&slot->unresolved, &free_record, 1,
-                                                 memory_order_relaxed, memory_order_relaxed))
+    if (!claim(&slot->unresolved))
         return;
     va_start(args, format);
     vsnprintf(slot->unresolved_text, sizeof(slot->unresolved_text), format, args);

@@ -39,10 +39,8 @@ static void end(pid_t child, int *status) {
 /* False: it had to be ended. */
 static bool wait_for(pid_t child, uint32_t limit_ms, int *status) {
     uint64_t end_ms = tk_now_ms() + limit_ms;
-
     for (;;) {
         pid_t ended = waitpid(child, status, WNOHANG);
-
         if (ended == child)
             return true;
         if ((ended < 0 && errno != EINTR) || tk_now_ms() > end_ms)
@@ -59,11 +57,9 @@ static bool may_fork(const struct tk *t) {
 
 enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *arg), void *arg,
                                uint32_t limit_ms) {
-    pid_t parent = getpid(), child;
+    pid_t parent = getpid();
     int status = 0;
-    bool ended;
     struct kit_points *points;
-
     TK_REQUIRE(t, t->mode == TK_MODE_PROCESS);
     TK_REQUIRE(t, TK_CHECK_MSG(t, may_fork(t), "a case without TK_FORKS forks beside a device"));
     tk_share_u64(t, TK_DEATH_SLOT, 0);
@@ -71,10 +67,10 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
     points = mmap(NULL, sizeof(*points), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     TK_REQUIRE(t, points != MAP_FAILED);
     *points = t->own->record.points;
-    child = fork();
+    pid_t child = fork();
     if (child == 0)
         be_child(t, parent, body, arg, points);
-    ended = child > 0 && wait_for(child, limit_ms, &status);
+    bool ended = child > 0 && wait_for(child, limit_ms, &status);
     tk_share_u64(t, TK_ENDED_SLOT, tk_now_ms());
     t->own->record.points = *points;
     munmap(points, sizeof(*points));
@@ -100,7 +96,6 @@ enum tk_child_end tk_run_child(struct tk *t, void (*body)(struct tk *t, void *ar
 void tk_note(struct tk *t, const char *format, ...) {
     struct arena *arena = t->own->setup->arena;
     va_list args;
-
     va_start(args, format);
     vsnprintf(arena->note, sizeof(arena->note), format, args);
     va_end(args);

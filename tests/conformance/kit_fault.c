@@ -46,7 +46,6 @@ bool tk_has_ended(struct tk *t, int32_t rank) {
     int pidfd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
     struct pollfd asked = {.fd = pidfd, .events = POLLIN};
     bool ended = pidfd < 0 || poll(&asked, 1, 0) == 1;
-
     if (pidfd >= 0)
         close(pidfd);
     return ended;
@@ -54,13 +53,11 @@ bool tk_has_ended(struct tk *t, int32_t rank) {
 
 void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t end_ms) {
     const uint32_t promise_ms = t->world_size >= 64 ? 2000 : 1000;
-    uint64_t from_ms;
-
     if (!tk_wait_death(t, rank, tk_scaled_ms(ENDING_MS))) {
         kit_fail_late_at(t, t->own->file, t->own->line, "rank %d has not ended yet", rank);
         return;
     }
-    from_ms = tk_death_ms(t, rank);
+    uint64_t from_ms = tk_death_ms(t, rank);
     if (from_ms < begin_ms)
         from_ms = begin_ms;
     if (end_ms > from_ms + tk_scaled_ms(promise_ms) + tk_late_ms(t, from_ms))
@@ -70,21 +67,17 @@ void(tk_expect_prompt)(struct tk *t, int32_t rank, uint64_t begin_ms, uint64_t e
 }
 
 int32_t tk_process_id(struct tk *t, int32_t rank) {
-    int32_t pid;
-
     if (rank < 0 || rank >= t->world_size)
         return 0;
-    pid = atomic_load_explicit(&t->own->setup->arena->ranks[rank].process_id, memory_order_acquire);
+    int32_t pid =
+        atomic_load_explicit(&t->own->setup->arena->ranks[rank].process_id, memory_order_acquire);
     return pid > 1 ? pid : 0;
 }
-
-/* --- test points -------------------------------------------------------------------- */
 
 void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action action) {
     struct tk_rank *own = t->own;
     int index = atomic_load_explicit(&own->point_count, memory_order_relaxed);
     struct kit_point *added = &own->points[index < KIT_POINT_MAX ? index : 0];
-
     TK_REQUIRE(t, index < KIT_POINT_MAX);
     if (action.kill && !own->is_child)
         tk_expect_death(t, t->rank);
@@ -111,14 +104,12 @@ symmem_status kit_point(void *arg, const char *point) {
     /* pairs with: tk_on_point */
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
     symmem_status status = SYMMEM_OK;
-
     arena_put_word(&t->own->slot->last_point, point);
     kit_record_point(&t->own->record, point);
     for (int i = 0; i < count; i++) {
         struct kit_point *watched = &t->own->points[i];
         symmem_status own_status = SYMMEM_OK;
         int passed;
-
         if (strcmp(watched->name, point) != 0)
             continue;
         passed = atomic_fetch_add_explicit(&watched->passed, 1, memory_order_relaxed) + 1;
@@ -136,14 +127,11 @@ void tk_forget_points(struct tk *t) {
 
 int tk_point_count(struct tk *t, const char *point) {
     int count = atomic_load_explicit(&t->own->point_count, memory_order_acquire);
-
     for (int i = 0; i < count; i++)
         if (strcmp(t->own->points[i].name, point) == 0)
             return atomic_load_explicit(&t->own->points[i].passed, memory_order_relaxed);
     return 0;
 }
-
-/* --- group shapes ------------------------------------------------------------------- */
 
 /* A run of consecutive world ranks. */
 struct span {
@@ -164,7 +152,6 @@ static bool is_member(const struct tk *t, const struct span *span) {
 
 static void join(struct tk *t, const struct span *span, struct member *member) {
     char name[SYMMEM_NAME_MAX];
-
     for (int32_t i = 0; i < span->count; i++)
         member->ranks[i] = span->first + (span->reversed ? span->count - 1 - i : i);
     member->shape.name = span->name;
@@ -203,7 +190,6 @@ void(tk_for_each_group_shape)(struct tk *t, tk_shape_fn fn, void *arg) {
                                    {"overlap_high", n / 2, n - n / 2, false}};
     const struct span single = {"single", n - 1, 1, false};
     struct member members[2];
-
     t->own->shape_round++;
     run_spans(t, &world, 1, members, fn, arg);
     if (n > 2)

@@ -42,7 +42,6 @@ struct guarded_info {
 static bool get_info(struct tk *t, const symmem_handle *handle, symmem_handle_info *info_p) {
     struct guarded_info output;
     size_t whole = 0;
-
     memset(&output, GUARD_BYTE, sizeof(output));
     if (symmem_handle_get_info(handle, &output.info) != SYMMEM_OK)
         return false;
@@ -65,7 +64,6 @@ static void copy_tables(struct kit_guard *guard) {
     void *const *buffers = NULL;
     void *const *pads = NULL;
     size_t count = (size_t)guard->world_size;
-
     if (!get_tables(guard->handle, &buffers, &pads))
         return;
     guard->tables = calloc(2 * count, sizeof(*guard->tables));
@@ -77,7 +75,6 @@ static void copy_tables(struct kit_guard *guard) {
 
 static void paint(struct tk *t, symmem_context *context, unsigned char *at) {
     unsigned char bytes[GUARD_BYTES];
-
     memset(bytes, GUARD_BYTE, sizeof(bytes));
     KIT_OK(t, symmem_copy(context, at, bytes, sizeof(bytes), NULL));
 }
@@ -85,7 +82,6 @@ static void paint(struct tk *t, symmem_context *context, unsigned char *at) {
 void kit_guard(struct tk *t, symmem_handle *handle, void *buffer, size_t bytes, size_t before) {
     struct kit_guard *guard = calloc(1, sizeof(*guard));
     symmem_handle_info info;
-
     TK_REQUIRE(t, guard != NULL);
     guard->handle = handle;
     guard->context = t->own->target;
@@ -106,14 +102,11 @@ void kit_guard(struct tk *t, symmem_handle *handle, void *buffer, size_t bytes, 
     guard->back = (unsigned char *)buffer + bytes;
 }
 
-/* --- looking ---------------------------------------------------------------------------------- */
-
 /* Copies `bytes` bytes from `at` and names the first that is not `expected`. */
 static void expect(struct tk *t, const struct kit_guard *guard, const void *at, size_t bytes,
                    unsigned char expected, const char *what) {
     unsigned char *copy = malloc(bytes);
     size_t same = 0;
-
     if (copy == NULL || symmem_copy(guard->context, copy, at, bytes, NULL) != SYMMEM_OK) {
         free(copy);
         return;
@@ -142,7 +135,6 @@ static void look(struct tk *t, const struct kit_guard *guard) {
     void *const *buffers = NULL;
     void *const *pads = NULL;
     symmem_handle_info info;
-
     /* The body may have finalised the context. */
     if (guard->tables == NULL || !get_tables(guard->handle, &buffers, &pads) ||
         !get_info(t, guard->handle, &info))
@@ -159,13 +151,11 @@ static void look(struct tk *t, const struct kit_guard *guard) {
 
 void kit_guard_end(struct tk *t, const symmem_handle *handle) {
     struct kit_guard **at = &t->own->guards;
-
     while (*at != NULL && (*at)->handle != handle)
         at = &(*at)->next;
     if (*at == NULL)
         return;
     struct kit_guard *guard = *at;
-
     *at = guard->next;
     look(t, guard);
     free(guard->tables);

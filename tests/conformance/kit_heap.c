@@ -50,7 +50,6 @@ static struct {
 
 static uint32_t slot_of(const void *at) {
     uint64_t mixed = (uint64_t)(uintptr_t)at >> 4;
-
     mixed *= UINT64_C(0x9e3779b97f4a7c15);
     return (uint32_t)(mixed >> 40) & (SLOTS - 1);
 }
@@ -92,9 +91,6 @@ static void forget(void *at) {
     pthread_mutex_unlock(&heap.lock);
 }
 
-/* --- shortages ----------------------------------------------------------------------------------
- */
-
 static struct {
     atomic_int left;
     atomic_bool hit;
@@ -120,60 +116,33 @@ bool kit_is_short(const void *caller) {
     if (kit_is_short(__builtin_return_address(0)))                                                 \
     return failure
 
-/* --- in place of the C library's ---------------------------------------------------------------
- */
-
-EXPORTED void *malloc(size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_malloc(bytes);
-
-    remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
-EXPORTED void *calloc(size_t count, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_calloc(count, bytes);
-
-    remember(at, count * bytes, __builtin_return_address(0));
-    return at;
-}
+#define ALLOCATES(name, parameters, bytes_, ...)                                                   \
+    EXPORTED void *name parameters {                                                               \
+        SHORT(NULL);                                                                               \
+        void *at = __VA_ARGS__;                                                                    \
+        remember(at, bytes_, __builtin_return_address(0));                                         \
+        return at;                                                                                 \
+    }
+ALLOCATES(malloc, (size_t bytes), bytes, __libc_malloc(bytes))
+ALLOCATES(calloc, (size_t count, size_t bytes), count *bytes, __libc_calloc(count, bytes))
+ALLOCATES(memalign, (size_t alignment, size_t bytes), bytes, __libc_memalign(alignment, bytes))
+ALLOCATES(aligned_alloc, (size_t alignment, size_t bytes), bytes, __libc_memalign(alignment, bytes))
 
 EXPORTED void *realloc(void *block, size_t bytes) {
-    void *at;
-
     SHORT(NULL);
     forget(block);
-    at = __libc_realloc(block, bytes);
+    void *at = __libc_realloc(block, bytes);
     if (at != NULL || bytes == 0)
         remember(at, bytes, __builtin_return_address(0));
     return at;
 }
 
-EXPORTED void *memalign(size_t alignment, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_memalign(alignment, bytes);
-
-    remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
-EXPORTED void *aligned_alloc(size_t alignment, size_t bytes) {
-    SHORT(NULL);
-    void *at = __libc_memalign(alignment, bytes);
-
-    remember(at, bytes, __builtin_return_address(0));
-    return at;
-}
-
 EXPORTED int posix_memalign(void **at_p, size_t alignment, size_t bytes) {
     int saved = errno;
-    void *at;
-
     SHORT(ENOMEM);
     if (alignment % sizeof(void *) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0)
         return EINVAL;
-    at = __libc_memalign(alignment, bytes);
+    void *at = __libc_memalign(alignment, bytes);
     errno = saved;
     if (at == NULL)
         return ENOMEM;
@@ -212,14 +181,10 @@ INSTEAD_OF(pthread_create, EAGAIN,
            (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
            thread, attributes, run, arg)
 
-/* --- the ledger ---------------------------------------------------------------------------------
- */
-
 /* What was there before a library or backend of ours: the program and the C library's parts. */
 static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     const char *name = info->dlpi_name;
     const char *base = strrchr(name, '/');
-
     (void)size, (void)arg;
     base = base == NULL ? name : base + 1;
     if (name[0] != '\0' && strncmp(base, "libc.", 5) != 0 && strncmp(base, "ld-", 3) != 0 &&
@@ -230,7 +195,6 @@ static int note_range(struct dl_phdr_info *info, size_t size, void *arg) {
     for (int i = 0; i < info->dlpi_phnum && heap.range_count < MAX_FOREIGN; i++) {
         const ElfW(Phdr) *part = &info->dlpi_phdr[i];
         uintptr_t low = info->dlpi_addr + part->p_vaddr;
-
         if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0)
             heap.others[heap.range_count++] = (struct range){low, low + part->p_memsz};
     }
@@ -261,7 +225,6 @@ void kit_heap_begin(void) {
  * one. Unloaded code was, for drivers stay. */
 static bool is_judged(const Dl_info *info) {
     void *object = dlopen(info->dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-
     if (object == NULL)
         return true;
     bool judged =
@@ -284,7 +247,6 @@ uint64_t tk_heap_bytes(void) {
     struct block *blocks = __libc_malloc(sizeof(heap.blocks));
     uint64_t bytes = 0;
     bool counts = false;
-
     if (blocks == NULL)
         return UINT64_MAX;
     pthread_mutex_lock(&heap.lock);
@@ -305,7 +267,6 @@ void kit_describe_asked(struct kit_text *text, const char *what, int count, size
                         const void *caller) {
     Dl_info info;
     const char *name = "unloaded code";
-
     if (!kit_is_judged(caller))
         return;
     if (dladdr(caller, &info) != 0 && info.dli_fname != NULL)
@@ -326,7 +287,6 @@ void kit_heap_end(struct kit_text *text) {
         struct block first = heap.blocks[i];
         size_t bytes = 0;
         int count = 0;
-
         for (uint32_t j = i; first.at != NULL && j < SLOTS; j++)
             if (heap.blocks[j].at != NULL && heap.blocks[j].caller == first.caller) {
                 bytes += heap.blocks[j].bytes;

@@ -13,7 +13,6 @@
 
 static bool is_noted(const char *list, const char *path) {
     size_t length = strlen(path);
-
     for (const char *at = strstr(list, path); at != NULL; at = strstr(at + 1, path))
         if ((at == list || at[-1] == '\n') && (at[length] == '\n' || at[length] == '\0'))
             return true;
@@ -23,7 +22,6 @@ static bool is_noted(const char *list, const char *path) {
 static void note(const struct kit_setup *setup, struct arena_rank *slot, const char *path) {
     size_t used = strlen(slot->held);
     size_t length = strlen(path);
-
     /* What is in the scratch directory is looked at anyway. */
     if (path[0] != '/' || strncmp(path, setup->scratch_dir, strlen(setup->scratch_dir)) == 0 ||
         strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/memfd:", 7) == 0 ||
@@ -45,7 +43,6 @@ static void note_descriptor(const struct kit_setup *setup, struct arena_rank *sl
     socklen_t length = sizeof(address);
     struct stat info;
     char name[sizeof(address.path.sun_path) + 1] = "";
-
     if (fstatat(directory, number, &info, 0) != 0)
         return;
     if (S_ISREG(info.st_mode))
@@ -61,10 +58,8 @@ static void note_descriptor(const struct kit_setup *setup, struct arena_rank *sl
 static void note_descriptors(const struct kit_setup *setup, struct arena_rank *slot) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         char link[256] = "";
-
         if (entry->d_name[0] == '.' || atoi(entry->d_name) == dirfd(directory) ||
             readlinkat(dirfd(directory), entry->d_name, link, sizeof(link) - 1) < 0)
             continue;
@@ -78,11 +73,9 @@ static void note_descriptors(const struct kit_setup *setup, struct arena_rank *s
 static void note_mappings(const struct kit_setup *setup, struct arena_rank *slot) {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];
-
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         char rights[8] = "";
         char *path = strchr(line, '/');
-
         line[strcspn(line, "\n")] = '\0';
         if (path != NULL && sscanf(line, "%*s %7s", rights) == 1 && rights[3] == 's')
             note(setup, slot, path);
@@ -93,7 +86,6 @@ static void note_mappings(const struct kit_setup *setup, struct arena_rank *slot
 
 void kit_note_held(const struct kit_setup *setup) {
     struct arena_rank *slot = &setup->arena->ranks[setup->rank];
-
     /* To ThreadSanitizer a look at a descriptor that another rank opens meanwhile is a race. */
     if ((setup->test->flags & TK_MAY_LEAK) != 0 || KIT_THREAD_SANITIZER)
         return;
@@ -103,7 +95,6 @@ void kit_note_held(const struct kit_setup *setup) {
 
 void kit_note_inherited(const struct kit_setup *setup) {
     struct arena_rank *slot = &setup->arena->ranks[setup->rank];
-
     kit_note_held(setup);
     memcpy(slot->inherited, slot->held, sizeof(slot->held));
     slot->held[0] = '\0';

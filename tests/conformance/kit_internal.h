@@ -27,8 +27,7 @@
 #endif
 /* gcc has none. */
 #define KIT_MEMORY_SANITIZER KIT_HAS(memory_sanitizer)
-/* Whether the runner's allocation functions stand before the C library's. A sanitizer has its own.
- */
+/* Whether the runner's allocation functions stand before the C library's. Sanitizers have some. */
 #if KIT_ADDRESS_SANITIZER || KIT_THREAD_SANITIZER || KIT_MEMORY_SANITIZER || !defined(__GLIBC__)
 #define KIT_OWNS_ALLOCATION 0
 #else

@@ -39,7 +39,6 @@ struct kit_ledger {
 static int listed_fd(const struct dirent *entry, DIR *directory) {
     char *end = NULL;
     long fd = strtol(entry->d_name, &end, 10);
-
     if (end == entry->d_name || *end != '\0' || fd < 0 || fd >= MAX_FD || fd == dirfd(directory))
         return -1;
     return (int)fd;
@@ -56,7 +55,6 @@ static const struct descriptor *find_fd(const struct kit_ledger *ledger, int fd)
  * those that the kernel makes for everybody: memory, terminals and the like. */
 static bool is_driver_node(const struct stat *info) {
     static const unsigned int of_the_kernel[] = {1, 4, 5, 10};
-
     if (!S_ISCHR(info->st_mode) || (major(info->st_rdev) >= 136 && major(info->st_rdev) <= 143))
         return false;
     for (size_t i = 0; i < sizeof(of_the_kernel) / sizeof(of_the_kernel[0]); i++)
@@ -68,8 +66,6 @@ static bool is_driver_node(const struct stat *info) {
 /* False: it was closed since it was listed, by a thread of the C library's or a driver's. */
 static bool describe_fd(const DIR *directory, const char *name, int fd, struct descriptor *found) {
     struct stat info;
-    ssize_t length;
-
     memset(found, 0, sizeof(*found));
     found->fd = fd;
     found->flags = fcntl(fd, F_GETFD);
@@ -80,8 +76,8 @@ static bool describe_fd(const DIR *directory, const char *name, int fd, struct d
         found->number = info.st_ino;
         found->is_driver = is_driver_node(&info);
     }
-    length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
-                        sizeof(found->target) - 1);
+    ssize_t length = readlinkat(dirfd((DIR *)(uintptr_t)directory), name, found->target,
+                                sizeof(found->target) - 1);
     if (length < 0)
         found->target[0] = '\0';
     return true;
@@ -90,14 +86,11 @@ static bool describe_fd(const DIR *directory, const char *name, int fd, struct d
 static void take_fds(struct kit_ledger *ledger) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
-        void *grown;
-
         if (fd < 0)
             continue;
-        grown = realloc(ledger->fds, ((size_t)ledger->fd_count + 1) * sizeof(*ledger->fds));
+        void *grown = realloc(ledger->fds, ((size_t)ledger->fd_count + 1) * sizeof(*ledger->fds));
         if (grown == NULL)
             break;
         ledger->fds = grown;
@@ -108,11 +101,9 @@ static void take_fds(struct kit_ledger *ledger) {
         closedir(directory);
 }
 
-/* What is loaded from a file, a backend's object for one, is code and its data, wherever it lies.
- */
+/* What is loaded from a file, as a backend's object, is code and its data, wherever it lies. */
 static bool is_loaded(const struct mapping *mapping) {
     Dl_info info;
-
     return dladdr((void *)(uintptr_t)mapping->start, &info) != 0;
 }
 
@@ -120,7 +111,6 @@ static bool is_loaded(const struct mapping *mapping) {
  * device stays as long as the process and is no backend's to give back. */
 static bool parse_shared(const char *line, struct mapping *mapping) {
     char permissions[8] = "";
-
     if (sscanf(line, "%lx-%lx %7s", &mapping->start, &mapping->end, permissions) != 3)
         return false;
     if (strstr(line, " /dev/") != NULL && strstr(line, " /dev/shm/") == NULL &&
@@ -133,7 +123,6 @@ static bool parse_shared(const char *line, struct mapping *mapping) {
 static void add_mapping(struct kit_ledger *ledger, const struct mapping *mapping) {
     size_t count = (size_t)ledger->mapping_count + 1;
     struct mapping *grown = realloc(ledger->mappings, count * sizeof(*grown));
-
     if (grown == NULL)
         return;
     ledger->mappings = grown;
@@ -144,7 +133,6 @@ static void take_mappings(struct kit_ledger *ledger) {
     FILE *maps = fopen("/proc/self/maps", "re");
     struct mapping mapping;
     char line[512];
-
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
         if (parse_shared(line, &mapping))
             add_mapping(ledger, &mapping);
@@ -154,7 +142,6 @@ static void take_mappings(struct kit_ledger *ledger) {
 
 struct kit_ledger *kit_ledger_open(const struct kit_setup *setup) {
     struct kit_ledger *ledger = calloc(1, sizeof(*ledger));
-
     if (ledger != NULL) {
         ledger->has_driver = setup->arena->probe.device_type != DEVICE_TYPE_CPU;
         take_fds(ledger);
@@ -169,7 +156,6 @@ struct kit_ledger *kit_ledger_open(const struct kit_setup *setup) {
 void kit_add(struct kit_text *text, const char *format, ...) {
     size_t used = strlen(text->at);
     va_list args;
-
     if (used > 0 && used + 2 < text->capacity)
         used += (size_t)snprintf(text->at + used, text->capacity - used, ", ");
     va_start(args, format);
@@ -188,7 +174,6 @@ static const char *kind_of(const char *target) {
                  {"anon_inode:", "anonymous descriptor"},
                  {"/memfd:", "memory descriptor"},
                  {"/dev/shm/", "shared memory descriptor"}};
-
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         if (strncmp(target, kinds[i].prefix, strlen(kinds[i].prefix)) == 0)
             return kinds[i].kind;
@@ -200,11 +185,9 @@ static bool opened_device(const struct kit_ledger *before) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     bool opened = false;
-
     while (before->has_driver && directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
         struct descriptor now;
-
         if (fd >= 0 && find_fd(before, fd) == NULL &&
             describe_fd(directory, entry->d_name, fd, &now))
             opened = opened || now.is_driver;
@@ -225,15 +208,12 @@ static void name_new_fds(const struct kit_ledger *before, bool device, struct ki
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     int still_open = 0;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         int fd = listed_fd(entry, directory);
-        const struct descriptor *known;
         struct descriptor now;
-
         if (fd < 0 || !describe_fd(directory, entry->d_name, fd, &now))
             continue;
-        known = find_fd(before, fd);
+        const struct descriptor *known = find_fd(before, fd);
         if (known == NULL && ((device && may_be_drivers(&now)) || tk_is_foreign_socket(fd)))
             continue;
         if (known == NULL) {
@@ -268,7 +248,6 @@ static void name_mapping(const struct mapping *mapping, const char *line, struct
     const char *path = strchr(line, '/');
     struct kit_stack asked;
     bool known = kit_map_asked(mapping->start, mapping->end, &asked);
-
     if (known && kit_stack_is_librarys(&asked))
         return;
     kit_add(text, "mapping of %lu bytes (%.120s)", mapping->end - mapping->start,
@@ -281,7 +260,6 @@ static void name_new_mappings(const struct kit_ledger *before, bool device, stru
     FILE *maps = fopen("/proc/self/maps", "re");
     struct mapping mapping;
     char line[512];
-
     while (maps != NULL && fgets(line, sizeof(line), maps) != NULL) {
         if (!parse_shared(line, &mapping) || was_mapped(before, &mapping) ||
             (device && may_map_drivers(line)))
@@ -295,14 +273,12 @@ static void name_new_mappings(const struct kit_ledger *before, bool device, stru
 
 void kit_ledger_close(struct kit_ledger *ledger, unsigned case_flags, char *text, size_t capacity) {
     struct kit_text found = {text, capacity};
-    bool device;
-
     text[0] = '\0';
     if (ledger == NULL)
         return;
     kit_heap_end(&found);
     kit_map_end(&found);
-    device = opened_device(ledger);
+    bool device = opened_device(ledger);
     name_new_fds(ledger, device, &found);
     name_new_mappings(ledger, device, &found);
     kit_state_compare(ledger->state, case_flags, device, &found);

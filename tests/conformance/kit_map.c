@@ -63,7 +63,6 @@ static void add(const struct range *whole, uintptr_t low, uintptr_t high) {
 static void cut(uintptr_t low, uintptr_t high) {
     for (int i = 0; i < map.count; i++) {
         const struct span span = map.spans[i];
-
         if (span.high <= low || span.low >= high)
             continue;
         struct range whole = map.ranges[i];
@@ -88,7 +87,6 @@ static bool is_on(void) {
 static void note(const void *at, size_t bytes, bool is_private, const void *caller) {
     struct range range = {.is_private = is_private, .asked = {.count = 1, .callers = {caller}}};
     const uintptr_t low = (uintptr_t)at, high = end_of(at, bytes);
-
     if (!is_on())
         return;
     if (!is_private)
@@ -100,14 +98,10 @@ static void note(const void *at, size_t bytes, bool is_private, const void *call
     pthread_mutex_unlock(&map.lock);
 }
 
-/* --- in place of the C library's ----------------------------------------------------------------
- */
-
 EXPORTED void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     if (kit_is_short(__builtin_return_address(0)))
         return MAP_FAILED;
     void *got = (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
-
     if (got != MAP_FAILED)
         note(got, bytes, (flags & MAP_TYPE) == MAP_PRIVATE, __builtin_return_address(0));
     return got;
@@ -157,7 +151,6 @@ void kit_map_end(struct kit_text *text) {
         const void *caller = map.ranges[i].asked.callers[0];
         size_t bytes = 0;
         int count = 0;
-
         for (int j = i; caller != NULL && map.ranges[i].is_private && j < map.count; j++)
             if (map.ranges[j].is_private && map.ranges[j].asked.callers[0] == caller) {
                 bytes += map.spans[j].high - map.spans[j].low;
@@ -171,7 +164,6 @@ void kit_map_end(struct kit_text *text) {
 
 bool kit_map_asked(uintptr_t low, uintptr_t high, struct kit_stack *asked) {
     bool found = false;
-
     pthread_mutex_lock(&map.lock);
     for (int i = 0; i < map.count && !found; i++) {
         found = !map.ranges[i].is_private && low >= map.spans[i].low && high <= map.spans[i].high;

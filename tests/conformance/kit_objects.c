@@ -7,11 +7,9 @@
 
 void kit_track(struct tk *t, enum kit_kind kind, void *object) {
     struct tk_rank *own = t->own;
-
     if (own->object_count == own->object_capacity) {
         int capacity = own->object_capacity == 0 ? 16 : own->object_capacity * 2;
         struct kit_object *grown = realloc(own->objects, (size_t)capacity * sizeof(*grown));
-
         TK_REQUIRE(t, grown != NULL);
         own->objects = grown;
         own->object_capacity = capacity;
@@ -22,7 +20,6 @@ void kit_track(struct tk *t, enum kit_kind kind, void *object) {
 
 bool kit_untrack(struct tk *t, enum kit_kind kind, const void *object) {
     struct tk_rank *own = t->own;
-
     for (int i = own->object_count - 1; i >= 0; i--)
         if (own->objects[i].object == object && own->objects[i].kind == kind) {
             memmove(&own->objects[i], &own->objects[i + 1],
@@ -65,24 +62,20 @@ static void give_back_checked(struct tk *t, const struct kit_object *object) {
                                                       "symmem_group_destroy",
                                                       "free"};
     symmem_status status = give_back(t, object);
-
     /* The body may have finalised the context or given the object back by itself. */
     if (status == SYMMEM_OK || status == SYMMEM_NOT_INITIALISED || status == SYMMEM_STALE ||
         status == SYMMEM_NOT_SYMMETRIC)
         return;
     char text[400];
-
     kit_describe_status(status, text, sizeof(text));
     kit_fail_at(t, __FILE__, __LINE__, "giving back: %s: %s", calls[object->kind], text);
 }
 
 void kit_release_objects(struct tk *t, const symmem_context *context) {
     struct tk_rank *own = t->own;
-
     for (int kind = 0; kind < KIT_KIND_COUNT; kind++)
         for (int i = own->object_count - 1; i >= 0; i--) {
             struct kit_object object = own->objects[i];
-
             if ((int)object.kind != kind || (context != NULL && object.context != context))
                 continue;
             kit_untrack(t, object.kind, object.object);
@@ -93,7 +86,6 @@ void kit_release_objects(struct tk *t, const symmem_context *context) {
 
 symmem_group *(tk_world_group)(struct tk *t) {
     struct tk_rank *own = t->own;
-
     if (own->world == NULL) {
         KIT_OK(t, symmem_group_create(own->target, "tk.world", NULL, 0, NULL, &own->world));
         kit_track(t, KIT_GROUP, own->world);
@@ -103,7 +95,6 @@ symmem_group *(tk_world_group)(struct tk *t) {
 
 symmem_group *(tk_group)(struct tk *t, const char *name, const int32_t *ranks, int32_t count) {
     symmem_group *group = NULL;
-
     KIT_OK(t, symmem_group_create(t->own->target, name, ranks, count, NULL, &group));
     kit_track(t, KIT_GROUP, group);
     return group;
@@ -111,7 +102,6 @@ symmem_group *(tk_group)(struct tk *t, const char *name, const int32_t *ranks, i
 
 void *(tk_scratch)(struct tk *t, size_t bytes) {
     void *memory = calloc(1, bytes > 0 ? bytes : 1);
-
     TK_REQUIRE(t, memory != NULL);
     kit_track(t, KIT_SCRATCH, memory);
     return memory;
@@ -123,7 +113,6 @@ void(tk_group_barrier)(struct tk *t, symmem_group *group) {
 
 void *(tk_alloc)(struct tk *t, size_t bytes) {
     void *ptr = NULL;
-
     KIT_OK(t, symmem_alloc(t->own->target, bytes, -1, NULL, &ptr));
     kit_track(t, KIT_MEMORY, ptr);
     return ptr;
@@ -131,7 +120,6 @@ void *(tk_alloc)(struct tk *t, size_t bytes) {
 
 static symmem_handle *meet(struct tk *t, void *ptr, symmem_group *group) {
     symmem_handle *handle = NULL;
-
     TK_REQUIRE_OK(t,
                   symmem_rendezvous(t->own->target, ptr, group, SYMMEM_TIMEOUT_DEFAULT, &handle));
     kit_track(t, KIT_HANDLE, handle);
@@ -140,7 +128,6 @@ static symmem_handle *meet(struct tk *t, void *ptr, symmem_group *group) {
 
 symmem_handle *(tk_rendezvous)(struct tk *t, void *ptr, symmem_group *group) {
     symmem_handle *handle = meet(t, ptr, group);
-
     kit_guard(t, handle, ptr, 0, 0);
     return handle;
 }
@@ -150,7 +137,6 @@ symmem_handle *(tk_handle)(struct tk *t, size_t bytes, symmem_group *group) {
     size_t whole = kit_guarded_size(t, bytes, &before);
     unsigned char *buffer = (unsigned char *)(tk_alloc)(t, whole) + before;
     symmem_handle *handle = meet(t, buffer, group);
-
     kit_guard(t, handle, buffer, bytes, before);
     return handle;
 }
@@ -158,7 +144,6 @@ symmem_handle *(tk_handle)(struct tk *t, size_t bytes, symmem_group *group) {
 symmem_stream *(tk_stream)(struct tk *t) {
     symmem_stream *stream = NULL;
     int32_t devices = 0;
-
     KIT_OK(t, symmem_device_count(t->own->target, &devices));
     TK_REQUIRE(t, devices > 0);
     KIT_OK(t, symmem_stream_create(t->own->target, t->rank % devices, &stream));
@@ -168,7 +153,6 @@ symmem_stream *(tk_stream)(struct tk *t) {
 
 symmem_event *(tk_event)(struct tk *t) {
     symmem_event *event = NULL;
-
     KIT_OK(t, symmem_event_create(t->own->target, -1, &event));
     kit_track(t, KIT_EVENT, event);
     return event;
@@ -176,7 +160,6 @@ symmem_event *(tk_event)(struct tk *t) {
 
 symmem_graph *(tk_end_capture)(struct tk *t, symmem_stream *stream) {
     symmem_graph *graph = NULL;
-
     KIT_OK(t, symmem_stream_end_capture(stream, &graph));
     kit_track(t, KIT_GRAPH, graph);
     return graph;
@@ -210,8 +193,6 @@ void(tk_stream_destroy)(struct tk *t, symmem_stream *stream) {
     KIT_OK(t, symmem_stream_destroy(stream));
 }
 
-/* --- data --------------------------------------------------------------------------- */
-
 void(tk_write)(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, const void *data,
                size_t bytes) {
     KIT_OK(t, symmem_put(handle, rank, offset, data, bytes, NULL));
@@ -228,7 +209,6 @@ static size_t chunk_of(size_t bytes) {
 
 static unsigned char *new_chunk(struct tk *t, size_t bytes) {
     unsigned char *chunk = malloc(chunk_of(bytes) + 1);
-
     TK_REQUIRE(t, chunk != NULL);
     return chunk;
 }
@@ -237,7 +217,6 @@ void(tk_fill)(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, 
               uint8_t byte) {
     unsigned char *chunk = new_chunk(t, bytes);
     symmem_status status = SYMMEM_OK;
-
     memset(chunk, byte, chunk_of(bytes) + 1);
     for (size_t done = 0; done < bytes && status == SYMMEM_OK; done += chunk_of(bytes - done))
         status = symmem_put(handle, rank, offset + done, chunk, chunk_of(bytes - done), NULL);
@@ -249,7 +228,6 @@ void(tk_fill)(struct tk *t, symmem_handle *handle, int32_t rank, size_t offset, 
 static size_t first_difference(const unsigned char *got, const unsigned char *expected,
                                uint8_t byte, size_t bytes) {
     size_t at = 0;
-
     while (at < bytes && got[at] == (expected != NULL ? expected[at] : byte))
         at++;
     return at;
@@ -263,15 +241,12 @@ static bool compare(struct tk *t, symmem_handle *handle, int32_t rank, size_t of
     size_t done = 0;
     unsigned wrong = 0, right = 0;
     char values[2][16];
-
     while (done < bytes) {
         size_t part = chunk_of(bytes - done);
-        size_t same;
-
         status = symmem_get(handle, rank, offset + done, got, part, NULL);
         if (status != SYMMEM_OK)
             break;
-        same = first_difference(got, expected == NULL ? NULL : expected + done, byte, part);
+        size_t same = first_difference(got, expected == NULL ? NULL : expected + done, byte, part);
         done += same;
         if (same < part) {
             wrong = got[same];

@@ -18,14 +18,12 @@ static uint32_t default_timeout_ms(const struct kit_setup *setup) {
     const uint32_t of_case_ms = setup->timeout_ms / 4 * 3;
     const uint32_t own_ms =
         tk_scaled_ms(CONTEXT_TIMEOUT_MS) * (1 + (uint32_t)setup->world_size / 32);
-
     return of_case_ms < own_ms ? of_case_ms : own_ms;
 }
 
 symmem_context_options tk_options(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     symmem_context_options options;
-
     symmem_context_options_init(&options);
     options.rank = t->rank;
     options.world_size = t->world_size;
@@ -45,8 +43,6 @@ symmem_context_options tk_options(struct tk *t) {
 static bool open_store(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     char path[300];
-    symmem_status status;
-
     if (setup->shared_store != NULL) {
         t->store = setup->shared_store;
         return true;
@@ -56,7 +52,7 @@ static bool open_store(struct tk *t) {
         return false;
     }
     snprintf(path, sizeof(path), "%s/store", setup->scratch_dir);
-    status = symmem_store_open_file(path, &t->store);
+    symmem_status status = symmem_store_open_file(path, &t->store);
     if (status != SYMMEM_OK)
         kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_store_open_file", status);
     return status == SYMMEM_OK;
@@ -65,7 +61,6 @@ static bool open_store(struct tk *t) {
 static bool open_context(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_status status = symmem_init(&options, &t->context);
-
     if (status != SYMMEM_OK) {
         kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_init", status);
         t->context = NULL;
@@ -76,17 +71,14 @@ static bool open_context(struct tk *t) {
 
 static bool prologue(struct tk *t) {
     unsigned flags = t->own->setup->test->flags;
-
     return open_store(t) && ((flags & TK_NO_CONTEXT) != 0 || open_context(t));
 }
 
 void kit_end_context(struct tk *t) {
-    symmem_status status;
-
     if (t->context == NULL)
         return;
     kit_release_objects(t, t->context);
-    status = symmem_finalize(t->context);
+    symmem_status status = symmem_finalize(t->context);
     if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED)
         kit_fail_status_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize", status);
     symmem_context_free(t->context);
@@ -96,7 +88,6 @@ void kit_end_context(struct tk *t) {
 
 void tk_end_context(struct tk *t) {
     uint32_t before = atomic_load_explicit(&t->own->slot->failures, memory_order_relaxed);
-
     kit_end_context(t);
     TK_CHECK(t, atomic_load_explicit(&t->own->slot->failures, memory_order_relaxed) == before);
 }
@@ -123,7 +114,6 @@ static void epilogue(struct tk *t) {
 /* Apart from its caller, whose locals a longjmp would make uncertain. */
 static void run_body(struct tk *t) {
     const struct tk_case *test = t->own->setup->test;
-
     if (strchr(test->requirements, ',') == NULL)
         tk_requirement(t, test->requirements);
     if (setjmp(t->own->leave) == 0)
@@ -139,7 +129,6 @@ static void run_phases(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     struct arena *arena = setup->arena;
     bool ready = prologue(t);
-
     if (!ready)
         atomic_store_explicit(&arena->prologue_failed, 1, memory_order_release);
     arena_enter(arena, t->rank, ARENA_BODY);
@@ -179,7 +168,6 @@ void kit_run_rank(const struct kit_setup *setup) {
     };
     struct kit_ledger *ledger = NULL;
     bool by_itself = setup->mode == TK_MODE_PROCESS;
-
     own.random_state = setup->seed ^ ((uint64_t)(setup->rank + 1) * 0xd6e8feb86659fd93u);
     if (by_itself) {
         atomic_store_explicit(&slot->process_id, (int32_t)getpid(), memory_order_release);

@@ -4,7 +4,6 @@
 
 void tk_record_points(struct tk *t, bool on) {
     struct kit_record *record = &t->own->record;
-
     pthread_mutex_lock(&record->lock);
     if (on)
         record->points.count = 0;
@@ -14,7 +13,6 @@ void tk_record_points(struct tk *t, bool on) {
 
 void kit_record_point(struct kit_record *record, const char *point) {
     int i = 0;
-
     if (!atomic_load_explicit(&record->on, memory_order_relaxed))
         return;
     pthread_mutex_lock(&record->lock);
@@ -33,7 +31,6 @@ void kit_record_point(struct kit_record *record, const char *point) {
 int tk_recorded_points(struct tk *t) {
     struct kit_record *record = &t->own->record;
     int count;
-
     pthread_mutex_lock(&record->lock);
     count = record->points.count;
     pthread_mutex_unlock(&record->lock);
@@ -43,7 +40,6 @@ int tk_recorded_points(struct tk *t) {
 
 const char *tk_recorded_point(struct tk *t, int index, int *count_p) {
     const struct kit_record *record = &t->own->record;
-
     TK_REQUIRE(t, index >= 0 && index < record->points.count);
     *count_p = record->points.at[index].count;
     return record->points.at[index].name;

@@ -11,7 +11,6 @@ void(tk_out_of_band_barrier)(struct tk *t) {
     int ended = -1;
     enum arena_wait result =
         arena_barrier(t->own->setup->arena, t->rank, tk_scaled_ms(BARRIER_TIMEOUT_MS), &ended);
-
     if (result == ARENA_MET)
         return;
     if (result == ARENA_RANK_ENDED && !tk_failed(t))
@@ -27,7 +26,6 @@ void(tk_out_of_band_barrier)(struct tk *t) {
 
 bool tk_try_out_of_band_barrier(struct tk *t, uint32_t timeout_ms) {
     int ended = -1;
-
     return arena_barrier(t->own->setup->arena, t->rank, timeout_ms, &ended) == ARENA_MET;
 }
 
@@ -49,7 +47,6 @@ uint64_t tk_read_u64(struct tk *t, int32_t rank, int slot) {
 
 bool tk_all_agree(struct tk *t, int slot, bool own) {
     bool all = true;
-
     tk_share_u64(t, slot, own);
     tk_out_of_band_barrier(t);
     for (int32_t r = 0; r < t->world_size; r++)
@@ -60,7 +57,6 @@ bool tk_all_agree(struct tk *t, int slot, bool own) {
 
 uint64_t tk_random(struct tk *t) {
     uint64_t value = t->own->random_state += 0x9e3779b97f4a7c15u;
-
     value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
     value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
     return value ^ (value >> 31);
@@ -76,20 +72,17 @@ uint64_t tk_now_ms(void) {
 
 void tk_sleep_ms(uint32_t ms) {
     struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-
     while (nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
 
 uint32_t tk_scaled_ms(uint32_t ms) {
     double scaled = ms * runner_timeout_scale();
-
     return scaled >= UINT32_MAX ? UINT32_MAX - 1 : (uint32_t)scaled;
 }
 
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms) {
     const struct kit_setup *setup = t->own->setup;
-
     return lateness_allowance_ms(setup->lateness, &setup->arena->delays, since_ms * 1000000u);
 }
 
@@ -99,4 +92,15 @@ void tk_note_delay(struct tk *t) {
 
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms) {
     return tk_scaled_ms(ms) + t->own->setup->late_ms;
+}
+
+void tk_in_threads(struct tk *t, void *(*fn)(void *arg), void *args, size_t bytes, int count) {
+    pthread_t threads[32];
+    bool started[32];
+    TK_REQUIRE(t, count <= 32);
+    for (int i = 0; i < count; i++)
+        started[i] = TK_CHECK(
+            t, pthread_create(&threads[i], NULL, fn, (char *)args + (size_t)i * bytes) == 0);
+    for (int i = 0; i < count; i++)
+        TK_CHECK(t, !started[i] || pthread_join(threads[i], NULL) == 0);
 }

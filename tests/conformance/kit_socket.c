@@ -29,10 +29,8 @@ static struct {
     _Atomic uint64_t number;
     _Atomic(const void *) caller;
 } origins[MAX_SOCKETS];
-
 static int note(int fd, const void *caller) {
     struct stat info;
-
     if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0)
         return fd;
     atomic_store(&origins[fd].number, 0);
@@ -41,16 +39,12 @@ static int note(int fd, const void *caller) {
     return fd;
 }
 
-/* --- in place of the C library's ----------------------------------------------------------------
- */
-
 EXPORTED int socket(int domain, int type, int protocol) {
     return note((int)syscall(SYS_socket, domain, type, protocol), __builtin_return_address(0));
 }
 
 EXPORTED int socketpair(int domain, int type, int protocol, int pair[2]) {
     int result = (int)syscall(SYS_socketpair, domain, type, protocol, pair);
-
     for (int i = 0; result == 0 && i < 2; i++)
         (void)note(pair[i], __builtin_return_address(0));
     return result;
@@ -66,7 +60,6 @@ EXPORTED int accept4(int fd, struct sockaddr *address, socklen_t *bytes, int fla
 
 bool tk_is_foreign_socket(int fd) {
     struct stat info;
-
     if (fd < 0 || fd >= MAX_SOCKETS || fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode))
         return false;
     const void *caller = atomic_load(&origins[fd].caller);

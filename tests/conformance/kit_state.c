@@ -44,7 +44,6 @@ static void take_status(char *text, size_t capacity) {
     FILE *file = fopen("/proc/thread-self/status", "re");
     char line[256];
     size_t used = 0;
-
     text[0] = '\0';
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
         for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
@@ -58,7 +57,6 @@ static int count_timers(void) {
     FILE *file = fopen("/proc/self/timers", "re");
     char line[256];
     int count = 0;
-
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
         count += strncmp(line, "ID:", 3) == 0;
     if (file != NULL)
@@ -70,7 +68,6 @@ static int list_threads(int *threads) {
     DIR *directory = opendir("/proc/self/task");
     const struct dirent *entry;
     int count = 0;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL)
         if (entry->d_name[0] != '.' && count < MAX_THREADS)
             threads[count++] = atoi(entry->d_name);
@@ -81,7 +78,6 @@ static int list_threads(int *threads) {
 
 static void take_environment(struct kit_state *state) {
     int count = 0;
-
     while (environ != NULL && environ[count] != NULL)
         count++;
     state->environment = calloc((size_t)count + 1, sizeof(*state->environment));
@@ -97,7 +93,6 @@ static void *do_nothing(void *arg) {
 /* ThreadSanitizer starts a thread of its own with the first that the program starts. */
 static void start_sanitizers_thread(void) {
     pthread_t thread;
-
     if (KIT_THREAD_SANITIZER && pthread_create(&thread, NULL, do_nothing, NULL) == 0)
         pthread_join(thread, NULL);
 }
@@ -105,7 +100,6 @@ static void start_sanitizers_thread(void) {
 /* What code that was built for speed switches off for everybody. */
 static bool subnormals_work(void) {
     volatile float smallest = FLT_MIN;
-
     smallest /= 2;
     return smallest > 0;
 }
@@ -123,7 +117,6 @@ static void take_execution(struct kit_state *state) {
 
 struct kit_state *kit_state_take(void) {
     struct kit_state *state = calloc(1, sizeof(*state));
-
     if (state == NULL)
         return NULL;
     start_sanitizers_thread();
@@ -161,7 +154,6 @@ static void compare_environment(const struct kit_state *before, struct kit_text 
 static void compare_signals(const struct kit_state *before, struct kit_text *text) {
     for (int i = 1; i < SIGNAL_COUNT; i++) {
         struct sigaction now;
-
         if (sigaction(i, NULL, &now) == 0 &&
             (now.sa_handler != before->actions[i].sa_handler ||
              (now.sa_flags ^ before->actions[i].sa_flags) & ~SA_RESTORER_FLAG))
@@ -179,7 +171,6 @@ static bool was_running(const struct kit_state *before, int thread) {
 static int new_threads(const struct kit_state *before) {
     int threads[MAX_THREADS];
     int count = list_threads(threads), left = 0;
-
     for (int i = 0; i < count; i++)
         left += !was_running(before, threads[i]);
     return left;
@@ -188,7 +179,6 @@ static int new_threads(const struct kit_state *before) {
 /* The kernel lists a thread for a moment after it was joined. */
 static void compare_threads(const struct kit_state *before, struct kit_text *text) {
     int left = new_threads(before);
-
     for (int waited_ms = 0; left > 0 && waited_ms < SETTLE_MS; waited_ms += 5) {
         tk_sleep_ms(5);
         left = new_threads(before);
@@ -199,7 +189,6 @@ static void compare_threads(const struct kit_state *before, struct kit_text *tex
 
 static void compare_execution(const struct kit_state *before, struct kit_text *text) {
     struct kit_state now;
-
     take_execution(&now);
     for (int i = 0; i < 3; i++)
         if (timerisset(&now.intervals[i].it_value) && !timerisset(&before->intervals[i].it_value))
@@ -218,7 +207,6 @@ static void compare(const struct kit_state *before, bool device, struct kit_text
     char directory[sizeof(before->directory)] = "";
     char status[sizeof(before->status)];
     int timers = count_timers();
-
     if (!device)
         compare_threads(before, text);
     if (getcwd(directory, sizeof(directory)) == NULL || strcmp(directory, before->directory) != 0)
@@ -228,7 +216,6 @@ static void compare(const struct kit_state *before, bool device, struct kit_text
         kit_add(text, "umask or signal mask changed");
     for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit now;
-
         if (getrlimit((__rlimit_resource_t)i, &now) == 0 &&
             (now.rlim_cur != before->limits[i].rlim_cur ||
              now.rlim_max != before->limits[i].rlim_max))

@@ -34,7 +34,6 @@ static bool has(const struct warmth *warmth, uint64_t capabilities) {
 static bool enqueue(const struct warmth *warmth, int number, uint8_t *bytes) {
     symmem_stream *stream = warmth->streams[number];
     uint8_t *memory = warmth->memory + (ptrdiff_t)number * BYTES;
-
     return (!has(warmth, SYMMEM_CAP_HOST_FN) ||
             symmem_stream_host_fn(stream, call_nothing, NULL) == SYMMEM_OK) &&
            symmem_copy(warmth->context, memory, bytes, BYTES, stream) == SYMMEM_OK &&
@@ -44,7 +43,6 @@ static bool enqueue(const struct warmth *warmth, int number, uint8_t *bytes) {
 static bool run_graph(const struct warmth *warmth, uint8_t *bytes) {
     symmem_stream *stream = warmth->streams[0];
     symmem_graph *graph = NULL;
-
     if (!has(warmth, SYMMEM_CAP_CAPTURE))
         return true;
     if (symmem_stream_begin_capture(stream) != SYMMEM_OK)
@@ -59,7 +57,6 @@ static bool run_graph(const struct warmth *warmth, uint8_t *bytes) {
 static bool use_streams(struct warmth *warmth) {
     uint8_t bytes[STREAMS][BYTES] = {{0}};
     bool fine = true;
-
     for (int i = 0; i < STREAMS && fine; i++)
         fine = symmem_stream_create(warmth->context, -1, &warmth->streams[i]) == SYMMEM_OK &&
                enqueue(warmth, i, bytes[i]);
@@ -76,7 +73,6 @@ static bool use_streams(struct warmth *warmth) {
  * does not tell is no failure. */
 static void ask_connectivity(const struct warmth *warmth, int32_t devices) {
     int32_t *links = calloc((size_t)devices * (size_t)devices, sizeof(*links));
-
     if (links != NULL)
         (void)!symmem_connectivity(warmth->context, "nvlink", devices, links);
     free(links);
@@ -93,7 +89,6 @@ static bool meet_alone(const struct warmth *warmth) {
         symmem_rendezvous(warmth->context, warmth->memory, group, limit_ms, &handle) == SYMMEM_OK &&
         symmem_barrier(handle, 0, limit_ms, NULL) == SYMMEM_OK &&
         symmem_put(handle, 0, 0, &byte, 1, NULL) == SYMMEM_OK;
-
     symmem_handle_release(handle);
     return symmem_group_destroy(group) == SYMMEM_OK && fine;
 }
@@ -107,8 +102,6 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
     symmem_context_options options;
     symmem_store *store = NULL;
     void *memory = NULL;
-    bool fine;
-
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
@@ -121,7 +114,8 @@ static bool warm_device(const struct kit_setup *setup, int32_t rank) {
         symmem_store_close(store);
         return false;
     }
-    fine = symmem_alloc(warmth.context, (size_t)STREAMS * BYTES, -1, NULL, &memory) == SYMMEM_OK;
+    bool fine =
+        symmem_alloc(warmth.context, (size_t)STREAMS * BYTES, -1, NULL, &memory) == SYMMEM_OK;
     warmth.memory = memory;
     fine = fine && meet_alone(&warmth);
     if (fine && has(&warmth, SYMMEM_CAP_STREAMS))
@@ -149,11 +143,9 @@ void kit_warm_up(const struct kit_setup *setup) {
     static bool warm, has_asked;
     const int32_t devices = setup->arena->probe.device_count;
     pthread_t thread;
-
     /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
     if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
         pthread_join(thread, NULL);
-
     /* Cases in which ranks die count as well: the ledger of those that live is judged. */
     if ((setup->test->flags & (TK_NO_BACKEND | TK_FORKS)) != 0 ||
         (warm && (has_asked || !asks_links(setup))))

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The first invalid value on either side of each argument: refused, recorded, and nothing written.
- */
+/* The first invalid value on either side of each argument: refused, recorded, nothing written. */
 #ifndef SYMMEM_CONFORMANCE_LIMITS_HELP_H
 #define SYMMEM_CONFORMANCE_LIMITS_HELP_H
 
@@ -16,7 +15,6 @@ static inline void refused(struct tk *t, symmem_status expected, symmem_status s
     size_t length = strcspn(name, "(");
     bool recorded = record.status == expected && strlen(record.operation) == length &&
                     strncmp(name, record.operation, length) == 0 && record.message[0] != '\0';
-
     tk_status_at(t, expected, status, text, "limits", line);
     tk_check_at(t, recorded, "limits", line, "%s: the record has %s of \"%s\": \"%s\"", text,
                 symmem_status_name(record.status), record.operation, record.message);

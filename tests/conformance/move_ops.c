@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "move_ops.h"
 
+#include "ops_calls.h"
+
 #define BYTES ((size_t)MOVER_COUNT * 4)
 #define OUT_BYTES (BYTES * MOVER_MAX_RANKS)
 
@@ -80,36 +82,28 @@ void mover_overwrite(struct tk *t, const struct mover *mover) {
 }
 
 symmem_status mover_run(const struct mover *m, uint32_t limit_ms, symmem_stream *stream) {
-    const DLTensor *in = FLAT(m->in, SYMMEM_INT32, MOVER_COUNT);
-    const DLTensor *same = FLAT(m->out, SYMMEM_INT32, MOVER_COUNT);
-    const DLTensor *gathered = FLAT(m->out, SYMMEM_INT32, MOVER_COUNT * (size_t)m->size);
-    switch (m->kind) {
-    case MOVER_PULL:
-    case MOVER_PUSH:
-        return symmem_all_gather_out(m->handle, in, gathered, m->channel, limit_ms, stream);
-    case MOVER_BROADCAST:
-        return symmem_broadcast(m->handle, in, root_of(m), m->channel, limit_ms, stream);
-    case MOVER_ALL_TO_ALL:
-        return symmem_all_to_all_out(m->handle, in, NULL, same, NULL, m->channel, limit_ms, stream);
-    case MOVER_LOW_CONTENTION:
-    case MOVER_STAGED:
-        return symmem_low_contention_all_gather_out(m->handle, in, gathered, m->channel, limit_ms,
-                                                    stream);
-    case MOVER_MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(m->handle, in, SYMMEM_SUM, m->channel, limit_ms, stream);
-    case MOVER_MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(m->handle, in, SYMMEM_SUM, same, m->channel,
-                                                       limit_ms, stream);
-    case MOVER_MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(m->handle, in, SYMMEM_SUM, root_of(m), same,
-                                                   m->channel, limit_ms, stream);
-    case MOVER_MULTIMEM_ALL_GATHER:
-        return symmem_multimem_all_gather_out(m->handle, in, gathered, m->channel, limit_ms,
-                                              stream);
-    default:
-        return symmem_low_contention_all_gather_ce_multicast_out(m->handle, in, gathered,
-                                                                 m->channel, limit_ms, stream);
-    }
+    static const ops_fn kinds[MOVER_ALL_KINDS] = {row_all_gather,
+                                                  row_all_gather,
+                                                  row_broadcast,
+                                                  row_all_to_all,
+                                                  row_low_contention_all_gather,
+                                                  row_low_contention_all_gather,
+                                                  row_multimem_all_reduce,
+                                                  row_multimem_one_shot,
+                                                  row_multimem_reduce,
+                                                  row_multimem_all_gather,
+                                                  row_ce_multicast};
+    bool same = m->kind == MOVER_ALL_TO_ALL || is_reduction(m->kind);
+    const struct ops_call call = {
+        .handle = m->handle,
+        .input = FLAT(m->in, SYMMEM_INT32, MOVER_COUNT),
+        .out = FLAT(m->out, SYMMEM_INT32, MOVER_COUNT * (same ? 1 : (size_t)m->size)),
+        .op = SYMMEM_SUM,
+        .root = root_of(m),
+        .channel = m->channel,
+        .limit_ms = limit_ms,
+        .stream = stream};
+    return kinds[m->kind](&call);
 }
 
 /* The bytes of the output that the operation writes; 0: none on this rank. */

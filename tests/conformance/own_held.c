@@ -16,7 +16,6 @@ void own_held_take(struct own_held *held) {
 bool own_held_is(const struct own_held *now, const struct own_held *before, char *text,
                  size_t capacity) {
     const struct tk_mappings *mapped = &now->mappings;
-
     if (!resources_are_like(&before->descriptors, &now->descriptors, text, capacity))
         return false;
     snprintf(text, capacity,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "reduce_help.h"
 
-#define HANDLE_OFFSET 80 /* whole elements of every dtype, no whole line */
+#include "ops_calls.h"
 
-/* --- data ----------------------------------------------------------------------------------- */
+#define HANDLE_OFFSET 80 /* whole elements of every dtype, no whole line */
 
 static uint64_t scramble(uint64_t x) {
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -100,8 +100,6 @@ void reduce_pair(int index, symmem_dtype *dtype_p, symmem_reduce_op *op_p) {
     }
 }
 
-/* --- memory --------------------------------------------------------------------------------- */
-
 void reduce_lay(struct tk *t, char *at, const void *data, size_t bytes) {
     size_t whole = bytes + (size_t)2 * REDUCE_MARGIN;
     char *image = malloc(whole);
@@ -153,8 +151,6 @@ void reduce_expect_same_digest(struct tk *t, const struct reduce_desk *desk) {
     tk_out_of_band_barrier(t);
 }
 
-/* --- all-reduce ----------------------------------------------------------------------------- */
-
 static bool copies(enum reduce_form form) {
     return form == FORM_ONE_SHOT_COPY_OUT || form == FORM_ONE_SHOT_COPY;
 }
@@ -175,31 +171,20 @@ static symmem_status run_form(const struct reduce_desk *desk, const struct reduc
     const DLTensor *symmetric = ops_flat(&at->tensors[0], at->symmetric, call->dtype, call->count);
     const DLTensor *input = ops_flat(&at->tensors[1], at->input, call->dtype, call->count);
     const DLTensor *out = ops_flat(&at->tensors[2], at->out, call->dtype, call->count);
-    symmem_handle *handle = desk->handle;
-    int32_t channel = desk->channel;
-    uint32_t limit_ms = desk->limit_ms;
-    symmem_stream *stream = desk->stream;
-    switch (call->form) {
-    case FORM_ONE_SHOT_OUT:
-        return symmem_one_shot_all_reduce_out(handle, input, call->op, out, channel, limit_ms,
-                                              stream);
-    case FORM_ONE_SHOT_COPY_OUT:
-        return symmem_one_shot_all_reduce_copy_out(handle, symmetric, input, call->op, out, channel,
-                                                   limit_ms, stream);
-    case FORM_ONE_SHOT:
-        return symmem_one_shot_all_reduce(handle, input, call->op, channel, limit_ms, stream,
-                                          made_p);
-    case FORM_ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy(handle, symmetric, input, call->op, channel,
-                                               limit_ms, stream, made_p);
-    case FORM_TWO_SHOT:
-        return symmem_two_shot_all_reduce(handle, input, call->op, channel, limit_ms, stream);
-    case FORM_TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(handle, input, call->op, out, channel, limit_ms,
-                                              stream);
-    default:
-        return symmem_all_reduce(handle, input, call->op, out, channel, limit_ms, stream);
-    }
+    static const ops_fn forms[] = {
+        [FORM_ONE_SHOT_OUT] = row_one_shot_out, [FORM_ONE_SHOT_COPY_OUT] = row_one_shot_copy_out,
+        [FORM_ONE_SHOT] = row_one_shot,         [FORM_ONE_SHOT_COPY] = row_one_shot_copy,
+        [FORM_TWO_SHOT] = row_two_shot,         [FORM_TWO_SHOT_OUT] = row_two_shot_out};
+    const struct ops_call one = {.handle = desk->handle,
+                                 .buffer = symmetric,
+                                 .input = input,
+                                 .out = out,
+                                 .op = call->op,
+                                 .channel = desk->channel,
+                                 .limit_ms = desk->limit_ms,
+                                 .stream = desk->stream,
+                                 .made_p = made_p};
+    return (size_t)call->form < TK_COUNT(forms) ? forms[call->form](&one) : row_all_reduce(&one);
 }
 
 static struct places places_of(const struct reduce_desk *desk, const struct reduce_call *call) {

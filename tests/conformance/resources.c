@@ -119,8 +119,6 @@ bool resources_remove_directory(const char *path) {
     return rmdir(path) == 0;
 }
 
-/* --- names -------------------------------------------------------------------------- */
-
 static const char *watched(int index) {
     const char *temporary = getenv("TMPDIR");
     if (index == 0)

@@ -23,7 +23,6 @@ static const char *family_name(int family) {
 static void describe_socket(int fd, char *what, size_t capacity) {
     int family = 0, listens = 0;
     socklen_t length = sizeof(family);
-
     (void)syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_DOMAIN, &family, &length);
     length = sizeof(listens);
     (void)syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length);
@@ -34,7 +33,6 @@ static void describe_socket(int fd, char *what, size_t capacity) {
 static bool describe(int directory, const char *name, struct resources_descriptor *found) {
     char link[sizeof(found->what)] = "";
     struct stat info;
-
     found->fd = atoi(name);
     if (found->fd == directory || fstatat(directory, name, &info, 0) != 0)
         return false;
@@ -50,11 +48,9 @@ static bool describe(int directory, const char *name, struct resources_descripto
 void resources_take_open(struct resources_open *open) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
-
     memset(open, 0, sizeof(*open));
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct resources_descriptor found = {0};
-
         if (entry->d_name[0] == '.' || !describe(dirfd(directory), entry->d_name, &found))
             continue;
         if (open->known < RESOURCES_OPEN_MAX)
@@ -77,7 +73,6 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t capacit
                                                       const char *format, ...) {
     size_t used = strlen(text);
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(text + used, capacity - used, format, arguments);
     va_end(arguments);
@@ -86,7 +81,6 @@ __attribute__((format(printf, 3, 4))) static void add(char *text, size_t capacit
 static void add_missing(char *text, size_t capacity, const char *title,
                         const struct resources_open *from, const struct resources_open *in) {
     int count = 0;
-
     for (int i = 0; i < from->known; i++)
         if (!has(in, &from->at[i]))
             add(text, capacity, "%s%d %s", count++ == 0 ? title : ", ", from->at[i].fd,
@@ -95,7 +89,6 @@ static void add_missing(char *text, size_t capacity, const char *title,
 
 void resources_leave_out(struct resources_open *open, bool (*is_left_out)(int fd)) {
     int stay = 0;
-
     for (int i = 0; i < open->known; i++)
         if (!is_left_out(open->at[i].fd))
             open->at[stay++] = open->at[i];
@@ -116,7 +109,6 @@ bool resources_are_like(const struct resources_open *before, const struct resour
 
 bool resources_are_as_many(const struct resources_open *before, char *text, size_t capacity) {
     struct resources_open now;
-
     resources_take_open(&now);
     return resources_are_like(before, &now, text, capacity);
 }

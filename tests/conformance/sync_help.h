@@ -169,6 +169,25 @@ static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte)
     return held;
 }
 
+/* What the context knows of memory. */
+static inline symmem_alloc_info memory_info(struct tk *t, const void *ptr) {
+    symmem_alloc_info info = {0};
+    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
+    return info;
+}
+
+static inline bool memory_is_symmetric(struct tk *t, const void *ptr) {
+    bool symmetric = false;
+    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+    return symmetric;
+}
+
+/* The context's backend is that table from now on. It has to outlive the context. */
+static inline void use_table(struct tk *t, const symmem_backend *table) {
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
+}
+
 /* One ring step of signals on a channel: to the next rank, from the one before. */
 static inline void ring_signal(struct tk *t, symmem_handle *handle, int32_t channel) {
     symmem_handle_info info = info_of(t, handle);
@@ -262,6 +281,45 @@ static inline void gate_open(struct gate *gate) {
     atomic_store_explicit(&gate->open, 1, memory_order_release);
 }
 
+/* --- streams --------------------------------------------------------------------------------- */
+
+/* Two cases of one body: without a stream, and on one, which the second one's name says. */
+#define TEST_WITH_AND_WITHOUT_STREAM(area_, name_, requirements_, needs_, ...)                     \
+    static void both_##name_(struct tk *t, symmem_stream *stream);                                 \
+    TK_TEST(area_, name_, requirements_, .needs = (needs_), __VA_ARGS__) {                         \
+        both_##name_(t, NULL);                                                                     \
+    }                                                                                              \
+    TK_TEST(area_, name_##_on_stream, requirements_, .needs = (needs_) | SYMMEM_CAP_STREAMS,       \
+            __VA_ARGS__) {                                                                         \
+        both_##name_(t, tk_stream(t));                                                             \
+    }                                                                                              \
+    static void both_##name_(struct tk *t, symmem_stream *stream)
+
+/* Launches and waits. */
+static inline void run_graph(struct tk *t, symmem_graph *graph, symmem_stream *stream) {
+    TK_OK(t, symmem_graph_launch(graph, stream));
+    tk_synchronize(t, stream);
+}
+
+static inline void expect_capturing(struct tk *t, symmem_stream *stream, bool expected) {
+    bool capturing = !expected;
+    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
+    TK_EQ_INT(t, expected, capturing);
+}
+
+static inline bool is_idle(struct tk *t, symmem_stream *stream) {
+    bool idle = false;
+    TK_OK(t, symmem_stream_query(stream, &idle));
+    return idle;
+}
+
+/* From here on the stream comes behind what the other one has so far. */
+static inline void let_follow(struct tk *t, symmem_stream *stream, symmem_event *event,
+                              symmem_stream *other) {
+    TK_OK(t, symmem_event_record(event, other));
+    TK_OK(t, symmem_stream_wait_event(stream, event));
+}
+
 /* Adds its number to a log in the order of execution. */
 struct step_log {
     atomic_int count;
@@ -290,10 +348,8 @@ static inline int steps_done(struct step_log *log) {
 /* A context that allows multicast whatever the environment says;
  * false, with the case marked unresolved, where the device has none. */
 static inline bool multicast_allowed(struct tk *t) {
-    symmem_context_options options = tk_options(t);
     bool supported = false;
-    options.multicast = 1;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 1);
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
     if (!supported)
         tk_unresolved(t, "the device has no multicast");
@@ -304,7 +360,6 @@ static inline bool multicast_allowed(struct tk *t) {
 static inline symmem_context *context_alone(struct tk *t) {
     symmem_context *alone = NULL;
     symmem_context_options options;
-
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;

@@ -2,8 +2,6 @@
 /* symmem_all_reduce and its table, tensors that an all-reduce makes, and what is refused. */
 #include "reduce_help.h"
 
-/* --- the choice ------------------------------------------------------------------------------- */
-
 static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
     const symmem_all_reduce_entry entry = {
         .symmetric = -1, .max_bytes = UINT64_MAX, .algorithm = algorithm};
@@ -17,7 +15,6 @@ static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct t
     const size_t most = desk.size <= 8    ? 40000
                         : desk.size <= 64 ? 4000
                                           : 1000; /* each rank computes what all have */
-    (void)arg;
     for (int algorithm = 0; algorithm < SYMMEM_ALL_REDUCE_ALGORITHM_COUNT; algorithm++) {
         set_table(t, (symmem_all_reduce_algorithm)algorithm);
         for (int form = FORM_CHOSEN_IN_PLACE; form <= FORM_CHOSEN_TO_SYMMETRIC; form++) {
@@ -96,7 +93,7 @@ TK_TEST(all_reduce, tables_are_checked, "SM-REDUCE-12", .needs = COLLECTIVES, .m
     TK_OK(t, symmem_set_all_reduce_table(context, &entry, 0));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, NULL, 1));
     TK_FAILS(t, OUT_OF_RANGE, symmem_set_all_reduce_table(context, &entry, -1));
-    for (size_t i = 0; i < sizeof many / sizeof many[0]; i++)
+    for (size_t i = 0; i < TK_COUNT(many); i++)
         many[i] = entry;
     TK_OK(t, symmem_set_all_reduce_table(context, many, SYMMEM_ALL_REDUCE_MAX_ENTRIES));
     TK_FAILS(t, OUT_OF_RANGE,
@@ -167,7 +164,7 @@ TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIV
     };
     symmem_all_reduce_entry entries[MANY + 1];
     char text[(MANY + 1) * 32];
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    for (size_t i = 0; i < TK_COUNT(wrong); i++)
         refuse_environment(t, wrong[i], SYMMEM_INVALID_ARGUMENT);
     write_entries(entries, text, sizeof text, MANY + 1);
     refuse_environment(t, text, SYMMEM_OUT_OF_RANGE);
@@ -222,8 +219,6 @@ TK_TEST(all_reduce, ranks_choose_alike, "SM-REDUCE-12", .needs = COLLECTIVES, .r
             reduce_expect_laid(t, out_at, NULL, SYMMEM_FLOAT32, COUNT, "out");
     }
 }
-
-/* --- tensors that an operation makes ---------------------------------------------------------- */
 
 TK_TEST(all_reduce, made_tensors, "SM-REDUCE-05,SM-ALLOC-07", .needs = COLLECTIVES,
         .max_ranks = 2) {
@@ -288,8 +283,6 @@ TK_TEST(all_reduce, made_in_a_capture, "SM-REDUCE-05",
     (void)tk_end_capture(t, desk.stream);
 }
 
-/* --- refusals --------------------------------------------------------------------------------- */
-
 TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTIVES,
         .max_ranks = 2) {
     enum { COUNT = 32, BYTES = COUNT * 4 };
@@ -298,6 +291,8 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
     symmem_handle *handle = desk.handle;
     uint32_t ms = desk.limit_ms;
     char *own = desk.own + REDUCE_MARGIN, *out = desk.out + REDUCE_MARGIN;
+#define COPY(buffer_, input_, out_)                                                                \
+    symmem_one_shot_all_reduce_copy_out(handle, buffer_, input_, SYMMEM_SUM, out_, 0, ms, NULL)
     TK_REQ(t, "SM-REDUCE-04");
     reduce_lay(t, own, NULL, BYTES);
     reduce_lay(t, out, NULL, BYTES);
@@ -306,34 +301,23 @@ TK_TEST(all_reduce, copy_arguments, "SM-REDUCE-04,SM-COLL-04", .needs = COLLECTI
     for (size_t count = COUNT - 1; count <= COUNT + 1; count += 2) {
         const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, count);
         to = ops_flat(&o, out, SYMMEM_FLOAT32, count);
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms,
-                                                     NULL));
+        TK_FAILS(t, INVALID_ARGUMENT, COPY(buffer, input, to));
         TK_EQ_SIZE(t, COUNT, last_record().expected);
         TK_EQ_SIZE(t, count, last_record().actual);
     }
     const DLTensor *input = ops_flat(&i, desk.input, SYMMEM_INT32, COUNT);
     to = ops_flat(&o, out, SYMMEM_INT32, COUNT);
-    TK_FAILS(
-        t, INVALID_ARGUMENT,
-        symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, COPY(buffer, input, to));
     input = ops_flat(&i, desk.input, SYMMEM_FLOAT32, COUNT);
     to = ops_flat(&o, out, SYMMEM_FLOAT32, COUNT);
-    TK_FAILS(t, NOT_SYMMETRIC,
-             symmem_one_shot_all_reduce_copy_out(handle, to, input, SYMMEM_SUM, to, 0, ms, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_copy_out(handle, NULL, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_FAILS(t, NOT_SYMMETRIC, COPY(to, input, to));
+    TK_FAILS(t, INVALID_ARGUMENT, COPY(NULL, input, to));
     TK_REQ(t, "SM-COLL-04");
-    TK_FAILS(
-        t, INVALID_ARGUMENT,
-        symmem_one_shot_all_reduce_copy_out(handle, buffer, buffer, SYMMEM_SUM, to, 0, ms, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, buffer, 0, ms,
-                                                 NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, COPY(buffer, buffer, to));
+    TK_FAILS(t, INVALID_ARGUMENT, COPY(buffer, input, buffer));
     to = ops_flat(&o, desk.input + 4, SYMMEM_FLOAT32, COUNT);
-    TK_FAILS(
-        t, INVALID_ARGUMENT,
-        symmem_one_shot_all_reduce_copy_out(handle, buffer, input, SYMMEM_SUM, to, 0, ms, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, COPY(buffer, input, to));
+#undef COPY
     reduce_expect_laid(t, own, NULL, SYMMEM_FLOAT32, COUNT, "the buffer");
     reduce_expect_laid(t, out, NULL, SYMMEM_FLOAT32, COUNT, "out");
 }

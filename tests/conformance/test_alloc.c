@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Symmetric allocations: size, place, content, queries, end. */
-#include "kit.h"
+#include "sync_help.h"
 
 #define LIMIT_MS 10000u
-
-/* --- help: allocations are reached by symmem_copy, which every backend has ---------- */
 
 static void fill_own(struct tk *t, void *ptr, size_t bytes, uint8_t byte) {
     uint8_t *data = malloc(bytes);
@@ -27,18 +25,10 @@ static void expect_own(struct tk *t, const void *ptr, size_t bytes, uint8_t byte
     free(data);
 }
 
-static void *allocate(struct tk *t, size_t bytes) {
-    void *ptr = NULL;
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, bytes, -1, NULL, &ptr));
-    return ptr;
-}
-
-/* --- requirements ----------------------------------------------------------------------------- */
-
 TK_TEST(alloc, is_local, "SM-ALLOC-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         if (rank == t->rank) /* the others make no call until it is through */
-            TK_OK(t, symmem_free(t->context, allocate(t, 1000)));
+            TK_OK(t, symmem_free(t->context, tk_alloc(t, 1000)));
         tk_out_of_band_barrier(t);
     }
 }
@@ -46,8 +36,8 @@ TK_TEST(alloc, is_local, "SM-ALLOC-01", .ranks = {2, 4}) {
 TK_TEST(alloc, memory_is_zero, "SM-ALLOC-02", .max_ranks = 2) {
     static const size_t sizes[] = {1, 255, 4096, 4097, 65536, 1 << 20};
     for (int round = 0; round < 3; round++)
-        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-            void *a = allocate(t, sizes[i]), *b = allocate(t, sizes[i]);
+        for (size_t i = 0; i < TK_COUNT(sizes); i++) {
+            void *a = tk_alloc(t, sizes[i]), *b = tk_alloc(t, sizes[i]);
             expect_own(t, a, sizes[i], 0);
             expect_own(t, b, sizes[i], 0);
             fill_own(t, a, sizes[i], 0xA7);
@@ -60,9 +50,9 @@ TK_TEST(alloc, memory_is_zero, "SM-ALLOC-02", .max_ranks = 2) {
 
 TK_TEST(alloc, every_size_is_aligned, "SM-ALLOC-03", .max_ranks = 1) {
     static const size_t sizes[] = {511, 513, 4095, 4097, 65537, 1000003};
-    for (size_t i = 1; i <= 257 + sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 1; i <= 257 + TK_COUNT(sizes); i++) {
         size_t bytes = i <= 257 ? i : sizes[i - 258];
-        void *ptr = allocate(t, bytes);
+        void *ptr = tk_alloc(t, bytes);
         TK_CHECK_MSG(t, (uintptr_t)ptr % SYMMEM_ALIGNMENT == 0, "%zu bytes at %p", bytes, ptr);
         if (i % 3 != 0)
             TK_OK(t, symmem_free(t->context, ptr)); /* the others crowd the place */
@@ -74,25 +64,24 @@ TK_TEST(alloc, impossible_sizes, "SM-ALLOC-04,SM-ERROR-04", .max_ranks = 2) {
     const size_t too_much = (size_t)1 << 46;
     void *const untouched = t;
     void *ptr = untouched;
-    symmem_error_record record;
     TK_REQ(t, "SM-ALLOC-04");
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     for (size_t i = 0; i < 3; i++)
         TK_FAILS(t, OVERFLOW, symmem_alloc(t->context, wrapping[i], -1, NULL, &ptr));
     TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, too_much, -1, NULL, &ptr));
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_SIZE(t, too_much, record.expected);
     TK_EQ_PTR(t, untouched, ptr);
-    ptr = allocate(t, 100);
+    ptr = tk_alloc(t, 100);
     expect_own(t, ptr, 100, 0);
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
 TK_TEST(alloc, sizes_and_bases, "SM-ALLOC-05", .max_ranks = 2) {
     static const size_t sizes[] = {1, 3, 1000, 4096, 70001};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(sizes); i++) {
         const size_t size = sizes[i], places[] = {0, size / 3, size / 2, size - 1};
-        char *base = allocate(t, size);
+        char *base = tk_alloc(t, size);
         for (size_t k = 0; k < 4; k++) {
             symmem_alloc_info info = {0};
             size_t bytes = 0;
@@ -106,12 +95,6 @@ TK_TEST(alloc, sizes_and_bases, "SM-ALLOC-05", .max_ranks = 2) {
         }
         TK_OK(t, symmem_free(t->context, base));
     }
-}
-
-static bool is_symmetric(struct tk *t, const void *ptr) {
-    bool symmetric = false;
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    return symmetric;
 }
 
 /* Many allocations that come and go in any order: each is found as long as it is there. */
@@ -129,9 +112,10 @@ TK_TEST(alloc, found_among_many, "SM-ALLOC-06", .max_ranks = 2) {
         size_t other = (size_t)tk_random_below(t, MANY);
         for (size_t k = other; k < MANY && k < other + 5; k++)
             if (there[k] != NULL)
-                TK_CHECK(t, is_symmetric(t, there[k]) && is_symmetric(t, there[k] + BYTES - 1) &&
-                                !is_symmetric(t, there[k] + BYTES) &&
-                                !is_symmetric(t, there[k] - 1));
+                TK_CHECK(t, memory_is_symmetric(t, there[k]) &&
+                                memory_is_symmetric(t, there[k] + BYTES - 1) &&
+                                !memory_is_symmetric(t, there[k] + BYTES) &&
+                                !memory_is_symmetric(t, there[k] - 1));
     }
 }
 
@@ -140,51 +124,49 @@ TK_TEST(alloc, what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04", .max_ranks = 2) {
     char on_stack[64] = "", *on_heap = malloc(4096);
     TK_REQ(t, "SM-ALLOC-06");
     TK_REQUIRE(t, on_heap != NULL);
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-        char *ptr = allocate(t, sizes[i]);
+    for (size_t i = 0; i < TK_COUNT(sizes); i++) {
+        char *ptr = tk_alloc(t, sizes[i]);
         size_t bytes = 77;
-        TK_CHECK(t, is_symmetric(t, ptr));
-        TK_CHECK(t, is_symmetric(t, ptr + sizes[i] - 1));
-        TK_CHECK_MSG(t, !is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
-        TK_CHECK(t, !is_symmetric(t, ptr - 1));
+        TK_CHECK(t, memory_is_symmetric(t, ptr));
+        TK_CHECK(t, memory_is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK_MSG(t, !memory_is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
+        TK_CHECK(t, !memory_is_symmetric(t, ptr - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
         TK_EQ_SIZE(t, 77, bytes);
         TK_OK(t, symmem_free(t->context, ptr));
-        TK_CHECK(t, !is_symmetric(t, ptr));
-        TK_CHECK(t, !is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK(t, !memory_is_symmetric(t, ptr));
+        TK_CHECK(t, !memory_is_symmetric(t, ptr + sizes[i] - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
     }
-    TK_CHECK(t, !is_symmetric(t, NULL));
-    TK_CHECK(t, !is_symmetric(t, on_stack));
-    TK_CHECK(t, !is_symmetric(t, on_heap));
-    TK_CHECK(t, !is_symmetric(t, (void *)UINTPTR_MAX));
+    TK_CHECK(t, !memory_is_symmetric(t, NULL));
+    TK_CHECK(t, !memory_is_symmetric(t, on_stack));
+    TK_CHECK(t, !memory_is_symmetric(t, on_heap));
+    TK_CHECK(t, !memory_is_symmetric(t, (void *)UINTPTR_MAX));
     free(on_heap);
 }
 
 TK_PORTED(test_is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4) {
     float *ordinary = malloc(1024 * sizeof(float));
     TK_REQUIRE(t, ordinary != NULL);
-    TK_CHECK(t, !is_symmetric(t, ordinary));
-    TK_CHECK(t, is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
+    TK_CHECK(t, !memory_is_symmetric(t, ordinary));
+    TK_CHECK(t, memory_is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
     free(ordinary);
 }
 
 TK_TEST(alloc, free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2) {
-    char *ptr = allocate(t, 1000), *other = allocate(t, 1000), on_stack[64] = "";
+    char *ptr = tk_alloc(t, 1000), *other = tk_alloc(t, 1000), on_stack[64] = "";
     TK_FAILS(t, INVALID_ARGUMENT, symmem_free(t->context, ptr + 1));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_free(t->context, ptr + 999));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, on_stack));
     TK_OK(t, symmem_free(t->context, NULL));
-    TK_CHECK(t, is_symmetric(t, ptr)); /* still there */
+    TK_CHECK(t, memory_is_symmetric(t, ptr)); /* still there */
     TK_OK(t, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
-    TK_CHECK(t, is_symmetric(t, other));
+    TK_CHECK(t, memory_is_symmetric(t, other));
     TK_OK(t, symmem_free(t->context, other));
 }
-
-/* --- large allocations -------------------------------------------------------------- */
 
 /* Each place gets a byte of its own; all are looked at after all were written. */
 static void touch(struct tk *t, char *ptr, const size_t *places, size_t count) {
@@ -218,7 +200,7 @@ static void large(struct tk *t, size_t bytes, const size_t *places, size_t count
             TK_OK(t, symmem_alloc_size(t->context, (char *)ptr + (bytes - 1), &found));
             TK_EQ_SIZE(t, bytes, found);
             touch(t, ptr, places, count);
-            TK_CHECK(t, !is_symmetric(t, (char *)ptr + bytes));
+            TK_CHECK(t, !memory_is_symmetric(t, (char *)ptr + bytes));
             TK_OK(t, symmem_free(t->context, ptr));
         }
         tk_out_of_band_barrier(t);
@@ -234,10 +216,8 @@ TK_TEST(alloc, past_four_gib, "SM-ALLOC-08", .max_ranks = 1, .flags = TK_LARGE, 
     const size_t half = (size_t)1 << 31, four = (size_t)1 << 32, bytes = four + 4096 + 1;
     const size_t places[] = {0,        1,        4096, half - 1, half,
                              half + 1, four - 1, four, four + 1, bytes - 1};
-    large(t, bytes, places, sizeof(places) / sizeof(places[0]));
+    large(t, bytes, places, TK_COUNT(places));
 }
-
-/* --- signal pad size, ordinals ------------------------------------------------------ */
 
 static size_t pad_size(struct tk *t) {
     size_t bytes = 0;
@@ -245,29 +225,23 @@ static size_t pad_size(struct tk *t) {
     return bytes;
 }
 
-static size_t pad_size_of(struct tk *t, const void *ptr) {
-    symmem_alloc_info info = {0};
-    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
-    return info.signal_pad_size;
-}
-
 TK_PORTED(test_get_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4) {
     TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size(t));
-    TK_EQ_SIZE(t, pad_size(t), pad_size_of(t, tk_alloc(t, 64)));
+    TK_EQ_SIZE(t, pad_size(t), memory_info(t, tk_alloc(t, 64)).signal_pad_size);
 }
 
 TK_PORTED(test_set_signal_pad_size, "SM-ALLOC-10", .max_ranks = 4) {
     static const size_t accepted[] = {1 << 20, 4, 8, 9220, (size_t)1 << 30};
     static const size_t misaligned[] = {1, 2, 3, 5, 9217, (1 << 20) + 2};
     static const size_t too_large[] = {((size_t)1 << 30) + 4, (size_t)1 << 40, SIZE_MAX - 3};
-    for (size_t i = 0; i < sizeof(accepted) / sizeof(accepted[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(accepted); i++) {
         TK_OK(t, symmem_set_signal_pad_size(t->context, accepted[i]));
         TK_EQ_SIZE(t, accepted[i], pad_size(t));
     }
     TK_OK(t, symmem_set_signal_pad_size(t->context, 4096));
-    for (size_t i = 0; i < sizeof(misaligned) / sizeof(misaligned[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(misaligned); i++)
         TK_FAILS(t, MISALIGNED, symmem_set_signal_pad_size(t->context, misaligned[i]));
-    for (size_t i = 0; i < sizeof(too_large) / sizeof(too_large[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(too_large); i++)
         TK_FAILS(t, OUT_OF_RANGE, symmem_set_signal_pad_size(t->context, too_large[i]));
     TK_EQ_SIZE(t, 4096, pad_size(t));
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
@@ -284,8 +258,8 @@ TK_PORTED(test_set_signal_pad_size_with_allocation, "SM-ALLOC-10", .max_ranks = 
     uint32_t words[2] = {1, 1};
     TK_OK(t, symmem_set_signal_pad_size(t->context, custom));
     memory = tk_alloc(t, 256);
-    TK_EQ_SIZE(t, custom, pad_size_of(t, memory));
-    TK_EQ_SIZE(t, before, pad_size_of(t, old_memory)); /* later ones only */
+    TK_EQ_SIZE(t, custom, memory_info(t, memory).signal_pad_size);
+    TK_EQ_SIZE(t, before, memory_info(t, old_memory).signal_pad_size); /* later ones only */
     handle = tk_rendezvous(t, memory, tk_world_group(t));
     TK_OK(t, symmem_handle_get_info(handle, &info));
     TK_EQ_SIZE(t, custom, info.signal_pad_size);
@@ -301,23 +275,17 @@ TK_PORTED(test_set_signal_pad_size_with_allocation, "SM-ALLOC-10", .max_ranks = 
     TK_OK(t, symmem_handle_get_info(old_handle, &info));
     TK_EQ_SIZE(t, before, info.signal_pad_size);
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
-    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, pad_size_of(t, tk_alloc(t, 256)));
-}
-
-static uint64_t ordinal_of(struct tk *t, const void *ptr) {
-    symmem_alloc_info info = {0};
-    TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
-    return info.ordinal;
+    TK_EQ_SIZE(t, SYMMEM_DEFAULT_SIGNAL_PAD_SIZE, memory_info(t, tk_alloc(t, 256)).signal_pad_size);
 }
 
 TK_TEST(alloc, ordinals_count_allocations, "SM-ALLOC-11", .max_ranks = 2) {
-    void *first = allocate(t, 64), *second, *third, *failed = NULL;
-    TK_EQ_SIZE(t, 1, ordinal_of(t, first));
-    second = allocate(t, 4096);
-    TK_EQ_SIZE(t, 2, ordinal_of(t, second));
+    void *first = tk_alloc(t, 64), *second, *third, *failed = NULL;
+    TK_EQ_SIZE(t, 1, memory_info(t, first).ordinal);
+    second = tk_alloc(t, 4096);
+    TK_EQ_SIZE(t, 2, memory_info(t, second).ordinal);
     TK_OK(t, symmem_free(t->context, second));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &failed));
-    third = allocate(t, 4096); /* perhaps at the second one's address */
-    TK_EQ_SIZE(t, 3, ordinal_of(t, third));
-    TK_EQ_SIZE(t, 1, ordinal_of(t, first));
+    third = tk_alloc(t, 4096); /* perhaps at the second one's address */
+    TK_EQ_SIZE(t, 3, memory_info(t, third).ordinal);
+    TK_EQ_SIZE(t, 1, memory_info(t, first).ordinal);
 }

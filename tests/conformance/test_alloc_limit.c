@@ -11,18 +11,14 @@ static uint32_t needs_ms; /* to come to the zeroing */
 static int held;          /* memory that was not released */
 static bool is_open;
 
-/* --- the device's backend: but for what is here it is a fake ---------------------------------- */
-
 static symmem_status late_open(const symmem_host *host, const symmem_backend_config *config,
                                void **instance_p) {
-    (void)config;
     is_open = true;
     *instance_p = (void *)(uintptr_t)host;
     return SYMMEM_OK;
 }
 
 static void late_close(void *instance) {
-    (void)instance;
     is_open = false;
 }
 
@@ -47,9 +43,7 @@ static void late_release(void *instance, symmem_memory *memory) {
 /* A new context on it with this default limit. */
 static void begin(struct tk *t, uint32_t default_ms) {
     static symmem_backend table; /* outlives the context */
-    symmem_context_options options = tk_options(t);
-    options.default_timeout_ms = default_ms;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = default_ms);
     table = fake_table_a;
     table.name = "suite_late";
     table.capabilities |= SYMMEM_CAP_POOL;
@@ -57,13 +51,10 @@ static void begin(struct tk *t, uint32_t default_ms) {
     table.close = late_close;
     table.memory_alloc = late_alloc;
     table.memory_release = late_release;
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table.name));
+    use_table(t, &table);
     needs_ms = 0;
     held = 0;
 }
-
-/* --- cases ------------------------------------------------------------------------------------ */
 
 static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
     void *memory = NULL;
@@ -76,7 +67,7 @@ static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
     TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
 }
 
-TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
+TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", TK_ON_FAKES) {
     check_limit(t, 20, LEAST_MS);
     check_limit(t, LEAST_MS, LEAST_MS);
     check_limit(t, 3000, 3000);
@@ -87,7 +78,6 @@ TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEN
 static void refuse(struct tk *t, const symmem_alloc_options *options) {
     void *const untouched = t;
     void *memory = untouched;
-    bool symmetric = true;
     symmem_clear_error();
     needs_ms = LEAST_MS + BEYOND_MS;
     TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 4096, -1, options, &memory));
@@ -97,8 +87,7 @@ static void refuse(struct tk *t, const symmem_alloc_options *options) {
     TK_CHECK(t, record.message[0] != '\0');
     TK_EQ_INT(t, 0, record.missing_count); /* no other rank is waited for */
     TK_EQ_PTR(t, untouched, memory);
-    TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
-    TK_CHECK(t, !symmetric);
+    TK_CHECK(t, !memory_is_symmetric(t, memory));
     needs_ms = 0;
 }
 
@@ -108,14 +97,7 @@ static void *allocate(struct tk *t, size_t bytes, const symmem_alloc_options *op
     return memory;
 }
 
-static uint64_t ordinal_of(struct tk *t, const void *memory) {
-    symmem_alloc_info info = {0};
-    TK_OK(t, symmem_alloc_query(t->context, memory, &info));
-    return info.ordinal;
-}
-
-TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", TK_ON_FAKES) {
     symmem_alloc_options persistent;
     char bytes[64], zeroes[64] = {0};
     TK_REQ(t, "SM-ALLOC-16");
@@ -124,13 +106,13 @@ TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", .max_ranks = 1,
     begin(t, LEAST_MS);
     refuse(t, NULL); /* also as the first use of the backend */
     void *first = allocate(t, 64, NULL);
-    TK_EQ_INT(t, 1, ordinal_of(t, first));
+    TK_EQ_INT(t, 1, memory_info(t, first).ordinal);
     refuse(t, NULL);
     refuse(t, &persistent);
     TK_EQ_INT(t, 1, held);
     /* As if nothing had been: the id goes with another size. */
     void *second = allocate(t, 64, &persistent);
-    TK_EQ_INT(t, 2, ordinal_of(t, second));
+    TK_EQ_INT(t, 2, memory_info(t, second).ordinal);
     TK_OK(t, symmem_copy(t->context, bytes, second, sizeof(bytes), NULL));
     TK_CHECK(t, memcmp(bytes, zeroes, sizeof(bytes)) == 0);
     TK_OK(t, symmem_free(t->context, second));
@@ -141,7 +123,7 @@ TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", .max_ranks = 1,
 }
 
 /* A block of a segment that is there waits for nothing. */
-TK_TEST(alloc, segment_has_a_limit, "SM-ALLOC-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
+TK_TEST(alloc, segment_has_a_limit, "SM-ALLOC-16", TK_ON_FAKES) {
     void *const untouched = t;
     void *first = NULL, *second = untouched;
     symmem_pool *pool = NULL;

@@ -19,12 +19,11 @@ TK_TEST(alloc_stream, free_waits_for_work, "SM-ALLOC-12",
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_stream *busy = tk_stream(t), *idle = tk_stream(t);
     struct slow_work work = {0};
-    void *memory = NULL;
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+    void *memory = tk_alloc(t, 4096);
     tk_fill(t, handle, t->rank, 0, 4096, 0x66);
     TK_OK(t, symmem_stream_host_fn(busy, work_slowly, &work));
     TK_OK(t, symmem_put(handle, t->rank, 0, memory, 4096, busy)); /* reads the memory */
-    TK_OK(t, symmem_free(t->context, memory));
+    tk_free(t, memory);
     TK_CHECK_MSG(t, atomic_load(&work.done) == 1,
                  "symmem_free did not wait for the stream's work (by device_synchronize)");
     tk_synchronize(t, busy);
@@ -36,7 +35,6 @@ TK_TEST(alloc_stream, capture_forbids_allocating, "SM-ALLOC-09,SM-ERROR-04",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     void *const untouched = t;
     void *memory = untouched;
     void *source = tk_alloc(t, 256);
@@ -47,12 +45,11 @@ TK_TEST(alloc_stream, capture_forbids_allocating, "SM-ALLOC-09,SM-ERROR-04",
     TK_FAILS(t, CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &memory));
     TK_EQ_PTR(t, untouched, memory);
     TK_OK(t, symmem_put(handle, t->rank, 7, source, 1, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
     TK_OK(t, symmem_graph_launch(graph, stream)); /* the capture was not spoilt */
     tk_synchronize(t, stream);
     tk_expect_bytes(t, handle, t->rank, 7, 1, 1);
-    TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &memory)); /* and it is over */
     TK_OK(t, symmem_free(t->context, memory));
 }

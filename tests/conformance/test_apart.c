@@ -2,7 +2,7 @@
 /* Collectives of ranks without direct access to each other, on a fake backend of two ranks whose
  * pointers to one another are NULL: what reaches the backend and what does not. */
 #include "fake_table.h"
-#include "kit.h"
+#include "ops_calls.h"
 
 #define N 8
 #define LIMIT_MS 20000u
@@ -17,45 +17,14 @@ static struct {
     bool fails; /* the next call */
     int lost;   /* how often its backend was told so */
 } seen[2];
-
-static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
-                               void **group_p) {
-    (void)instance, (void)exchange, (void)device;
-    *group_p = seen;
-    return SYMMEM_OK;
-}
-
-static void fake_close(void *instance, void *group) {
-    (void)instance, (void)group;
-}
-
-static symmem_status fake_exchange(void *instance, void *group, symmem_memory *own,
-                                   const symmem_exchange *exchange, symmem_memory *peers) {
-    (void)instance, (void)group;
-    for (int32_t r = 0; r < exchange->world_size; r++) {
-        peers[r] = *own;
-        peers[r].imported = 1;
-        if (r != exchange->rank)
-            peers[r].ptr = NULL;
-    }
-    return SYMMEM_OK;
-}
-
-static void fake_release(void *instance, symmem_memory *memory) {
-    if (!memory->imported)
-        fake_table_a.memory_release(instance, memory);
-}
-
 static symmem_status fake_collective(void *instance, const symmem_peers *peers, int32_t channel,
                                      const symmem_collective *call, const symmem_exec *exec) {
-    (void)instance, (void)channel, (void)call, (void)exec;
     seen[peers->rank].calls += 100; /* never to be called here */
     return SYMMEM_OK;
 }
 
 static symmem_status fake_apart(void *instance, const symmem_peers *peers, int32_t channel,
                                 const symmem_collective *call, const symmem_exec *exec) {
-    (void)instance;
     seen[peers->rank].calls++;
     seen[peers->rank].kind = call->kind;
     seen[peers->rank].channel = channel;
@@ -72,7 +41,6 @@ static symmem_status fake_apart(void *instance, const symmem_peers *peers, int32
 }
 
 static void fake_lost(void *instance, const symmem_peers *peers) {
-    (void)instance;
     seen[peers->rank].lost++;
 }
 
@@ -82,13 +50,7 @@ static symmem_backend tables[2];
 static const symmem_backend *fake_of_two(const struct tk *t, bool has_a_way) {
     symmem_backend table = fake_table_a;
     table.capabilities |= SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_COLLECTIVES;
-    table.group_open = fake_open;
-    table.group_close = fake_close;
-    table.memory_exchange = fake_exchange;
-    table.memory_release = fake_release;
-    table.memory_export = NULL;
-    table.memory_import = NULL;
-    table.share_close = NULL;
+    fake_table_exchanges(&table);
     table.collective = fake_collective;
     table.collective_apart = has_a_way ? fake_apart : NULL;
     if (has_a_way)
@@ -121,8 +83,7 @@ static void begin(struct tk *t, scene *s, const symmem_backend *table) {
     s->t = t;
     seen[t->rank].calls = seen[t->rank].lost = 0;
     seen[t->rank].fails = false;
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
+    use_table(t, table);
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, t->rank, NULL, &memory));
     TK_REQUIRE_OK(t,
                   symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &s->handle));
@@ -143,35 +104,35 @@ static void end(scene *s) {
 }
 
 static symmem_status call(scene *s, symmem_call_kind kind) {
+    static const ops_fn kinds[] = {[SYMMEM_CALL_ONE_SHOT_ALL_REDUCE] = row_one_shot_out,
+                                   [SYMMEM_CALL_TWO_SHOT_ALL_REDUCE] = row_two_shot,
+                                   [SYMMEM_CALL_REDUCE_SCATTER] = row_reduce_scatter,
+                                   [SYMMEM_CALL_ALL_GATHER] = row_all_gather,
+                                   [SYMMEM_CALL_BROADCAST] = row_broadcast,
+                                   [SYMMEM_CALL_ALL_TO_ALL] = row_all_to_all,
+                                   [SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER] =
+                                       row_low_contention_reduce_scatter};
     const size_t splits[] = {N / 2, N / 2};
-    switch (kind) {
-    case SYMMEM_CALL_ONE_SHOT_ALL_REDUCE:
-        return symmem_one_shot_all_reduce_out(s->handle, &s->part, SYMMEM_SUM, &s->out_part, 3,
-                                              LIMIT_MS, NULL);
-    case SYMMEM_CALL_TWO_SHOT_ALL_REDUCE:
-        return symmem_two_shot_all_reduce(s->handle, &s->part, SYMMEM_SUM, 3, LIMIT_MS, NULL);
-    case SYMMEM_CALL_REDUCE_SCATTER:
-        return symmem_reduce_scatter_out(s->handle, &s->whole, SYMMEM_SUM, false, &s->out_part, 3,
-                                         LIMIT_MS, NULL);
-    case SYMMEM_CALL_ALL_GATHER:
-        return symmem_all_gather_out(s->handle, &s->part, &s->out_whole, 3, LIMIT_MS, NULL);
-    case SYMMEM_CALL_BROADCAST:
-        return symmem_broadcast(s->handle, &s->part, 1, 3, LIMIT_MS, NULL);
-    case SYMMEM_CALL_ALL_TO_ALL:
-        return symmem_all_to_all_out(s->handle, &s->part, splits, &s->out_part, splits, 3, LIMIT_MS,
-                                     NULL);
-    default:
-        return symmem_low_contention_reduce_scatter(s->handle, &s->whole, SYMMEM_SUM, &s->out_part,
-                                                    3, LIMIT_MS, NULL);
-    }
+    const bool scatters =
+        kind == SYMMEM_CALL_REDUCE_SCATTER || kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
+    const struct ops_call one = {.handle = s->handle,
+                                 .input = scatters ? &s->whole : &s->part,
+                                 .out =
+                                     kind == SYMMEM_CALL_ALL_GATHER ? &s->out_whole : &s->out_part,
+                                 .in_splits = splits,
+                                 .out_splits = splits,
+                                 .op = SYMMEM_SUM,
+                                 .root = 1,
+                                 .channel = 3,
+                                 .limit_ms = LIMIT_MS};
+    return kinds[kind](&one);
 }
 
 static void refused(scene *s, symmem_call_kind kind) {
     struct tk *t = s->t;
-    symmem_error_record record;
     memset(s->data, 0xEE, sizeof(s->data));
     TK_FAILS(t, UNREACHABLE, call(s, kind));
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, 1 - t->rank, record.failed_rank);
     for (size_t i = 0; i < sizeof(s->data); i++)
         TK_EQ_INT(t, 0xEE, ((unsigned char *)s->data)[i]);

@@ -26,8 +26,6 @@ static bool was_hit(struct tk *t, const char *name, int32_t odd) {
     return tk_read_u64(t, odd, SLOT_HIT) != 0;
 }
 
-/* --- memory --------------------------------------------------------------------------------- */
-
 static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
     char name[64];
     void *ptr = tk_alloc(t, 512);
@@ -52,11 +50,9 @@ static void fail_in_rendezvous(struct tk *t, const char *step, int32_t odd) {
 TK_TEST(rendezvous, failure_in_backend, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}) {
     static const char *const steps[] = {"alloc.create", "alloc.backing", "alloc.map", "export",
                                         "import.map"};
-    for (int i = 0; i < (int)(sizeof(steps) / sizeof(steps[0])); i++)
+    for (int i = 0; i < (int)TK_COUNT(steps); i++)
         fail_in_rendezvous(t, steps[i], i % t->world_size);
 }
-
-/* --- multicast ------------------------------------------------------------------------------ */
 
 static bool has_multicast(struct tk *t, symmem_handle *handle) {
     return info_of(t, handle).multicast_ptr != NULL;
@@ -81,24 +77,19 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
 }
 
 /* That it goes without multicast is what is to happen. */
-static void say_nothing(void *arg, const char *text) {
-    (void)arg, (void)text;
-}
+static void say_nothing(void *arg, const char *text) {}
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,
         .ranks = {2, 4}) {
     static const char *const steps[] = {"multicast.create", "multicast.attach", "multicast.bind"};
-    symmem_context_options options = tk_options(t);
     bool supported = false;
-    options.multicast = 1;
-    options.log = say_nothing;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 1; options.log = say_nothing);
     TK_OK(t, symmem_has_multicast_support(t->context, t->device_type, own_device(t), &supported));
     if (!supported) {
         tk_unresolved(t, "the device has no multicast");
         return;
     }
-    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(steps); i++) {
         fail_in_multicast(t, steps[i], 0);
         fail_in_multicast(t, steps[i], t->last);
     }

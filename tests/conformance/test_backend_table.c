@@ -17,8 +17,6 @@ static const struct entry mandatory[] = {
     ENTRY(memset32, 0),       ENTRY(write_value32, 0),
 };
 
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-
 /* Registering it is refused, and nothing of it is called or remembered. */
 static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
     int before = fake_table_calls();
@@ -27,10 +25,7 @@ static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
     TK_EQ_INT(t, before, fake_table_calls());
 }
 
-/* --- tables ----------------------------------------------------------------------------------- */
-
-TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", TK_ON_FAKES) {
     symmem_backend full, larger = fake_table_b;
     TK_OK(t, symmem_register_backend(t->context, &fake_table_a));
     TK_OK(t, symmem_register_backend(t->context, &fake_table_longest));
@@ -49,14 +44,13 @@ TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", .max_ranks = 1,
     tk_end_context(t); /* before the tables on this stack go */
 }
 
-TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", .max_ranks = 1, .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", TK_ON_FAKES) {
     static const char *const names[] = {
         "",     "Upper",  "da-sh",    "sp ace",
         "do.t", "sl/ash", "\xc3\xa4", "suite_fake_of_thirty_two_chars__"};
     static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX};
-    symmem_backend table;
     bool available = true;
-    table = fake_table_a;
+    symmem_backend table = fake_table_a;
     table.abi = SYMMEM_BACKEND_ABI + 1;
     refuse(t, &table, "a later ABI");
     table.abi = 0;
@@ -69,11 +63,11 @@ TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", .max_ranks = 1, .flags 
     table = fake_table_a;
     table.name = NULL;
     refuse(t, &table, "no name");
-    for (size_t i = 0; i < COUNT(names); i++) {
+    for (size_t i = 0; i < TK_COUNT(names); i++) {
         table.name = names[i];
         refuse(t, &table, names[i]);
     }
-    for (size_t i = 0; i < COUNT(unknown); i++) {
+    for (size_t i = 0; i < TK_COUNT(unknown); i++) {
         fake_table_full(&table);
         table.capabilities = unknown[i];
         refuse(t, &table, "unknown capability bits");
@@ -82,9 +76,9 @@ TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", .max_ranks = 1, .flags 
     TK_CHECK(t, !available);
 }
 
-TK_TEST(backend_table, missing_entries, "SM-BACKEND-06", .max_ranks = 1, .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, missing_entries, "SM-BACKEND-06", TK_ON_FAKES) {
     symmem_backend table;
-    for (size_t i = 0; i < COUNT(mandatory); i++) {
+    for (size_t i = 0; i < TK_COUNT(mandatory); i++) {
         table = fake_table_a;
         TK_REQUIRE(t, entry_at(&table, mandatory[i].at) != NULL);
         set_entry(&table, mandatory[i].at, NULL);
@@ -98,23 +92,12 @@ TK_TEST(backend_table, missing_entries, "SM-BACKEND-06", .max_ranks = 1, .flags 
     refuse(t, &table, "group_close without group_open");
 }
 
-TK_TEST(backend_table, capabilities_without_entries, "SM-BACKEND-07", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
-    for (size_t i = 0; i < DECLARED_COUNT; i++) {
-        symmem_backend table;
-        fake_table_full(&table);
-        set_entry(&table, declared[i].at, NULL);
-        refuse(t, &table, declared[i].name);
-    }
-}
-
-TK_TEST(backend_table, capabilities_without_their_like, "SM-BACKEND-12", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, capabilities_without_their_like, "SM-BACKEND-12", TK_ON_FAKES) {
     static const uint64_t lone[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN, SYMMEM_CAP_WRAP_STREAM,
                                     SYMMEM_CAP_COLLECTIVES_APART};
     static const uint64_t needed = SYMMEM_CAP_STREAMS | SYMMEM_CAP_COLLECTIVES;
     symmem_backend table;
-    for (size_t i = 0; i < COUNT(lone); i++) {
+    for (size_t i = 0; i < TK_COUNT(lone); i++) {
         /* Only the entries of that one are there: it is the capability that is refused. */
         fake_table_full(&table);
         for (size_t k = 0; k < DECLARED_COUNT; k++)
@@ -128,10 +111,12 @@ TK_TEST(backend_table, capabilities_without_their_like, "SM-BACKEND-12", .max_ra
     refuse(t, &table, "no rank mode");
 }
 
-TK_TEST(backend_table, entries_without_capabilities, "SM-BACKEND-07", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, entries_and_capabilities_agree, "SM-BACKEND-07", TK_ON_FAKES) {
     for (size_t i = 0; i < DECLARED_COUNT; i++) {
         symmem_backend table;
+        fake_table_full(&table);
+        set_entry(&table, declared[i].at, NULL);
+        refuse(t, &table, declared[i].name); /* declared, and an entry of it missing */
         fake_table_full(&table);
         table.capabilities &= ~declared[i].capability;
         refuse(t, &table, declared[i].name); /* the whole capability undeclared */
@@ -141,10 +126,9 @@ TK_TEST(backend_table, entries_without_capabilities, "SM-BACKEND-07", .max_ranks
     }
 }
 
-TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
-    symmem_backend full, table;
-    table = fake_table_a;
+TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", TK_ON_FAKES) {
+    symmem_backend full;
+    symmem_backend table = fake_table_a;
     table.reserved = 1;
     refuse(t, &table, "reserved is 1");
     table = fake_table_a;
@@ -167,8 +151,6 @@ TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", .max_ranks = 1,
     }
     tk_end_context(t); /* before the table on this stack goes */
 }
-
-/* --- files ------------------------------------------------------------------------------------ */
 
 /* Where the suite's own shared objects lie, from where the runner lies. */
 static void plugin_path(struct tk *t, char *path, size_t capacity, const char *name) {
@@ -194,15 +176,13 @@ static void refuse_file(struct tk *t, symmem_status expected, const char *path) 
     TK_EQ_PTR(t, NULL, name);
 }
 
-TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", TK_ON_FAKES) {
     char path[4096];
     Dl_info libc;
-    FILE *file;
     refuse_file(t, SYMMEM_LOAD, "/nonexistent/symmem/backend.so");
     refuse_file(t, SYMMEM_LOAD, t->scratch_dir); /* a directory */
     snprintf(path, sizeof(path), "%s/text.so", t->scratch_dir);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL && fputs("this is a text\n", file) >= 0);
     fclose(file);
     refuse_file(t, SYMMEM_LOAD, path);
@@ -216,19 +196,13 @@ TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", .max_ranks 
         refuse_file(t, SYMMEM_LOAD, libc.dli_fname); /* a shared object of another trade */
     plugin_path(t, path, sizeof(path), "no_symbol");
     refuse_file(t, SYMMEM_LOAD, path);
-}
-
-TK_TEST(backend_table, files_with_another_abi, "SM-BACKEND-08", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
-    char path[4096];
     plugin_path(t, path, sizeof(path), "null_entry");
     refuse_file(t, SYMMEM_ABI, path);
     plugin_path(t, path, sizeof(path), "wrong_abi");
     refuse_file(t, SYMMEM_ABI, path);
 }
 
-TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", TK_ON_FAKES) {
     char path[4096];
     const char *name = NULL;
     bool available = false;

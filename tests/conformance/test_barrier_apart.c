@@ -2,8 +2,6 @@
 /* Barriers: independence of channels and handles, ranges, and the user's signal pad. */
 #include "sync_help.h"
 
-/* --- independence ----------------------------------------------------------------------------- */
-
 struct side_barrier {
     struct tk *t;
     symmem_handle *handle;
@@ -56,21 +54,15 @@ TK_TEST(barrier, handles_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
     symmem_handle *second = tk_handle(t, 64, tk_world_group(t));
     independent(t, first, 0, second, 0);
     independent(t, second, 0, first, 0);
-}
-
-/* Two groups of the same ranks over one block. */
-TK_TEST(barrier, groups_are_independent, "SM-BARRIER-05", .ranks = {2, 4}) {
+    /* Two groups of the same ranks over one block. */
     int32_t *ranks = tk_scratch(t, (size_t)t->world_size * sizeof(*ranks));
     for (int32_t i = 0; i < t->world_size; i++)
         ranks[i] = i;
-    symmem_group *twin = tk_group(t, "twin", ranks, t->world_size);
     void *ptr = tk_alloc(t, 64);
-    symmem_handle *first = tk_rendezvous(t, ptr, tk_world_group(t));
-    symmem_handle *second = tk_rendezvous(t, ptr, twin);
+    first = tk_rendezvous(t, ptr, tk_world_group(t));
+    second = tk_rendezvous(t, ptr, tk_group(t, "twin", ranks, t->world_size));
     independent(t, first, 0, second, 0);
 }
-
-/* --- ranges ----------------------------------------------------------------------------------- */
 
 TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
           .flags = TK_WRITES_PADS) {
@@ -82,7 +74,7 @@ TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
     tk_fill(t, handle, t->rank, 0, 1024, 0xC3);
     pad_fill(t, handle, 0x3C);
     tk_out_of_band_barrier(t);
-    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(channels); i++)
         TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, channels[i], 50, NULL));
     tk_out_of_band_barrier(t);
     TK_CHECK(t, !info_of(t, handle).poisoned);
@@ -92,8 +84,6 @@ TK_PORTED(test_barrier_channel_out_of_bounds, "SM-BARRIER-06", .max_ranks = 8,
     tk_expect_bytes(t, handle, t->rank, 0, 1024, 0xC3);
     pad_expect(t, handle, 0x3C);
 }
-
-/* --- the user's pad --------------------------------------------------------------------------- */
 
 TK_PORTED(test_builtin_ops_leave_signal_pad_alone, "SM-BARRIER-07,SM-HANDLE-09", .max_ranks = 8,
           .flags = TK_WRITES_PADS) {

@@ -9,7 +9,7 @@ static void views(struct tk *t, symmem_handle *handle) {
     static const symmem_dtype dtypes[] = {SYMMEM_UINT8, SYMMEM_FLOAT16, SYMMEM_INT32,
                                           SYMMEM_FLOAT64};
     TK_REQ(t, "SM-VIEW-03");
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(dtypes); i++) {
         int64_t wrap = (int64_t)(FOUR_GIB / symmem_dtype_size(dtypes[i]));
         const int64_t some = 8, many = wrap + 8, rows[2] = {65536, wrap / 65536};
         DLManagedTensor *tensor = NULL;
@@ -29,7 +29,7 @@ static void transfers(struct tk *t, symmem_handle *handle) {
     static const size_t sizes[] = {0, 1, 64};
     uint8_t data[64] = {0};
     TK_REQ(t, "SM-ONESIDED-03");
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); i++) {
+    for (size_t i = 0; i < TK_COUNT(sizes) && !tk_failed(t); i++) {
         TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, 0, FOUR_GIB + 16, data, sizes[i], NULL));
         TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, FOUR_GIB, data, sizes[i], NULL));
     }

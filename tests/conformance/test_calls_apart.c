@@ -4,8 +4,6 @@
 
 #define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
-/* --- what a call was given -------------------------------------------------------------------- */
-
 struct target {
     symmem_context *context;
     symmem_handle *handle;
@@ -93,13 +91,10 @@ TK_TEST(capture, arguments_are_taken_at_the_capture, "SM-STREAM-18", .needs = CA
     for (int i = 0; i < 3; i++) {
         reset_words(t, &to);
         overwrite_the_frame();
-        TK_OK(t, symmem_graph_launch(graph, to.stream));
-        tk_synchronize(t, to.stream);
+        run_graph(t, graph, to.stream);
         check_words(t, &to, 200);
     }
 }
-
-/* --- other threads during a capture ----------------------------------------------------------- */
 
 struct beside {
     struct tk *t;
@@ -138,32 +133,25 @@ TK_TEST(capture, calls_beside_leave_it_valid, "SM-STREAM-19,SM-ALLOC-09", .needs
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct beside beside = {.t = t, .handle = tk_handle(t, 256, tk_world_group(t))};
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     pthread_t thread;
     uint32_t value = 0x600D;
-    bool capturing = false;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &beside.known));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put(beside.handle, t->rank, 0, &value, 4, stream));
     bool started = TK_CHECK(t, pthread_create(&thread, NULL, calls_beside, &beside) == 0);
     TK_CHECK(t, started && pthread_join(thread, NULL) == 0);
-    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
-    TK_CHECK(t, capturing);
+    expect_capturing(t, stream, true);
     TK_OK(t, symmem_barrier(beside.handle, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     tk_expect_bytes(t, beside.handle, t->rank, 0, 4, 0);
     for (uint32_t i = 0; i < 3; i++) {
         value += i;
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         tk_expect_data(t, beside.handle, t->rank, 0, &value, 4);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
     if (!beside.freed)
         TK_OK(t, symmem_free(t->context, beside.known));
 }
-
-/* --- replays at once -------------------------------------------------------------------------- */
 
 #define REPLAYS 40
 
@@ -174,7 +162,7 @@ struct replayer {
     symmem_stream *stream;
     symmem_graph *graph;
     int32_t number;
-    uint32_t mine, seen;
+    uint32_t mine, seen, delay_ms;
 };
 
 static void record(struct tk *t, struct replayer *r) {
@@ -194,6 +182,7 @@ static void *replay(void *arg) {
     struct replayer *r = arg;
     struct tk *t = r->t;
     int32_t previous = t->previous;
+    tk_sleep_ms(r->delay_ms);
     for (uint32_t g = 1; g <= REPLAYS && !tk_failed(t); g++) {
         r->mine = word_of(t->rank, g, (size_t)r->number);
         TK_OK(t, symmem_graph_launch(r->graph, r->stream));
@@ -207,27 +196,19 @@ static void *replay(void *arg) {
 TK_TEST(capture, graphs_of_two_channels_at_once, "SM-STREAM-07,SM-STREAM-09", .needs = CAPTURE,
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     struct replayer replayers[2];
-    pthread_t threads[2];
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    bool started[2] = {false, false};
     for (int32_t i = 0; i < 2; i++) {
-        replayers[i] =
-            (struct replayer){.t = t, .handle = handle, .stream = tk_stream(t), .number = i};
+        replayers[i] = (struct replayer){.t = t,
+                                         .handle = handle,
+                                         .stream = tk_stream(t),
+                                         .number = (i + t->rank) % 2,
+                                         .delay_ms = 2 * (uint32_t)i};
         record(t, &replayers[i]);
     }
-    for (int i = 0; i < 2; i++) {
-        int which = (i + t->rank) % 2;
-        started[which] =
-            TK_CHECK(t, pthread_create(&threads[which], NULL, replay, &replayers[which]) == 0);
-        tk_sleep_ms(2);
-    }
-    for (int i = 0; i < 2; i++) {
-        TK_CHECK(t, started[i] && pthread_join(threads[i], NULL) == 0);
+    tk_in_threads(t, replay, replayers, sizeof(replayers[0]), 2);
+    for (int i = 0; i < 2; i++)
         TK_OK(t, symmem_graph_destroy(replayers[i].graph));
-    }
 }
-
-/* --- two devices ------------------------------------------------------------------------------ */
 
 /* Memory and streams of two devices of one rank in turn, each word handed from one to the other. */
 TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
@@ -255,8 +236,7 @@ TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
         size_t at = (size_t)i * 4;
         words[i] = word_of(t->rank, (uint32_t)i, 0);
         TK_OK(t, symmem_put(handles[from], t->next, at, &words[i], 4, streams[from]));
-        TK_OK(t, symmem_event_record(events[from], streams[from]));
-        TK_OK(t, symmem_stream_wait_event(streams[1 - from], events[from]));
+        let_follow(t, streams[1 - from], events[from], streams[from]);
         TK_OK(t, symmem_barrier(handles[1 - from], 0, LONG_MS, streams[1 - from]));
         TK_OK(t, symmem_put(handles[1 - from], t->next, at, &words[i], 4, streams[1 - from]));
     }

@@ -8,18 +8,12 @@
 struct captured {
     symmem_handle *handle;
     symmem_stream *stream;
-    int32_t next, previous;
-    uint32_t limit_ms;
     symmem_graph *graph;
 };
 
 static struct captured captured_begin(struct tk *t, size_t bytes) {
-    struct captured c = {.handle = tk_handle(t, bytes, tk_world_group(t))};
-    c.stream = tk_stream(t);
-    c.next = t->next;
-    c.previous = t->previous;
-    c.limit_ms = LONG_MS;
-    return c;
+    return (struct captured){.handle = tk_handle(t, bytes, tk_world_group(t)),
+                             .stream = tk_stream(t)};
 }
 
 static void graph_end(struct tk *t, struct captured *c) {
@@ -27,21 +21,18 @@ static void graph_end(struct tk *t, struct captured *c) {
     c->graph = NULL;
 }
 
-/* --- PyTorch's counterparts ------------------------------------------------------------------- */
-
 TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-09",
           .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 200;
-    uint32_t expected = (uint32_t)c.next + 200;
+    uint32_t expected = (uint32_t)t->next + 200;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &own, 4, c.stream));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
     tk_expect_bytes(t, c.handle, t->rank, 0, 64, 0);
-    TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-    tk_synchronize(t, c.stream);
-    tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+    run_graph(t, c.graph, c.stream);
+    tk_expect_data(t, c.handle, t->next, 0, &expected, 4);
     graph_end(t, &c);
 }
 
@@ -49,19 +40,19 @@ TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .nee
           .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     uint32_t own = (uint32_t)t->rank + 7;
-    uint32_t expected = (uint32_t)c.next + 7;
+    uint32_t expected = (uint32_t)t->next + 7;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
-    TK_OK(t, symmem_put_signal(c.handle, c.next, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
+    TK_OK(t, symmem_put_signal(c.handle, t->next, 0, LONG_MS, c.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
     tk_write(t, c.handle, t->rank, 0, &own, 4);
     barrier_holding(t, c.handle, 0, NULL, t->world_size, 0, 1);
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
     tk_synchronize(t, c.stream);
-    tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+    tk_expect_data(t, c.handle, t->next, 0, &expected, 4);
     ring_signal(t, c.handle, 0); /* a put of the capture would be in its way */
     graph_end(t, &c);
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, NULL));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, NULL));
     check_nothing_pending(t, c.handle, -1, 0);
 }
 
@@ -70,30 +61,24 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
           "SM-STREAM-12,SM-STREAM-10,SM-STREAM-05,SM-HANDLE-09", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    bool capturing = false;
     uint32_t value = 0;
     symmem_event *fork = tk_event(t);
     symmem_event *join = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_event_record(fork, c.stream));
-    TK_OK(t, symmem_stream_wait_event(side, fork));
-    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
-    TK_CHECK(t, capturing);
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    let_follow(t, side, fork, c.stream);
+    expect_capturing(t, side, true);
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, side));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, side));
-    TK_OK(t, symmem_event_record(join, side));
-    TK_OK(t, symmem_stream_wait_event(c.stream, join));
+    let_follow(t, c.stream, join, side);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
-    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
-    TK_CHECK(t, !capturing);
+    expect_capturing(t, side, false);
     for (uint32_t counter = 1; counter <= 4; counter++) {
         value = counter * 100 + (uint32_t)t->rank;
-        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-        tk_synchronize(t, c.stream);
+        run_graph(t, c.graph, c.stream);
         tk_out_of_band_barrier(t);
-        uint32_t expected = counter * 100 + (uint32_t)c.next;
-        tk_expect_data(t, c.handle, c.next, 0, &expected, 4);
+        uint32_t expected = counter * 100 + (uint32_t)t->next;
+        tk_expect_data(t, c.handle, t->next, 0, &expected, 4);
         tk_out_of_band_barrier(t);
     }
     pad_expect(t, c.handle, 0);
@@ -117,25 +102,22 @@ TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-
         }
         tk_out_of_band_barrier(t);
         TK_FAILS(t, CAPTURE,
-                 symmem_rendezvous(t->context, fresh, tk_world_group(t), c.limit_ms, &none));
+                 symmem_rendezvous(t->context, fresh, tk_world_group(t), LONG_MS, &none));
         TK_CHECK(t, none == NULL);
         TK_EQ_INT(t, capturing, last_record().failed_rank);
         if (t->rank == capturing) {
             /* A second rendezvous of known memory is local and allowed; the capture goes on. */
             symmem_stream *stream = c.stream;
             TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &c.graph));
-            TK_OK(t, symmem_graph_launch(c.graph, stream));
-            tk_synchronize(t, stream);
+            run_graph(t, c.graph, stream);
             tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
             graph_end(t, &c);
         }
         tk_out_of_band_barrier(t);
     }
     symmem_handle *handle = tk_rendezvous(t, fresh, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, c.limit_ms, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
-
-/* --- replay ----------------------------------------------------------------------------------- */
 
 /* One launch of the captured barrier with a rank held back. */
 static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint64_t round) {
@@ -156,7 +138,7 @@ TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = 
     uint64_t round = 0;
     for (int i = 0; i < 2; i++) {
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-        TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+        TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
         TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, i ? &twin : &c.graph));
     }
     for (int replay = 1; replay <= 200 && !tk_failed(t); replay++) {
@@ -169,11 +151,11 @@ TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = 
         if (replay % 14 == 7) /* a launch is no operation on the channel: it must be over first */
             tk_synchronize(t, c.stream);
         if (replay % 7 == 0)
-            TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, replay % 2 ? NULL : c.stream));
+            TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, replay % 2 ? NULL : c.stream));
         if (replay % 11 == 0)
             TK_OK(t, symmem_graph_launch(twin, c.stream));
         if (replay % 13 == 0)
-            TK_OK(t, symmem_barrier(other, 0, c.limit_ms, NULL));
+            TK_OK(t, symmem_barrier(other, 0, LONG_MS, NULL));
     }
     tk_synchronize(t, c.stream);
     barrier_holding(t, c.handle, 0, NULL, t->world_size, 0, ++round);
@@ -186,17 +168,16 @@ TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, 
     uint32_t source[256];
     uint32_t seen[256];
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_put(c.handle, c.next, 0, source, sizeof(source), c.stream));
-    TK_OK(t, symmem_put_signal(c.handle, c.next, 0, c.limit_ms, c.stream));
-    TK_OK(t, symmem_wait_signal(c.handle, c.previous, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_put(c.handle, t->next, 0, source, sizeof(source), c.stream));
+    TK_OK(t, symmem_put_signal(c.handle, t->next, 0, LONG_MS, c.stream));
+    TK_OK(t, symmem_wait_signal(c.handle, t->previous, 0, LONG_MS, c.stream));
     TK_OK(t, symmem_get(c.handle, t->rank, 0, seen, sizeof(seen), c.stream));
-    TK_OK(t, symmem_barrier(c.handle, 1, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 1, LONG_MS, c.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
     for (uint32_t g = 1; g <= 40 && !tk_failed(t); g++) {
         fill_words(source, 256, t->rank, g); /* content of the moment of replay */
-        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-        tk_synchronize(t, c.stream);
-        TK_EQ_SIZE(t, 256, first_wrong_word(seen, 256, c.previous, g));
+        run_graph(t, c.graph, c.stream);
+        TK_EQ_SIZE(t, 256, first_wrong_word(seen, 256, t->previous, g));
     }
     graph_end(t, &c);
 }
@@ -217,8 +198,7 @@ TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .nee
     tk_sleep_ms(5);
     tk_expect_data(t, c.handle, t->rank, 0, chain, 16);
     for (size_t launch = 1; launch <= 3; launch++) {
-        TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-        tk_synchronize(t, c.stream);
+        run_graph(t, c.graph, c.stream);
         uint32_t expected[4];
         for (size_t i = 0; i < 4; i++)
             expected[i] = chain[i + launch < 3 ? i + launch : 3];
@@ -236,7 +216,7 @@ TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
     struct step step = {.log = &log, .number = 1};
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_stream_host_fn(c.stream, step_fn, &step));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
     TK_EQ_INT(t, 0, steps_done(&log));
     for (int i = 0; i < 20; i++)
@@ -247,16 +227,13 @@ TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
     graph_end(t, &c);
 }
 
-/* --- memory, forks, failures ------------------------------------------------------------------ */
-
 TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTURE,
         .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_handle *peer_view = NULL;
     uint32_t value = 0;
     uint32_t seen = 0;
-    void *ptr = NULL;
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
+    void *ptr = tk_alloc(t, 4096);
     TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &peer_view));
     TK_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put(peer_view, t->next, 128, &value, 4, stream));
@@ -265,14 +242,13 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
     TK_OK(t, symmem_barrier(peer_view, 0, LONG_MS, stream));
     symmem_graph *graph = tk_end_capture(t, stream);
     symmem_handle_release(peer_view);
-    TK_OK(t, symmem_free(t->context, ptr));
+    tk_free(t, ptr);
     /* Memory handed out anew must not be the graph's. */
     symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
     for (uint32_t i = 1; i <= 3; i++) {
         value = i * 1000 + (uint32_t)t->rank;
         seen = 0;
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         TK_EQ_INT(t, i * 1000 + (uint32_t)t->previous, seen);
     }
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
@@ -282,39 +258,31 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
 TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
-    bool capturing = true;
     symmem_event *fork = tk_event(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_event_record(fork, c.stream));
-    TK_OK(t, symmem_stream_wait_event(side, fork));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    let_follow(t, side, fork, c.stream);
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, side));
     TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_CHECK(t, c.graph == NULL);
-    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
-    TK_CHECK(t, !capturing);
-    TK_OK(t, symmem_stream_is_capturing(side, &capturing));
-    TK_CHECK(t, !capturing);
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, c.stream));
-    TK_OK(t, symmem_barrier(c.handle, 0, c.limit_ms, side));
+    expect_capturing(t, c.stream, false);
+    expect_capturing(t, side, false);
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
+    TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, side));
     tk_synchronize(t, c.stream);
     tk_synchronize(t, side);
 }
 
 TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks = 2) {
     struct captured c = captured_begin(t, 64);
-    bool capturing = true;
     uint32_t value = 0x77;
-    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
-    TK_CHECK(t, !capturing);
+    expect_capturing(t, c.stream, false);
     TK_FAILS(t, CAPTURE, symmem_stream_end_capture(c.stream, &c.graph));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
     TK_FAILS(t, CAPTURE, symmem_stream_synchronize(c.stream, 1000));
-    TK_OK(t, symmem_stream_is_capturing(c.stream, &capturing));
-    TK_CHECK(t, capturing);
+    expect_capturing(t, c.stream, true);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
-    TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-    tk_synchronize(t, c.stream);
+    run_graph(t, c.graph, c.stream);
     tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
     graph_end(t, &c);
 }
@@ -330,11 +298,11 @@ TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", 
             TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
             TK_OK(t, symmem_stream_synchronize(c.stream, 1000));
             TK_OK(t, symmem_graph_launch(c.graph, c.stream));
-            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(c.stream, c.limit_ms));
+            TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(c.stream, LONG_MS));
             symmem_error_record record = last_record();
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 3, record.channel);
-            TK_OK(t, symmem_stream_synchronize(c.stream, c.limit_ms));
+            TK_OK(t, symmem_stream_synchronize(c.stream, LONG_MS));
             graph_end(t, &c);
         }
         tk_out_of_band_barrier(t);
@@ -370,9 +338,6 @@ TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
     TK_OK(t, symmem_graph_destroy(NULL));
 }
 
-/* --- several, and what is refused ---------------------------------------------------------------
- */
-
 /* A capture that forks to a second stream and joins it. */
 struct fork {
     symmem_stream *first, *second;
@@ -385,25 +350,17 @@ static void fork_begin(struct tk *t, struct fork *f) {
     TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->out));
     TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->back));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(f->first));
-    TK_OK(t, symmem_event_record(f->out, f->first));
-    TK_OK(t, symmem_stream_wait_event(f->second, f->out));
+    let_follow(t, f->second, f->out, f->first);
 }
 
 static void fork_join(struct tk *t, struct fork *f) {
-    TK_OK(t, symmem_event_record(f->back, f->second));
-    TK_OK(t, symmem_stream_wait_event(f->first, f->back));
+    let_follow(t, f->first, f->back, f->second);
 }
 
 static void fork_end(struct tk *t, struct fork *f) {
     TK_OK(t, symmem_graph_destroy(f->graph));
     symmem_event_destroy(f->out);
     symmem_event_destroy(f->back);
-}
-
-static void expect_capturing(struct tk *t, symmem_stream *stream, bool expected) {
-    bool capturing = !expected;
-    TK_OK(t, symmem_stream_is_capturing(stream, &capturing));
-    TK_EQ_INT(t, expected, capturing);
 }
 
 TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks = 2) {
@@ -428,8 +385,7 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
     }
     for (int i = 0; i < CAPTURES; i++) {
         struct fork *f = &forks[launches[i]];
-        TK_OK(t, symmem_graph_launch(f->graph, f->second));
-        tk_synchronize(t, f->second);
+        run_graph(t, f->graph, f->second);
         tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i], &values[launches[i]], 4);
         if (i + 1 < CAPTURES)
             tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i + 1], &nothing, 4);
@@ -440,11 +396,10 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
 
 TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     bool flag = true;
     struct fork f;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     fork_begin(t, &f);
     fork_join(t, &f);
     symmem_stream *const both[] = {f.first, f.second};
@@ -465,9 +420,7 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     TK_OK(t, symmem_event_synchronize(f.back, LONG_MS));
     TK_OK(t, symmem_event_query(f.back, &flag));
     TK_CHECK(t, flag);
-    TK_OK(t, symmem_graph_launch(f.graph, f.first));
-    tk_synchronize(t, f.first);
-    TK_OK(t, symmem_graph_destroy(graph));
+    run_graph(t, f.graph, f.first);
     fork_end(t, &f);
 }
 
@@ -484,8 +437,7 @@ TK_TEST(capture, given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
         symmem_stream *first = streams[way % 2], *second = streams[1 - way % 2];
         TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(first));
-        TK_OK(t, symmem_event_record(event, first));
-        TK_OK(t, symmem_stream_wait_event(second, event));
+        let_follow(t, second, event, first);
         TK_OK(t, symmem_event_record(event, second)); /* it is joined back */
         TK_OK(t, symmem_stream_wait_event(first, event));
         symmem_event_destroy(event);

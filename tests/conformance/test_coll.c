@@ -5,7 +5,10 @@
  */
 #include "coll_help.h"
 
-/* --- arguments ------------------------------------------------------------------------------ */
+static symmem_status sum_of(symmem_handle *handle, const DLTensor *input, const DLTensor *out,
+                            uint32_t limit_ms) {
+    return symmem_one_shot_all_reduce_out(handle, input, SYMMEM_SUM, out, 0, limit_ms, NULL);
+}
 
 /* One wrong thing about a tensor that is right otherwise. */
 struct flaw {
@@ -16,45 +19,30 @@ struct flaw {
 
 static int64_t odd_strides[1] = {2}; /* not const, for DLPack; never written */
 
-static void no_data(struct ops_tensor *tensor) {
-    tensor->dl.data = NULL;
-}
-static void no_shape(struct ops_tensor *tensor) {
-    tensor->dl.shape = NULL;
-}
-static void negative_ndim(struct ops_tensor *tensor) {
-    tensor->dl.ndim = -1;
-}
-static void negative_size(struct ops_tensor *tensor) {
-    tensor->shape[0] = -1;
-}
+#define FLAW(name, ...)                                                                            \
+    static void name(struct ops_tensor *tensor) {                                                  \
+        __VA_ARGS__;                                                                               \
+    }
+FLAW(no_data, tensor->dl.data = NULL)
+FLAW(no_shape, tensor->dl.shape = NULL)
+FLAW(negative_ndim, tensor->dl.ndim = -1)
+FLAW(negative_size, tensor->shape[0] = -1)
+FLAW(unknown_bits, tensor->dl.dtype.bits = 24)
+FLAW(lanes, tensor->dl.dtype.lanes = 4)
+FLAW(other_dtype, tensor->dl.dtype.code = kDLInt)
+FLAW(other_count, tensor->shape[0]--)
+FLAW(gaps, tensor->dl.strides = odd_strides)
+FLAW(misaligned, tensor->dl.byte_offset = 2)
+
 static void huge_size(struct ops_tensor *tensor) {
     tensor->dl.ndim = 3;
     tensor->shape[0] = tensor->shape[1] = tensor->shape[2] = INT64_C(1) << 40;
 }
-static void unknown_bits(struct ops_tensor *tensor) {
-    tensor->dl.dtype.bits = 24;
-}
-static void lanes(struct ops_tensor *tensor) {
-    tensor->dl.dtype.lanes = 4;
-}
-static void other_dtype(struct ops_tensor *tensor) {
-    tensor->dl.dtype.code = kDLInt;
-}
-static void other_count(struct ops_tensor *tensor) {
-    tensor->shape[0]--;
-}
+
 static void other_shape(struct ops_tensor *tensor) {
     tensor->dl.ndim = 2;
     tensor->shape[0] = COUNT / 2;
     tensor->shape[1] = 2;
-}
-static void gaps(struct ops_tensor *tensor) {
-    tensor->shape[0] = COUNT;
-    tensor->dl.strides = odd_strides;
-}
-static void misaligned(struct ops_tensor *tensor) {
-    tensor->dl.byte_offset = 2;
 }
 
 static const struct flaw flaws[] = {
@@ -71,7 +59,7 @@ static const struct flaw flaws[] = {
     {"gaps", SYMMEM_INVALID_ARGUMENT, gaps},
     {"misaligned", SYMMEM_MISALIGNED, misaligned},
 };
-#define FLAW_COUNT ((int)(sizeof(flaws) / sizeof(flaws[0])))
+#define FLAW_COUNT ((int)TK_COUNT(flaws))
 
 /* Every flaw of either tensor on one rank is refused there at once, with nothing written. */
 TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
@@ -83,28 +71,23 @@ TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
         (void)ops_flat(&input, s.own, SYMMEM_FLOAT32, COUNT);
         (void)ops_flat(&out, s.out, SYMMEM_FLOAT32, COUNT);
         flaw->apply(i % 2 ? &out : &input);
-        symmem_status status =
-            symmem_one_shot_all_reduce_out(s.handle, &input.dl, SYMMEM_SUM, &out.dl, 0, 50, NULL);
+        symmem_status status = sum_of(s.handle, &input.dl, &out.dl, 50);
         TK_CHECK_MSG(t, status == flaw->status, "%s with %s: %s", i % 2 ? "out" : "input",
                      flaw->what, symmem_status_name(status));
         TK_EQ_STR(t, "one_shot_all_reduce_out", last_record().operation);
     }
     (void)ops_flat(&input, s.own, SYMMEM_FLOAT32, COUNT);
     (void)ops_flat(&out, s.out, SYMMEM_FLOAT32, COUNT);
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(s.handle, NULL, SYMMEM_SUM, &out.dl, 0, 50, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(s.handle, &input.dl, SYMMEM_SUM, NULL, 0, 50, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(NULL, &input.dl, SYMMEM_SUM, &out.dl, 0, 50, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, sum_of(s.handle, NULL, &out.dl, 50));
+    TK_FAILS(t, INVALID_ARGUMENT, sum_of(s.handle, &input.dl, NULL, 50));
+    TK_FAILS(t, INVALID_ARGUMENT, sum_of(NULL, &input.dl, &out.dl, 50));
     out_untouched(t, &s);
     TK_CHECK(t, !info_of(t, s.handle).poisoned);
     /* A stride says nothing where there is one element or none. */
     int64_t strange = -7;
     input.shape[0] = out.shape[0] = 1;
     input.dl.strides = out.dl.strides = &strange;
-    TK_OK(t, symmem_one_shot_all_reduce_out(s.handle, &input.dl, SYMMEM_SUM, &out.dl, 0, s.limit_ms,
-                                            NULL));
+    TK_OK(t, sum_of(s.handle, &input.dl, &out.dl, s.limit_ms));
 }
 
 TK_TEST(coll, channels, "SM-COLL-02", .needs = COLLECTIVES) {
@@ -135,35 +118,27 @@ TK_TEST(coll, places, "SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES, .flags = TK
         {own - 4, SYMMEM_NOT_SYMMETRIC},        {own + 2 * BYTES - 4, SYMMEM_OUT_OF_RANGE},
         {own + BYTES + 4, SYMMEM_OUT_OF_RANGE}, {own + info.block_size, SYMMEM_NOT_SYMMETRIC},
     };
-    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
-        symmem_status status = symmem_one_shot_all_reduce_out(
-            handle, ops_flat(&input, inputs[i].at, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM, result, 0,
-            50, NULL);
+    for (size_t i = 0; i < TK_COUNT(inputs); i++) {
+        symmem_status status =
+            sum_of(handle, ops_flat(&input, inputs[i].at, SYMMEM_FLOAT32, COUNT), result, 50);
         TK_CHECK_MSG(t, status == inputs[i].status, "place %zu: %s", i, symmem_status_name(status));
     }
-    TK_OK(t, symmem_one_shot_all_reduce_out(handle,
-                                            ops_flat(&input, own + BYTES, SYMMEM_FLOAT32, COUNT),
-                                            SYMMEM_SUM, result, 0, LONG_MS, NULL));
+    TK_OK(t, sum_of(handle, ops_flat(&input, own + BYTES, SYMMEM_FLOAT32, COUNT), result, LONG_MS));
     /* out beside the input in the same block is no overlap; one element into it is. */
     TK_REQ(t, "SM-COLL-04");
     (void)ops_flat(&input, own, SYMMEM_FLOAT32, COUNT);
-    TK_OK(t, symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
-                                            ops_flat(&out, own + BYTES, SYMMEM_FLOAT32, COUNT), 0,
-                                            LONG_MS, NULL));
+    TK_OK(t,
+          sum_of(handle, &input.dl, ops_flat(&out, own + BYTES, SYMMEM_FLOAT32, COUNT), LONG_MS));
     TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM,
-                                            ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT),
-                                            0, 50, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(handle, &input.dl, SYMMEM_SUM, &input.dl, 0, 50, NULL));
+             sum_of(handle, &input.dl, ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT), 50));
+    TK_FAILS(t, INVALID_ARGUMENT, sum_of(handle, &input.dl, &input.dl, 50));
     void *const *buffers = NULL;
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     int32_t next = (info.rank + 1) % info.world_size;
     TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_one_shot_all_reduce_out(
-                 handle, &input.dl, SYMMEM_SUM,
-                 ops_flat(&out, (char *)buffers[next] + info.offset, SYMMEM_FLOAT32, COUNT), 0, 50,
-                 NULL));
+             sum_of(handle, &input.dl,
+                    ops_flat(&out, (char *)buffers[next] + info.offset, SYMMEM_FLOAT32, COUNT),
+                    50));
 }
 
 TK_TEST(coll, supported_pairs, "SM-COLL-05", .needs = COLLECTIVES) {

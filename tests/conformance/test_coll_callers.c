@@ -28,19 +28,15 @@ TK_TEST(coll, empty_tensors_overlap_nothing, "SM-COLL-13", .needs = COLLECTIVES,
 }
 
 TK_TEST(coll, some_ranks_check, "SM-COLL-14", .needs = COLLECTIVES, .min_ranks = 2) {
-    symmem_context_options options = tk_options(t);
     int32_t odd = 1 + (int32_t)(t->seed % (uint64_t)(t->last));
     symmem_handle *handle = NULL;
-    options.check_collectives = t->rank == odd;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = t->rank == odd);
     void *memory = tk_alloc(t, 64);
     TK_FAILS(t, MISMATCH,
              symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &handle));
     TK_EQ_INT(t, odd, last_record().failed_rank);
     TK_EQ_PTR(t, NULL, handle);
 }
-
-/* --- the caller's floating-point environment ------------------------------------------------ */
 
 /* One rank's thread, or its stream's, has such an environment. */
 TK_TEST(coll, float_environment, "SM-COLL-11", .needs = COLLECTIVES, .min_ranks = 2) {

@@ -6,8 +6,6 @@
 
 #define STREAMS SYMMEM_CAP_STREAMS
 
-/* --- agreement ------------------------------------------------------------------------------ */
-
 /* What the odd rank does instead. */
 enum oddity { ODD_COUNT, ODD_DTYPE, ODD_OP, ODD_OFFSET, ODD_BARRIER, ODDITIES };
 
@@ -43,7 +41,8 @@ static void expect_mismatch(struct tk *t, const struct sum *s, enum oddity oddit
     TK_EQ_INT(t, 0, record.missing_count);
 }
 
-static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(coll, ranks_disagree, "SM-COLL-06", COLLECTIVES, .min_ranks = 2) {
+    struct sum own = sum_begin(t, tk_world_group(t)), *s = &own;
     for (int oddity = 0; oddity < ODDITIES; oddity++) {
         int32_t odd = (int32_t)(t->seed + (uint64_t)oddity) % s->size;
         odd = odd < 0 ? -odd : odd;
@@ -65,23 +64,10 @@ static void disagree(struct tk *t, struct sum *s, symmem_stream *stream) {
     }
 }
 
-TK_TEST(coll, ranks_disagree, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2) {
-    struct sum s = sum_begin(t, tk_world_group(t));
-    disagree(t, &s, NULL);
-}
-
-TK_TEST(coll, ranks_disagree_on_a_stream, "SM-COLL-06", .needs = COLLECTIVES | STREAMS,
-        .min_ranks = 2) {
-    struct sum s = sum_begin(t, tk_world_group(t));
-    disagree(t, &s, tk_stream(t));
-}
-
 /* Without checking nothing is compared: each rank reduces as it likes. */
 TK_TEST(coll, unchecked_calls_are_not_compared, "SM-COLL-06", .needs = COLLECTIVES,
         .min_ranks = 2) {
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = 0);
     struct sum s = sum_begin(t, tk_world_group(t));
     for (int round = 0; round < 2; round++) {
         symmem_reduce_op op = (s.rank + round) % 2 == 0 ? SYMMEM_SUM : SYMMEM_MAX;
@@ -93,7 +79,7 @@ TK_TEST(coll, unchecked_calls_are_not_compared, "SM-COLL-06", .needs = COLLECTIV
 TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_ranks = 2,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     static const int32_t wrong[] = {-2, 2, INT32_MAX};
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         symmem_context_options options = tk_options(t);
         symmem_context *context = NULL;
         options.check_collectives = wrong[i];
@@ -109,8 +95,6 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
     TK_FAILS(t, MISMATCH,
              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
 }
-
-/* --- waiting and failing -------------------------------------------------------------------- */
 
 /* Nobody passes an operation without elements before the held rank comes. */
 TK_TEST(coll, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
@@ -171,8 +155,6 @@ TK_TEST(coll, lost_rank, "SM-COLL-08,SM-TIMEOUT-14", .needs = COLLECTIVES, .min_
     TK_CHECK(t, info_of(t, s.handle).poisoned);
     work_after_loss(t, NULL, victim, 1, NULL);
 }
-
-/* --- order ---------------------------------------------------------------------------------- */
 
 /* Round after round each rank changes its input as soon as its call has ended. */
 TK_TEST(coll, inputs_are_free_afterwards, "SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
@@ -241,8 +223,7 @@ static void sum_in_place(struct tk *t, const struct sum *s) {
     TK_OK(t, symmem_barrier(s->handle, 0, s->limit_ms, NULL));
 }
 
-/* What a collective left to a peer is there behind a barrier, and what is written there then stays.
- */
+/* What a collective left to a peer is there behind a barrier, and what is then written stays. */
 TK_TEST(coll, writes_after_a_barrier_stay, "SM-COLL-19", .needs = COLLECTIVES, .min_ranks = 2) {
     enum { ROUNDS = 40 };
     struct sum s = sum_begin(t, tk_world_group(t));
@@ -279,9 +260,7 @@ TK_TEST(coll, on_a_stream, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM
     later.out = second;
     TK_OK(t, symmem_copy(t->context, s.own, values[1], sizeof(values[1]), stream));
     TK_OK(t, sum_run(&later, 0, s.limit_ms, stream));
-    bool idle = true;
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, !idle);
+    TK_CHECK(t, !is_idle(t, stream));
     gate_open(&gate);
     tk_synchronize(t, stream);
     sum_expect(t, &s, 0, "the first");
@@ -299,8 +278,7 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
     out_untouched(t, &s);
     for (uint32_t launch = 0; launch < LAUNCHES; launch++) {
         sum_load(t, &s, launch);
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         sum_expect(t, &s, launch, "a launch");
         /* An eager one between the launches takes its turn. */
         out_mark(t, &s);
@@ -326,10 +304,8 @@ TK_TEST(coll, order_on_a_channel, "SM-COLL-10", .needs = COLLECTIVES | STREAMS |
     TK_OK(t, symmem_barrier(s.handle, 1, s.limit_ms, streams[2]));
     tk_synchronize(t, streams[2]);
     if (s.rank == 0) {
-        bool idle = true;
         tk_sleep_ms(20);
-        TK_OK(t, symmem_stream_query(streams[1], &idle));
-        TK_CHECK_MSG(t, !idle, "a barrier overtook the collective before it");
+        TK_CHECK_MSG(t, !is_idle(t, streams[1]), "a barrier overtook the collective before it");
         gate_open(&gate);
     }
     tk_synchronize(t, streams[1]);

@@ -23,7 +23,6 @@ static struct {
 
 /* For any other address the fault comes again, and means what it meant before. */
 static void bring_in(int signal_number, siginfo_t *info, void *context) {
-    (void)context;
     char *at = info->si_addr;
     if (at < slow.page || at >= slow.page + slow.bytes) {
         (void)sigaction(signal_number, &slow.before, NULL);

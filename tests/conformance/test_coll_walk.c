@@ -1,38 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every collective under what goes wrong: one rank that calls another thing, or fails half-way. */
-#include "ops_help.h"
+#include "ops_table_help.h"
 
-/* --- every collective as one thing to call -------------------------------------------------- */
-
-enum kind {
-    ONE_SHOT,
-    ONE_SHOT_COPY,
-    TWO_SHOT,
-    TWO_SHOT_OUT,
-    CHOSEN_PRIVATE,
-    CHOSEN_TO_SYMMETRIC,
-    SCATTER,
-    SCATTER_ROWS,
-    SCATTER_PULL,
-    SCATTER_PUSH,
-    BROADCAST,
-    GATHER_PULL,
-    GATHER_PUSH,
-    ALL_TO_ALL,
-    GATHER_LOW_CONTENTION,
-    GATHER_STAGED,
-    BARRIER,
-    KINDS, /* from here on through multicast */
-    MULTIMEM_ALL_REDUCE = KINDS,
-    MULTIMEM_ONE_SHOT,
-    MULTIMEM_REDUCE,
-    MULTIMEM_GATHER,
-    MULTIMEM_GATHER_CE,
-    ALL_KINDS
-};
+enum { ROOM = 1 << 14 };
 
 struct call {
-    int kind;
+    int kind; /* of the bench's rows */
     symmem_dtype dtype;
     symmem_reduce_op op;
     size_t count; /* elements of an input, divisible by 2 * world_size */
@@ -40,16 +13,22 @@ struct call {
     int32_t root;
 };
 
-enum { ROOM = 1 << 14 };
-
 /* On one group: a symmetric input, then as much room for a result, and both elsewhere too. */
 struct bench {
+    const struct ops_row *rows[OPS_ROWS + 1]; /* NULL: a barrier */
+    int kinds;
     symmem_handle *handle;
     char *own, *far;
-    int32_t rank, size, kinds, channel;
+    int32_t rank, size, channel;
     symmem_stream *stream; /* NULL: none */
     uint32_t limit_ms;
 };
+
+/* Without products, what makes its output, and a form that ranks may mix with another one. */
+static bool is_walked(const struct ops_row *row, bool multicast) {
+    return (row->traits & ROW_FUSED) == 0 && row->out != NEW && row->input != OWN_CHUNK &&
+           (multicast || (row->traits & ROW_MULTIMEM) == 0);
+}
 
 static struct bench bench_on(struct tk *t, symmem_handle *handle) {
     struct bench b = {.handle = handle, .far = tk_alloc(t, (size_t)2 * ROOM), .limit_ms = LONG_MS};
@@ -57,7 +36,10 @@ static struct bench bench_on(struct tk *t, symmem_handle *handle) {
     b.own = ops_own(t, b.handle);
     b.rank = info.rank;
     b.size = info.world_size;
-    b.kinds = info.multicast_ptr != NULL ? ALL_KINDS : KINDS;
+    for (int i = 0; i < OPS_ROWS; i++)
+        if (is_walked(&ops_rows[i], info.multicast_ptr != NULL))
+            b.rows[b.kinds++] = &ops_rows[i];
+    b.rows[b.kinds++] = NULL;
     return b;
 }
 
@@ -65,100 +47,58 @@ static struct bench bench_begin(struct tk *t) {
     return bench_on(t, tk_handle(t, (size_t)2 * ROOM, tk_world_group(t)));
 }
 
-static symmem_status gather(const struct bench *b, const struct call *c) {
-    bool push = c->kind == GATHER_PUSH || c->kind >= MULTIMEM_GATHER;
-    char *from = push || c->kind == GATHER_STAGED ? b->far : b->own + c->at;
-    char *to = push ? b->own + ROOM + c->at : b->far + ROOM;
-    const DLTensor *in = FLAT(from, c->dtype, c->count);
-    const DLTensor *out = FLAT(to, c->dtype, c->count * (size_t)b->size);
-    if (c->kind == MULTIMEM_GATHER)
-        return symmem_multimem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
-                                              b->stream);
-    if (c->kind == MULTIMEM_GATHER_CE)
-        return symmem_low_contention_all_gather_ce_multicast_out(b->handle, in, out, b->channel,
-                                                                 b->limit_ms, b->stream);
-    if (c->kind == GATHER_LOW_CONTENTION || c->kind == GATHER_STAGED)
-        return symmem_low_contention_all_gather_out(b->handle, in, out, b->channel, b->limit_ms,
-                                                    b->stream);
-    return symmem_all_gather_out(b->handle, in, out, b->channel, b->limit_ms, b->stream);
+static bool has(const struct ops_row *row, unsigned traits) {
+    return row != NULL && (row->traits & traits) == traits;
 }
 
-static symmem_status scatter(const struct bench *b, const struct call *c) {
-    bool rows = c->kind == SCATTER_ROWS;
-    int64_t size = (int64_t)c->count / (rows ? 2 : 1);
-    const int64_t from[2] = {rows ? 2 : size, size};
-    const int64_t to[2] = {rows ? 2 : size / b->size, size / b->size};
-    char *data = c->kind == SCATTER_PUSH ? b->far : b->own + c->at;
-    const DLTensor *in = SHAPED(data, c->dtype, rows ? 2 : 1, from);
-    const DLTensor *out = SHAPED(b->far + ROOM, c->dtype, rows ? 2 : 1, to);
-    if (c->kind == SCATTER_PULL || c->kind == SCATTER_PUSH)
-        return symmem_low_contention_reduce_scatter(b->handle, in, c->op, out, b->channel,
-                                                    b->limit_ms, b->stream);
-    return symmem_reduce_scatter_out(b->handle, in, c->op, rows, out, b->channel, b->limit_ms,
-                                     b->stream);
+static bool scatters(const struct ops_row *row) {
+    return has(row, ROW_IN_WHOLE) && !has(row, ROW_SPLITS);
+}
+
+static bool gathers(const struct ops_row *row) {
+    return has(row, ROW_OUT_WHOLE) && !has(row, ROW_SPLITS);
+}
+
+static char *input_of(const struct bench *b, const struct call *c) {
+    return b->rows[c->kind]->input == FAR ? b->far : b->own + c->at;
+}
+
+static char *result_of(const struct bench *b, const struct call *c) {
+    const enum ops_place out = b->rows[c->kind]->out;
+    return out == BLOCK ? b->own + ROOM + c->at : out == FAR ? b->far + ROOM : input_of(b, c);
 }
 
 static symmem_status run(const struct bench *b, const struct call *c) {
-    symmem_handle *h = b->handle;
-    uint32_t ms = b->limit_ms;
-    const DLTensor *own = FLAT(b->own + c->at, c->dtype, c->count);
-    const DLTensor *far = FLAT(b->far, c->dtype, c->count);
-    const DLTensor *out = FLAT(b->far + ROOM, c->dtype, c->count);
-    switch (c->kind) {
-    case ONE_SHOT:
-        return symmem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
-    case ONE_SHOT_COPY:
-        return symmem_one_shot_all_reduce_copy_out(h, own, far, c->op, out, b->channel, ms,
-                                                   b->stream);
-    case TWO_SHOT:
-        return symmem_two_shot_all_reduce(h, own, c->op, b->channel, ms, b->stream);
-    case TWO_SHOT_OUT:
-        return symmem_two_shot_all_reduce_out(h, own, c->op, out, b->channel, ms, b->stream);
-    case CHOSEN_PRIVATE:
-        return symmem_all_reduce(h, far, c->op, out, b->channel, ms, b->stream);
-    case CHOSEN_TO_SYMMETRIC:
-        return symmem_all_reduce(h, far, c->op, own, b->channel, ms, b->stream);
-    case BROADCAST:
-        return symmem_broadcast(h, own, c->root, b->channel, ms, b->stream);
-    case ALL_TO_ALL:
-        return symmem_all_to_all_out(h, own, NULL, out, NULL, b->channel, ms, b->stream);
-    case BARRIER:
-        return symmem_barrier(h, b->channel, ms, b->stream);
-    case MULTIMEM_ALL_REDUCE:
-        return symmem_multimem_all_reduce(h, own, c->op, b->channel, ms, b->stream);
-    case MULTIMEM_ONE_SHOT:
-        return symmem_multimem_one_shot_all_reduce_out(h, own, c->op, out, b->channel, ms,
-                                                       b->stream);
-    case MULTIMEM_REDUCE:
-        return symmem_multimem_one_shot_reduce_out(h, own, c->op, c->root, out, b->channel, ms,
-                                                   b->stream);
-    case SCATTER:
-    case SCATTER_ROWS:
-    case SCATTER_PULL:
-    case SCATTER_PUSH:
-        return scatter(b, c);
-    default:
-        return gather(b, c);
-    }
+    const struct ops_row *row = b->rows[c->kind];
+    if (row == NULL)
+        return symmem_barrier(b->handle, b->channel, b->limit_ms, b->stream);
+    const int64_t size = b->size, count = (int64_t)c->count;
+    const int64_t result = scatters(row) ? count / size : gathers(row) ? count * size : count;
+    const bool rows = row->run == row_reduce_scatter_split;
+    const int64_t from[2] = {rows ? 2 : count, count / 2}, to[2] = {rows ? 2 : result, result / 2};
+    const struct ops_call call = {.handle = b->handle,
+                                  .buffer = FLAT(b->own + c->at, c->dtype, c->count),
+                                  .input = SHAPED(input_of(b, c), c->dtype, 1 + rows, from),
+                                  .out = SHAPED(result_of(b, c), c->dtype, 1 + rows, to),
+                                  .op = c->op,
+                                  .root = c->root,
+                                  .channel = b->channel,
+                                  .limit_ms = b->limit_ms,
+                                  .stream = b->stream};
+    return row->run(&call);
 }
 
-/* --- agreement ------------------------------------------------------------------------------ */
-
-static bool reduces(int kind) {
-    return kind <= SCATTER_PUSH || (kind >= MULTIMEM_ALL_REDUCE && kind <= MULTIMEM_REDUCE);
-}
-
-/* Hardware that reduces through multicast does not find minima of all dtypes: a rank that asks for
- * one is refused without meeting anybody. */
-static bool has_minimum(const struct call *c) {
-    bool multimem = c->kind >= MULTIMEM_ALL_REDUCE && c->kind <= MULTIMEM_REDUCE;
-    return !multimem || c->dtype == SYMMEM_INT32;
+/* Whether ranks can differ in that op. Hardware that reduces through multicast does not find minima
+ * of all dtypes: a rank that asks for one is refused without meeting anybody. */
+static bool has_minimum(const struct ops_row *row, symmem_dtype dtype) {
+    return has(row, ROW_REDUCES) && row->run != row_low_contention_reduce_scatter &&
+           (!has(row, ROW_MULTIMEM) || dtype == SYMMEM_INT32);
 }
 
 /* Whether ranks have to have the same `at`. */
-static bool has_place(int kind) {
-    return kind != CHOSEN_PRIVATE && kind != SCATTER_PUSH && kind != GATHER_STAGED &&
-           kind != ALL_TO_ALL && kind != BARRIER;
+static bool has_place(const struct ops_row *row) {
+    return (row->input == BLOCK || row->out == BLOCK || has(row, ROW_BUFFER)) &&
+           !has(row, ROW_SPLITS);
 }
 
 static struct call random_call(const struct bench *b, uint64_t bits) {
@@ -174,34 +114,20 @@ static struct call random_call(const struct bench *b, uint64_t bits) {
 
 /* Another call than `c` in one thing that ranks have to agree on. */
 static struct call odd_one(const struct bench *b, struct call c, uint64_t bits) {
-    int what = c.kind == BARRIER ? 0 : (int)(bits % 6);
-    switch (what) {
-    case 1:
+    const struct ops_row *row = b->rows[c.kind];
+    const int what = row == NULL ? 0 : (int)(bits % 6);
+    if (what == 1)
         c.dtype = c.dtype == SYMMEM_FLOAT32 ? SYMMEM_INT32 : SYMMEM_FLOAT32;
-        return c;
-    case 2:
+    else if (what == 2)
         c.count += (size_t)b->size * 2;
-        return c;
-    case 3:
-        if (!has_place(c.kind))
-            break;
+    else if (what == 3 && has_place(row))
         c.at += 16;
-        return c;
-    case 4:
-        if (!reduces(c.kind) || c.kind == SCATTER_PULL || c.kind == SCATTER_PUSH ||
-            !has_minimum(&c))
-            break;
+    else if (what == 4 && has_minimum(row, c.dtype))
         c.op = SYMMEM_MIN;
-        return c;
-    case 5:
-        if (c.kind != BROADCAST && c.kind != MULTIMEM_REDUCE)
-            break;
+    else if (what == 5 && has(row, ROW_ROOTED))
         c.root = (c.root + 1) % b->size;
-        return c;
-    default:
-        break;
-    }
-    c.kind = (c.kind + 1 + (int)((bits >> 8) % (uint64_t)(b->kinds - 1))) % b->kinds;
+    else
+        c.kind = (c.kind + 1 + (int)((bits >> 8) % (uint64_t)(b->kinds - 1))) % b->kinds;
     return c;
 }
 
@@ -225,8 +151,6 @@ TK_TEST(coll, one_rank_strays, "SM-COLL-06", .needs = COLLECTIVES, .ranks = {2, 
     }
     TK_CHECK(t, !info_of(t, b.handle).poisoned);
 }
-
-/* --- failures half-way ---------------------------------------------------------------------- */
 
 /* A step of the backend's own at which a call may fail, and how often it comes there. */
 struct own_step {
@@ -297,13 +221,12 @@ static void give_up_once(struct tk *t, const struct bench *bench, const struct c
                          int32_t victim, uint64_t round) {
     struct bench b = *bench;
     const int32_t late = (victim + 1) % b.size;
-    uint64_t ended_ms;
     if (b.rank == victim)
         b.limit_ms = 20;
     else if (b.rank == late)
         (void)await_shared(t, victim, SLOT_ENDED, round);
     symmem_status status = run(&b, c);
-    ended_ms = tk_now_ms();
+    uint64_t ended_ms = tk_now_ms();
     if (b.rank == victim) {
         TK_FAILS(t, TIMEOUT, status);
         tk_share_u64(t, SLOT_TOTAL, ended_ms);
@@ -326,8 +249,9 @@ static void expect_sum(struct tk *t, const struct bench *b, uint32_t generation)
     }
     ops_fill(words, SYMMEM_INT32, COUNT, b->rank, generation);
     ops_upload(t, b->own, words, sizeof(words));
-    const struct call c = {
-        .kind = ONE_SHOT, .dtype = SYMMEM_INT32, .op = SYMMEM_SUM, .count = COUNT};
+    struct call c = {.dtype = SYMMEM_INT32, .op = SYMMEM_SUM, .count = COUNT};
+    while (b->rows[c.kind]->run != row_one_shot_out)
+        c.kind++;
     TK_OK(t, run(b, &c));
     ops_download(t, got, b->far + ROOM, sizeof(got));
     ops_expect(t, expected, got, SYMMEM_INT32, COUNT, "after a failure");
@@ -364,59 +288,35 @@ TK_TEST(coll, fails_half_way, "SM-COLL-12", .needs = COLLECTIVES, .ranks = {2, 8
     }
 }
 
-/* --- many at once --------------------------------------------------------------------------- */
-
 enum { THREADS = 4, MOST = 1024 /* int32 elements of any argument */ };
 
 /* What int32 sums leave in the result. Returns the number of elements. */
 static size_t model(const struct bench *b, const struct call *c, uint32_t generation,
                     int32_t *out) {
+    const struct ops_row *row = b->rows[c->kind];
     int32_t sum[MOST] = {0}, input[MOST];
     size_t part = c->count / (size_t)b->size;
     for (int32_t r = 0; r < b->size; r++) {
         ops_fill(input, SYMMEM_INT32, c->count, r, generation);
         for (size_t i = 0; i < c->count; i++)
             sum[i] += input[i];
-        if (c->kind == ALL_TO_ALL)
+        if (has(row, ROW_SPLITS))
             memcpy(out + part * (size_t)r, input + part * (size_t)b->rank, part * 4);
-        else if (c->kind == BROADCAST && r == c->root)
+        else if (has(row, ROW_ROOTED) && r == c->root)
             memcpy(out, input, c->count * 4);
-        else if (c->kind >= GATHER_PULL && c->kind != BROADCAST && !reduces(c->kind))
+        else if (gathers(row))
             memcpy(out + c->count * (size_t)r, input, c->count * 4);
     }
-    if (c->kind >= SCATTER && c->kind <= SCATTER_PUSH) {
-        size_t rows = c->kind == SCATTER_ROWS ? 2 : 1, width = part / rows;
-        for (size_t row = 0; row < rows; row++)
-            memcpy(out + row * width, sum + (row * (size_t)b->size + (size_t)b->rank) * width,
+    if (scatters(row)) {
+        size_t rows = row->run == row_reduce_scatter_split ? 2 : 1, width = part / rows;
+        for (size_t i = 0; i < rows; i++)
+            memcpy(out + i * width, sum + (i * (size_t)b->size + (size_t)b->rank) * width,
                    width * 4);
         return part;
     }
-    if (reduces(c->kind))
+    if (has(row, ROW_REDUCES))
         memcpy(out, sum, c->count * 4);
-    bool whole = reduces(c->kind) || c->kind == BROADCAST || c->kind == ALL_TO_ALL;
-    return whole ? c->count : c->count * (size_t)b->size;
-}
-
-static bool reads_far(int kind) {
-    return kind == ONE_SHOT_COPY || kind == CHOSEN_PRIVATE || kind == CHOSEN_TO_SYMMETRIC ||
-           kind == SCATTER_PUSH || kind == GATHER_STAGED || kind == GATHER_PUSH ||
-           kind == MULTIMEM_GATHER || kind == MULTIMEM_GATHER_CE;
-}
-
-static char *result_of(const struct bench *b, const struct call *c) {
-    switch (c->kind) {
-    case TWO_SHOT:
-    case CHOSEN_TO_SYMMETRIC:
-    case BROADCAST:
-    case MULTIMEM_ALL_REDUCE:
-        return b->own + c->at;
-    case GATHER_PUSH:
-    case MULTIMEM_GATHER:
-    case MULTIMEM_GATHER_CE:
-        return b->own + ROOM + c->at;
-    default:
-        return b->far + ROOM;
-    }
+    return gathers(row) ? c->count * (size_t)b->size : c->count;
 }
 
 struct worker {
@@ -432,11 +332,13 @@ static bool one_round(struct worker *own, struct call c, uint32_t generation) {
     c.dtype = SYMMEM_INT32;
     c.op = SYMMEM_SUM;
     ops_fill(input, SYMMEM_INT32, c.count, b->rank, generation);
-    ops_upload(t, reads_far(c.kind) ? b->far : b->own + c.at, input, c.count * 4);
+    const struct ops_row *row = b->rows[c.kind];
+    if (row != NULL)
+        ops_upload(t, input_of(b, &c), input, c.count * 4);
     if (!TK_OK(t, run(b, &c)) ||
         (b->stream != NULL && !TK_OK(t, symmem_stream_synchronize(b->stream, b->limit_ms))))
         return false;
-    if (c.kind == BARRIER || (c.kind == MULTIMEM_REDUCE && c.root != b->rank))
+    if (row == NULL || (has(row, ROW_ROOTED | ROW_REDUCES) && c.root != b->rank))
         return true;
     size_t count = model(b, &c, generation, expected);
     ops_download(t, got, result_of(b, &c), count * 4);
@@ -459,8 +361,6 @@ static void *work(void *arg) {
 TK_TEST(coll, many_threads, "SM-COLL-10", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 8,
         .timeout_s = 60) {
     struct worker workers[THREADS];
-    pthread_t threads[THREADS];
-    bool started[THREADS];
     char *base = tk_alloc(t, (size_t)2 * ROOM * THREADS);
     for (int i = 0; i < THREADS; i++) {
         char *place = base + (size_t)2 * ROOM * (size_t)i;
@@ -469,9 +369,5 @@ TK_TEST(coll, many_threads, "SM-COLL-10", .needs = COLLECTIVES | SYMMEM_CAP_STRE
         b.stream = i % 2 ? tk_stream(t) : NULL;
         workers[i] = (struct worker){.t = t, .bench = b, .rounds = tk_suite_is_long() ? 5000 : 60};
     }
-    for (int i = 0; i < THREADS; i++)
-        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
-    for (int i = 0; i < THREADS; i++)
-        if (started[i])
-            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    tk_in_threads(t, work, workers, sizeof(workers[0]), THREADS);
 }

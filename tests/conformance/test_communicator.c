@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators of the user's: what becomes of them, on any backend and on a fake that takes them.
- */
+/* Communicators of the user's: what becomes of them, on any backend and on a fake with them. */
 #include "fake_table.h"
-#include "kit.h"
+#include "sync_help.h"
 
 /* The kit's groups have had their rendezvous, or will have. */
 static symmem_group *fresh(struct tk *t, const char *name) {
@@ -27,8 +26,6 @@ TK_TEST(communicator, taken_or_refused, "SM-GROUP-12", .max_ranks = 4) {
     TK_FAILS(t, STALE, symmem_group_set_communicator(group, NULL));
 }
 
-/* --- a fake that takes them; its cases have one rank ------------------------------------------ */
-
 static struct {
     int answered, opened;
     void *asked, *found;
@@ -38,7 +35,6 @@ static struct {
 
 static symmem_status fake_check(void *instance, void *communicator, int32_t rank,
                                 int32_t world_size) {
-    (void)instance;
     seen.answered++;
     seen.asked = communicator;
     seen.rank = rank;
@@ -48,36 +44,16 @@ static symmem_status fake_check(void *instance, void *communicator, int32_t rank
 
 static symmem_status fake_open(void *instance, const symmem_exchange *exchange, int32_t device,
                                void **group_p) {
-    (void)instance, (void)device;
     seen.opened++;
     seen.found = exchange->communicator;
     *group_p = &seen;
     return SYMMEM_OK;
 }
 
-static void fake_close(void *instance, void *group) {
-    (void)instance, (void)group;
-}
-
-static symmem_status fake_exchange(void *instance, void *group, symmem_memory *own,
-                                   const symmem_exchange *exchange, symmem_memory *peers) {
-    (void)instance, (void)group;
-    peers[exchange->rank] = *own;
-    peers[exchange->rank].imported = 1;
-    return SYMMEM_OK;
-}
-
-static void fake_release(void *instance, symmem_memory *memory) {
-    if (!memory->imported)
-        fake_table_a.memory_release(instance, memory);
-}
-
 static void open_once(struct tk *t, const char *name, void *wanted) {
-    symmem_group *group = NULL;
     symmem_handle *handle = NULL;
-    void *memory = NULL;
     int opened = seen.opened;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, name, NULL, 0);
     seen.answer = SYMMEM_OK;
     TK_OK(t, symmem_group_set_communicator(group, &opened));
     TK_OK(t, symmem_group_set_communicator(group, wanted));
@@ -86,7 +62,7 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
     TK_EQ_INT(t, 1, seen.world_size);
     seen.answer = SYMMEM_INVALID_ARGUMENT;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_group_set_communicator(group, &handle));
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 512, -1, NULL, &memory));
+    void *memory = tk_alloc(t, 512);
     TK_EQ_INT(t, opened, seen.opened);
     TK_REQ(t, "SM-GROUP-13");
     TK_OK(t, symmem_rendezvous(t->context, memory, group, SYMMEM_TIMEOUT_DEFAULT, &handle));
@@ -97,25 +73,18 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
     TK_FAILS(t, BUSY, symmem_group_set_communicator(group, wanted));
     TK_EQ_INT(t, answered, seen.answered);
     symmem_handle_release(handle);
-    TK_OK(t, symmem_free(t->context, memory));
-    TK_OK(t, symmem_group_destroy(group));
+    tk_free(t, memory);
+    tk_group_destroy(t, group);
 }
 
-TK_TEST(communicator, handed_over, "SM-GROUP-12,SM-GROUP-13", .max_ranks = 1,
-        .flags = TK_NO_BACKEND) {
+TK_TEST(communicator, handed_over, "SM-GROUP-12,SM-GROUP-13", TK_ON_FAKES) {
     symmem_backend table = fake_table_a;
     int communicator = 0;
     TK_REQ(t, "SM-GROUP-12");
     table.communicator_check = fake_check;
+    fake_table_exchanges(&table);
     table.group_open = fake_open;
-    table.group_close = fake_close;
-    table.memory_exchange = fake_exchange;
-    table.memory_release = fake_release;
-    table.memory_export = NULL;
-    table.memory_import = NULL;
-    table.share_close = NULL;
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table.name));
+    use_table(t, &table);
     open_once(t, "with", &communicator);
     open_once(t, "without", NULL);
     tk_end_context(t); /* before the table on this stack goes */

@@ -7,8 +7,6 @@
 
 #define COUNT 32
 
-/* --- a part that fails ------------------------------------------------------------------------ */
-
 struct gather {
     symmem_handle *handle;
     symmem_stream *stream;
@@ -138,8 +136,7 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
         tk_out_of_band_barrier(t);
         fail_first_copy(t, g);
         one_that_fails(t, g, symmem_graph_launch(graph, g->stream));
-        TK_OK(t, symmem_graph_launch(graph, g->stream));
-        tk_synchronize(t, g->stream);
+        run_graph(t, graph, g->stream);
         gather_expect(t, g, true);
     }
     work_after(t, g->stream);
@@ -169,8 +166,6 @@ TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
     work_after(t, g->stream);
 }
 
-/* --- a product that fails --------------------------------------------------------------------- */
-
 struct failing {
     atomic_int calls;
     symmem_status status;
@@ -178,7 +173,6 @@ struct failing {
 
 static symmem_status failing_product(void *arg, const symmem_matmul *product, void *native_stream) {
     struct failing *failing = arg;
-    (void)product, (void)native_stream;
     atomic_fetch_add_explicit(&failing->calls, 1, memory_order_relaxed);
     return failing->status;
 }
@@ -197,6 +191,21 @@ static void expect_told(struct tk *t, symmem_status call, symmem_stream *stream)
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
 }
 
+static symmem_status on_two_streams(const struct fused_pair *x, int form, symmem_stream *stream,
+                                    symmem_stream *second) {
+    struct pair_call call = pair_call(x);
+    call.limit_ms = LONG_MS;
+    call.stream = stream;
+    call.second = second;
+    return pair_run(&call, form);
+}
+
+static void expect_gather_now(struct tk *t, struct fused_pair *x, symmem_stream *stream) {
+    TK_OK(t, pair_gather(x, LONG_MS, stream));
+    tk_synchronize(t, stream);
+    pair_expect_gather(t, x, 1);
+}
+
 /* Both lanes on one stream: then the first product's failure leaves out all others. */
 static void product_fails_with(struct tk *t, symmem_status failure) {
     struct failing failing = {.status = failure};
@@ -207,22 +216,18 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
     if (fails)
         TK_OK(t, symmem_set_matmul(t->context, failing_product, &failing));
     uint64_t begin_ms = tk_now_ms();
-    symmem_status call = symmem_fused_all_gather_matmul(
-        x->workspace, &x->shard.dl, 0, 1, x->bs, &x->a_out.dl, x->outs, 0, LONG_MS, stream, stream);
+    symmem_status call = on_two_streams(x, PAIR_GATHER, stream, stream);
     TK_STATUS(t, fails ? failure : SYMMEM_POISONED, told_once(call, stream));
     TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "a peer was waited for");
     expect_told(t, call, stream);
     TK_EQ_INT(t, fails ? 1 : 0, atomic_load_explicit(&failing.calls, memory_order_relaxed));
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
-    TK_OK(t, pair_gather(x, LONG_MS, stream));
-    tk_synchronize(t, stream);
-    pair_expect_gather(t, x, 1);
+    expect_gather_now(t, x, stream);
     work_after(t, stream);
 }
 
-/* With whatever a product says, MISMATCH too, which of the calls themselves would poison nothing.
- */
+/* With whatever a product says, MISMATCH too, which of the calls themselves poisons nothing. */
 TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
         .ranks = {2, 4}) {
     product_fails_with(t, SYMMEM_LIMIT);
@@ -236,7 +241,6 @@ struct fussy {
 
 static symmem_status fussy_product(void *arg, const symmem_matmul *product, void *native_stream) {
     const struct fussy *fussy = arg;
-    (void)native_stream;
     return product->out == fussy->out ? SYMMEM_LIMIT : SYMMEM_OK;
 }
 
@@ -251,8 +255,7 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     struct fussy fussy = {.out = (char *)x->out.dl.data + x->out.dl.byte_offset +
                                  (size_t)t->rank * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
-    symmem_status call = symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs,
-                                                        NULL, x->outs, 0, limit_ms, stream, second);
+    symmem_status call = on_two_streams(x, PAIR_GATHER, stream, second);
     if (call == SYMMEM_OK) {
         TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, limit_ms));
         TK_FAILS(t, LIMIT, symmem_stream_synchronize(second, limit_ms));
@@ -263,13 +266,9 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     expect_told(t, call, second);
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(x->workspace, limit_ms));
-    TK_OK(t, pair_gather(x, limit_ms, stream));
-    tk_synchronize(t, stream);
-    pair_expect_gather(t, x, 1);
+    expect_gather_now(t, x, stream);
     work_after(t, second);
 }
-
-/* --- calls that differ ------------------------------------------------------------------------ */
 
 /* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
  * first stream, and no harm done. */
@@ -279,16 +278,7 @@ TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP
     uint32_t limit_ms = LONG_MS;
     struct fused_pair *x = pair_begin(t);
     for (int turn = 0; turn < 3; turn++) {
-        symmem_status status;
-        if (t->rank == 0)
-            status =
-                symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs,
-                                               &x->a_out.dl, x->outs, 0, limit_ms, stream, second);
-        else
-            status = symmem_fused_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
-                                                        SYMMEM_SUM, 0, &x->part.dl, 0, limit_ms,
-                                                        stream, second);
-        TK_OK(t, status);
+        TK_OK(t, on_two_streams(x, t->rank == 0 ? PAIR_GATHER : PAIR_SCATTER, stream, second));
         TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
         TK_OK(t, symmem_stream_synchronize(second, limit_ms));
         TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
@@ -296,20 +286,17 @@ TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP
         pair_expect_untouched(t, x);
         tk_out_of_band_barrier(t);
     }
-    TK_OK(t, pair_gather(x, limit_ms, stream));
-    tk_synchronize(t, stream);
-    pair_expect_gather(t, x, 1);
+    expect_gather_now(t, x, stream);
 }
 
 TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
         .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .ranks = {2, 4}) {
-    symmem_graph *graph = NULL;
     symmem_stream *stream = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
     struct fused_pair *x = pair_begin(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, t->rank == 0 ? pair_gather(x, limit_ms, stream) : pair_scatter(x, limit_ms, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 3; launch++) {
         TK_OK(t, symmem_graph_launch(graph, stream));
         TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
@@ -318,10 +305,7 @@ TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
         pair_expect_untouched(t, x);
         tk_out_of_band_barrier(t);
     }
-    TK_OK(t, symmem_graph_destroy(graph));
-    TK_OK(t, pair_gather(x, limit_ms, stream));
-    tk_synchronize(t, stream);
-    pair_expect_gather(t, x, 1);
+    expect_gather_now(t, x, stream);
 }
 
 /* Of those that fail. */

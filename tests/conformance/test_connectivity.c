@@ -79,25 +79,22 @@ TK_TEST(connectivity, refusals, "SM-BACKEND-15,SM-ERROR-01", .needs = SYMMEM_CAP
     REFUSED(t, OUT_OF_RANGE, symmem_connectivity(t->context, "nvlink", 0, matrix));
     REFUSED(t, OUT_OF_RANGE, symmem_connectivity(t->context, "nvlink", -1, matrix));
     REFUSED(t, OUT_OF_RANGE, symmem_connectivity(t->context, "nvlink", INT32_MAX, matrix));
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(unknown); i++)
         REFUSED(t, NOT_FOUND, symmem_connectivity(t->context, unknown[i], count, matrix));
     check_untouched(t, matrix, count);
     free(matrix);
 }
-
-/* --- answers that cannot be, with a fake ------------------------------------------------------ */
 
 /* What the fake of two devices answers. Set in the one rank of the case. */
 static int32_t fake_answer[4];
 
 static symmem_status fake_connectivity(void *instance, const char *connection, int32_t count,
                                        int32_t *matrix) {
-    (void)instance, (void)connection;
     memcpy(matrix, fake_answer, sizeof(*matrix) * (size_t)(count * count));
     return SYMMEM_OK;
 }
 
-TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", .max_ranks = 1, .flags = TK_NO_BACKEND) {
+TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", TK_ON_FAKES) {
     static const int32_t wrong[][4] = {
         {0, -1, -1, 0}, {0, 1, 2, 0}, {1, 2, 2, 0}, {0, 2, 2, 1}, {0, 3, 0, 0}};
     static const int32_t right[4] = {0, 18, 18, 0};
@@ -105,10 +102,9 @@ TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", .max_ranks = 1, .flags = T
     int32_t *matrix = fresh_matrix(t, 2);
     table.capabilities |= SYMMEM_CAP_CONNECTIVITY;
     table.connectivity = fake_connectivity;
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &table));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, table.name));
+    use_table(t, &table);
     TK_EQ_INT(t, 2, devices_of(t));
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         memcpy(fake_answer, wrong[i], sizeof(fake_answer));
         REFUSED(t, BACKEND, symmem_connectivity(t->context, "nvlink", 2, matrix));
         check_untouched(t, matrix, 2);

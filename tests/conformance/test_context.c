@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: what makes one, what ends one, and that two are two. */
-#include "kit.h"
+#include "sync_help.h"
 
 #define LIMIT_MS 10000u
-
-/* --- the environment, for cases of one rank --------------------------------------------------- */
 
 static const char *const rank_names[] = {"RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
                                          "SLURM_PROCID"};
@@ -17,14 +15,13 @@ static const char *const local_names[] = {"LOCAL_RANK",
                                           "OMPI_COMM_WORLD_LOCAL_RANK",
                                           "SLURM_LOCALID",
                                           "SYMMEM_STORE"};
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 static void clear_environment(void) {
-    for (size_t i = 0; i < COUNT(rank_names); i++)
+    for (size_t i = 0; i < TK_COUNT(rank_names); i++)
         unsetenv(rank_names[i]);
-    for (size_t i = 0; i < COUNT(size_names); i++)
+    for (size_t i = 0; i < TK_COUNT(size_names); i++)
         unsetenv(size_names[i]);
-    for (size_t i = 0; i < COUNT(local_names); i++)
+    for (size_t i = 0; i < TK_COUNT(local_names); i++)
         unsetenv(local_names[i]);
 }
 
@@ -58,8 +55,6 @@ static void expect_refusal(struct tk *t, const symmem_context_options *options) 
     TK_EQ_PTR(t, NULL, context);
 }
 
-/* --- rank and size ---------------------------------------------------------------------------- */
-
 TK_TEST(context, rank_and_size_of_this_job, "SM-CONTEXT-01") {
     int32_t value = -1;
     TK_OK(t, symmem_context_rank(t->context, &value));
@@ -68,13 +63,11 @@ TK_TEST(context, rank_and_size_of_this_job, "SM-CONTEXT-01") {
     TK_EQ_INT(t, t->world_size, value);
 }
 
-TK_TEST(context, options_before_environment, "SM-CONTEXT-01", .max_ranks = 1,
-        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(context, options_before_environment, "SM-CONTEXT-01", TK_OWN_ENVIRONMENT) {
     symmem_store *store = NULL;
-    symmem_context_options options;
     clear_environment();
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
+    symmem_context_options options = open_options(store);
     options.rank = 3;
     options.world_size = 5;
     expect_identity(t, &options, 3, 5, 3);
@@ -91,29 +84,27 @@ TK_TEST(context, options_before_environment, "SM-CONTEXT-01", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", .max_ranks = 1,
-        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", TK_OWN_ENVIRONMENT) {
     symmem_store *store = NULL;
-    symmem_context_options options;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
-    for (size_t i = 0; i < COUNT(rank_names); i++) {
+    symmem_context_options options = open_options(store);
+    for (size_t i = 0; i < TK_COUNT(rank_names); i++) {
         clear_environment();
         tk_checkpoint(t, "rank from %s", rank_names[i]);
         setenv(rank_names[i], "3", 1);
         setenv("WORLD_SIZE", "6", 1);
         expect_identity(t, &options, 3, 6, 3);
     }
-    for (size_t i = 0; i < COUNT(size_names); i++) {
+    for (size_t i = 0; i < TK_COUNT(size_names); i++) {
         clear_environment();
         tk_checkpoint(t, "world size from %s", size_names[i]);
         setenv("RANK", "2", 1);
         setenv(size_names[i], "7", 1);
         expect_identity(t, &options, 2, 7, 2);
     }
-    for (size_t i = 0; i < COUNT(rank_names); i++) /* the first of the list wins */
+    for (size_t i = 0; i < TK_COUNT(rank_names); i++) /* the first of the list wins */
         setenv(rank_names[i], i == 0 ? "4" : "1", 1);
-    for (size_t i = 0; i < COUNT(size_names); i++)
+    for (size_t i = 0; i < TK_COUNT(size_names); i++)
         setenv(size_names[i], i == 0 ? "5" : "2", 1);
     setenv("LOCAL_RANK", "1", 1);
     expect_identity(t, &options, 4, 5, 1);
@@ -121,14 +112,12 @@ TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", .max_ranks = 1,
-        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", TK_OWN_ENVIRONMENT) {
     static const char *const bad[] = {
         "", "x", "-1", "3x", "0x1", "1.5", "5", "2147483648", "99999999999999999999", "- 1"};
     symmem_store *store = NULL;
-    symmem_context_options options;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    options = open_options(store);
+    symmem_context_options options = open_options(store);
     clear_environment();
     expect_refusal(t, &options); /* neither */
     setenv("RANK", "0", 1);
@@ -136,13 +125,13 @@ TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", .max_ranks = 1,
     clear_environment();
     setenv("WORLD_SIZE", "5", 1);
     expect_refusal(t, &options); /* no rank */
-    for (size_t i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < TK_COUNT(bad); i++) {
         tk_checkpoint(t, "RANK=%s", bad[i]);
         setenv("RANK", bad[i], 1);
         expect_refusal(t, &options);
     }
     setenv("RANK", "0", 1);
-    for (size_t i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < TK_COUNT(bad); i++) {
         if (strcmp(bad[i], "5") == 0)
             continue; /* fine as a size */
         tk_checkpoint(t, "WORLD_SIZE=%s", bad[i]);
@@ -159,8 +148,7 @@ TK_TEST(context, refuses_malformed_environment, "SM-CONTEXT-02", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-TK_TEST(context, refuses_bad_rank_or_size, "SM-CONTEXT-02", .max_ranks = 1,
-        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(context, refuses_bad_rank_or_size, "SM-CONTEXT-02", TK_OWN_ENVIRONMENT) {
     static const struct {
         int32_t rank, world_size;
     } bad[] = {{1, 1},
@@ -175,7 +163,7 @@ TK_TEST(context, refuses_bad_rank_or_size, "SM-CONTEXT-02", .max_ranks = 1,
     symmem_store *store = NULL;
     clear_environment();
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    for (size_t i = 0; i < COUNT(bad); i++) {
+    for (size_t i = 0; i < TK_COUNT(bad); i++) {
         symmem_context_options options = open_options(store);
         options.rank = bad[i].rank;
         options.world_size = bad[i].world_size;
@@ -185,10 +173,7 @@ TK_TEST(context, refuses_bad_rank_or_size, "SM-CONTEXT-02", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-/* --- the store -------------------------------------------------------------------------------- */
-
-TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", .max_ranks = 1,
-        .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", TK_OWN_ENVIRONMENT) {
     symmem_context_options options = open_options(NULL);
     char url[4096];
     clear_environment();
@@ -205,19 +190,14 @@ TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", .max_ranks = 1,
 
 TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
-    symmem_context_options options = tk_options(t);
-    symmem_handle *handle;
     clear_environment();
-    options.store = NULL;
-    tk_reinit(t, &options);
-    handle = tk_handle(t, 512, tk_world_group(t));
+    TK_REINIT(t, options.store = NULL);
+    symmem_handle *handle = tk_handle(t, 512, tk_world_group(t));
     tk_fill(t, handle, 0, 0, 512, 0x21);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_group_barrier(t, tk_world_group(t));
     tk_expect_bytes(t, handle, 0, 0, 512, 0x21);
 }
-
-/* --- again, and apart --------------------------------------------------------------- */
 
 TK_TEST(context, again_and_again, "SM-CONTEXT-06",
         .timeout_s = 40 /* twenty groups, of which each may take a second to open */) {
@@ -235,10 +215,9 @@ TK_TEST(context, again_and_again, "SM-CONTEXT-06",
 
 /* Live objects and peers that do nothing: neither is waited for, whoever goes first. */
 TK_TEST(context, finalize_does_not_wait, "SM-CONTEXT-07", .max_ranks = 8) {
-    symmem_group *own = NULL;
     (void)tk_handle(t, 4096, tk_world_group(t));
     (void)tk_handle(t, 64, tk_world_group(t));
-    TK_OK(t, symmem_group_create(t->context, "left-alive", NULL, 0, NULL, &own));
+    symmem_group *own = tk_group(t, "left-alive", NULL, 0);
     tk_group_barrier(t, own);
     for (int32_t i = 0; i < t->world_size; i++) {
         tk_out_of_band_barrier(t);
@@ -255,12 +234,10 @@ TK_TEST(context, finalize_with_pool_and_stream, "SM-CONTEXT-07",
         .needs = SYMMEM_CAP_POOL | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     symmem_pool *pool = NULL;
     void *block = NULL;
-    symmem_handle *handle;
-    symmem_stream *stream;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &pool));
     TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 1024, &block));
-    handle = tk_rendezvous(t, block, tk_world_group(t));
-    stream = tk_stream(t);
+    symmem_handle *handle = tk_rendezvous(t, block, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
     tk_synchronize(t, stream);
     tk_out_of_band_barrier(t);

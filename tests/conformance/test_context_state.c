@@ -170,9 +170,7 @@ TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL
     TK_CHECK(t, symmem_pool_malloc(64, 0, NULL) == NULL); /* the binding ended, too */
 }
 
-static void host_fn_of_nothing(void *arg) {
-    (void)arg;
-}
+static void host_fn_of_nothing(void *arg) {}
 
 TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 1) {
@@ -191,8 +189,6 @@ TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
     TK_OK(t, symmem_graph_destroy(graph));
 }
 
-/* --- test points -------------------------------------------------------------------- */
-
 static const struct tk_action fail_here = {.status = SYMMEM_LIMIT};
 
 static void expect_stage(struct tk *t, const char *stage) {
@@ -201,47 +197,39 @@ static void expect_stage(struct tk *t, const char *stage) {
     TK_EQ_STR(t, stage, record.stage);
 }
 
-TK_TEST(context_state, point_fails_init, "SM-CONTEXT-09", .max_ranks = 2) {
-    static const char *const points[] = {"init.identity", "init.done"};
+TK_TEST(context_state, points_of_local_calls, "SM-CONTEXT-09", .max_ranks = 2) {
+    static const char *const inits[] = {"init.identity", "init.done"};
+    static const char *const allocs[] = {"alloc.before", "alloc.done"};
     symmem_context_options options = tk_options(t);
     for (int i = 0; i < 2; i++) {
         symmem_context *context = (symmem_context *)(void *)t;
-        tk_on_point(t, points[i], 1, fail_here);
+        tk_on_point(t, inits[i], 1, fail_here);
         TK_FAILS(t, LIMIT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
-        expect_stage(t, points[i]);
+        expect_stage(t, inits[i]);
         TK_REQUIRE_OK(t, symmem_init(&options, &context));
         symmem_context_free(context);
-    }
-}
-
-TK_TEST(context_state, point_fails_alloc, "SM-CONTEXT-09", .max_ranks = 2) {
-    static const char *const points[] = {"alloc.before", "alloc.done"};
-    for (int i = 0; i < 2; i++) {
         void *const untouched = t;
         void *ptr = untouched;
-        tk_on_point(t, points[i], 1, fail_here);
+        tk_on_point(t, allocs[i], 1, fail_here);
         TK_FAILS(t, LIMIT, symmem_alloc(t->context, 64, -1, NULL, &ptr));
         TK_EQ_PTR(t, untouched, ptr);
-        expect_stage(t, points[i]);
-        TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &ptr));
-        TK_OK(t, symmem_free(t->context, ptr));
+        expect_stage(t, allocs[i]);
+        tk_free(t, tk_alloc(t, 64));
     }
 }
 
 /*
  * Each point fails on rank 0 in a first rendezvous of a fresh group; a rendezvous of all ranks
  * works after that. Points that this way does not pass (descriptors may not be needed, or a group
- * of one exchanges nothing) fail nothing; `always` says that the point must be passed.
+ * of one exchanges nothing) fail nothing.
  */
-static void points_fail_rendezvous(struct tk *t, const char *const *points, int count,
-                                   bool always) {
+static void points_fail_rendezvous(struct tk *t, const char *const *points, int count) {
     for (int i = 0; i < count; i++) {
         symmem_group *group = NULL;
         symmem_handle *handle = NULL;
         void *memory = tk_alloc(t, 256);
         char name[SYMMEM_NAME_MAX];
-        symmem_status status;
         int passed = 0;
         snprintf(name, sizeof(name), "at-%d", i);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
@@ -249,7 +237,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
+        symmem_status status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
         if (t->rank == 0) {
             passed = tk_point_count(t, points[i]);
             if (passed > 0)
@@ -258,7 +246,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         }
         tk_out_of_band_barrier(t);
         passed = (int)tk_read_u64(t, 0, 0);
-        TK_CHECK_MSG(t, passed || !always, "%s was not passed", points[i]);
+        TK_CHECK_MSG(t, passed, "%s was not passed", points[i]);
         TK_STATUS(t, passed ? SYMMEM_LIMIT : SYMMEM_OK, status);
         TK_CHECK(t, (handle == NULL) == (passed != 0));
         symmem_handle_release(handle);
@@ -268,19 +256,13 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
     }
 }
 
-TK_TEST(context_state, points_of_rendezvous_first, "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3) {
+TK_TEST(context_state, points_of_rendezvous, "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3) {
     static const char *const points[] = {
-        "rendezvous.begin", "rendezvous.metadata.before", "rendezvous.metadata.after",
-        "rendezvous.descriptors.before", "rendezvous.descriptors.after"};
+        "rendezvous.begin",      "rendezvous.metadata.before",    "rendezvous.metadata.after",
+        "rendezvous.map.before", "rendezvous.descriptors.before", "rendezvous.descriptors.after",
+        "rendezvous.map.after",  "rendezvous.commit.before"};
     TK_REQ(t, "SM-CONTEXT-09");
-    points_fail_rendezvous(t, points, 5, true);
-}
-
-TK_TEST(context_state, points_of_rendezvous_last, "SM-CONTEXT-09,SM-RDV-10", .max_ranks = 3) {
-    static const char *const points[] = {"rendezvous.map.before", "rendezvous.map.after",
-                                         "rendezvous.commit.before"};
-    TK_REQ(t, "SM-CONTEXT-09");
-    points_fail_rendezvous(t, points, 3, true);
+    points_fail_rendezvous(t, points, (int)TK_COUNT(points));
 }
 
 /* Where a rank can no longer fail alone, nothing fails. */
@@ -289,72 +271,58 @@ TK_TEST(context_state, observing_points_fail_nothing, "SM-CONTEXT-09", .max_rank
                                          "exchange.wait.before", "exchange.done",
                                          "rendezvous.commit.after"};
     for (int i = 0; i < 5; i++) {
-        symmem_group *group = NULL;
         char name[SYMMEM_NAME_MAX];
         snprintf(name, sizeof(name), "observing-%d", i);
         tk_checkpoint(t, "%s", points[i]);
         tk_on_point(t, points[i], 0, fail_here);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         void *memory = tk_alloc(t, 256);
         tk_release(t, tk_rendezvous(t, memory, group));
         TK_CHECK_MSG(t, t->world_size == 1 || i == 2 || tk_point_count(t, points[i]) > 0,
                      "%s was not passed", points[i]); /* the last to come does not wait */
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
     }
 }
 
-static void expect_point(struct tk *t, const char *point, symmem_status status) {
-    bool passed = tk_point_count(t, point) > 0;
-    TK_STATUS(t, passed ? SYMMEM_LIMIT : SYMMEM_OK, status);
-    if (passed)
-        expect_stage(t, point);
-}
-
-/* On the failing rank alone: what becomes of the others is the exchange's business. */
-TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .ranks = {2, 3}) {
-    static const char *const points[] = {"session.join.before", "session.join.published",
-                                         "exchange.publish.before"};
+/* A step of a group that rank 0 fails at each of three points: it says so itself, what becomes of
+ * the others is the exchange's business, and the group finds its footing. */
+static int points_fail(struct tk *t, const char *const points[3],
+                       symmem_status (*step)(symmem_group *group, uint32_t limit_ms)) {
     int passed = 0;
     for (int i = 0; i < 3; i++) {
-        symmem_group *group = NULL;
-        char name[SYMMEM_NAME_MAX];
-        symmem_status status;
-        snprintf(name, sizeof(name), "exchange-%d", i);
         tk_checkpoint(t, "%s", points[i]);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, points[i], NULL, 0);
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        status = symmem_group_barrier(group, 4000);
+        symmem_status status = step(group, 4000);
         if (t->rank == 0) {
-            expect_point(t, points[i], status);
-            passed += tk_point_count(t, points[i]) > 0;
+            bool here = tk_point_count(t, points[i]) > 0;
+            TK_STATUS(t, here ? SYMMEM_LIMIT : SYMMEM_OK, status);
+            if (here)
+                expect_stage(t, points[i]);
+            passed += here;
         }
         tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_group_barrier(group, LIMIT_MS)); /* the group has found its footing */
-        TK_OK(t, symmem_group_destroy(group));
+        TK_OK(t, step(group, LIMIT_MS));
+        tk_group_destroy(t, group);
     }
+    return passed;
+}
+
+TK_TEST(context_state, points_of_the_exchange, "SM-CONTEXT-09", .ranks = {2, 3}) {
+    static const char *const points[] = {"session.join.before", "session.join.published",
+                                         "exchange.publish.before"};
+    int passed = points_fail(t, points, symmem_group_barrier);
     TK_CHECK(t, t->rank != 0 || passed == 3);
+}
+
+static symmem_status gather_no_fds(symmem_group *group, uint32_t limit_ms) {
+    int fds[8];
+    return symmem_group_all_gather_fds(group, -1, fds, limit_ms);
 }
 
 TK_TEST(context_state, points_of_descriptors, "SM-CONTEXT-09", .ranks = {2, 3}) {
     static const char *const points[] = {"ipc.send.before", "ipc.send.after", "ipc.recv.after"};
-    for (int i = 0; i < 3; i++) {
-        symmem_group *group = NULL;
-        int fds[8];
-        char name[SYMMEM_NAME_MAX];
-        symmem_status status;
-        snprintf(name, sizeof(name), "descriptors-%d", i);
-        tk_checkpoint(t, "%s", points[i]);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
-        if (t->rank == 0)
-            tk_on_point(t, points[i], 1, fail_here);
-        tk_out_of_band_barrier(t);
-        status = symmem_group_all_gather_fds(group, -1, fds, 4000);
-        if (t->rank == 0)
-            expect_point(t, points[i], status);
-        tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_group_all_gather_fds(group, -1, fds, LIMIT_MS));
-        TK_OK(t, symmem_group_destroy(group));
-    }
+    (void)points_fail(t, points, gather_no_fds);
 }

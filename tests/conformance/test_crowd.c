@@ -3,8 +3,6 @@
 #include "timeout_help.h"
 #include "work_after.h"
 
-/* --- a thousand registrations ----------------------------------------------------------------- */
-
 enum { BLOCKS = 20, HANDLES = 1000 };
 
 /* The context ends with all of them alive, with half of the handles still held. */
@@ -35,8 +33,6 @@ TK_TEST(life, thousand_registrations_end, "SM-CONTEXT-07,SM-LIFE-06", .max_ranks
         symmem_handle_release(handles[i]);
     free(handles);
 }
-
-/* --- any order -------------------------------------------------------------------------------- */
 
 enum { COUNT = 4 };
 
@@ -88,8 +84,6 @@ TK_TEST(life, teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05", .max_ranks = 3) {
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
-/* --- threads ---------------------------------------------------------------------------------- */
-
 struct crowd {
     struct tk *t;
     symmem_group *group;
@@ -119,13 +113,12 @@ TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .ranks = {
         started = TK_CHECK(t, pthread_create(&thread, NULL, wait_in_barrier, &waiter) == 0);
     for (int i = 0; i < 6; i++) {
         symmem_handle *handle = NULL;
-        void *memory = NULL;
-        TK_OK(t, symmem_alloc(t->context, 512, -1, NULL, &memory));
+        void *memory = tk_alloc(t, 512);
         TK_OK(t, symmem_rendezvous(t->context, memory, group, LONG_MS / 2, &handle));
         if (handle != NULL)
             TK_OK(t, symmem_barrier(handle, 0, LONG_MS / 2, NULL));
         symmem_handle_release(handle);
-        TK_OK(t, symmem_free(t->context, memory));
+        tk_free(t, memory);
     }
     if (last)
         (void)wait_in_barrier(&waiter);
@@ -163,18 +156,10 @@ static void *bring_up_groups(void *arg) {
 TK_TEST(thread, groups_in_threads, "SM-EXCHANGE-07,SM-RDV-17,SM-EXCHANGE-06", .ranks = {2, 4}) {
     enum { THREADS = 4 };
     struct crowd crowd[THREADS];
-    pthread_t threads[THREADS];
-    bool started[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        crowd[i] = (struct crowd){.t = t, .number = i};
-        started[i] =
-            TK_CHECK(t, pthread_create(&threads[i], NULL, bring_up_groups, &crowd[i]) == 0);
-    }
     for (int i = 0; i < THREADS; i++)
-        TK_CHECK(t, started[i] && pthread_join(threads[i], NULL) == 0);
+        crowd[i] = (struct crowd){.t = t, .number = i};
+    tk_in_threads(t, bring_up_groups, crowd, sizeof(crowd[0]), THREADS);
 }
-
-/* --- all threads of a survivor ---------------------------------------------------------------- */
 
 enum { IN_BARRIER = 0, IN_WAIT, IN_RENDEZVOUS, IN_GATHERING, PLACES };
 

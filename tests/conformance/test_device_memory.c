@@ -79,26 +79,24 @@ static DLTensor moved(const struct fused_tensor *tensor, void *data) {
 /* Each argument of the two fused products by itself. */
 static void one_at_a_time(struct tk *t, const struct fused_pair *x, char *far,
                           symmem_stream *stream) {
-    for (int i = 0; i < 4; i++) {
-        const struct fused_tensor *all[] = {&x->shard, &x->b, &x->a_out, &x->out};
-        DLTensor moved_one = moved(all[i], far);
-        const DLTensor *used[4];
-        for (int j = 0; j < 4; j++)
-            used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_fused_all_gather_matmul(x->workspace, used[0], 0, 1, &used[1], used[2],
-                                                &used[3], 0, 2000, stream, NULL));
+    struct pair_call call = pair_call(x);
+    const DLTensor **const members[] = {&call.shard, &call.b,         &call.a_out, &call.out,
+                                        &call.a,     &call.scatter_b, &call.part};
+    call.stream = stream;
+    for (int i = 0; i < 7; i++) {
+        const DLTensor *right = *members[i];
+        DLTensor there = *right;
+        there.data = far;
+        *members[i] = &there;
+        TK_FAILS(t, INVALID_ARGUMENT, pair_run(&call, i < 4 ? PAIR_GATHER : PAIR_SCATTER));
+        *members[i] = right;
     }
-    for (int i = 0; i < 3; i++) {
-        const struct fused_tensor *all[] = {&x->a, &x->scatter_b, &x->part};
-        DLTensor moved_one = moved(all[i], far);
-        const DLTensor *used[3];
-        for (int j = 0; j < 3; j++)
-            used[j] = j == i ? &moved_one : &all[j]->dl;
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_fused_matmul_reduce_scatter(x->workspace, used[0], used[1], SYMMEM_SUM, 0,
-                                                    used[2], 0, 2000, stream, NULL));
-    }
+}
+
+/* That of an asynchronous one. */
+static symmem_status multiply(struct tk *t, const DLTensor *a, const DLTensor *b,
+                              const DLTensor *signals, const DLTensor *out, symmem_stream *stream) {
+    return symmem_async_input_mm(t->context, a, b, signals, 0, out, 30, stream);
 }
 
 TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
@@ -117,20 +115,13 @@ TK_TEST(device_memory, of_products, "SM-STREAM-25", .needs = PRODUCTS | SYMMEM_C
     for (int s = 0; s < 2; s++) {
         symmem_stream *stream = streams[s];
         one_at_a_time(t, x, far, stream);
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, far_signals, 0,
-                                       &x->part.dl, 30, stream));
         TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &a, &x->shard.dl, stream));
         TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x->shard.dl, &a, stream));
-        TK_FAILS(
-            t, INVALID_ARGUMENT,
-            symmem_async_input_mm(t->context, &a, &x->b.dl, signals, 0, &x->part.dl, 30, stream));
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_async_input_mm(t->context, &x->shard.dl, &b, signals, 0, &x->part.dl, 30,
-                                       stream));
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_async_input_mm(t->context, &x->shard.dl, &x->b.dl, signals, 0, &out, 30,
-                                       stream));
+        const DLTensor *shard = &x->shard.dl, *part = &x->part.dl;
+        TK_FAILS(t, INVALID_ARGUMENT, multiply(t, shard, &x->b.dl, far_signals, part, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, multiply(t, &a, &x->b.dl, signals, part, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, multiply(t, shard, &b, signals, part, stream));
+        TK_FAILS(t, INVALID_ARGUMENT, multiply(t, shard, &x->b.dl, signals, &out, stream));
     }
     tk_synchronize(t, streams[1]);
     pair_expect_untouched(t, x);

@@ -6,8 +6,6 @@
 
 #define LIMIT_MS 10000u
 
-/* --- what fails leaves a record ----------------------------------------------------- */
-
 /* The record of a call that has just answered `status`, and that the next success leaves alone. */
 static void expect_record(struct tk *t, symmem_status expected, symmem_status status,
                           const char *operation) {
@@ -118,12 +116,11 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01,SM-ERROR-10", .needs = SYMM
 /* The record of the group names the rank in that group's numbers. */
 TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     int32_t reversed[8];
-    symmem_group *group;
     symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
     for (int32_t i = 0; i < t->world_size; i++)
         reversed[i] = t->last - i;
-    group = tk_group(t, "backwards", reversed, t->world_size);
+    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size);
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
     TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
@@ -132,8 +129,6 @@ TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
 }
-
-/* --- threads ---------------------------------------------------------------------------------- */
 
 struct other_thread {
     struct tk *t;
@@ -164,8 +159,6 @@ TK_TEST(error, records_are_per_thread, "SM-ERROR-02", .max_ranks = 2) {
     TK_EQ_INT(t, SYMMEM_MISALIGNED, other.after.status);
 }
 
-/* --- names, outputs, clearing ----------------------------------------------------------------- */
-
 TK_TEST(error, every_status_has_a_name, "SM-ERROR-03", .max_ranks = 1) {
     static const struct {
         symmem_status status;
@@ -175,7 +168,7 @@ TK_TEST(error, every_status_has_a_name, "SM-ERROR-03", .max_ranks = 1) {
         SYMMEM_STATUS_LIST(LISTED)
 #undef LISTED
     };
-    const size_t count = sizeof(all) / sizeof(all[0]);
+    const size_t count = TK_COUNT(all);
     static const int unknown[] = {1, 2, -30, -31, -1000, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < count; i++) {
         const char *text = symmem_status_text(all[i].status);
@@ -186,7 +179,7 @@ TK_TEST(error, every_status_has_a_name, "SM-ERROR-03", .max_ranks = 1) {
             TK_CHECK(t, all[i].status != all[k].status);
         }
     }
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+    for (size_t i = 0; i < TK_COUNT(unknown); i++) {
         TK_EQ_STR(t, "UNKNOWN", symmem_status_name((symmem_status)unknown[i]));
         TK_EQ_STR(t, "unknown status", symmem_status_text((symmem_status)unknown[i]));
     }
@@ -199,14 +192,14 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
     symmem_group *group = tk_group(t, "mine", &own, 1), *other = untouched;
     symmem_handle *handle = tk_handle(t, 256, group), *none = untouched;
     DLManagedTensor *tensor = untouched;
-    symmem_alloc_info info, info_before;
+    symmem_alloc_info info;
     void *ptr = untouched;
     size_t bytes = 77;
     int32_t value = 77;
     char data[4] = "abc";
     const int64_t one = 1;
     memset(&info, 0x5A, sizeof(info));
-    info_before = info;
+    symmem_alloc_info info_before = info;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, &ptr, &info));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, &ptr, &bytes));
@@ -253,45 +246,25 @@ TK_TEST(error, missing_set, "SM-ERROR-01", .max_ranks = 1) {
     TK_CHECK(t, symmem_error_is_missing(&record, 63));
 }
 
-/* --- answers that are no status --------------------------------------------------------------- */
-
 #define NO_STATUS ((symmem_status)77)
 
 static symmem_status odd_open(const symmem_host *host, const symmem_backend_config *config,
                               void **instance_p) {
-    (void)config, (void)instance_p;
     return host->fail(host, NO_STATUS, 0, "open", "the fake driver said so");
 }
 
-static symmem_status odd_alloc(void *instance, int32_t device, size_t bytes,
-                               symmem_memory *memory) {
-    (void)instance, (void)device, (void)bytes, (void)memory;
-    return NO_STATUS;
-}
-
-static symmem_status odd_copy(void *instance, int32_t device, void *dst, const void *src,
-                              size_t bytes, const symmem_exec *exec) {
-    (void)instance, (void)device, (void)dst, (void)src, (void)bytes, (void)exec;
-    return NO_STATUS;
-}
-
-static symmem_status odd_barrier(void *instance, const symmem_peers *peers, int32_t channel,
-                                 const symmem_exec *exec) {
-    (void)instance, (void)peers, (void)channel, (void)exec;
-    return NO_STATUS;
-}
-
-static symmem_status odd_open_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
-                                    void **pads_dev_p) {
-    (void)instance, (void)peers, (void)buffers_dev_p, (void)pads_dev_p;
-    return NO_STATUS;
-}
-
-static symmem_status odd_get(void *self, const char *key, void *value, size_t capacity,
-                             size_t *bytes_p, uint32_t timeout_ms) {
-    (void)self, (void)key, (void)value, (void)capacity, (void)bytes_p, (void)timeout_ms;
-    return NO_STATUS;
-}
+#define ODD(name, ...)                                                                             \
+    static symmem_status name(__VA_ARGS__) {                                                       \
+        return NO_STATUS;                                                                          \
+    }
+ODD(odd_alloc, void *instance, int32_t device, size_t bytes, symmem_memory *memory)
+ODD(odd_copy, void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+    const symmem_exec *exec)
+ODD(odd_barrier, void *instance, const symmem_peers *peers, int32_t channel,
+    const symmem_exec *exec)
+ODD(odd_open_peers, void *instance, symmem_peers *peers, void **buffers_dev_p, void **pads_dev_p)
+ODD(odd_get, void *self, const char *key, void *value, size_t capacity, size_t *bytes_p,
+    uint32_t timeout_ms)
 
 static void expect_odd(struct tk *t, symmem_status expected, symmem_status status,
                        const char *operation) {

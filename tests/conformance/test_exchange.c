@@ -6,8 +6,6 @@
 
 #define LIMIT_MS 20000u
 
-/* --- all_gather ------------------------------------------------------------------------------- */
-
 /* Bytes that tell rank and place. */
 static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
     for (size_t i = 0; i < count; i++)
@@ -18,12 +16,11 @@ static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
  * behind. */
 static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, uint32_t salt) {
     int32_t rank = 0, world_size = 0;
-    uint8_t *in, *out, *expected;
     TK_OK(t, symmem_group_rank(group, &rank));
     TK_OK(t, symmem_group_world_size(group, &world_size));
-    in = malloc(bytes + 1);
-    out = malloc(bytes * (size_t)world_size + 1);
-    expected = malloc(bytes + 1);
+    uint8_t *in = malloc(bytes + 1);
+    uint8_t *out = malloc(bytes * (size_t)world_size + 1);
+    uint8_t *expected = malloc(bytes + 1);
     TK_REQUIRE(t, in != NULL && out != NULL && expected != NULL);
     pattern(in, bytes, rank, salt);
     out[bytes * (size_t)world_size] = 0xEE;
@@ -41,7 +38,6 @@ static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, 
 
 static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                          void *arg) {
-    (void)arg;
     gather_and_compare(t, group, 1, 1);
     gather_and_compare(t, group, 513, (uint32_t)shape->count);
     gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
@@ -59,7 +55,7 @@ TK_TEST(exchange, all_gather_of_many_ranks, "SM-EXCHANGE-01") {
 
 TK_TEST(exchange, all_gather_of_every_size, "SM-EXCHANGE-01", .max_ranks = 4) {
     static const size_t sizes[] = {1, 2, 7, 8, 63, 64, 65, 4095, 4096, 4097, 65535, 65536};
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(sizes); i++)
         gather_and_compare(t, tk_world_group(t), sizes[i], (uint32_t)i);
 }
 
@@ -76,8 +72,6 @@ TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .ranks = {2,
         }
     }
 }
-
-/* --- barrier ---------------------------------------------------------------------------------- */
 
 static void barrier_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                           void *arg) {
@@ -122,8 +116,6 @@ TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .ranks = {
         TK_OK(t, symmem_group_destroy(group));
     }
 }
-
-/* --- who is missing --------------------------------------------------------------------------- */
 
 /* Ranks [first, first + count) of a group. */
 struct absence {
@@ -183,29 +175,25 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, struc
 
 TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60) {
     int32_t step = t->world_size > 4 ? t->last : 1;
-    symmem_group *group = NULL;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "known", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "known", NULL, 0);
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
         stay_away(t, group, "known", (struct absence){rank, 1});
     if (t->world_size > 2)
         stay_away(t, group, "known", (struct absence){1, t->last});
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
 }
 
 TK_TEST(exchange, timeout_at_first_contact, "SM-EXCHANGE-04", .ranks = {2, 8}) {
     const struct absence absences[] = {{0, 1}, {t->last, 1}, {0, t->last}};
     for (int i = 0; i < 3; i++) {
-        symmem_group *group = NULL;
         char name[24];
         snprintf(name, sizeof(name), "fresh-%d", i);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         stay_away(t, group, name, absences[i]);
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
     }
 }
-
-/* --- threads, cost, keys ------------------------------------------------------------ */
 
 struct exchanger {
     struct tk *t;
@@ -218,10 +206,10 @@ static void *exchange_in_thread(void *arg) {
     struct exchanger *own = arg;
     for (int round = 0; round < own->rounds; round++) {
         int32_t rank = -1, world_size = 0;
-        uint32_t mine, all[8] = {0};
+        uint32_t all[8] = {0};
         TK_OK(own->t, symmem_group_rank(own->group, &rank));
         TK_OK(own->t, symmem_group_world_size(own->group, &world_size));
-        mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
+        uint32_t mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
         TK_OK(own->t, symmem_group_all_gather(own->group, &mine, sizeof(mine), all, LIMIT_MS));
         for (int32_t i = 0; i < world_size; i++)
             TK_EQ_INT(own->t, own->salt + (uint32_t)round * 100 + (uint32_t)i, all[i]);
@@ -233,36 +221,28 @@ TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 
     enum { GROUPS = 3 };
     int32_t ranks[GROUPS][8], counts[GROUPS] = {t->world_size, t->last, t->world_size};
     struct exchanger exchangers[GROUPS];
-    pthread_t threads[GROUPS];
-    bool started[GROUPS] = {false};
     for (int32_t i = 0; i < t->world_size; i++) {
         ranks[0][i] = i;
         ranks[1][i] = i + 1; /* without rank 0; the last entry is not used */
         ranks[2][i] = t->last - i;
     }
+    int count = 0;
     for (int i = 0; i < GROUPS; i++) {
         char name[16];
         if (i == 1 && t->rank == 0)
             continue;
         snprintf(name, sizeof(name), "thread-%d", i);
-        exchangers[i] = (struct exchanger){t, tk_group(t, name, ranks[i], counts[i]),
-                                           (uint32_t)(i + 1) * 1000000, 12};
+        exchangers[count++] = (struct exchanger){t, tk_group(t, name, ranks[i], counts[i]),
+                                                 (uint32_t)(i + 1) * 1000000, 12};
     }
-    for (int i = 0; i < GROUPS; i++)
-        if (!(i == 1 && t->rank == 0))
-            started[i] = TK_CHECK(
-                t, pthread_create(&threads[i], NULL, exchange_in_thread, &exchangers[i]) == 0);
-    for (int i = 0; i < GROUPS; i++)
-        if (started[i])
-            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+    tk_in_threads(t, exchange_in_thread, exchangers, sizeof(exchangers[0]), count);
 }
 
 /* This rank's store writes in eight barriers of a group that is known already. */
 static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting_store *counting) {
-    int before;
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
-    before = counting_store_writes(counting);
+    int before = counting_store_writes(counting);
     for (int i = 0; i < 8; i++)
         TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
     return counting_store_writes(counting) - before;
@@ -274,11 +254,10 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *small = NULL, *large = NULL;
-    uint64_t few = 0, many = 0;
-    int writes;
+    uint64_t many = 0;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, counting, &store));
     TK_OK(t, symmem_group_create(t->context, "large", NULL, 0, store, &large));
-    writes = writes_of_barriers(t, large, counting);
+    int writes = writes_of_barriers(t, large, counting);
     TK_CHECK_MSG(t, writes <= 8 * 4, "eight barriers took %d store writes", writes);
     tk_share_u64(t, 0, (uint64_t)writes);
     if (t->rank <= 1) {
@@ -290,7 +269,7 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
     tk_out_of_band_barrier(t);
     for (int32_t rank = 0; rank < t->world_size; rank++)
         many += tk_read_u64(t, rank, 0);
-    few = tk_read_u64(t, 0, 1) + tk_read_u64(t, 1, 1);
+    uint64_t few = tk_read_u64(t, 0, 1) + tk_read_u64(t, 1, 1);
     /* On average, a rank of the large group writes no more than one of the pair. */
     TK_CHECK_MSG(t, many * 2 <= few * (uint64_t)t->world_size,
                  "%llu writes of %d ranks, %llu of two", (unsigned long long)many, t->world_size,
@@ -303,8 +282,6 @@ TK_TEST(exchange, store_writes_are_constant, "SM-EXCHANGE-08", .ranks = {3, 16})
 TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     char path[4096];
     symmem_store *store = NULL;
-    symmem_context_options options = tk_options(t);
-    int before, after;
     int64_t count;
     snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
@@ -316,15 +293,14 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     TK_OK(t, symmem_store_remove(store, "warm-up", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "warm-up-count", LIMIT_MS));
     tk_out_of_band_barrier(t);
-    before = resources_count_entries(path);
+    int before = resources_count_entries(path);
     tk_out_of_band_barrier(t);
-    options.store = store;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.store = store);
     for (uint32_t i = 0; i < 6; i++)
         gather_and_compare(t, tk_world_group(t), 100, i);
     tk_group_barrier(t, tk_world_group(t));
     tk_out_of_band_barrier(t);
-    after = resources_count_entries(path);
+    int after = resources_count_entries(path);
     TK_CHECK_MSG(t, after <= before + 6 * t->world_size, "%d entries grew to %d", before, after);
     tk_out_of_band_barrier(t);
     for (uint32_t i = 0; i < 40; i++)

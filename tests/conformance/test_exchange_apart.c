@@ -6,8 +6,6 @@
 #define MAX_RANKS 4
 #define ROUNDS 30
 
-/* --- threads ---------------------------------------------------------------------------------- */
-
 /* One thread's gatherings on one group. */
 struct gatherer {
     struct tk *t;
@@ -36,10 +34,7 @@ static void *gather(void *arg) {
 }
 
 static void run_both(struct tk *t, struct gatherer *gatherers) {
-    pthread_t thread;
-    bool started = TK_CHECK(t, pthread_create(&thread, NULL, gather, &gatherers[1]) == 0);
-    (void)gather(&gatherers[0]);
-    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    tk_in_threads(t, gather, gatherers, sizeof(gatherers[0]), 2);
 }
 
 /* Two groups of the same ranks come up at the same time, at rank 0 in the other order. */

@@ -14,37 +14,36 @@
 
 static int open_own_file(struct tk *t, int32_t number) {
     char path[4096];
-    int fd;
     snprintf(path, sizeof(path), "%s/file-%d-%d", t->scratch_dir, t->rank, number);
-    fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     TK_REQUIRE(t, fd >= 0);
     TK_EQ_INT(t, sizeof(number), write(fd, &number, sizeof(number)));
     TK_EQ_INT(t, 1000 + number, lseek(fd, 1000 + number, SEEK_SET));
     return fd;
 }
 
-static void expect_file(struct tk *t, int fd, int32_t number) {
+static void close_checked(struct tk *t, int fd) {
+    TK_EQ_INT(t, 0, close(fd));
+}
+
+/* One that was received, and is closed. */
+static void take_file(struct tk *t, int fd, int32_t number) {
     int32_t found = -1;
     TK_CHECK(t, fd >= 0);
     TK_EQ_INT(t, sizeof(found), pread(fd, &found, sizeof(found), 0));
     TK_EQ_INT(t, number, found);
     TK_EQ_INT(t, 1000 + number, lseek(fd, 0, SEEK_CUR));
     TK_EQ_INT(t, FD_CLOEXEC, fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    close_checked(t, fd);
 }
-
-static void close_checked(struct tk *t, int fd) {
-    TK_EQ_INT(t, 0, close(fd));
-}
-
-/* --- passing ---------------------------------------------------------------------------------- */
 
 static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                          void *arg) {
     int32_t *number = arg, numbers[SYMMEM_MAX_WORLD_SIZE];
-    int fds[SYMMEM_MAX_WORLD_SIZE], own;
+    int fds[SYMMEM_MAX_WORLD_SIZE];
     int32_t without = shape->count > 2 ? 1 : -1; /* this one has nothing to give */
     *number += t->world_size;                    /* another for each rank and shape */
-    own = shape->rank == without ? -1 : open_own_file(t, *number);
+    int own = shape->rank == without ? -1 : open_own_file(t, *number);
     TK_OK(t, symmem_group_all_gather(group, number, sizeof(*number), numbers, LIMIT_MS));
     TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
     for (int32_t i = 0; i < shape->count; i++) {
@@ -52,9 +51,8 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
             TK_EQ_INT(t, -1, fds[i]);
             continue;
         }
-        expect_file(t, fds[i], numbers[i]);
         TK_CHECK(t, fds[i] != own);
-        close_checked(t, fds[i]);
+        take_file(t, fds[i], numbers[i]);
     }
     tk_group_barrier(t, group); /* all have looked */
     if (own >= 0)
@@ -71,9 +69,8 @@ TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
     for (int32_t root = 0; root < t->world_size; root++) {
         int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
         TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
-        expect_file(t, fd, root);
         TK_CHECK(t, fd != own);
-        close_checked(t, fd);
+        take_file(t, fd, root);
         TK_OK(t, symmem_group_broadcast_fds(group, root, -1, &fd, LIMIT_MS));
         TK_EQ_INT(t, -1, fd);
         if (own >= 0)
@@ -93,15 +90,13 @@ TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     TK_OK(t, symmem_group_send_fd(group, t->next, -1, LIMIT_MS));
     for (int i = 0; i < 2; i++) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
-        expect_file(t, fd, t->previous + 100 * i);
-        close_checked(t, fd);
+        take_file(t, fd, t->previous + 100 * i);
     }
     TK_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
     TK_EQ_INT(t, -1, fd);
     TK_OK(t, symmem_group_send_fd(group, t->previous, own[1], LIMIT_MS));
     TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->next, &fd, LIMIT_MS));
-    expect_file(t, fd, t->next + 100);
-    close_checked(t, fd);
+    take_file(t, fd, t->next + 100);
     tk_group_barrier(t, group);
     close_checked(t, own[0]);
     close_checked(t, own[1]);
@@ -118,8 +113,7 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
         TK_OK(t, symmem_group_send_fd(group, 1, own[i], LIMIT_MS));
     if (t->rank == 1) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
-        expect_file(t, fd, 0);
-        close_checked(t, fd);
+        take_file(t, fd, 0);
         TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, 10));
     }
     tk_out_of_band_barrier(t);
@@ -127,8 +121,7 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
     if (t->rank == 0)
         TK_OK(t, symmem_group_send_fd(group, 1, own[2], LIMIT_MS));
     if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_limit_ms(t, 3000)))) {
-        expect_file(t, fd, 20);
-        close_checked(t, fd);
+        take_file(t, fd, 20);
     }
     tk_group_barrier(t, group);
     for (int i = 0; i < 3; i++)
@@ -138,8 +131,8 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
 /* What the third rank sent first is not what the second is asked for. */
 TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3}) {
     symmem_group *group = tk_world_group(t);
-    int own, fd = -2;
-    own = open_own_file(t, t->rank);
+    int fd = -2;
+    int own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     if (t->rank == 2)
         TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
@@ -148,8 +141,7 @@ TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3})
         TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
     for (int32_t source = 1; t->rank == 0 && source <= 2; source++) {
         TK_REQUIRE_OK(t, symmem_group_recv_fd(group, source, &fd, LIMIT_MS));
-        expect_file(t, fd, source);
-        close_checked(t, fd);
+        take_file(t, fd, source);
     }
     tk_out_of_band_barrier(t);
     close_checked(t, own);
@@ -196,9 +188,9 @@ TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .ranks = {2, 2}) {
 TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01", .max_ranks = 4,
         .flags = TK_PROCESS_ONLY) {
     symmem_group *group = tk_world_group(t);
-    int fds[SYMMEM_MAX_WORLD_SIZE], own, before = 0;
+    int fds[SYMMEM_MAX_WORLD_SIZE], before = 0;
     TK_REQ(t, "SM-EXCHANGE-06");
-    own = open_own_file(t, t->rank);
+    int own = open_own_file(t, t->rank);
     for (int round = 0; round < 12; round++) {
         TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
         for (int32_t i = 0; i < t->world_size; i++)
@@ -210,20 +202,17 @@ TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01
     close_checked(t, own);
 }
 
-/* --- socket directories ----------------------------------------------------------------------- */
-
 /* A world in `directory` that has passed a descriptor, or the first failure on the way. */
 static symmem_status pass_in(struct tk *t, symmem_store *store, const char *directory,
                              symmem_context **context_p) {
     symmem_context_options options = tk_options(t);
     symmem_group *group = NULL;
     int fds[64];
-    symmem_status status;
     options.store = store;
     options.socket_dir = directory;
     options.backend = NULL;
     *context_p = NULL;
-    status = symmem_init(&options, context_p);
+    symmem_status status = symmem_init(&options, context_p);
     if (status == SYMMEM_OK)
         status = symmem_group_create(*context_p, "passing", NULL, 0, NULL, &group);
     if (status == SYMMEM_OK)
@@ -296,19 +285,17 @@ TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .ranks = {2,
     char path[80];
     symmem_context *context = NULL;
     mode_t mask = umask(0);
-    symmem_status passed;
-    DIR *directory;
     struct dirent *entry;
     int sockets = 0;
     short_directory(t, path, sizeof(path), "s");
     if (t->rank == 0)
         TK_CHECK(t, mkdir(path, 0700) == 0);
     tk_out_of_band_barrier(t);
-    passed = pass_in(t, t->store, path, &context);
+    symmem_status passed = pass_in(t, t->store, path, &context);
     (void)umask(mask);
     TK_OK(t, passed);
     tk_out_of_band_barrier(t);
-    directory = opendir(path);
+    DIR *directory = opendir(path);
     while (directory != NULL && (entry = readdir(directory)) != NULL) {
         struct stat status;
         if (entry->d_name[0] == '.')

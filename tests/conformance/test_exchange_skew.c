@@ -6,8 +6,6 @@
 #include "counting_store.h"
 #include "sync_help.h"
 
-/* --- slow readers ----------------------------------------------------------------------------- */
-
 /* One gathering after the other, of another size and content each time, while one rank is still
  * about to read the one before. */
 TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .ranks = {2, 4},
@@ -32,13 +30,11 @@ TK_TEST(exchange_skew, slow_readers_read_their_round, "SM-EXCHANGE-01", .ranks =
     }
 }
 
-/* --- an unreliable store ---------------------------------------------------------------------- */
-
 enum trouble { LOST = 0, TWICE, LATE, TROUBLE_COUNT };
 
 /* The nth write of this rank goes wrong. */
 struct faulty_store {
-    symmem_store *inner;
+    struct counting_store counting; /* first: what its entries take */
     enum trouble trouble;
     int nth;
     atomic_int writes;
@@ -56,45 +52,11 @@ static symmem_status faulty_set(void *self, const char *key, const void *value, 
         return SYMMEM_OK;
     if (wrong && store->trouble == LATE)
         tk_sleep_ms(40);
-    symmem_status status = symmem_store_set(store->inner, key, value, bytes, timeout_ms);
+    symmem_status status = counting_store_ops.set(self, key, value, bytes, timeout_ms);
     if (wrong && store->trouble == TWICE && status == SYMMEM_OK)
-        status = symmem_store_set(store->inner, key, value, bytes, timeout_ms);
+        status = counting_store_ops.set(self, key, value, bytes, timeout_ms);
     return status;
 }
-
-static symmem_status faulty_get(void *self, const char *key, void *value, size_t capacity,
-                                size_t *bytes_p, uint32_t timeout_ms) {
-    struct faulty_store *store = self;
-    return symmem_store_get(store->inner, key, value, capacity, bytes_p, timeout_ms);
-}
-
-static symmem_status faulty_wait(void *self, const char *key, uint32_t timeout_ms) {
-    struct faulty_store *store = self;
-    return symmem_store_wait(store->inner, key, timeout_ms);
-}
-
-static symmem_status faulty_add(void *self, const char *key, int64_t delta, int64_t *value_p,
-                                uint32_t timeout_ms) {
-    struct faulty_store *store = self;
-    return symmem_store_add(store->inner, key, delta, value_p, timeout_ms);
-}
-
-static symmem_status faulty_remove(void *self, const char *key, uint32_t timeout_ms) {
-    struct faulty_store *store = self;
-    return symmem_store_remove(store->inner, key, timeout_ms);
-}
-
-static void faulty_close(void *self) {
-    (void)self;
-}
-
-static const symmem_store_ops faulty_ops = {.size = sizeof(symmem_store_ops),
-                                            .set = faulty_set,
-                                            .get = faulty_get,
-                                            .wait = faulty_wait,
-                                            .add = faulty_add,
-                                            .remove = faulty_remove,
-                                            .close = faulty_close};
 
 /* A job of its own on the store: from init to a rendezvous, with a limit. */
 static symmem_status short_job(struct tk *t, symmem_store *store, uint32_t limit_ms,
@@ -121,13 +83,15 @@ static symmem_status short_job(struct tk *t, symmem_store *store, uint32_t limit
 
 static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     struct faulty_store faulty = {.trouble = trouble, .nth = t->rank == nth % 2 ? nth : 0};
+    symmem_store_ops ops = counting_store_ops;
     symmem_store *store = NULL;
     char path[4096];
     uint32_t limit_ms = trouble == LOST ? 70 : LONG_MS;
     uint64_t took_ms = 0;
     snprintf(path, sizeof(path), "%s/store-%d-%d", t->scratch_dir, (int)trouble, nth);
-    TK_REQUIRE_OK(t, symmem_store_open_file(path, &faulty.inner));
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&faulty_ops, &faulty, &store));
+    ops.set = faulty_set;
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &faulty.counting.inner));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &faulty, &store));
     tk_checkpoint(t, "trouble %d at write %d", (int)trouble, nth);
     symmem_status status = short_job(t, store, limit_ms, &took_ms);
     if (trouble == LOST)
@@ -136,7 +100,7 @@ static void one_trouble(struct tk *t, enum trouble trouble, int nth) {
     else
         TK_OK(t, status);
     symmem_store_close(store);
-    symmem_store_close(faulty.inner);
+    symmem_store_close(faulty.counting.inner);
 }
 
 TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .ranks = {2, 4}, .timeout_s = 60) {
@@ -146,8 +110,6 @@ TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .ranks = {2, 4}, .ti
     }
     TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LONG_MS, NULL));
 }
-
-/* --- stuck half way --------------------------------------------------------------------------- */
 
 /* A test point that holds its rank until all others have given up on it. */
 struct stuck {
@@ -208,17 +170,12 @@ TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .ranks = {2, 4}, .timeou
         "rendezvous.descriptors.after", "rendezvous.map.before",
         "rendezvous.map.after",         "rendezvous.commit.before"};
     struct stuck stuck = {.t = t};
-    symmem_context_options options = tk_options(t);
-    options.point = stay;
-    options.point_arg = &stuck;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.point = stay; options.point_arg = &stuck);
     tk_group_barrier(t, tk_world_group(t));
-    for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
+    for (size_t i = 0; i < TK_COUNT(points); i++)
         stick_at(t, &stuck, points[i]);
     tk_end_context(t);
 }
-
-/* --- waiting ---------------------------------------------------------------------------------- */
 
 /* While a rank is late the others sleep in the store; they do not ask it again and again. */
 TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .ranks = {2, 4}, .timeout_s = 60) {
@@ -246,8 +203,6 @@ TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .ranks = {2, 4}
     tk_end_context(t);
     symmem_store_close(store);
 }
-
-/* --- jobs beside one another ------------------------------------------------------------------ */
 
 struct job {
     symmem_store *store;

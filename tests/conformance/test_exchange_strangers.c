@@ -100,8 +100,7 @@ static void pass(struct tk *t, struct passing *passing) {
     }
 }
 
-/* Junk of each length, of zeroes and of ones, to each rank's socket, a few before each gathering.
- */
+/* Junk of each length, of zeroes and ones, to each rank's socket, a few before each gathering. */
 TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .ranks = {2, MAX_RANKS},
         .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
     struct passing passing = {0};

@@ -42,37 +42,43 @@ static void expect_words(struct tk *t, struct own *own, int32_t rank, const uint
     tk_expect_data(t, own->handle, rank, 0, all, sizeof(all));
 }
 
+static symmem_status fill(struct tk *t, const DLTensor *tensor, int64_t offset, int64_t value,
+                          int64_t count) {
+    return symmem_memset32(t->context, tensor, offset, value, count, NULL);
+}
+
+static symmem_status set_word(struct tk *t, const DLTensor *tensor, int64_t offset, int64_t value) {
+    return symmem_stream_write_value32(t->context, tensor, offset, value, NULL);
+}
+
 TK_PORTED(test_memset32, "SM-FILL-01,SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
     struct own own;
     own_begin(t, &own);
     DLTensor *tensor = &own.flat.tensor;
-    symmem_context *context = t->context;
     uint32_t expected[WORDS] = {0};
     struct flat bad = own.flat;
     bad.tensor.shape = bad.shape;
-    TK_OK(t, symmem_memset32(context, tensor, 32, 1, 16, NULL));
+    TK_OK(t, fill(t, tensor, 32, 1, 16));
     for (int i = 32; i < 48; i++)
         expected[i] = 1;
     expect_words(t, &own, t->rank, expected);
-
     bad.tensor.ndim = 2;
     bad.shape[0] = 8;
     bad.shape[1] = 8;
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, fill(t, &bad.tensor, 0, 2, 1));
     bad = own.flat;
     bad.tensor.shape = bad.shape;
     bad.tensor.dtype.code = kDLFloat;
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(context, &bad.tensor, 0, 2, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, -1, 2, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 1ll << 32, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, -1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, 0, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, WORDS, 2, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(context, tensor, 0, 2, WORDS + 1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, fill(t, &bad.tensor, 0, 2, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, -1, 2, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, 0, 1ll << 32, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, 0, 2, -1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, 0, 2, 0));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, WORDS, 2, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, tensor, 0, 2, WORDS + 1));
     expect_words(t, &own, t->rank, expected);
-
-    TK_OK(t, symmem_memset32(context, tensor, 0, 3, WORDS, NULL));
-    TK_OK(t, symmem_memset32(context, tensor, WORDS - 1, 4, 1, NULL));
+    TK_OK(t, fill(t, tensor, 0, 3, WORDS));
+    TK_OK(t, fill(t, tensor, WORDS - 1, 4, 1));
     for (int i = 0; i < WORDS; i++)
         expected[i] = i == WORDS - 1 ? 4 : 3;
     expect_words(t, &own, t->rank, expected);
@@ -107,16 +113,13 @@ TK_TEST(fill, write_value32_sets_one_word, "SM-FILL-02,SM-FILL-03", .max_ranks =
     const uint32_t values[] = {1, UINT32_MAX, 0x80000000u, 0x01020304u};
     for (int i = 0; i < WORDS; i += 7) {
         expected[i] = values[i % 4];
-        TK_OK(t, symmem_stream_write_value32(t->context, &own.flat.tensor, i, values[i % 4], NULL));
+        TK_OK(t, set_word(t, &own.flat.tensor, i, values[i % 4]));
         expect_words(t, &own, t->rank, expected);
     }
     expected[WORDS - 1] = UINT32_MAX;
-    TK_OK(t,
-          symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS - 1, UINT32_MAX, NULL));
-    TK_FAILS(t, OUT_OF_RANGE,
-             symmem_stream_write_value32(t->context, &own.flat.tensor, WORDS, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE,
-             symmem_stream_write_value32(t->context, &own.flat.tensor, INT64_MAX, 1, NULL));
+    TK_OK(t, set_word(t, &own.flat.tensor, WORDS - 1, UINT32_MAX));
+    TK_FAILS(t, OUT_OF_RANGE, set_word(t, &own.flat.tensor, WORDS, 1));
+    TK_FAILS(t, OUT_OF_RANGE, set_word(t, &own.flat.tensor, INT64_MAX, 1));
     expect_words(t, &own, t->rank, expected);
 }
 
@@ -126,11 +129,11 @@ TK_TEST(fill, memset32_sets_exactly, "SM-FILL-01", .max_ranks = 2, .flags = TK_P
     const int64_t counts[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 31};
     uint32_t expected[WORDS] = {0};
     for (int64_t offset = 0; offset < 33; offset += 4 + offset % 3)
-        for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        for (size_t c = 0; c < TK_COUNT(counts); c++) {
             uint32_t value = 0xF0000000u + (uint32_t)(offset * 64) + (uint32_t)c;
             for (int64_t i = 0; i < counts[c]; i++)
                 expected[offset + i] = value;
-            TK_OK(t, symmem_memset32(t->context, &own.flat.tensor, offset, value, counts[c], NULL));
+            TK_OK(t, fill(t, &own.flat.tensor, offset, value, counts[c]));
             expect_words(t, &own, t->rank, expected);
         }
 }
@@ -145,8 +148,8 @@ TK_TEST(fill, peers_memory, "SM-FILL-01,SM-FILL-02", .needs = SYMMEM_CAP_DIRECT_
     uint32_t expected[WORDS] = {0};
     TK_REQUIRE_OK(t, symmem_get_buffer(own.handle, t->next, 1, sizes, SYMMEM_UINT32, 1, &view));
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_memset32(t->context, &view->dl_tensor, 10, 0xABCDEF01, 3, NULL));
-    TK_OK(t, symmem_stream_write_value32(t->context, &view->dl_tensor, 63, 5, NULL));
+    TK_OK(t, fill(t, &view->dl_tensor, 10, 0xABCDEF01, 3));
+    TK_OK(t, set_word(t, &view->dl_tensor, 63, 5));
     for (int i = 10; i < 13; i++)
         expected[i] = 0xABCDEF01;
     expected[63] = 5;
@@ -157,10 +160,10 @@ TK_TEST(fill, peers_memory, "SM-FILL-01,SM-FILL-02", .needs = SYMMEM_CAP_DIRECT_
     part.tensor.shape = part.shape;
     part.tensor.byte_offset = 16;
     part.shape[0] = WORDS - 4;
-    TK_OK(t, symmem_memset32(t->context, &part.tensor, 0, 9, 1, NULL));
+    TK_OK(t, fill(t, &part.tensor, 0, 9, 1));
     expected[4] = 9;
     expect_words(t, &own, t->rank, expected);
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &part.tensor, WORDS - 4, 9, 1, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, &part.tensor, WORDS - 4, 9, 1));
 }
 
 /* A bad tensor is refused first, whatever else is wrong; nothing is written by any refusal. */
@@ -184,26 +187,23 @@ TK_TEST(fill, refusals_in_order, "SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN
     bad[4].shape[1] = 2;
     bad[5].tensor.data = NULL;
     for (int i = 0; i < 6; i++) {
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, &bad[i].tensor, -1, -1, 0, NULL));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, &bad[i].tensor, 0, 1, 1, NULL));
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_stream_write_value32(t->context, &bad[i].tensor, -1, -1, NULL));
-        TK_FAILS(t, INVALID_ARGUMENT,
-                 symmem_stream_write_value32(t->context, &bad[i].tensor, 0, 1, NULL));
+        TK_FAILS(t, INVALID_ARGUMENT, fill(t, &bad[i].tensor, -1, -1, 0));
+        TK_FAILS(t, INVALID_ARGUMENT, fill(t, &bad[i].tensor, 0, 1, 1));
+        TK_FAILS(t, INVALID_ARGUMENT, set_word(t, &bad[i].tensor, -1, -1));
+        TK_FAILS(t, INVALID_ARGUMENT, set_word(t, &bad[i].tensor, 0, 1));
     }
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_memset32(t->context, NULL, 0, 1, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, 0, -1, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, 1, 1, INT64_MAX, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &own.flat.tensor, INT64_MAX, 1, 1, NULL));
-    TK_FAILS(t, OUT_OF_RANGE,
-             symmem_stream_write_value32(t->context, &own.flat.tensor, 0, -1, NULL));
+    TK_FAILS(t, INVALID_ARGUMENT, fill(t, NULL, 0, 1, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, &own.flat.tensor, 0, -1, 1));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, &own.flat.tensor, 1, 1, INT64_MAX));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, &own.flat.tensor, INT64_MAX, 1, 1));
+    TK_FAILS(t, OUT_OF_RANGE, set_word(t, &own.flat.tensor, 0, -1));
     expect_words(t, &own, t->rank, zeros);
     /* Explicit strides that say contiguous are no obstacle. */
     struct flat plain = own.flat;
     plain.tensor.shape = plain.shape;
     plain.tensor.strides = plain.strides;
     plain.strides[0] = 1;
-    TK_OK(t, symmem_memset32(t->context, &plain.tensor, 0, 1, 1, NULL));
+    TK_OK(t, fill(t, &plain.tensor, 0, 1, 1));
 }
 
 /* Of no handle: the host's own where the device reaches that, else an allocation. */
@@ -214,7 +214,7 @@ TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 
     struct flat flat;
     symmem_stream *stream = (t->capabilities & SYMMEM_CAP_STREAMS) != 0 ? tk_stream(t) : NULL;
     flat_init(t, &flat, words + 1, WORDS, own_device(t));
-    TK_OK(t, symmem_memset32(t->context, &flat.tensor, 0, 7, WORDS, NULL));
+    TK_OK(t, fill(t, &flat.tensor, 0, 7, WORDS));
     TK_OK(t, symmem_memset32(t->context, &flat.tensor, 2, 8, 3, stream));
     TK_OK(t, symmem_stream_write_value32(t->context, &flat.tensor, 63, 9, stream));
     tk_synchronize(t, stream);
@@ -223,7 +223,7 @@ TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 
     for (int i = 0; i < WORDS; i++)
         TK_EQ_INT(t, i == 63 ? 9 : i >= 2 && i < 5 ? 8 : 7, own_words[i + 1]);
     TK_CHECK(t, own_words[0] == 0 && own_words[WORDS + 1] == 0);
-    TK_FAILS(t, OUT_OF_RANGE, symmem_memset32(t->context, &flat.tensor, 63, 1, 2, NULL));
+    TK_FAILS(t, OUT_OF_RANGE, fill(t, &flat.tensor, 63, 1, 2));
 }
 
 /* By the CPU itself where it can, else by a copy of its own. */
@@ -244,7 +244,6 @@ static const uint32_t *data_at(struct tk *t, const uint32_t *data, size_t count,
 }
 
 static void take_a_moment(void *arg) {
-    (void)arg;
     tk_sleep_ms(2);
 }
 
@@ -255,7 +254,7 @@ static void words_appear_whole(struct tk *t, const struct flat *flag, const uint
     enum { MANY = 500, SEEN = 8, IS_OVER = 9 };
     uint32_t torn = 0, last = 0;
     uint64_t seen = 0;
-    TK_OK(t, symmem_stream_write_value32(t->context, &flag->tensor, 0, 0, NULL));
+    TK_OK(t, set_word(t, &flag->tensor, 0, 0));
     tk_share_u64(t, SEEN, 0);
     tk_share_u64(t, IS_OVER, 0);
     tk_out_of_band_barrier(t);

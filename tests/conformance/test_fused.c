@@ -109,7 +109,6 @@ static void end_run(struct tk *t, struct gather_run *run) {
 static symmem_status call(struct tk *t, struct gather_run *run) {
     const struct gather_case *c = run->c;
     const DLTensor *a_out = c->want_a ? &run->a_out.dl : NULL;
-    (void)t;
     if (is_scaled(c))
         return symmem_fused_all_gather_scaled_matmul(
             run->workspace, &run->shard.dl, &run->a_scale.dl, c->dim, B_COUNT, run->bs,
@@ -203,8 +202,6 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
                          c->dim == NDIM - 1 ? ranks : 1, "out");
     }
 }
-
-/* --- cases ------------------------------------------------------------------------------------ */
 
 struct gather_plan {
     const struct gather_case *cases;
@@ -331,8 +328,7 @@ TK_TEST(fused, replayed, "SM-FUSED-09", .needs = PRODUCTS | SYMMEM_CAP_STREAMS |
         TK_REQUIRE_OK(t, symmem_stream_end_capture(run.stream, &graph));
         for (uint32_t generation = 2; generation < 5; generation++) {
             put_shard(t, &run, generation);
-            TK_OK(t, symmem_graph_launch(graph, run.stream));
-            tk_synchronize(t, run.stream);
+            run_graph(t, graph, run.stream);
             check_results(t, &run, generation);
         }
         put_shard(t, &run, 6);

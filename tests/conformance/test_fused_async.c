@@ -46,6 +46,12 @@ static void expect_product(struct tk *t, struct arrival *x) {
     fused_sum_expect(t, &sum, &x->out, symmem_dtype_size(x->out.dtype) > 2, K, 1, "out");
 }
 
+static symmem_status multiply(struct tk *t, const struct arrival *x, int64_t pivot,
+                              uint32_t limit_ms, symmem_stream *stream) {
+    return symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, pivot, &x->out.dl,
+                                 limit_ms, stream);
+}
+
 /* All signals are there: the product, with both orders of b; the words stay. */
 TK_TEST(fused_async, all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT32, SYMMEM_BFLOAT16, SYMMEM_FLOAT64};
@@ -54,8 +60,7 @@ TK_TEST(fused_async, all_there, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL, .max_
         uint32_t after[CHUNKS] = {0};
         struct arrival *x = begin(t, dtypes[i], ROWS, CHUNKS, i == 0);
         ops_upload(t, x->signals, set, sizeof set);
-        TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, i, &x->out.dl,
-                                       LONG_MS, NULL));
+        TK_OK(t, multiply(t, x, i, LONG_MS, NULL));
         expect_product(t, x);
         ops_download(t, after, x->signals, sizeof after);
         TK_CHECK(t, memcmp(set, after, sizeof set) == 0);
@@ -71,7 +76,6 @@ struct order_log {
 
 static symmem_status log_order(void *arg, const symmem_matmul *product, void *native_stream) {
     struct order_log *log = arg;
-    (void)native_stream;
     if (log->count <= CHUNKS)
         log->first_rows[log->count] =
             ((const char *)product->a - log->a) / (int64_t)sizeof(float) / K;
@@ -82,7 +86,6 @@ static symmem_status log_order(void *arg, const symmem_matmul *product, void *na
 /* Chunks arrive out of order while the product waits on its stream. */
 TK_TEST(fused_async, as_they_arrive, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
-    bool idle = true;
     symmem_stream *stream = tk_stream(t);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     /* The chunk is written only now: read too early it would be all zeros. */
@@ -90,18 +93,17 @@ TK_TEST(fused_async, as_they_arrive, "SM-FUSED-07", .needs = SYMMEM_CAP_MATMUL |
     memcpy(late, x->a.values, x->a.count * sizeof *late);
     memset(x->a.values, 0, x->a.count * sizeof *late);
     fused_upload(t, &x->a);
-    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 2, &x->out.dl,
-                                   LONG_MS, stream));
+    TK_OK(t, multiply(t, x, 2, LONG_MS, stream));
     for (int i = 0; i < CHUNKS; i++) {
         static const int order[CHUNKS] = {1, 2, 0, 3};
         size_t first = (size_t)order[i] * CHUNK_ROWS * K;
         float rows[CHUNK_ROWS * K];
         tk_sleep_ms(2);
-        TK_OK(t, symmem_stream_query(stream, &idle));
-        TK_CHECK_MSG(t, !idle, "the product ended before chunk %d was there", order[i]);
+        TK_CHECK_MSG(t, !is_idle(t, stream), "the product ended before chunk %d was there",
+                     order[i]);
         for (size_t at = 0; at < CHUNK_ROWS * K; at++)
             rows[at] = (float)late[first + at];
-        memcpy(x->a.values + first, late + first, sizeof rows / sizeof rows[0] * sizeof *late);
+        memcpy(x->a.values + first, late + first, TK_COUNT(rows) * sizeof *late);
         ops_upload(t, x->a.memory + first * sizeof(float), rows, sizeof rows);
         TK_OK(t, symmem_stream_write_value32(t->context, x->signals_dl, order[i], 1, NULL));
     }
@@ -118,8 +120,7 @@ TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM
     for (int64_t pivot = 0; pivot < CHUNKS; pivot++) {
         struct order_log log = {.a = x->a.memory};
         TK_OK(t, symmem_set_matmul(t->context, log_order, &log));
-        TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, pivot,
-                                       &x->out.dl, LONG_MS, NULL));
+        TK_OK(t, multiply(t, x, pivot, LONG_MS, NULL));
         TK_EQ_INT(t, CHUNKS, log.count);
         for (int i = 0; i < CHUNKS; i++)
             TK_EQ_INT(t, (pivot + i) % CHUNKS * CHUNK_ROWS, log.first_rows[i]);
@@ -128,13 +129,14 @@ TK_TEST(fused_async, order_of_chunks, "SM-FUSED-07,SM-FUSED-11", .needs = SYMMEM
 }
 
 /* One chunk does not come: those before it are done, the others untouched. */
-static void check_timeout(struct tk *t, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14",
+                             SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     const uint32_t some[CHUNKS] = {1, 0, 1, 1};
     uint64_t begin_ms = tk_now_ms();
+    TK_REQ(t, "SM-FUSED-08");
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     ops_upload(t, x->signals, some, sizeof some);
-    symmem_status status = symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 3,
-                                                 &x->out.dl, 30, stream);
+    symmem_status status = multiply(t, x, 3, 30, stream);
     if (stream != NULL) {
         TK_OK(t, status);
         status = symmem_stream_synchronize(stream, LONG_MS);
@@ -154,79 +156,53 @@ static void check_timeout(struct tk *t, symmem_stream *stream) {
     work_after(t, stream);
 }
 
-TK_TEST(fused_async, chunk_missing, "SM-FUSED-08,SM-TIMEOUT-14", .needs = SYMMEM_CAP_MATMUL,
-        .max_ranks = 1) {
-    TK_REQ(t, "SM-FUSED-08");
-    check_timeout(t, NULL);
-}
-
-TK_TEST(fused_async, chunk_missing_on_stream, "SM-FUSED-08,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
-    TK_REQ(t, "SM-FUSED-08");
-    check_timeout(t, tk_stream(t));
-}
-
-/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was. */
-TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
-    symmem_stream *stream = NULL;
-    options.default_timeout_ms = 50;
-    tk_reinit(t, &options);
-    struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
-    symmem_event *over = tk_event(t);
-    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
-                                   LONG_MS, stream));
-    TK_OK(t, symmem_event_record(over, stream));
-    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
-    TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
-    work_after(t, NULL);
-    fused_expect_bytes(t, &x->out, 0x55, "out");
-}
-
 /* The product on a stream forked from `stream` and joined to it. */
-static void capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream,
-                           symmem_graph **graph_p) {
-    symmem_stream *side = NULL;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &side));
+static symmem_graph *capture_forked(struct tk *t, const struct arrival *x, symmem_stream *stream) {
+    symmem_stream *side = tk_stream(t);
     symmem_event *event = tk_event(t);
     TK_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_event_record(event, stream));
-    TK_OK(t, symmem_stream_wait_event(side, event));
-    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
-                                   LONG_MS, side));
-    TK_OK(t, symmem_event_record(event, side));
-    TK_OK(t, symmem_stream_wait_event(stream, event));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
-    TK_OK(t, symmem_stream_destroy(side));
+    let_follow(t, side, event, stream);
+    TK_OK(t, multiply(t, x, 0, LONG_MS, side));
+    let_follow(t, stream, event, side);
+    symmem_graph *graph = tk_end_capture(t, stream);
+    tk_stream_destroy(t, side);
+    return graph;
 }
 
-/* Whatever stream of a graph's the product is on: it is the launch that is given up. */
-TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
-        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
+/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was, and
+ * whatever stream of a graph's the product is on: then it is the launch that is given up. */
+static void give_up(struct tk *t, bool by_graph) {
     symmem_stream *stream = NULL;
-    symmem_graph *graph = NULL;
-    options.default_timeout_ms = 50;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = 50);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
     symmem_event *over = tk_event(t);
-    capture_forked(t, x, stream, &graph);
-    TK_OK(t, symmem_graph_launch(graph, stream));
+    if (by_graph)
+        TK_OK(t, symmem_graph_launch(capture_forked(t, x, stream), stream));
+    else
+        TK_OK(t, multiply(t, x, 0, LONG_MS, stream));
     TK_OK(t, symmem_event_record(over, stream));
     TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     TK_OK(t, symmem_event_synchronize(over, tk_limit_ms(t, 3000)));
-    TK_OK(t, symmem_graph_destroy(graph));
     work_after(t, NULL);
     fused_expect_bytes(t, &x->out, 0x55, "out");
 }
 
-static void put_words(struct tk *t, const struct arrival *x, int missing) {
+TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
+    give_up(t, false);
+}
+
+TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
+    give_up(t, true);
+}
+
+/* Those of the first `count` chunks, but for one; -1: for none. */
+static void put_words(struct tk *t, const struct arrival *x, int count, int missing) {
     uint32_t words[CHUNKS];
     for (int i = 0; i < CHUNKS; i++)
-        words[i] = i != missing;
+        words[i] = i < count && i != missing;
     ops_upload(t, x->signals, words, sizeof words);
 }
 
@@ -238,12 +214,11 @@ TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
     TK_REQ(t, "SM-FUSED-09");
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, true);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 1, &x->out.dl,
-                                   tk_limit_ms(t, 100), stream));
+    TK_OK(t, multiply(t, x, 1, tk_limit_ms(t, 100), stream));
     symmem_graph *graph = tk_end_capture(t, stream);
     for (int launch = 0; launch < 6; launch++) {
         bool late = launch % 3 == 1;
-        put_words(t, x, late ? 2 : -1);
+        put_words(t, x, CHUNKS, late ? 2 : -1);
         fused_fill(&x->a, t->rank, (uint32_t)launch, true);
         fused_upload(t, &x->a);
         fused_set_bytes(t, &x->out, 0x55);
@@ -260,8 +235,6 @@ TK_TEST(fused_async, replayed, "SM-FUSED-09,SM-TIMEOUT-14",
     work_after(t, stream);
 }
 
-/* --- a product that fails --------------------------------------------------------------------- */
-
 /* Computes nothing; the call of that number fails, and says when. */
 struct failing {
     int calls, fails_at;
@@ -270,26 +243,17 @@ struct failing {
 
 static symmem_status fail_at(void *arg, const symmem_matmul *product, void *native_stream) {
     struct failing *own = arg;
-    (void)product, (void)native_stream;
     if (own->calls++ != own->fails_at)
         return SYMMEM_OK;
     own->failed_ms = tk_now_ms();
     return SYMMEM_UNSUPPORTED;
 }
 
-static void put_first_words(struct tk *t, const struct arrival *x, int count) {
-    uint32_t words[CHUNKS];
-    for (int i = 0; i < CHUNKS; i++)
-        words[i] = i < count;
-    ops_upload(t, x->signals, words, sizeof words);
-}
-
 /* Nothing of what failed is left. */
 static void expect_works(struct tk *t, struct arrival *x, symmem_stream *stream) {
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
-    put_first_words(t, x, CHUNKS);
-    TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0, &x->out.dl,
-                                   LONG_MS, stream));
+    put_words(t, x, CHUNKS, -1);
+    TK_OK(t, multiply(t, x, 0, LONG_MS, stream));
     tk_synchronize(t, stream);
     expect_product(t, x);
 }
@@ -300,10 +264,9 @@ static void check_failure(struct tk *t, int words, int fails_at) {
     /* What it waits for in vain lasts as long, the rest ends long before. */
     const uint32_t limit_ms = tk_limit_ms(t, words <= fails_at ? 1000 : 3000);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
-    put_first_words(t, x, words);
+    put_words(t, x, words, -1);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
-    symmem_status status = symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0,
-                                                 &x->out.dl, limit_ms, NULL);
+    symmem_status status = multiply(t, x, 0, limit_ms, NULL);
     const uint64_t end_ms = tk_now_ms();
     if (words <= fails_at && own.failed_ms == 0) {
         TK_FAILS(t, TIMEOUT, status);
@@ -331,8 +294,7 @@ static void check_failure_on(struct tk *t, symmem_stream *stream, int fails_at) 
     const uint64_t begin_ms = tk_now_ms();
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     TK_OK(t, symmem_set_matmul(t->context, fail_at, &own));
-    symmem_status status = symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, 0,
-                                                 &x->out.dl, limit_ms, stream);
+    symmem_status status = multiply(t, x, 0, limit_ms, stream);
     TK_TIMELY(t, tk_now_ms() - begin_ms < limit_ms / 2, "the call waited for a chunk");
     for (int i = 0; i <= fails_at; i++)
         TK_OK(t, symmem_stream_write_value32(t->context, x->signals_dl, i, 1, NULL));
@@ -402,19 +364,16 @@ TK_PORTED(test_fused_all_gather_matmul_native, "SM-FUSED-07",
     tk_write(t, handle, t->rank, 0, own, shard);
     fused_set_bytes(t, &x->a, 0x55);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
-    TK_OK(t, symmem_event_record(start, stream));
-    TK_OK(t, symmem_stream_wait_event(copies, start));
+    let_follow(t, copies, start, stream);
     for (int32_t step = 0; step < t->world_size; step++) {
         int32_t peer = (t->rank + step) % t->world_size;
         symmem_stream *on = step == 0 ? stream : copies;
         TK_OK(t, symmem_get(handle, peer, 0, x->a.memory + (size_t)peer * shard, shard, on));
         TK_OK(t, symmem_stream_write_value32(t->context, x->signals_dl, peer, 1, on));
         if (step == 0)
-            TK_OK(t, symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, x->signals_dl, t->rank,
-                                           &x->out.dl, LONG_MS, stream));
+            TK_OK(t, multiply(t, x, t->rank, LONG_MS, stream));
     }
-    TK_OK(t, symmem_event_record(done, copies));
-    TK_OK(t, symmem_stream_wait_event(stream, done));
+    let_follow(t, stream, done, copies);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     tk_synchronize(t, stream);
     fused_expect(t, &x->a, NULL, "the gathered A");

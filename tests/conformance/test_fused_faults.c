@@ -3,8 +3,6 @@
 #include "fused_pair.h"
 #include "work_after.h"
 
-/* --- a user's own product --------------------------------------------------------------------- */
-
 struct own_product {
     atomic_int calls;     /* of any product */
     atomic_int others;    /* of those, not of the size that a pair has */
@@ -17,7 +15,6 @@ struct own_product {
 /* Twice the product, or nothing, or a failure. */
 static symmem_status twice(void *arg, const symmem_matmul *p, void *native_stream) {
     struct own_product *own = arg;
-    (void)native_stream;
     const int before = atomic_fetch_add_explicit(&own->calls, 1, memory_order_relaxed);
     const symmem_status status = before < own->good ? SYMMEM_OK : own->status;
     if (p->m != PAIR_ROWS || p->n != PAIR_N || p->k != PAIR_K || p->signals != NULL)
@@ -34,10 +31,6 @@ static symmem_status twice(void *arg, const symmem_matmul *p, void *native_strea
     return SYMMEM_OK;
 }
 
-static void settle(struct tk *t, symmem_stream *stream) {
-    tk_synchronize(t, stream);
-}
-
 static void use_own(struct tk *t, struct own_product *own) {
     TK_OK(t, symmem_set_matmul(t->context, own != NULL ? twice : NULL, own));
 }
@@ -51,15 +44,18 @@ static void expect_calls(struct tk *t, struct own_product *own, int count) {
 static void empty_product(struct tk *t, struct fused_pair *x, symmem_stream *stream) {
     struct own_product own = {.status = SYMMEM_OK, .is_empty = true};
     use_own(t, &own);
-    TK_OK(t, symmem_fused_all_gather_matmul(x->workspace, &x->shard.dl, 0, 1, x->bs, NULL, x->outs,
-                                            0, LONG_MS, stream, NULL));
+    struct pair_call call = pair_call(x);
+    call.a_out = NULL;
+    call.limit_ms = LONG_MS;
+    call.stream = stream;
+    TK_OK(t, pair_run(&call, PAIR_GATHER));
     use_own(t, NULL);
-    settle(t, stream);
+    tk_synchronize(t, stream);
     expect_calls(t, &own, t->world_size);
     pair_expect_untouched(t, x);
 }
 
-static void own_product_of(struct tk *t, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, own_product, "SM-FUSED-11", PRODUCTS, .max_ranks = 3) {
     struct own_product own = {.status = SYMMEM_OK,
                               .is_empty = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) == 0};
     struct fused_pair *x = pair_begin(t);
@@ -68,7 +64,7 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, pair_scatter(x, LONG_MS, stream));
     use_own(t, NULL);
-    settle(t, stream);
+    tk_synchronize(t, stream);
     expect_calls(t, &own, 2 * t->world_size);
     if (!own.is_empty) {
         pair_expect_gather(t, x, 2);
@@ -76,21 +72,10 @@ static void own_product_of(struct tk *t, symmem_stream *stream) {
     }
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, pair_scatter(x, LONG_MS, stream));
-    settle(t, stream);
+    tk_synchronize(t, stream);
     pair_expect_gather(t, x, 1);
     pair_expect_scatter(t, x, 1);
 }
-
-TK_TEST(fused_faults, own_product, "SM-FUSED-11", .needs = PRODUCTS, .max_ranks = 3) {
-    own_product_of(t, NULL);
-}
-
-TK_TEST(fused_faults, own_product_on_stream, "SM-FUSED-11", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
-        .max_ranks = 3) {
-    own_product_of(t, tk_stream(t));
-}
-
-/* --- failures --------------------------------------------------------------------------------- */
 
 static symmem_status both_ends(symmem_status status, symmem_stream *stream) {
     if (stream == NULL)
@@ -108,7 +93,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
     for (int i = 0; i < 2; i++) {
         uint64_t begin_ms = tk_now_ms();
         if (fails)
-            TK_OK(t, symmem_set_matmul(t->context, twice, &own));
+            use_own(t, &own);
         symmem_status status =
             i == 0 ? pair_gather(x, LONG_MS, stream) : pair_scatter(x, LONG_MS, stream);
         status = both_ends(status, stream);
@@ -119,7 +104,7 @@ static void failing(struct tk *t, symmem_stream *stream) {
         if (fails)
             TK_FAILS(t, LIMIT, symmem_handle_status(x->workspace, NULL));
         TK_TIMELY(t, tk_now_ms() - begin_ms < LONG_MS / 2, "it took too long");
-        TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+        use_own(t, NULL);
         TK_FAILS(t, POISONED, pair_gather(x, 1000, stream));
         TK_OK(t, symmem_handle_reset(x->workspace, LONG_MS));
         TK_OK(t, both_ends(pair_gather(x, LONG_MS, stream), stream));
@@ -128,14 +113,9 @@ static void failing(struct tk *t, symmem_stream *stream) {
     work_after(t, stream);
 }
 
-TK_TEST(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", .needs = PRODUCTS,
-        .ranks = {2, 3}) {
-    failing(t, NULL);
-}
-
-TK_TEST(fused_faults, product_fails_on_stream, "SM-FUSED-12,SM-TIMEOUT-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    failing(t, tk_stream(t));
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, product_fails, "SM-FUSED-12,SM-TIMEOUT-14", PRODUCTS,
+                             .ranks = {2, 3}) {
+    failing(t, stream);
 }
 
 /* Rank 0 does not call. */
@@ -160,9 +140,7 @@ TK_TEST(fused_faults, rank_missing, "SM-COLL-08,SM-TIMEOUT-14", .needs = PRODUCT
 
 /* As calls are in programs, and not in the suite: then steps behind a failure may run. */
 static void uncompared(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = 0);
 }
 
 TK_TEST(fused_faults, results_uncompared, "SM-FUSED-01,SM-FUSED-04",
@@ -275,8 +253,6 @@ TK_TEST(fused_faults, rest_is_pending, "SM-TIMEOUT-12", .needs = PRODUCTS | SYMM
     pair_expect_gather(t, x, 1);
 }
 
-/* --- reuse ------------------------------------------------------------------------------------ */
-
 /* Rank 0's products take their time; the others spoil their workspace and inputs once they are
  * through. */
 TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks = {2, 5}) {
@@ -284,7 +260,7 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
     const bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
     struct fused_pair *x = pair_begin(t);
     if (by_host)
-        TK_OK(t, symmem_set_matmul(t->context, twice, &own));
+        use_own(t, &own);
     for (int i = 0; i < 2; i++) {
         if (!by_host) /* late as a whole, where it cannot be in its products */
             tk_sleep_ms(own.delay_ms);
@@ -294,10 +270,8 @@ TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks =
     }
     pair_expect_gather(t, x, by_host ? 2 : 1);
     pair_expect_scatter(t, x, by_host ? 2 : 1);
-    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    use_own(t, NULL);
 }
-
-/* --- two at once ------------------------------------------------------------------------------ */
 
 /* One operation is held on its stream; another one, on a stream and a channel of its own, is not
  * held by what the first one does on a second stream. */
@@ -414,13 +388,9 @@ static void busy_channel_by(struct tk *t, symmem_stream *stream) {
     pair_expect_gather(t, x, 1);
 }
 
-TK_TEST(fused_faults, busy_channel, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
-    busy_channel_by(t, NULL);
-}
-
-TK_TEST(fused_faults, busy_channel_by_stream, "SM-THREAD-02",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    busy_channel_by(t, tk_stream(t));
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCTS,
+                             .ranks = {2, 3}) {
+    busy_channel_by(t, stream);
 }
 
 /* The next channel may be another thread's all the while, and there need not be one. */
@@ -444,8 +414,6 @@ TK_TEST(fused_faults, one_channel, "SM-COLL-10", .needs = PRODUCTS, .ranks = {2,
                                             info_of(t, x->workspace).channel_count - 1, LONG_MS,
                                             NULL, NULL));
 }
-
-/* --- disagreement ----------------------------------------------------------------------------- */
 
 static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_stream *stream) {
     const int64_t other_shape[2] = {PAIR_ROWS / 2, PAIR_K * 2};
@@ -477,17 +445,8 @@ static void check_apart(struct tk *t, struct fused_pair *x, int kind, symmem_str
     pair_expect_untouched(t, x);
 }
 
-TK_TEST(fused_faults, ranks_disagree, "SM-FUSED-14", .needs = PRODUCTS, .ranks = {2, 3}) {
-    struct fused_pair *x = pair_begin(t);
-    for (int kind = 0; kind < 3; kind++)
-        check_apart(t, x, kind, NULL);
-    TK_OK(t, pair_gather(x, LONG_MS, NULL));
-    pair_expect_gather(t, x, 1);
-}
-
-TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
-        .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    symmem_stream *stream = tk_stream(t);
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, ranks_disagree, "SM-FUSED-14", PRODUCTS,
+                             .ranks = {2, 3}) {
     struct fused_pair *x = pair_begin(t);
     for (int kind = 0; kind < 3; kind++)
         check_apart(t, x, kind, stream);
@@ -497,11 +456,10 @@ TK_TEST(fused_faults, ranks_disagree_on_streams, "SM-FUSED-14",
 
 /* A device's library may wait for all that runs when a product's shape is new to it: not then. */
 static void have_had_the_products(struct tk *t, struct fused_pair *x) {
-    symmem_stream *stream = NULL;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, -1, &stream));
+    symmem_stream *stream = tk_stream(t);
     TK_OK(t, pair_gather(x, LONG_MS, stream));
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
-    TK_OK(t, symmem_stream_destroy(stream));
+    tk_stream_destroy(t, stream);
     fused_set_bytes(t, &x->out, 0x55);
     fused_set_bytes(t, &x->a_out, 0x55);
 }
@@ -509,10 +467,8 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
 /* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
 TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
-    symmem_context_options options = tk_options(t);
     symmem_event *over = NULL;
-    options.default_timeout_ms = tk_limit_ms(t, 1000);
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = tk_limit_ms(t, 1000));
     struct fused_pair *left = pair_begin(t);
     struct fused_pair *next = pair_begin(t);
     have_had_the_products(t, left);

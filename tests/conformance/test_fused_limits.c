@@ -2,8 +2,6 @@
 /* The first invalid value of each argument of the fused operations and their helpers. */
 #include "fused_pair.h"
 
-#define LIMIT_MS 2000u
-
 TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_ranks = 1) {
     struct fused_tensor from, to, other, half;
     const int64_t shape[2] = {2, 3}, turned[2] = {3, 2}, negative[2] = {2, -1};
@@ -72,104 +70,113 @@ TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks =
     TK_EQ_SIZE(t, 7, bytes);
 }
 
-/* Both operations and their scaled forms, with everything right but what is given here. */
-struct odd {
-    symmem_handle *handle;
-    const DLTensor *a_scale, *b_scale;
-    int32_t channel, dim;
-    symmem_stream *stream, *second;
+enum {
+    GATHERS = PAIR_GATHER | PAIR_SCALED_GATHER,
+    SCATTERS = PAIR_SCATTER | PAIR_SCALED_SCATTER,
+    SCALED = PAIR_SCALED_GATHER | PAIR_SCALED_SCATTER,
+    ALL = GATHERS | SCATTERS
 };
 
-static void check_all(struct tk *t, struct fused_pair *x, symmem_status plain, symmem_status scaled,
-                      const struct odd *odd) {
-    const DLTensor *b_scales[1] = {odd->b_scale};
-    if (plain != SYMMEM_OK) {
-        TK_STATUS(t, plain,
-                  symmem_fused_all_gather_matmul(odd->handle, &x->shard.dl, odd->dim, 1, x->bs,
-                                                 NULL, x->outs, odd->channel, LIMIT_MS, odd->stream,
-                                                 odd->second));
-        TK_STATUS(t, plain,
-                  symmem_fused_matmul_reduce_scatter(
-                      odd->handle, &x->a.dl, &x->scatter_b.dl, SYMMEM_SUM, odd->dim, &x->part.dl,
-                      odd->channel, LIMIT_MS, odd->stream, odd->second));
-    }
-    TK_STATUS(t, scaled,
-              symmem_fused_all_gather_scaled_matmul(
-                  odd->handle, &x->shard.dl, odd->a_scale, odd->dim, 1, x->bs, b_scales, NULL,
-                  x->outs, odd->channel, LIMIT_MS, odd->stream, odd->second));
-    TK_STATUS(t, scaled,
-              symmem_fused_scaled_matmul_reduce_scatter(
-                  odd->handle, &x->a.dl, &x->scatter_b.dl, odd->a_scale, odd->b_scale, SYMMEM_SUM,
-                  odd->dim, &x->part.dl, odd->channel, LIMIT_MS, odd->stream, odd->second));
+/* Each rank is refused at once: a rank that waited would end with TIMEOUT. */
+static void refuse(struct tk *t, const struct pair_call *call, int forms, symmem_status expected,
+                   const char *change) {
+    for (int form = 1; form <= PAIR_SCALED_SCATTER; form *= 2)
+        if ((forms & form) != 0) {
+            tk_checkpoint(t, "form %d with %s", form, change);
+            TK_STATUS(t, expected, pair_run(call, form));
+        }
 }
 
-static void scaled_missing(struct tk *t, struct fused_pair *x, const DLTensor *one) {
-    const DLTensor *const scales[1] = {one};
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, NULL, one, 0, 1, x->bs, scales,
-                                                   NULL, x->outs, 0, LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, one, 0, 0, x->bs,
-                                                   scales, NULL, x->outs, 0, LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, one, 0, 1, NULL,
-                                                   scales, NULL, x->outs, 0, LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, one, 0, 1, x->bs,
-                                                   NULL, NULL, x->outs, 0, LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, one, 0, 1, x->bs,
-                                                   scales, &x->out.dl, x->outs, 0, LIMIT_MS, NULL,
-                                                   NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_all_gather_scaled_matmul(x->workspace, &x->shard.dl, one, 0, 1, x->bs,
-                                                   scales, NULL, NULL, 0, LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_scaled_matmul_reduce_scatter(x->workspace, NULL, &x->scatter_b.dl, one,
-                                                       one, SYMMEM_SUM, 0, &x->part.dl, 0, LIMIT_MS,
-                                                       NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_scaled_matmul_reduce_scatter(x->workspace, &x->a.dl, NULL, one, one,
-                                                       SYMMEM_SUM, 0, &x->part.dl, 0, LIMIT_MS,
-                                                       NULL, NULL));
-    TK_FAILS(t, UNSUPPORTED,
-             symmem_fused_scaled_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
-                                                       one, one, SYMMEM_MAX, 0, &x->part.dl, 0,
-                                                       LIMIT_MS, NULL, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_fused_scaled_matmul_reduce_scatter(x->workspace, &x->a.dl, &x->scatter_b.dl,
-                                                       one, one, SYMMEM_SUM, 0, NULL, 0, LIMIT_MS,
-                                                       NULL, NULL));
+/* `right` with those changes. */
+#define REFUSED(forms, expected, ...)                                                              \
+    do {                                                                                           \
+        struct pair_call call = right;                                                             \
+        __VA_ARGS__;                                                                               \
+        refuse(t, &call, forms, SYMMEM_##expected, #__VA_ARGS__);                                  \
+    } while (0)
+
+static void refuse_scales(struct tk *t, struct pair_call right) {
+    struct fused_tensor two, half;
+    const int64_t one_shape[1] = {1}, two_shape[1] = {2};
+    fused_make(t, &two, SYMMEM_FLOAT32, 1, two_shape, 0);
+    fused_make(t, &half, SYMMEM_BFLOAT16, 1, one_shape, 0);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.a_scale = NULL);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.a_scale = &two.dl);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.a_scale = &half.dl);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.b_scale = NULL);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.b_scale = &two.dl);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.b_scale = &half.dl);
+    REFUSED(SCALED, INVALID_ARGUMENT, call.no_scales = true; call.b_scale = NULL);
+}
+
+static void refuse_gathers(struct tk *t, const struct fused_pair *x, struct pair_call right) {
+    struct fused_tensor half, columns, wide;
+    const int64_t wide_shape[2] = {PAIR_K + 4, PAIR_N};
+    fused_make(t, &half, SYMMEM_BFLOAT16, 2, x->b.shape, 0);
+    fused_make_columns(t, &columns, SYMMEM_FLOAT32, x->out.shape[0], PAIR_N);
+    fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
+    DLTensor misplaced = x->shard.dl, crooked = x->out.dl, outside = x->out.dl;
+    misplaced.data = ops_own(t, x->workspace);
+    crooked.byte_offset = 2;
+    outside.byte_offset = x->out.bytes / 2;
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.shard = NULL);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.shard = &misplaced);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.b_count = 0);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.b = NULL);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.b = &half.dl);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.b = &wide.dl);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.no_bs = true);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.a_out = &x->out.dl);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.out = NULL);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.out = &wide.dl);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.out = &columns.dl);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.out = &x->a_out.dl; call.a_out = NULL);
+    REFUSED(GATHERS, INVALID_ARGUMENT, call.no_outs = true);
+    REFUSED(GATHERS, MISALIGNED, call.out = &crooked);
+    REFUSED(GATHERS, OUT_OF_RANGE, call.out = &outside);
+}
+
+static void refuse_scatters(struct tk *t, const struct fused_pair *x, struct pair_call right) {
+    struct fused_tensor odd;
+    const int64_t odd_shape[2] = {PAIR_ROWS * t->world_size + 1, PAIR_K};
+    fused_make(t, &odd, SYMMEM_FLOAT32, 2, odd_shape, 0);
+    DLTensor inside = x->part.dl;
+    inside.data = ops_own(t, x->workspace);
+    REFUSED(SCATTERS, UNSUPPORTED, call.op = SYMMEM_MAX);
+    REFUSED(SCATTERS, UNSUPPORTED, call.op = SYMMEM_MIN);
+    REFUSED(SCATTERS, INVALID_ARGUMENT, call.op = (symmem_reduce_op)99);
+    REFUSED(SCATTERS, INVALID_ARGUMENT, call.a = NULL);
+    REFUSED(SCATTERS, INVALID_ARGUMENT, call.scatter_b = NULL);
+    REFUSED(SCATTERS, INVALID_ARGUMENT, call.part = NULL);
+    REFUSED(SCATTERS, INVALID_ARGUMENT, call.part = &inside);
+    if (t->world_size > 1) {
+        REFUSED(PAIR_SCATTER, INVALID_ARGUMENT, call.a = &odd.dl);
+        REFUSED(PAIR_SCATTER, INVALID_ARGUMENT, call.part = &x->out.dl);
+    }
 }
 
 TK_TEST(fused_limits, arguments, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 3) {
-    struct fused_tensor one, two, half;
-    const int64_t one_shape[1] = {1}, two_shape[1] = {2};
+    struct fused_tensor one;
+    const int64_t one_shape[1] = {1};
     struct fused_pair *x = pair_begin(t);
     fused_make(t, &one, SYMMEM_FLOAT32, 1, one_shape, 0);
-    fused_make(t, &two, SYMMEM_FLOAT32, 1, two_shape, 0);
-    fused_make(t, &half, SYMMEM_BFLOAT16, 1, one_shape, 0);
-    const struct odd right = {.handle = x->workspace, .a_scale = &one.dl, .b_scale = &one.dl};
+    struct pair_call right = pair_call(x);
+    right.a_scale = right.b_scale = &one.dl;
     int32_t channels = info_of(t, x->workspace).channel_count;
-#define ODD(plain, scaled, ...)                                                                    \
-    do {                                                                                           \
-        struct odd odd = right;                                                                    \
-        __VA_ARGS__;                                                                               \
-        check_all(t, x, plain, scaled, &odd);                                                      \
-    } while (0)
-    ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.handle = NULL);
-    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = -1);
-    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.channel = channels);
-    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.dim = -1);
-    ODD(SYMMEM_OUT_OF_RANGE, SYMMEM_OUT_OF_RANGE, odd.dim = 2);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.a_scale = NULL);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.a_scale = &two.dl);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.a_scale = &half.dl);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = NULL);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = &two.dl);
-    ODD(SYMMEM_OK, SYMMEM_INVALID_ARGUMENT, odd.b_scale = &half.dl);
-    scaled_missing(t, x, &one.dl);
+    REFUSED(ALL, INVALID_ARGUMENT, call.handle = NULL);
+    REFUSED(ALL, OUT_OF_RANGE, call.channel = -1);
+    REFUSED(ALL, OUT_OF_RANGE, call.channel = channels);
+    REFUSED(ALL, OUT_OF_RANGE, call.channel = INT32_MAX);
+    REFUSED(ALL, OUT_OF_RANGE, call.dim = -1);
+    REFUSED(ALL, OUT_OF_RANGE, call.dim = 2);
+    refuse_scales(t, right);
+    refuse_gathers(t, x, right);
+    refuse_scatters(t, x, right);
     pair_expect_untouched(t, x);
+    TK_OK(t, pair_gather(x, LONG_MS, NULL));
+    pair_expect_gather(t, x, 1);
+    TK_OK(t, pair_scatter(x, LONG_MS, NULL));
+    pair_expect_scatter(t, x, 1);
 }
 
 TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
@@ -183,18 +190,18 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
     struct fused_pair *x = pair_begin(t);
     fused_make(t, &one, SYMMEM_FLOAT32, 1, one_shape, 0);
-    const struct odd right = {.handle = x->workspace, .a_scale = &one.dl, .b_scale = &one.dl};
-    ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.stream = theirs);
-    ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.stream = own; odd.second = theirs);
-    ODD(SYMMEM_INVALID_ARGUMENT, SYMMEM_INVALID_ARGUMENT, odd.second = own);
-#undef ODD
+    struct pair_call right = pair_call(x);
+    right.a_scale = right.b_scale = &one.dl;
+    REFUSED(ALL, INVALID_ARGUMENT, call.stream = theirs);
+    REFUSED(ALL, INVALID_ARGUMENT, call.stream = own; call.second = theirs);
+    REFUSED(ALL, INVALID_ARGUMENT, call.second = own);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &x->a.dl, &x->a_out.dl, theirs));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, FLAT(signal, SYMMEM_UINT32, 1),
-                                   0, &x->out.dl, LIMIT_MS, theirs));
+    const DLTensor *word = FLAT(signal, SYMMEM_UINT32, 1);
+    TK_FAILS(
+        t, INVALID_ARGUMENT,
+        symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, word, 0, &x->out.dl, 2000, theirs));
     TK_FAILS(t, NOT_INITIALISED,
-             symmem_async_input_mm(NULL, &x->a.dl, &x->b.dl, FLAT(signal, SYMMEM_UINT32, 1), 0,
-                                   &x->out.dl, LIMIT_MS, NULL));
+             symmem_async_input_mm(NULL, &x->a.dl, &x->b.dl, word, 0, &x->out.dl, 2000, NULL));
     pair_expect_untouched(t, x);
     TK_OK(t, symmem_stream_destroy(theirs));
     symmem_context_free(alone);

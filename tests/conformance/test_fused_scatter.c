@@ -87,7 +87,6 @@ static void put_in(struct tk *t, struct scatter_run *run, uint32_t generation) {
 
 static symmem_status call(struct tk *t, struct scatter_run *run) {
     const struct scatter_case *c = run->c;
-    (void)t;
     if (c->scaling != PLAIN)
         return symmem_fused_scaled_matmul_reduce_scatter(
             run->workspace, &run->a.dl, &run->b.dl, &run->a_scale.dl, &run->b_scale.dl, c->op,
@@ -139,8 +138,6 @@ static void check_results(struct tk *t, struct scatter_run *run, uint32_t genera
     cut(run, &all, &own);
     fused_sum_expect(t, &own, &run->out, exact, run->a.shape[2] + run->group->count, 3, "out");
 }
-
-/* --- cases ------------------------------------------------------------------------------------ */
 
 struct scatter_plan {
     const struct scatter_case *cases;
@@ -224,8 +221,7 @@ TK_TEST(fused_scatter, replayed, "SM-FUSED-09",
         TK_REQUIRE_OK(t, symmem_stream_end_capture(run.stream, &graph));
         for (uint32_t generation = 2; generation < 5; generation++) {
             put_in(t, &run, generation);
-            TK_OK(t, symmem_graph_launch(graph, run.stream));
-            tk_synchronize(t, run.stream);
+            run_graph(t, graph, run.stream);
             check_results(t, &run, generation);
         }
         TK_OK(t, symmem_graph_destroy(graph));

@@ -14,8 +14,6 @@ static int32_t previous_of(const struct walk_run *run) {
     return (run->t->rank + run->t->world_size - 1) % run->t->world_size;
 }
 
-/* --- preparations ------------------------------------------------------------------- */
-
 static void prepare_group(struct walk_run *run) {
     run->group = walk_group(run, "group", -1);
 }
@@ -45,7 +43,6 @@ static void prepare_products(struct walk_run *run) {
 static void prepare_second(struct walk_run *run) {
     void *first = NULL;
     symmem_handle *handle = NULL;
-
     prepare_memory(run);
     TK_REQUIRE_OK(run->t, symmem_alloc(run->context, BYTES, -1, NULL, &first));
     TK_REQUIRE_OK(run->t,
@@ -53,8 +50,6 @@ static void prepare_second(struct walk_run *run) {
     symmem_handle_release(handle);
     TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
 }
-
-/* --- memory and groups -------------------------------------------------------------- */
 
 /* From nothing to memory, all local. */
 static symmem_status start(struct walk_run *run) {
@@ -74,7 +69,6 @@ static symmem_status start(struct walk_run *run) {
 
 static symmem_status allocate_persistent(struct walk_run *run) {
     symmem_alloc_options options;
-
     symmem_alloc_options_init(&options);
     options.alloc_id = PERSISTENT_ID;
     return symmem_alloc(run->context, BYTES, -1, &options, &run->memory);
@@ -102,7 +96,6 @@ static symmem_status persistent(struct walk_run *run) {
 
 static symmem_status pool(struct walk_run *run) {
     void *second = NULL;
-
     if (run->pool == NULL)
         WALK_STEP(symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
     if (run->stage == 0 && run->block == NULL)
@@ -128,7 +121,6 @@ static symmem_status pool(struct walk_run *run) {
 
 static void prepare_pool(struct walk_run *run) {
     void *first = NULL;
-
     prepare_group(run);
     TK_REQUIRE_OK(run->t, symmem_pool_create(run->context, -1, 64 * 1024, &run->pool));
     TK_REQUIRE_OK(run->t, symmem_pool_alloc(run->pool, BYTES, &first));
@@ -159,7 +151,6 @@ static symmem_status subgroup(struct walk_run *run) {
 /* Destroyed and made anew under its name, by every rank for itself. */
 static symmem_status regroup(struct walk_run *run) {
     char name[SYMMEM_NAME_MAX];
-
     if (run->stage == 0) {
         WALK_STEP(symmem_group_destroy(run->group));
         run->group = NULL;
@@ -193,7 +184,6 @@ static void prepare_finalise(struct walk_run *run) {
 static symmem_status finalise(struct walk_run *run) {
     symmem_status status = symmem_finalize(run->context);
     symmem_status ended = symmem_stream_destroy(run->stream);
-
     symmem_handle_release(run->handle);
     symmem_context_free(run->context);
     run->stream = NULL;
@@ -206,7 +196,6 @@ static symmem_status finalise(struct walk_run *run) {
 
 static symmem_status exchange(struct walk_run *run) {
     uint64_t own = (uint64_t)run->t->rank + 1, all[SYMMEM_MAX_WORLD_SIZE] = {0};
-
     WALK_STEP(symmem_group_all_gather(run->group, &own, sizeof(own), all, run->limit_ms));
     for (int32_t r = 0; r < run->t->world_size; r++)
         TK_EQ_INT(run->t, r + 1, all[r]);
@@ -223,7 +212,6 @@ static void close_all(int *fds, int32_t count) {
 static symmem_status descriptors(struct walk_run *run) {
     const int32_t count = run->t->world_size;
     int own = open("/dev/null", O_RDONLY | O_CLOEXEC), all[SYMMEM_MAX_WORLD_SIZE], one = -1;
-
     for (int32_t i = 0; i < count; i++)
         all[i] = -1;
     TK_REQUIRE(run->t, own >= 0);
@@ -238,8 +226,6 @@ static symmem_status descriptors(struct walk_run *run) {
     close(own);
     return status;
 }
-
-/* --- signals and data --------------------------------------------------------------- */
 
 /* One rank's wait that nobody serves. */
 static void prepare_reset(struct walk_run *run) {
@@ -263,9 +249,7 @@ static symmem_status signals(struct walk_run *run) {
 /* One-sided copies and a fill, by the calling thread. */
 static symmem_status data(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
-
     char *memory = run->memory;
-
     /* Each to a place where nobody else writes. */
     WALK_STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
     WALK_STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
@@ -278,7 +262,6 @@ static symmem_status data(struct walk_run *run) {
 static symmem_status multimem(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
     size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
-
     WALK_STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
     WALK_STEP(symmem_multimem_ld_reduce(run->handle, offset, words, WALK_WORDS, SYMMEM_INT32,
                                         SYMMEM_SUM, NULL));
@@ -286,15 +269,11 @@ static symmem_status multimem(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
-/* --- streams ------------------------------------------------------------------------ */
-
 static symmem_status enqueue(struct walk_run *run) {
     char *memory = run->memory;
-
     WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream));
     int64_t count;
     DLTensor tensor = walk_words(run, &count);
-
     WALK_STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
     WALK_STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
     WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
@@ -322,7 +301,6 @@ static symmem_status stream(struct walk_run *run) {
 
 static symmem_status record_graph(struct walk_run *run) {
     symmem_graph *graph = NULL;
-
     WALK_STEP(symmem_stream_begin_capture(run->stream));
     symmem_status status = enqueue(run);
     symmem_error_record record = last_record();

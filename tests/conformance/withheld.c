@@ -19,13 +19,10 @@ static uint32_t limit_of(struct tk *t) {
     return tk_limit_ms(t, t->world_size <= SMALL ? 100 : 200 + 8 * (uint32_t)t->world_size);
 }
 
-/* --- the objects ------------------------------------------------------------------------------ */
-
 static symmem_group *group_of(struct tk *t, const struct plan *plan, int32_t index) {
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
     symmem_group *group = NULL;
     char name[32];
-
     snprintf(name, sizeof(name), "withheld.%d", plan->kind->own_group ? index : index % 2);
     if (symmem_group_find(t->context, name, &group) == SYMMEM_OK)
         return group;
@@ -46,10 +43,8 @@ void withheld_end_handle(struct withheld *w) {
 
 static void make_objects(const struct plan *plan, struct withheld *objects, int32_t count) {
     struct tk *t = plan->t;
-
     for (int32_t i = 0; i < count; i++) {
         struct withheld *w = &objects[i];
-
         *w = (struct withheld){.t = t, .index = i, .size = t->world_size, .limit_ms = limit_of(t)};
         w->group = group_of(t, plan, i);
         w->rank = withheld_mirror(t->world_size, i, t->rank);
@@ -64,8 +59,6 @@ static void end_objects(const struct plan *plan, struct withheld *objects, int32
             plan->kind->end(&objects[i]);
 }
 
-/* --- one trial -------------------------------------------------------------------------------- */
-
 struct waiter {
     const struct withheld_kind *kind;
     struct withheld *object;
@@ -76,7 +69,6 @@ struct waiter {
 static void *wait_in_thread(void *arg) {
     const struct waiter *self = arg;
     struct withheld *w = self->object;
-
     w->begin_ms = tk_now_ms();
     w->status = self->kind->run(w);
     w->took_ms = tk_now_ms() - w->begin_ms;
@@ -88,7 +80,6 @@ static void *wait_in_thread(void *arg) {
 static void wait_for_all(const struct plan *plan, struct withheld *objects, int32_t count) {
     struct waiter waiters[WITHHELD_BATCH];
     struct tk *t = plan->t;
-
     for (int32_t i = 0; i < count; i++) {
         waiters[i] = (struct waiter){.kind = plan->kind, .object = &objects[i]};
         if (objects[i].absent >= 0)
@@ -114,7 +105,6 @@ static void describe(const struct withheld_kind *kind, const struct withheld *w,
     size_t used =
         (size_t)snprintf(text, capacity, "expected TIMEOUT of %s after %u ms",
                          kind->operation == NULL ? "the call" : kind->operation, w->limit_ms);
-
     if (!kind->ranks_unknown)
         used += (size_t)snprintf(text + used, capacity - used, " with %d failed and missing",
                                  w->absent);
@@ -138,7 +128,6 @@ static void judge(const struct plan *plan, const struct withheld *w) {
     bool failed = w->status != SYMMEM_OK && w->record.status == w->status &&
                   (kind->operation == NULL || strcmp(kind->operation, w->record.operation) == 0);
     char got[300];
-
     describe(kind, w, got, sizeof(got));
     TK_CHECK_MSG(plan->t, failed, "without group rank %d of %d: %s", w->absent, w->size, got);
     TK_CHECK_MSG(plan->t, w->status != SYMMEM_TIMEOUT || w->took_ms + 2 >= w->limit_ms,
@@ -152,10 +141,8 @@ static void judge(const struct plan *plan, const struct withheld *w) {
 static void try_batch(const struct plan *plan, struct withheld *objects, int32_t first,
                       int32_t count) {
     struct tk *t = plan->t;
-
     for (int32_t i = 0; i < count; i++) {
         struct withheld *w = &objects[i];
-
         w->absent = plan->absent(plan, first + i, w->rank);
         if (plan->kind->arm != NULL && w->absent >= 0)
             plan->kind->arm(w);
@@ -184,26 +171,20 @@ static void run_plan(const struct plan *plan) {
     struct withheld objects[WITHHELD_BATCH];
     int32_t most = batch_of(plan->t->world_size);
     int32_t count = plan->trials < most ? plan->trials : most;
-
     make_objects(plan, objects, count);
     for (int32_t first = 0; first < plan->trials; first += count) {
         int32_t part = plan->trials - first < count ? plan->trials - first : count;
-
         try_batch(plan, objects, first, part);
     }
     end_objects(plan, objects, count);
 }
 
-/* --- who is withheld from whom ---------------------------------------------------------------- */
-
 static int32_t each_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan;
     return trial == rank ? -1 : trial;
 }
 
 void withhold_each(struct tk *t, const struct withheld_kind *kind) {
     struct plan plan = {.t = t, .kind = kind, .trials = t->world_size, .absent = each_absent};
-
     run_plan(&plan);
 }
 
@@ -214,7 +195,6 @@ static int32_t some_absent(const struct plan *plan, int32_t trial, int32_t rank)
 void withhold_some(struct tk *t, const struct withheld_kind *kind) {
     static const int32_t telling[] = {1, 31, 32, 63, 64, 127};
     struct plan plan = {.t = t, .kind = kind, .absent = some_absent};
-
     if (t->world_size <= SMALL) {
         withhold_each(t, kind);
         return;
@@ -236,20 +216,17 @@ static int32_t peer_absent(const struct plan *plan, int32_t trial, int32_t rank)
     static const int32_t distances[] = {1, 31, 32, 64};
     int32_t distance = distances[trial / 4];
     int32_t peer = trial % 4 < 2 ? rank + distance : rank - distance;
-
     if (rank / distance % 2 != trial % 2 || peer < 0 || peer >= plan->t->world_size)
         return -1;
     return peer;
 }
 
 static int32_t own_absent(const struct plan *plan, int32_t trial, int32_t rank) {
-    (void)plan, (void)trial;
     return rank;
 }
 
 void withhold_peers(struct tk *t, const struct withheld_kind *kind) {
     struct plan plan = {.t = t, .kind = kind, .absent = peer_absent};
-
     if (t->world_size > 1 && t->world_size <= SMALL) {
         withhold_each(t, kind);
         return;

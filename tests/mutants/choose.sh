@@ -25,6 +25,7 @@ tests_changed_since() { # REVISION
         case $file in
         tests/unit/*) printf 'unit.%s\n' "$(basename "$file" .c)" ;;
         *) sed -nE 's/^TK_TEST\((\w+), (\w+),.*/\1.\2/p; s/^TK_PORTED\((\w+),.*/\1/p
+            s/^TEST_WITH_AND_WITHOUT_STREAM\((\w+), (\w+),.*/\1.\2\n\1.\2_on_stream/p
             s/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
         esac
     done | awk -F'\t' '

@@ -20,7 +20,6 @@ bool runner_wants_again(const struct runner *runner, const struct runner_result 
                         const struct runner_again *again) {
     const int most = result->seconds < LONG_S ? MOST_TIMES : 1;
     const struct lateness_seen *late = &result->late;
-
     return runner->interrupted == 0 && result->by_time && again->times < most &&
            (late->wake_ms >= LATE_MS || late->fork_ms >= LATE_MS || late->kept_ms >= LATE_MS);
 }
@@ -41,7 +40,6 @@ void runner_tell_again(struct runner_result *result, const struct runner_again *
     const char *times = again->times == 1 ? "" : " twice";
     char *reason = result->reason, *text = NULL;
     int length;
-
     if (again->times == 0)
         return;
     if (late->wake_ms < LATE_MS && late->fork_ms < LATE_MS)
@@ -66,7 +64,6 @@ void runner_tell_again(struct runner_result *result, const struct runner_again *
 bool runner_run_alone(struct runner *runner, int index) {
     struct runner_result *result = &runner->results[index];
     struct runner_again again = {0};
-
     for (;;) {
         runner_run_case(runner, index, runner_again_late_ms(&again), result);
         if (!runner_wants_again(runner, result, &again))

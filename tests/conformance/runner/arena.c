@@ -18,7 +18,6 @@ static int world_size_of(struct arena *arena) {
 
 uint64_t arena_now_ns(void) {
     struct timespec now;
-
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
@@ -29,15 +28,12 @@ struct arena *arena_create(void) {
     size_t whole = sizeof(struct arena) + 3 * ARENA_LARGEST_PAGE;
     char *reserved =
         mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    char *base;
-    void *memory;
-
     if (reserved == MAP_FAILED)
         return NULL;
-    base = reserved + ARENA_LARGEST_PAGE;
+    char *base = reserved + ARENA_LARGEST_PAGE;
     base += (ARENA_LARGEST_PAGE - (uintptr_t)base % ARENA_LARGEST_PAGE) % ARENA_LARGEST_PAGE;
-    memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *memory = mmap(base, sizeof(struct arena), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -68,11 +64,9 @@ void arena_reset(struct arena *arena, int world_size, uint64_t guard) {
 bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
     bool whole =
         arena->guard == guard && arena->last_guard == guard && world_size_of(arena) == world_size;
-
     END_TEXT(arena->note);
     for (int i = 0; i < world_size; i++) {
         struct arena_rank *rank = &arena->ranks[i];
-
         whole = whole && rank->guard == guard;
         END_TEXT(rank->file);
         END_TEXT(rank->requirement);
@@ -91,7 +85,6 @@ bool arena_check(struct arena *arena, int world_size, uint64_t guard) {
 
 void arena_put_word(struct arena_word *word, const char *text) {
     uint64_t parts[4] = {0};
-
     memcpy(parts, text, strnlen(text, sizeof(parts) - 1));
     for (int i = 0; i < 4; i++) /* relaxed: it is read when the rank has ended or hangs */
         atomic_store_explicit(&word->parts[i], parts[i], memory_order_relaxed);
@@ -99,7 +92,6 @@ void arena_put_word(struct arena_word *word, const char *text) {
 
 void arena_get_word(struct arena_word *word, char text[static 32]) {
     uint64_t parts[4];
-
     for (int i = 0; i < 4; i++)
         parts[i] = atomic_load_explicit(&word->parts[i], memory_order_relaxed);
     memcpy(text, parts, sizeof(parts));
@@ -108,7 +100,6 @@ void arena_get_word(struct arena_word *word, char text[static 32]) {
 
 static void futex_sleep(struct arena *arena, uint32_t seen) {
     struct timespec poll = {.tv_nsec = POLL_NS};
-
     /* Any result is fine: the caller looks at the state again. */
     syscall(SYS_futex, &arena->epoch, FUTEX_WAIT, seen, &poll, NULL, 0);
 }
@@ -133,19 +124,16 @@ static uint32_t state_of(struct arena *arena, int rank) {
 }
 
 void arena_enter(struct arena *arena, int rank, enum arena_state state) {
-    uint32_t count;
-
     /* pairs with: state_of */
     atomic_store_explicit(&arena->ranks[rank].state, state, memory_order_release);
     /* pairs with: arena_meet */
-    count = atomic_fetch_add_explicit(&arena->reached[state], 1, memory_order_acq_rel) + 1;
+    uint32_t count = atomic_fetch_add_explicit(&arena->reached[state], 1, memory_order_acq_rel) + 1;
     if (count == (uint32_t)world_size_of(arena))
         wake_all(arena);
 }
 
 static bool all_reached(struct arena *arena, enum arena_state state) {
     int world_size = world_size_of(arena);
-
     for (int rank = 0; rank < world_size; rank++)
         if (state_of(arena, rank) < (uint32_t)state && !is_gone(arena, rank))
             return false;
@@ -154,10 +142,8 @@ static bool all_reached(struct arena *arena, enum arena_state state) {
 
 bool arena_meet(struct arena *arena, enum arena_state state, uint32_t timeout_ms) {
     uint64_t deadline = arena_now_ns() + (uint64_t)timeout_ms * 1000000u;
-
     for (;;) {
         uint32_t seen = atomic_load_explicit(&arena->epoch, memory_order_acquire);
-
         /* pairs with: arena_enter */
         if (atomic_load_explicit(&arena->reached[state], memory_order_acquire) ==
                 (uint32_t)world_size_of(arena) ||
@@ -172,18 +158,15 @@ bool arena_meet(struct arena *arena, enum arena_state state, uint32_t timeout_ms
 /* Whether all that can still arrive at barrier `number` have; else who ended without arriving. */
 static bool all_arrived(struct arena *arena, uint64_t number, int *ended_p) {
     bool all = true;
-
     *ended_p = -1;
     for (int rank = 0; rank < world_size_of(arena); rank++) {
         struct arena_rank *other = &arena->ranks[rank];
         /* Looked at before the arrival count: a rank arrives first and ends later. */
         bool ended = is_gone(arena, rank) || state_of(arena, rank) >= ARENA_BODY_DONE;
-        bool expected;
-
         /* pairs with: arena_barrier */
         if (atomic_load_explicit(&other->arrived, memory_order_acquire) >= number)
             continue;
-        expected = atomic_load_explicit(&other->death_expected, memory_order_acquire) != 0;
+        bool expected = atomic_load_explicit(&other->death_expected, memory_order_acquire) != 0;
         if (is_gone(arena, rank) && expected)
             continue;
         all = false;
@@ -200,7 +183,6 @@ enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms
     /* pairs with: all_arrived */
     uint64_t number = atomic_fetch_add_explicit(&own->arrived, 1, memory_order_acq_rel) + 1;
     enum arena_wait result = ARENA_MET;
-
     *ended_p = -1;
     atomic_store_explicit(&own->in_barrier, 1, memory_order_relaxed);
     /* pairs with: the load below; the chain of these carries every rank's writes to all */
@@ -209,7 +191,6 @@ enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms
         wake_all(arena);
     for (;;) {
         uint32_t seen = atomic_load_explicit(&arena->epoch, memory_order_acquire);
-
         if (atomic_load_explicit(&arena->arrivals, memory_order_acquire) >= number * world_size ||
             all_arrived(arena, number, ended_p))
             break;
@@ -225,10 +206,8 @@ enum arena_wait arena_barrier(struct arena *arena, int rank, uint32_t timeout_ms
 
 bool arena_wait_gone(struct arena *arena, int rank, uint32_t timeout_ms) {
     uint64_t deadline = arena_now_ns() + (uint64_t)timeout_ms * 1000000u;
-
     while (!is_gone(arena, rank)) {
         uint32_t seen = atomic_load_explicit(&arena->epoch, memory_order_acquire);
-
         if (arena_now_ns() > deadline)
             return false;
         futex_sleep(arena, seen);

@@ -39,7 +39,6 @@ struct order {
 struct runner_crew *crew_open(double timeout_scale) {
     struct runner_crew *crew = calloc(1, sizeof(*crew));
     int fds[2];
-
     if (crew == NULL || pipe2(fds, O_CLOEXEC) != 0) {
         free(crew);
         return NULL;
@@ -56,7 +55,6 @@ struct runner_crew *crew_open(double timeout_scale) {
 bool crew_takes(const struct runner_crew *crew, const struct tk_case *test) {
     const unsigned alone = TK_SETS_ENVIRONMENT | TK_NO_BACKEND | TK_FORKS;
     const bool leaks = (test->flags & (TK_MAY_LEAK | TK_MAY_DIE)) == TK_MAY_LEAK;
-
     return crew != NULL && !leaks && (test->flags & alone) == 0;
 }
 
@@ -75,23 +73,9 @@ bool crew_has(const struct runner_crew *crew, pid_t pid) {
     return false;
 }
 
-/* --- the member's side ---------------------------------------------------------------- */
-
-static bool read_all(int fd, void *bytes, size_t count) {
-    for (size_t got = 0; got < count;) {
-        ssize_t some = read(fd, (char *)bytes + got, count - got);
-
-        if (some == 0 || (some < 0 && errno != EINTR))
-            return false;
-        got += some > 0 ? (size_t)some : 0;
-    }
-    return true;
-}
-
 /* What a case left running is found when its parent ends. */
 static bool has_children(void) {
     siginfo_t info;
-
     return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
@@ -101,9 +85,8 @@ static void serve(struct runner_run *run, struct runner_crew *crew, int number, 
 static void serve(struct runner_run *run, struct runner_crew *crew, int number, int order_fd) {
     struct runner_entry entry = {0};
     struct order order;
-
     run->entry = &entry;
-    while (read_all(order_fd, &order, sizeof(order)) && order.test != NULL) {
+    while (job_read(order_fd, &order, sizeof(order)) && order.test != NULL) {
         entry.test = order.test;
         entry.ranks = order.ranks;
         run->seed = order.seed;
@@ -118,13 +101,10 @@ static void serve(struct runner_run *run, struct runner_crew *crew, int number, 
     exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
 }
 
-/* --- the controller's side -------------------------------------------------------------- */
-
 static bool start_member(struct runner_run *run, int number) {
     struct runner_crew *crew = run->runner->crew;
     struct member *member = &crew->members[number];
     int fds[2];
-
     if (pipe2(fds, O_CLOEXEC) != 0)
         return false;
     member->pid = runner_fork(run->runner);
@@ -147,7 +127,6 @@ static bool send_order(const struct member *member, const struct order *order) {
 
 static void note_bad_end(struct runner_crew *crew, int number, const char *when, int status) {
     char *text = crew->first_bad;
-
     if (crew->bad_ends++ > 0)
         return;
     if (WIFSIGNALED(status))
@@ -169,10 +148,8 @@ void crew_lost(struct runner_crew *crew, pid_t pid, int status) {
 /* Those that ended while they waited. */
 static void forget_ended(struct runner_crew *crew) {
     int status = 0;
-
     for (int i = 0; i < ARENA_MAX_RANKS; i++) {
         pid_t pid = crew->members[i].pid;
-
         if (pid != 0 && waitpid(pid, &status, WNOHANG) == pid)
             crew_lost(crew, pid, status);
     }
@@ -185,13 +162,11 @@ void crew_launch(struct runner_run *run) {
                           .seed = run->seed,
                           .timeout_ms = run->timeout_ms,
                           .late_ms = run->late_ms};
-
     memcpy(order.scratch, run->scratch, sizeof(order.scratch));
     forget_ended(crew);
     crew_collect(run); /* of a case before, which nobody waits for */
     for (int i = 0; i < run->child_count; i++) {
         struct member *member = &crew->members[i];
-
         if ((member->pid == 0 && !start_member(run, i)) || !send_order(member, &order)) {
             run->fork_failed = true;
             return;
@@ -205,7 +180,6 @@ void crew_launch(struct runner_run *run) {
 void crew_collect(struct runner_run *run) {
     struct runner_crew *crew = run->runner->crew;
     int number;
-
     while (crew != NULL &&
            read(crew->parked_read, &number, sizeof(number)) == (ssize_t)sizeof(number))
         if (number >= 0 && number < run->child_count && run->children[number].pid != 0) {
@@ -228,7 +202,6 @@ static void reap_member(struct runner_crew *crew, int number, uint64_t grace_ms,
     struct member *member = &crew->members[number];
     char when[48] = "";
     int status = 0;
-
     while (waitpid(member->pid, &status, WNOHANG) == 0) {
         if (arena_now_ns() > deadline_ns) {
             snprintf(when, sizeof(when), ", for it ran on for %llu ms",
@@ -247,12 +220,10 @@ static void reap_member(struct runner_crew *crew, int number, uint64_t grace_ms,
 /* Many processes on one device end slowly, too. */
 void crew_end(struct runner_crew *crew) {
     const struct order end = {.test = NULL};
-    uint64_t grace_ms, deadline;
-
     if (crew == NULL)
         return;
-    grace_ms = (uint64_t)(END_GRACE_MS * crew->timeout_scale);
-    deadline = arena_now_ns() + grace_ms * 1000000u;
+    uint64_t grace_ms = (uint64_t)(END_GRACE_MS * crew->timeout_scale);
+    uint64_t deadline = arena_now_ns() + grace_ms * 1000000u;
     for (int i = 0; i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid != 0)
             (void)send_order(&crew->members[i], &end);
@@ -262,12 +233,10 @@ void crew_end(struct runner_crew *crew) {
 }
 
 bool crew_close(struct runner_crew *crew, char *text, size_t capacity) {
-    bool good;
-
     if (crew == NULL)
         return true;
     crew_end(crew);
-    good = crew->bad_ends == 0;
+    bool good = crew->bad_ends == 0;
     if (!good)
         snprintf(text, capacity, "%d kept rank(s) did not end as they should: %s", crew->bad_ends,
                  crew->first_bad);

@@ -26,15 +26,13 @@ static void trampoline(void) {
     const struct runner_entry *entry = &runner->entries[current.next++];
     struct runner_result *result = &runner->results[runner->result_count];
     int index = runner->result_count; /* as planned: nothing is left out before the end */
-    bool good;
-
     if (runner->interrupted != 0 || test == NULL || enough_bad(runner))
         return; /* the shortfall fails the run */
     report_start(runner, entry);
     if (!(current.jobs != NULL ? jobs_await(current.jobs, index) : runner_run_alone(runner, index)))
         return;
     runner->result_count++;
-    good = runner_verdict_is_good(result->verdict);
+    bool good = runner_verdict_is_good(result->verdict);
     runner->bad_count += !good;
     CU_assertImplementation(good ? CU_TRUE : CU_FALSE, 0,
                             result->reason == NULL ? "passed" : result->reason, entry->test->name,
@@ -45,7 +43,6 @@ static void trampoline(void) {
 static bool register_cases(struct runner *runner) {
     const char *area = "";
     CU_pSuite suite = NULL;
-
     for (int i = 0; i < runner->entry_count; i++) {
         if (strcmp(runner->entries[i].area, area) != 0) {
             area = runner->entries[i].area;
@@ -60,13 +57,11 @@ static bool register_cases(struct runner *runner) {
 }
 
 bool runner_run_cunit(struct runner *runner, struct runner_jobs *jobs) {
-    bool good;
-
     if (CU_initialize_registry() != CUE_SUCCESS)
         return false;
     current.runner = runner;
     current.jobs = jobs;
-    good = register_cases(runner);
+    bool good = register_cases(runner);
     for (int repeat = 0; good && repeat < runner->options.repeat; repeat++) {
         current.next = 0;
         CU_run_all_tests();

@@ -16,7 +16,6 @@ static bool read_count(int directory, const char *name, uint64_t *us_p) {
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
     char text[64], *end = text;
     ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
     if (fd >= 0)
         close(fd);
     if (got <= 0)
@@ -34,7 +33,6 @@ static uint64_t increment(struct arena *arena, uint32_t number, uint64_t count_u
     uint64_t before = atomic_exchange_explicit(&arena->threads[number % ARENA_THREADS], now,
                                                memory_order_relaxed);
     uint64_t known_us = before >> NUMBER_BITS;
-
     if (before % (UINT64_C(1) << NUMBER_BITS) != number)
         known_us = 0;
     return count_us > known_us ? count_us - known_us : 0;
@@ -42,13 +40,11 @@ static uint64_t increment(struct arena *arena, uint32_t number, uint64_t count_u
 
 bool delay_is_counted(void) {
     uint64_t us;
-
     return read_count(AT_FDCWD, "/proc/thread-self/schedstat", &us);
 }
 
 void delay_note_own(struct arena *arena) {
     uint64_t us;
-
     if (read_count(AT_FDCWD, "/proc/thread-self/schedstat", &us))
         lateness_note(&arena->delays, increment(arena, (uint32_t)syscall(SYS_gettid), us));
 }
@@ -56,10 +52,8 @@ void delay_note_own(struct arena *arena) {
 uint64_t delay_of_process_us(struct arena *arena, pid_t pid) {
     uint64_t most = 0, us;
     char name[64];
-    DIR *tasks;
-
     snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
-    tasks = opendir(name);
+    DIR *tasks = opendir(name);
     for (struct dirent *task; tasks != NULL && (task = readdir(tasks)) != NULL;) {
         snprintf(name, sizeof(name), "%.20s/schedstat", task->d_name);
         if (task->d_name[0] == '.' || !read_count(dirfd(tasks), name, &us))

@@ -4,8 +4,6 @@
 
 #define MAX_FINDINGS 16
 
-/* --- sets of ranks ------------------------------------------------------------------ */
-
 void runner_add_rank(struct runner_ranks *ranks, int rank) {
     if (rank >= 0 && rank < ARENA_MAX_RANKS)
         ranks->bits[rank / 64] |= (uint64_t)1 << (rank % 64);
@@ -17,7 +15,6 @@ bool runner_has_rank(const struct runner_ranks *ranks, int rank) {
 
 int runner_count_ranks(const struct runner_ranks *ranks) {
     int count = 0;
-
     for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
         count += runner_has_rank(ranks, rank);
     return count;
@@ -25,14 +22,11 @@ int runner_count_ranks(const struct runner_ranks *ranks) {
 
 void runner_rank_list(const struct runner_ranks *ranks, char *text, size_t capacity) {
     int list[ARENA_MAX_RANKS], count = 0;
-
     for (int rank = 0; rank < ARENA_MAX_RANKS; rank++)
         if (runner_has_rank(ranks, rank))
             list[count++] = rank;
     report_rank_list(list, count, text, capacity);
 }
-
-/* --- findings ----------------------------------------------------------------------- */
 
 /* Of the same finding, on one rank more. */
 static void merge(struct runner_finding *known, int rank, const struct runner_finding *finding) {
@@ -50,17 +44,16 @@ static bool same_finding(const struct runner_finding *one, const struct runner_f
 }
 
 void findings_add(struct runner_result *result, int rank, const struct runner_finding *finding) {
-    struct runner_finding *more;
-
     for (int i = 0; i < result->finding_count; i++)
         if (rank >= 0 && same_finding(&result->findings[i], finding)) {
             merge(&result->findings[i], rank, finding);
             return;
         }
-    more = result->finding_count < MAX_FINDINGS
-               ? realloc(result->findings,
-                         (size_t)(result->finding_count + 1) * sizeof(result->findings[0]))
-               : NULL;
+    struct runner_finding *more =
+        result->finding_count < MAX_FINDINGS
+            ? realloc(result->findings,
+                      (size_t)(result->finding_count + 1) * sizeof(result->findings[0]))
+            : NULL;
     if (more == NULL) {
         result->findings_left_out++;
         return;
@@ -73,11 +66,9 @@ void findings_add(struct runner_result *result, int rank, const struct runner_fi
 
 void findings_headline(const struct runner_finding *finding, char *text, size_t capacity) {
     char ranks[128];
-    size_t used;
-
     runner_rank_list(&finding->ranks, ranks, sizeof(ranks));
-    used = (size_t)snprintf(text, capacity, "%s%s%s", ranks, ranks[0] == '\0' ? "" : ": ",
-                            finding->message);
+    size_t used = (size_t)snprintf(text, capacity, "%s%s%s", ranks, ranks[0] == '\0' ? "" : ": ",
+                                   finding->message);
     if (finding->expected[0] != '\0' && used < capacity)
         used += (size_t)snprintf(text + used, capacity - used, ": expected %s, got %s",
                                  finding->expected, finding->got);
@@ -85,15 +76,12 @@ void findings_headline(const struct runner_finding *finding, char *text, size_t 
         snprintf(text + used, capacity - used, " (%s:%d)", finding->file, finding->line);
 }
 
-/* --- places ------------------------------------------------------------------------- */
-
 static const char *state_text(struct arena_rank *rank) {
     static const char *const names[ARENA_STATE_COUNT] = {
         "not started",    "opening its device", "prologue", "body",
         "after the body", "epilogue",           "done",
     };
     uint32_t state = atomic_load_explicit(&rank->state, memory_order_acquire);
-
     if (atomic_load_explicit(&rank->in_barrier, memory_order_acquire) != 0)
         return "out-of-band barrier";
     return state < ARENA_STATE_COUNT ? names[state] : "unknown";
@@ -102,7 +90,6 @@ static const char *state_text(struct arena_rank *rank) {
 /* What it did last: for a rank that hangs this says in which call. */
 static void note_last(struct runner_place *place, struct arena_rank *rank) {
     char file[32];
-
     if (atomic_load_explicit(&rank->state, memory_order_acquire) == ARENA_DONE)
         return;
     arena_get_word(&rank->last_point, place->point);
@@ -122,7 +109,6 @@ static bool same_place(const struct runner_place *one, const struct runner_place
 static void note_place(struct runner_result *result, struct arena *arena, int rank) {
     struct runner_place place = {.state = state_text(&arena->ranks[rank])};
     int at = 0;
-
     snprintf(place.checkpoint, sizeof(place.checkpoint), "%.*s", (int)sizeof(place.checkpoint) - 1,
              arena->ranks[rank].checkpoint);
     note_last(&place, &arena->ranks[rank]);

@@ -4,17 +4,15 @@
 
 #include <sys/prctl.h>
 
-/* Pointers of the result itself are the sender's, but for those to what both had before the fork.
- */
+/* Pointers of the result are the sender's, but for those to what both had before the fork. */
 struct message {
     struct runner_result result;
     size_t reason_size, output_size; /* with the end; 0: NULL */
 };
 
-static bool read_all(int fd, void *bytes, size_t count) {
+bool job_read(int fd, void *bytes, size_t count) {
     for (size_t got = 0; got < count;) {
         ssize_t some = read(fd, (char *)bytes + got, count - got);
-
         if (some == 0 || (some < 0 && errno != EINTR))
             return false;
         got += some > 0 ? (size_t)some : 0;
@@ -25,7 +23,6 @@ static bool read_all(int fd, void *bytes, size_t count) {
 static bool write_all(int fd, const void *bytes, size_t count) {
     for (size_t done = 0; done < count;) {
         ssize_t some = write(fd, (const char *)bytes + done, count - done);
-
         if (some < 0 && errno != EINTR)
             return false;
         done += some > 0 ? (size_t)some : 0;
@@ -35,7 +32,6 @@ static bool write_all(int fd, const void *bytes, size_t count) {
 
 static bool send_result(int fd, const struct runner_result *result) {
     struct message message = {.result = *result};
-
     message.reason_size = result->reason == NULL ? 0 : strlen(result->reason) + 1;
     message.output_size = result->output == NULL ? 0 : strlen(result->output) + 1;
     return write_all(fd, &message, sizeof(message)) &&
@@ -49,16 +45,14 @@ static bool send_result(int fd, const struct runner_result *result) {
 /* NULL if there is nothing or no memory; the latter makes *good_p false. */
 static void *receive(int fd, size_t size, bool *good_p) {
     void *bytes = size == 0 || !*good_p ? NULL : malloc(size);
-
     if (size > 0)
-        *good_p = bytes != NULL && read_all(fd, bytes, size);
+        *good_p = bytes != NULL && job_read(fd, bytes, size);
     return bytes;
 }
 
 bool job_receive(int fd, struct runner_result *result) {
     struct message message;
-    bool good = read_all(fd, &message, sizeof(message));
-
+    bool good = job_read(fd, &message, sizeof(message));
     if (!good)
         return false;
     *result = message.result;
@@ -76,7 +70,6 @@ bool job_receive(int fd, struct runner_result *result) {
 static void settle(struct runner *runner, int fd) {
     struct arena *arena = arena_create();
     sigset_t blocked = runner->interrupts;
-
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     signal(SIGPIPE, SIG_IGN);
@@ -106,11 +99,9 @@ void job_serve(struct runner *runner, int fd) {
     char bad_ends[192];
     bool good = true;
     struct job_order order;
-
     settle(runner, fd);
-    while (good && read_all(fd, &order, sizeof(order))) {
+    while (good && job_read(fd, &order, sizeof(order))) {
         struct runner_result result;
-
         runner_run_case(runner, order.index, order.late_ms, &result);
         good = send_result(fd, &result);
         findings_free(&result);

@@ -47,7 +47,6 @@ struct runner_jobs {
 
 static int processors(void) {
     cpu_set_t cores;
-
     CPU_ZERO(&cores);
     if (sched_getaffinity(0, sizeof(cores), &cores) == 0)
         return CPU_COUNT(&cores);
@@ -59,15 +58,11 @@ static int processors(void) {
  * starting them is dear. */
 static int default_count(const struct runner *runner) {
     int count = processors() * RANKS_OF_A_PROCESSOR / runner->options.ranks;
-
     if (runner->arena->probe.device_type != DLPACK_CPU || runner->options.verbose ||
         runner->options.keep_ranks || !runner->private_shm || !private_shm_is_permitted())
         return 1;
     return count < 1 ? 1 : count > MOST_BY_DEFAULT ? MOST_BY_DEFAULT : count;
 }
-
-/* --- one job ------------------------------------------------------------------------------------
- */
 
 /* In a job's process. */
 static void close_others(const struct runner_jobs *jobs) {
@@ -78,7 +73,6 @@ static void close_others(const struct runner_jobs *jobs) {
 
 static bool start_job(struct runner_jobs *jobs, struct job *job) {
     int fds[2];
-
     *job = (struct job){.index = -1};
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0)
         return false;
@@ -106,7 +100,6 @@ static void forget_job(struct job *job) {
  * it. */
 static int reap_job(struct job *job, uint64_t deadline_ns) {
     int status = 0;
-
     while (job->pid >= 2 && waitpid(job->pid, &status, WNOHANG) == 0) {
         if (arena_now_ns() > deadline_ns)
             kill(job->pid, SIGKILL);
@@ -116,12 +109,8 @@ static int reap_job(struct job *job, uint64_t deadline_ns) {
     return status;
 }
 
-/* --- what runs when -----------------------------------------------------------------------------
- */
-
 static int busy_jobs(const struct runner_jobs *jobs) {
     int busy = 0;
-
     for (int i = 0; i < jobs->count; i++)
         busy += jobs->jobs[i].index >= 0;
     return busy;
@@ -134,7 +123,6 @@ static void wait_alone(struct runner_jobs *jobs, int index) {
 
 static bool is_large(const struct runner_jobs *jobs, int index) {
     const struct runner *runner = jobs->runner;
-
     return (runner->entries[index % runner->entry_count].test->flags & TK_LARGE) != 0;
 }
 
@@ -157,7 +145,6 @@ static int next_alone(const struct runner_jobs *jobs, int end) {
  * enough for the largest, not for two. */
 static int next_beside(const struct runner_jobs *jobs, int end) {
     int large = -1;
-
     for (int i = 0; i < jobs->count; i++)
         if (jobs->jobs[i].index >= 0 && is_large(jobs, jobs->jobs[i].index))
             return next_of(jobs, WAITING, false, end);
@@ -167,7 +154,6 @@ static int next_beside(const struct runner_jobs *jobs, int end) {
 
 static bool give(struct runner_jobs *jobs, struct job *job, int index) {
     struct job_order order = {index, runner_again_late_ms(&jobs->agains[index])};
-
     if (job->pid == 0 && !start_job(jobs, job))
         return false;
     if (write(job->fd, &order, sizeof(order)) != (ssize_t)sizeof(order))
@@ -182,7 +168,6 @@ static bool give(struct runner_jobs *jobs, struct job *job, int index) {
 static void give_to_idle(struct runner_jobs *jobs, int end) {
     for (int i = 0; i < jobs->count; i++) {
         int index = jobs->jobs[i].index >= 0 ? -1 : next_beside(jobs, end);
-
         if (index >= 0 && !give(jobs, &jobs->jobs[i], index))
             return; /* tried again at the next tick */
     }
@@ -192,7 +177,6 @@ static void give_to_idle(struct runner_jobs *jobs, int end) {
 static void give_work(struct runner_jobs *jobs, int end) {
     int busy = busy_jobs(jobs);
     int alone = next_alone(jobs, end);
-
     if (jobs->runner->interrupted != 0 || (busy > 0 && jobs->alone))
         return;
     if (alone < 0)
@@ -201,19 +185,14 @@ static void give_work(struct runner_jobs *jobs, int end) {
         (void)give(jobs, &jobs->jobs[0], alone);
 }
 
-/* --- what comes back ----------------------------------------------------------------------------
- */
-
 /* A job that has ended by itself takes its case with it. */
 static void blame(struct runner_jobs *jobs, struct job *job) {
     int index = job->index, length;
     int status = reap_job(job, arena_now_ns() + (uint64_t)END_GRACE_MS * 1000000u);
     struct runner *runner = jobs->runner;
-    struct runner_result *result;
-
     if (index < 0)
         return;
-    result = &runner->results[index];
+    struct runner_result *result = &runner->results[index];
     *result = (struct runner_result){.entry = &runner->entries[index % runner->entry_count],
                                      .repeat = index / runner->entry_count,
                                      .verdict = VERDICT_ERROR};
@@ -231,7 +210,6 @@ static void blame(struct runner_jobs *jobs, struct job *job) {
 static void take_result(struct runner_jobs *jobs, struct job *job) {
     struct runner_result result;
     int index = job->index;
-
     if (index < 0 || !job_receive(job->fd, &result)) {
         blame(jobs, job);
         return;
@@ -257,7 +235,6 @@ static void tell_of_interrupt(struct runner_jobs *jobs) {
 
 static void tick(struct runner_jobs *jobs) {
     struct pollfd polled[RUNNER_MAX_JOBS];
-
     for (int i = 0; i < jobs->count; i++)
         polled[i] =
             (struct pollfd){.fd = jobs->jobs[i].pid == 0 ? -1 : jobs->jobs[i].fd, .events = POLLIN};
@@ -274,7 +251,6 @@ static void tick(struct runner_jobs *jobs) {
 bool jobs_await(struct runner_jobs *jobs, int index) {
     int entry_count = jobs->runner->entry_count;
     int end = (index / entry_count + 1) * entry_count;
-
     jobs->first_waiting = index; /* all before it are done */
     while (jobs->stages[index] != DONE) {
         give_work(jobs, end);
@@ -286,12 +262,8 @@ bool jobs_await(struct runner_jobs *jobs, int index) {
     return true;
 }
 
-/* --- beginning and end --------------------------------------------------------------------------
- */
-
 int jobs_count(const struct runner *runner) {
     int count = runner->options.jobs > 0 ? runner->options.jobs : default_count(runner);
-
     return count > runner->planned_count ? runner->planned_count : count;
 }
 
@@ -303,7 +275,6 @@ static void free_jobs(struct runner_jobs *jobs) {
 
 struct runner_jobs *jobs_open(struct runner *runner) {
     struct runner_jobs *jobs = calloc(1, sizeof(*jobs));
-
     if (jobs == NULL)
         return NULL;
     jobs->stages = calloc((size_t)runner->planned_count, sizeof(*jobs->stages));
@@ -323,7 +294,6 @@ struct runner_jobs *jobs_open(struct runner *runner) {
 static void end_job(struct runner_jobs *jobs, struct job *job, uint64_t deadline_ns) {
     struct pollfd polled = {.fd = job->fd, .events = POLLIN};
     struct runner_result last;
-
     while (arena_now_ns() < deadline_ns && poll(&polled, 1, TICK_MS) >= 0) {
         if (polled.revents == 0)
             continue;
@@ -340,8 +310,6 @@ bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity) {
     struct runner *runner = jobs->runner;
     uint64_t deadline =
         arena_now_ns() + (uint64_t)(END_GRACE_MS * runner->options.timeout_scale) * 1000000u;
-    bool good;
-
     for (int i = 0; i < jobs->count; i++)
         if (jobs->jobs[i].pid >= 2) {
             if (jobs->jobs[i].index >= 0)
@@ -353,7 +321,7 @@ bool jobs_close(struct runner_jobs *jobs, char *text, size_t capacity) {
             end_job(jobs, &jobs->jobs[i], deadline);
     for (int i = runner->result_count; i < runner->planned_count; i++)
         findings_free(&runner->results[i]); /* come, but not shown */
-    good = jobs->bad_ends[0] == '\0';
+    bool good = jobs->bad_ends[0] == '\0';
     snprintf(text, capacity, "%s", jobs->bad_ends);
     free_jobs(jobs);
     return good;

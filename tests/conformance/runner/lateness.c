@@ -16,13 +16,9 @@
 #define GONE_MS 30000u
 #define RECENT_MS UINT64_C(2000)
 
-/* --- the process that measures ------------------------------------------------------------------
- */
-
 static void raise_to(_Atomic uint32_t *most, uint64_t value) {
     uint32_t new = value > UINT32_MAX ? UINT32_MAX : (uint32_t)value;
     uint32_t old = atomic_load_explicit(most, memory_order_relaxed);
-
     while (new > old && !atomic_compare_exchange_weak_explicit(
                             most, &old, new, memory_order_relaxed, memory_order_relaxed))
         continue;
@@ -31,7 +27,6 @@ static void raise_to(_Atomic uint32_t *most, uint64_t value) {
 static struct lateness_period *period_at(struct lateness_ring *ring, uint64_t now_ns) {
     uint64_t number = now_ns / (LATENESS_PERIOD_MS * 1000000u);
     struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
-
     if (atomic_load_explicit(&period->number, memory_order_relaxed) != number) {
         atomic_store_explicit(&period->wake_us, 0, memory_order_relaxed);
         atomic_store_explicit(&period->fork_us, 0, memory_order_relaxed);
@@ -44,7 +39,6 @@ static struct lateness_period *period_at(struct lateness_ring *ring, uint64_t no
 
 void lateness_note(struct lateness_ring *ring, uint64_t late_us) {
     struct lateness_period *period = period_at(ring, arena_now_ns());
-
     raise_to(&period->wake_us, late_us);
     atomic_fetch_add_explicit(&period->sum_us, (uint32_t)late_us, memory_order_relaxed);
 }
@@ -52,30 +46,27 @@ void lateness_note(struct lateness_ring *ring, uint64_t late_us) {
 /* When it is through with what it does now. */
 static uint64_t be_due(struct lateness *lateness) {
     uint64_t due_ns = arena_now_ns() + SLEEP_MS * 1000000u;
-
     atomic_store_explicit(&lateness->due_ns, due_ns, memory_order_relaxed);
     return due_ns;
 }
 
 static void measure_waking(struct lateness *lateness) {
-    uint64_t due_ns = be_due(lateness), now_ns;
-
+    uint64_t due_ns = be_due(lateness);
     tk_sleep_ms(SLEEP_MS);
-    now_ns = arena_now_ns();
+    uint64_t now_ns = arena_now_ns();
     lateness_note(&lateness->ring, now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0);
 }
 
 /* Less what it took at best, or what that usually takes, for it is no lateness. */
 static void measure_fork(struct lateness *lateness) {
     static uint64_t best_us = USUAL_FORK_US;
-    uint64_t start_ns = be_due(lateness) - SLEEP_MS * 1000000u, took_us;
+    uint64_t start_ns = be_due(lateness) - SLEEP_MS * 1000000u;
     pid_t pid = fork();
-
     if (pid == 0)
         _exit(0);
     if (pid < 0 || waitpid(pid, NULL, 0) != pid)
         return;
-    took_us = (arena_now_ns() - start_ns) / 1000u;
+    uint64_t took_us = (arena_now_ns() - start_ns) / 1000u;
     best_us = took_us < best_us ? took_us : best_us;
     if (took_us > best_us)
         raise_to(&period_at(&lateness->ring, arena_now_ns())->fork_us, took_us - best_us);
@@ -90,13 +81,9 @@ static void measure(struct lateness *lateness) {
     }
 }
 
-/* --- what the others see ------------------------------------------------------------------------
- */
-
 /* It is late now, and has not noted it. */
 static uint64_t overdue_us(const struct lateness *lateness, uint64_t now_ns) {
     uint64_t due_ns = atomic_load_explicit(&lateness->due_ns, memory_order_relaxed);
-
     return now_ns > due_ns ? (now_ns - due_ns) / 1000u : 0;
 }
 
@@ -104,17 +91,14 @@ static struct lateness_seen seen_in(const struct lateness_ring *ring, uint64_t s
     const uint64_t length_ns = LATENESS_PERIOD_MS * 1000000u;
     uint64_t last = arena_now_ns() / length_ns, first = since_ns / length_ns;
     uint64_t wake_us = 0, fork_us = 0, sum_us = 0;
-
     if (last >= LATENESS_PERIODS && first < last - LATENESS_PERIODS + 1)
         first = last - LATENESS_PERIODS + 1;
     for (uint64_t number = first; number <= last; number++) {
         const struct lateness_period *period = &ring->periods[number % LATENESS_PERIODS];
-        uint64_t wake, fork;
-
         if (atomic_load_explicit(&period->number, memory_order_acquire) != number)
             continue;
-        wake = atomic_load_explicit(&period->wake_us, memory_order_relaxed);
-        fork = atomic_load_explicit(&period->fork_us, memory_order_relaxed);
+        uint64_t wake = atomic_load_explicit(&period->wake_us, memory_order_relaxed);
+        uint64_t fork = atomic_load_explicit(&period->fork_us, memory_order_relaxed);
         wake_us = wake > wake_us ? wake : wake_us;
         fork_us = fork > fork_us ? fork : fork_us;
         sum_us += atomic_load_explicit(&period->sum_us, memory_order_relaxed);
@@ -126,15 +110,13 @@ static struct lateness_seen seen_in(const struct lateness_ring *ring, uint64_t s
 
 struct lateness_seen lateness_since(const struct lateness *lateness,
                                     const struct lateness_ring *delays, uint64_t since_ns) {
-    struct lateness_seen seen, kept = {0};
-    uint64_t overdue_ms;
-
+    struct lateness_seen kept = {0};
     if (lateness == NULL || atomic_load_explicit(&lateness->process_id, memory_order_relaxed) == 0)
         return (struct lateness_seen){0};
-    overdue_ms = overdue_us(lateness, arena_now_ns()) / 1000u;
+    uint64_t overdue_ms = overdue_us(lateness, arena_now_ns()) / 1000u;
     if (overdue_ms > GONE_MS)
         return (struct lateness_seen){0};
-    seen = seen_in(&lateness->ring, since_ns);
+    struct lateness_seen seen = seen_in(&lateness->ring, since_ns);
     if (overdue_ms > seen.wake_ms)
         seen.wake_ms = (uint32_t)overdue_ms;
     if (delays != NULL)
@@ -146,14 +128,12 @@ struct lateness_seen lateness_since(const struct lateness *lateness,
 
 uint32_t lateness_of_a_call(const struct lateness_seen *seen) {
     uint32_t machine_ms = seen->wake_ms > seen->fork_ms ? seen->wake_ms : seen->fork_ms;
-
     return WAKINGS_OF_A_CALL * (machine_ms > seen->kept_ms ? machine_ms : seen->kept_ms);
 }
 
 uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lateness_ring *delays,
                                uint64_t since_ns) {
     struct lateness_seen seen = lateness_since(lateness, delays, since_ns);
-
     return lateness_of_a_call(&seen) + seen.sum_ms;
 }
 
@@ -162,14 +142,9 @@ struct lateness_seen lateness_about(const struct lateness *lateness,
     return lateness_since(lateness, delays, since_ns - RECENT_MS * 1000000u);
 }
 
-/* --- the controller's side ----------------------------------------------------------------------
- */
-
 void lateness_open(struct runner *runner) {
     struct lateness *lateness =
         mmap(NULL, sizeof(*lateness), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    pid_t pid;
-
     if (lateness == MAP_FAILED)
         return;
     if (!delay_is_counted())
@@ -177,7 +152,7 @@ void lateness_open(struct runner *runner) {
               "the machine is as late as a process that sleeps\n",
               stderr);
     (void)be_due(lateness); /* to begin */
-    pid = runner_fork(runner);
+    pid_t pid = runner_fork(runner);
     if (pid == 0)
         measure(lateness);
     atomic_store_explicit(&lateness->process_id, pid > 0 ? (int32_t)pid : 0, memory_order_relaxed);
@@ -191,11 +166,9 @@ void lateness_open(struct runner *runner) {
 
 void lateness_close(struct runner *runner) {
     struct lateness *lateness = runner->lateness;
-    pid_t pid;
-
     if (lateness == NULL)
         return;
-    pid = (pid_t)atomic_load_explicit(&lateness->process_id, memory_order_relaxed);
+    pid_t pid = (pid_t)atomic_load_explicit(&lateness->process_id, memory_order_relaxed);
     if (pid >= 2) {
         kill(pid, SIGKILL);
         (void)waitpid(pid, NULL, 0);

@@ -39,8 +39,7 @@ struct lateness_seen {
     uint32_t sum_ms;           /* of all wakings, or of what a case was kept */
 };
 
-/* `since_ns` is arena_now_ns's; with `lateness` NULL all is zero. `delays` are a case's, or NULL.
- */
+/* `since_ns` is arena_now_ns's; with `lateness` NULL all is zero. `delays`: a case's, or NULL. */
 struct lateness_seen lateness_since(const struct lateness *lateness,
                                     const struct lateness_ring *delays, uint64_t since_ns);
 /* From a little before then, for what is short is over before much of it was measured. */

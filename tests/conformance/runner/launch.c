@@ -19,7 +19,6 @@ uint64_t runner_repeat_seed(uint64_t seed, int repeat) {
 /* By name, so that a case keeps its numbers whatever else the filter lets through. */
 static uint64_t case_seed(uint64_t seed, const char *name, int repeat) {
     uint64_t value = mix(runner_repeat_seed(seed, repeat));
-
     for (; *name != '\0'; name++)
         value = mix(value ^ (uint64_t)(unsigned char)*name);
     return value;
@@ -27,11 +26,9 @@ static uint64_t case_seed(uint64_t seed, const char *name, int repeat) {
 
 static uint32_t case_timeout_ms(const struct runner_options *options, const struct tk_case *test) {
     unsigned seconds = test->timeout_s != 0 ? test->timeout_s : DEFAULT_TIMEOUT_S;
-    double ms;
-
     if (options->timeout_s != 0)
         seconds = options->timeout_s;
-    ms = seconds * 1000.0 * options->timeout_scale;
+    double ms = seconds * 1000.0 * options->timeout_scale;
     return ms > 86400000.0 ? 86400000u : (uint32_t)ms;
 }
 
@@ -52,7 +49,6 @@ void runner_child_run(struct runner_run *run, int rank) {
     };
     char number[16];
     char temporary[sizeof(run->scratch) + 8];
-
     snprintf(temporary, sizeof(temporary), "%s/tmp", run->scratch);
     setenv("TMPDIR", temporary, 1);
     kit_note_inherited(&setup);
@@ -71,7 +67,6 @@ void runner_child_run(struct runner_run *run, int rank) {
 void runner_launch(struct runner_run *run) {
     for (int i = 0; i < run->child_count; i++) {
         pid_t pid = runner_fork(run->runner);
-
         if (pid == 0) {
             runner_child_run(run, i);
             exit(RUNNER_RANK_DONE); /* not _exit: coverage and leak detection work at exit */
@@ -87,7 +82,6 @@ void runner_launch(struct runner_run *run) {
 
 static void find_leaks(struct runner_run *run, const struct names *before) {
     char path[sizeof(run->scratch) + 8];
-
     if ((run->entry->test->flags & TK_MAY_LEAK) != 0)
         return;
     names_find(before, run, run->name_leak, sizeof(run->name_leak));
@@ -97,7 +91,6 @@ static void find_leaks(struct runner_run *run, const struct names *before) {
 
 static void start_and_judge(struct runner_run *run, struct runner_result *result) {
     struct names *before = names_take(run);
-
     free(output_take(run->runner->output)); /* of a stray of the case before */
     if (run->by_crew) {
         crew_launch(run);
@@ -122,7 +115,6 @@ static bool decided_before(const struct runner *runner, const struct runner_entr
     const struct arena_probe *probe = &runner->arena->probe;
     char names[160];
     int length = 0;
-
     if (entry->missing_caps != 0) {
         runner_capability_names(entry->missing_caps, names, sizeof(names));
         length = asprintf(&result->reason, "needs capability %s", names);
@@ -148,7 +140,6 @@ void runner_run_case(struct runner *runner, int index, uint32_t late_ms,
     struct lateness_seen before = lateness_about(runner->lateness, NULL, arena_now_ns());
     struct runner_run run = {.runner = runner, .entry = entry};
     uint64_t start = arena_now_ns();
-
     *result = (struct runner_result){.entry = entry, .repeat = repeat};
     result->seed = run.seed = case_seed(runner->options.seed, entry->test->name, repeat);
     if (decided_before(runner, entry, result))

@@ -11,7 +11,6 @@ static void settle_environment(void) {
                                         "SYMMEM_STORE"};
     static const char *const threads[] = {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS",
                                           "MKL_NUM_THREADS", "BLIS_NUM_THREADS"};
-
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         unsetenv(names[i]);
     for (size_t i = 0; i < sizeof(threads) / sizeof(threads[0]); i++)
@@ -21,7 +20,6 @@ static void settle_environment(void) {
 /* Or files of our own would come to lie where everybody writes. */
 static void open_standard_files(void) {
     int fd;
-
     do
         fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
@@ -33,7 +31,6 @@ static void open_standard_files(void) {
  * ignored in the background ends the run nevertheless: there a script's Ctrl-C is meant for all. */
 static void choose_interrupts(sigset_t *interrupts) {
     struct sigaction action;
-
     sigemptyset(interrupts);
     sigaddset(interrupts, SIGINT);
     sigaddset(interrupts, SIGTERM);
@@ -43,10 +40,8 @@ static void choose_interrupts(sigset_t *interrupts) {
 
 /* The watchdog takes these by sigtimedwait, so that nothing interrupts the controller elsewhere. */
 static void block_signals(struct runner *runner) {
-    sigset_t blocked;
-
     choose_interrupts(&runner->interrupts);
-    blocked = runner->interrupts;
+    sigset_t blocked = runner->interrupts;
     sigaddset(&blocked, SIGCHLD);
     sigprocmask(SIG_BLOCK, &blocked, &runner->original_signals);
     signal(SIGPIPE, SIG_IGN);
@@ -58,7 +53,6 @@ static bool mode_is_possible(const struct runner *runner) {
         runner->options.mode == TK_MODE_THREAD ? SYMMEM_CAP_THREAD_RANKS : SYMMEM_CAP_PROCESS_RANKS;
     enum tk_mode other = runner->options.mode == TK_MODE_THREAD ? TK_MODE_PROCESS : TK_MODE_THREAD;
     char name[32];
-
     if ((runner->arena->probe.capabilities & needed) != 0)
         return true;
     runner_capability_names(needed, name, sizeof(name));
@@ -73,7 +67,6 @@ static bool close_ranks(struct runner *runner, struct runner_jobs *jobs, char *t
                         size_t capacity) {
     bool good =
         jobs != NULL ? jobs_close(jobs, text, capacity) : crew_close(runner->crew, text, capacity);
-
     runner->crew = NULL;
     return good;
 }
@@ -81,7 +74,6 @@ static bool close_ranks(struct runner *runner, struct runner_jobs *jobs, char *t
 static void run_cases(struct runner *runner) {
     struct runner_jobs *jobs;
     char bad_ends[192];
-
     runner->jobs = jobs_count(runner);
     jobs = runner->jobs > 1 ? jobs_open(runner) : NULL;
     if (jobs == NULL && !runner->options.verbose)
@@ -96,8 +88,6 @@ static void run_cases(struct runner *runner) {
 }
 
 static enum runner_exit run_planned(struct runner *runner) {
-    enum runner_exit status;
-
     if (!runner_knows_patterns(runner->options.filter))
         return RUNNER_FAILED;
     if (!runner_probe(runner)) {
@@ -123,13 +113,11 @@ static enum runner_exit run_planned(struct runner *runner) {
     }
     run_cases(runner);
     runner->reported = true;
-    status = report_end(runner);
+    enum runner_exit status = report_end(runner);
     return runner->interrupted != 0 ? RUNNER_FAILED : status;
 }
 
 static enum runner_exit run_opened(struct runner *runner) {
-    enum runner_exit status;
-
     runner->private_shm = private_shm_enter(runner->options.backend);
     /* For cases that look at the names themselves. */
     setenv("SYMMEM_PRIVATE_SHM", runner->private_shm ? "1" : "0", 1);
@@ -142,7 +130,7 @@ static enum runner_exit run_opened(struct runner *runner) {
         return RUNNER_FAILED;
     }
     lateness_open(runner);
-    status = run_planned(runner);
+    enum runner_exit status = run_planned(runner);
     lateness_close(runner);
     runner_free_plan(runner);
     output_close(runner->output);
@@ -153,7 +141,6 @@ static enum runner_exit run_opened(struct runner *runner) {
 static enum runner_exit run(const struct runner_options *options) {
     struct runner runner = {.options = *options};
     enum runner_exit status = RUNNER_FAILED;
-
     settle_environment();
     if (report_open(&runner))
         status = run_opened(&runner);
@@ -173,7 +160,6 @@ static int printed(void) {
 
 int runner_main(int argc, char **argv) {
     struct runner_options options;
-
     open_standard_files();
     if (!runner_parse_options(argc, argv, &options)) {
         fputs("usage: symmem-conformance [options], all of them by --help\n", stderr);

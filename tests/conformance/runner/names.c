@@ -23,7 +23,6 @@ struct text {
 
 static void add(struct text *text, const char *directory, const char *name) {
     char path[600];
-
     snprintf(path, sizeof(path), "%s%s%s", directory, directory[0] == '\0' ? "" : "/", name);
     if (text->used < text->capacity && strstr(text->at, path) == NULL)
         text->used += (size_t)snprintf(text->at + text->used, text->capacity - text->used, "%s%s",
@@ -36,7 +35,6 @@ static bool is_dots(const char *name) {
 
 static void remember(struct names *names, const char *name) {
     void *grown = realloc(names->shm, (size_t)(names->count + 1) * sizeof(*names->shm));
-
     if (grown == NULL)
         return;
     names->shm = grown;
@@ -47,7 +45,6 @@ struct names *names_take(const struct runner_run *run) {
     struct names *names = calloc(1, sizeof(*names));
     DIR *directory = run->runner->private_shm ? opendir("/dev/shm") : NULL;
     const struct dirent *entry;
-
     if (names != NULL)
         clock_gettime(CLOCK_REALTIME_COARSE, &names->start);
     while (names != NULL && directory != NULL && (entry = readdir(directory)) != NULL)
@@ -75,7 +72,6 @@ static bool was_there(const struct names *before, const char *name) {
 static void find_in(const char *path, const struct names *before, struct text *text) {
     DIR *directory = opendir(path);
     const struct dirent *entry;
-
     while (directory != NULL && (entry = readdir(directory)) != NULL)
         if (!is_dots(entry->d_name) && (before == NULL || !was_there(before, entry->d_name)))
             add(text, path, entry->d_name);
@@ -87,11 +83,10 @@ static void find_in(const char *path, const struct names *before, struct text *t
  * the path is known to have been held by a rank. */
 static bool came_since(const char *path, const struct timespec *start) {
     struct statx info;
-    struct statx_timestamp born;
-
     if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BTIME | STATX_CTIME, &info) != 0)
         return false;
-    born = (info.stx_mask & STATX_BTIME) != 0 ? info.stx_btime : info.stx_ctime;
+    struct statx_timestamp born =
+        (info.stx_mask & STATX_BTIME) != 0 ? info.stx_btime : info.stx_ctime;
     return born.tv_sec > start->tv_sec ||
            (born.tv_sec == start->tv_sec && (long)born.tv_nsec >= start->tv_nsec);
 }
@@ -100,7 +95,6 @@ static void find_held(const struct names *before, const char *held, struct text 
     while (*held != '\0') {
         size_t length = strcspn(held, "\n");
         char path[512];
-
         snprintf(path, sizeof(path), "%.*s", (int)length, held);
         if (came_since(path, &before->start))
             add(text, "", path);
@@ -112,7 +106,6 @@ void names_find(const struct names *before, const struct runner_run *run, char *
                 size_t capacity) {
     struct text found = {text, capacity, 0};
     char temporary[sizeof(run->scratch) + 8];
-
     text[0] = '\0';
     if (before == NULL)
         return;
@@ -123,7 +116,6 @@ void names_find(const struct names *before, const struct runner_run *run, char *
     for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++) {
         const struct arena_rank *own = &run->runner->arena->ranks[rank];
         char held[sizeof(own->held) + 1];
-
         memcpy(held, own->held, sizeof(own->held));
         held[sizeof(own->held)] = '\0'; /* whatever the rank has written there */
         find_held(before, held, &found);

@@ -4,60 +4,51 @@
 #include <getopt.h>
 #include <time.h>
 
-enum option_id {
-    OPT_BACKEND = 256,
-    OPT_RANKS,
-    OPT_RANK_MODE,
-    OPT_FILTER,
-    OPT_LIST,
-    OPT_PROFILE,
-    OPT_LIST_PROFILES,
-    OPT_FORMAT,
-    OPT_OUTPUT,
-    OPT_SEED,
-    OPT_REPEAT,
-    OPT_TIMEOUT,
-    OPT_STOP_AFTER,
-    OPT_NO_LARGE,
-    OPT_JOBS,
-    OPT_PART,
-    OPT_KEEP_RANKS,
-    OPT_NO_COLOR,
-    OPT_TRACE,
-    OPT_CHECK_TRACE,
-    OPT_VERBOSE,
-    OPT_REPORT,
-    OPT_SLOWEST,
-    OPT_HELP
+#define OFFSET(member) offsetof(struct runner_options, member)
+
+/* Where an option without a parser of its own goes: a flag, a text, or a number in [low, high]. */
+struct option_kind {
+    const char *name;
+    bool (*parse)(const char *text, struct runner_options *options);
+    enum { FLAG, TEXT, NUMBER } kind;
+    size_t at;
+    uint64_t low, high;
 };
 
-static const struct option long_options[] = {
-    {"backend", required_argument, NULL, OPT_BACKEND},
-    {"ranks", required_argument, NULL, OPT_RANKS},
-    {"rank-mode", required_argument, NULL, OPT_RANK_MODE},
-    {"filter", required_argument, NULL, OPT_FILTER},
-    {"list", no_argument, NULL, OPT_LIST},
-    {"profile", required_argument, NULL, OPT_PROFILE},
-    {"list-profiles", no_argument, NULL, OPT_LIST_PROFILES},
-    {"format", required_argument, NULL, OPT_FORMAT},
-    {"output", required_argument, NULL, OPT_OUTPUT},
-    {"seed", required_argument, NULL, OPT_SEED},
-    {"repeat", required_argument, NULL, OPT_REPEAT},
-    {"timeout", required_argument, NULL, OPT_TIMEOUT},
-    {"stop-after", required_argument, NULL, OPT_STOP_AFTER},
-    {"no-large", no_argument, NULL, OPT_NO_LARGE},
-    {"jobs", required_argument, NULL, OPT_JOBS},
-    {"part", required_argument, NULL, OPT_PART},
-    {"keep-ranks", no_argument, NULL, OPT_KEEP_RANKS},
-    {"no-color", no_argument, NULL, OPT_NO_COLOR},
-    {"trace", no_argument, NULL, OPT_TRACE},
-    {"check-trace", no_argument, NULL, OPT_CHECK_TRACE},
-    {"report", required_argument, NULL, OPT_REPORT},
-    {"slowest", required_argument, NULL, OPT_SLOWEST},
-    {"verbose", no_argument, NULL, OPT_VERBOSE},
-    {"help", no_argument, NULL, OPT_HELP},
-    {NULL, 0, NULL, 0},
+static bool parse_mode(const char *text, struct runner_options *options);
+static bool parse_format(const char *text, struct runner_options *options);
+static bool parse_report(const char *text, struct runner_options *options);
+static bool parse_part(const char *text, struct runner_options *options);
+static bool parse_seed(const char *text, struct runner_options *options);
+static bool parse_profile(const char *text, struct runner_options *options);
+
+static const struct option_kind option_kinds[] = {
+    {"backend", NULL, TEXT, OFFSET(backend), 0, 0},
+    {"ranks", NULL, NUMBER, OFFSET(ranks), 1, ARENA_MAX_RANKS},
+    {"rank-mode", parse_mode, TEXT, 0, 0, 0},
+    {"filter", NULL, TEXT, OFFSET(filter), 0, 0},
+    {"list", NULL, FLAG, OFFSET(list), 0, 0},
+    {"profile", parse_profile, TEXT, 0, 0, 0},
+    {"list-profiles", NULL, FLAG, OFFSET(list_profiles), 0, 0},
+    {"format", parse_format, TEXT, 0, 0, 0},
+    {"output", NULL, TEXT, OFFSET(output), 0, 0},
+    {"seed", parse_seed, NUMBER, 0, 0, 0},
+    {"repeat", NULL, NUMBER, OFFSET(repeat), 1, 1000000},
+    {"timeout", NULL, NUMBER, OFFSET(timeout_s), 1, 86400},
+    {"stop-after", NULL, NUMBER, OFFSET(stop_after), 1, 1000000},
+    {"no-large", NULL, FLAG, OFFSET(no_large), 0, 0},
+    {"jobs", NULL, NUMBER, OFFSET(jobs), 1, RUNNER_MAX_JOBS},
+    {"part", parse_part, TEXT, 0, 0, 0},
+    {"keep-ranks", NULL, FLAG, OFFSET(keep_ranks), 0, 0},
+    {"no-color", NULL, FLAG, OFFSET(no_color), 0, 0},
+    {"trace", NULL, FLAG, OFFSET(trace), 0, 0},
+    {"check-trace", NULL, FLAG, OFFSET(check_trace), 0, 0},
+    {"report", parse_report, TEXT, 0, 0, 0},
+    {"slowest", NULL, NUMBER, OFFSET(slowest), 1, 1000000},
+    {"verbose", NULL, FLAG, OFFSET(verbose), 0, 0},
+    {"help", NULL, FLAG, OFFSET(help), 0, 0},
 };
+#define OPTION_COUNT (sizeof(option_kinds) / sizeof(option_kinds[0]))
 
 static const char *const format_names[] = {"text", "tap", "junit", "json", "html"};
 
@@ -114,7 +105,6 @@ static bool parse_number(const char *name, const char *text, uint64_t low, uint6
                          uint64_t *value_p) {
     char *end = NULL;
     unsigned long long value;
-
     errno = 0;
     value = strtoull(text, &end, 0);
     if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL || value < low ||
@@ -127,7 +117,7 @@ static bool parse_number(const char *name, const char *text, uint64_t low, uint6
     return true;
 }
 
-static bool parse_format(const char *text, enum runner_format *format_p) {
+static bool find_format(const char *text, enum runner_format *format_p) {
     for (int i = 0; i < (int)(sizeof(format_names) / sizeof(format_names[0])); i++)
         if (strcmp(text, format_names[i]) == 0) {
             *format_p = (enum runner_format)i;
@@ -137,12 +127,15 @@ static bool parse_format(const char *text, enum runner_format *format_p) {
     return false;
 }
 
+static bool parse_format(const char *text, struct runner_options *options) {
+    return find_format(text, &options->format);
+}
+
 /* FORMAT=FILE */
 static bool parse_report(const char *text, struct runner_options *options) {
     const char *sign = strchr(text, '=');
     struct runner_report *report = &options->reports[options->report_count];
     char format[16];
-
     if (sign == NULL || sign[1] == '\0') {
         fprintf(stderr, "symmem-conformance: --report wants FORMAT=FILE, not '%s'\n", text);
         return false;
@@ -152,7 +145,7 @@ static bool parse_report(const char *text, struct runner_options *options) {
         return false;
     }
     snprintf(format, sizeof(format), "%.*s", (int)(sign - text), text);
-    if (!parse_format(format, &report->format))
+    if (!find_format(format, &report->format))
         return false;
     if (report->format == FORMAT_TEXT) {
         fputs("symmem-conformance: a text report is made with --format text --output FILE\n",
@@ -170,7 +163,6 @@ static bool parse_part(const char *text, struct runner_options *options) {
     size_t first = strspn(text, digits);
     const char *second = text + first + (text[first] == '/');
     size_t length = strspn(second, digits);
-
     if (first > 0 && first <= 4 && text[first] == '/' && length <= 4 && second[length] == '\0') {
         options->part = (int)strtol(text, NULL, 10);
         options->parts = (int)strtol(second, NULL, 10);
@@ -181,19 +173,18 @@ static bool parse_part(const char *text, struct runner_options *options) {
     return false;
 }
 
-static bool parse_mode(const char *text, enum tk_mode *mode_p) {
+static bool parse_mode(const char *text, struct runner_options *options) {
     if (strcmp(text, "process") != 0 && strcmp(text, "thread") != 0) {
         fprintf(stderr, "symmem-conformance: unknown rank mode '%s'\n", text);
         return false;
     }
-    *mode_p = strcmp(text, "thread") == 0 ? TK_MODE_THREAD : TK_MODE_PROCESS;
+    options->mode = strcmp(text, "thread") == 0 ? TK_MODE_THREAD : TK_MODE_PROCESS;
     return true;
 }
 
 /* Unset or empty is 1. */
 static bool read_scale(const char *text, double *scale_p) {
     char *end = NULL;
-
     *scale_p = 1.0;
     if (text == NULL || text[0] == '\0')
         return true;
@@ -203,13 +194,11 @@ static bool read_scale(const char *text, double *scale_p) {
 
 double runner_timeout_scale(void) {
     double scale;
-
     return read_scale(getenv("SYMMEM_TIMEOUT_SCALE"), &scale) ? scale : 1.0;
 }
 
 static bool take_scale(double *scale_p) {
     const char *text = getenv("SYMMEM_TIMEOUT_SCALE");
-
     if (read_scale(text, scale_p))
         return true;
     fprintf(stderr, "symmem-conformance: SYMMEM_TIMEOUT_SCALE wants 0.01 to 1000, not '%s'\n",
@@ -217,96 +206,31 @@ static bool take_scale(double *scale_p) {
     return false;
 }
 
-static bool take_number(int id, const char *text, struct runner_options *options) {
-    uint64_t value = 0;
-
-    switch (id) {
-    case OPT_RANKS:
-        if (!parse_number("ranks", text, 1, ARENA_MAX_RANKS, &value))
-            return false;
-        options->ranks = (int)value;
-        return true;
-    case OPT_SEED:
-        return parse_number("seed", text, 0, UINT64_MAX, &options->seed);
-    case OPT_REPEAT:
-        if (!parse_number("repeat", text, 1, 1000000, &value))
-            return false;
-        options->repeat = (int)value;
-        return true;
-    case OPT_JOBS:
-        if (!parse_number("jobs", text, 1, RUNNER_MAX_JOBS, &value))
-            return false;
-        options->jobs = (int)value;
-        return true;
-    case OPT_SLOWEST:
-        if (!parse_number("slowest", text, 1, 1000000, &value))
-            return false;
-        options->slowest = (int)value;
-        return true;
-    case OPT_STOP_AFTER:
-        if (!parse_number("stop-after", text, 1, 1000000, &value))
-            return false;
-        options->stop_after = (int)value;
-        return true;
-    default:
-        if (!parse_number("timeout", text, 1, 86400, &value))
-            return false;
-        options->timeout_s = (unsigned)value;
-        return true;
-    }
+static bool parse_seed(const char *text, struct runner_options *options) {
+    return parse_number("seed", text, 0, UINT64_MAX, &options->seed);
 }
 
-static bool take_option(int id, const char *text, struct runner_options *options) {
-    switch (id) {
-    case OPT_BACKEND:
-        options->backend = text;
+static bool parse_profile(const char *text, struct runner_options *options) {
+    options->profile = text;
+    return runner_known_profiles(text);
+}
+
+static bool take_option(const struct option_kind *kind, const char *text,
+                        struct runner_options *options) {
+    void *at = (char *)options + kind->at;
+    uint64_t value = 0;
+    if (kind->parse != NULL)
+        return kind->parse(text, options);
+    if (kind->kind == FLAG)
+        return *(bool *)at = true;
+    if (kind->kind == TEXT) {
+        *(const char **)at = text;
         return true;
-    case OPT_RANK_MODE:
-        return parse_mode(text, &options->mode);
-    case OPT_FILTER:
-        options->filter = text;
-        return true;
-    case OPT_PROFILE:
-        options->profile = text;
-        return runner_known_profiles(text);
-    case OPT_LIST:
-        return options->list = true;
-    case OPT_LIST_PROFILES:
-        return options->list_profiles = true;
-    case OPT_FORMAT:
-        return parse_format(text, &options->format);
-    case OPT_OUTPUT:
-        options->output = text;
-        return true;
-    case OPT_REPORT:
-        return parse_report(text, options);
-    case OPT_NO_LARGE:
-        return options->no_large = true;
-    case OPT_PART:
-        return parse_part(text, options);
-    case OPT_KEEP_RANKS:
-        return options->keep_ranks = true;
-    case OPT_NO_COLOR:
-        return options->no_color = true;
-    case OPT_TRACE:
-        return options->trace = true;
-    case OPT_CHECK_TRACE:
-        return options->check_trace = true;
-    case OPT_VERBOSE:
-        return options->verbose = true;
-    case OPT_HELP:
-        return options->help = true;
-    case OPT_RANKS:
-    case OPT_SEED:
-    case OPT_REPEAT:
-    case OPT_TIMEOUT:
-    case OPT_JOBS:
-    case OPT_SLOWEST:
-    case OPT_STOP_AFTER:
-        return take_number(id, text, options);
-    default:
-        return false; /* getopt has said why */
     }
+    if (!parse_number(kind->name, text, kind->low, kind->high, &value))
+        return false;
+    *(int *)at = (int)value;
+    return true;
 }
 
 /* Each would write over the other. */
@@ -314,7 +238,6 @@ static bool reports_differ(const struct runner_options *options) {
     for (int i = 0; i < options->report_count; i++) {
         const char *path = options->reports[i].path;
         bool differ = options->output == NULL || strcmp(options->output, path) != 0;
-
         for (int j = 0; j < i; j++)
             differ = differ && strcmp(options->reports[j].path, path) != 0;
         if (!differ) {
@@ -326,8 +249,11 @@ static bool reports_differ(const struct runner_options *options) {
 }
 
 bool runner_parse_options(int argc, char **argv, struct runner_options *options) {
-    int id;
-
+    struct option long_options[OPTION_COUNT + 1] = {{0}};
+    int number;
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        long_options[i] = (struct option){
+            .name = option_kinds[i].name, .has_arg = option_kinds[i].kind != FLAG, .val = (int)i};
     *options = (struct runner_options){.backend = "shm", .ranks = 4, .repeat = 1};
     options->program = argc > 0 ? argv[0] : "symmem-conformance";
     options->seed =
@@ -335,8 +261,8 @@ bool runner_parse_options(int argc, char **argv, struct runner_options *options)
     if (!take_scale(&options->timeout_scale))
         return false;
     optind = 1;
-    while ((id = getopt_long(argc, argv, "", long_options, NULL)) != -1)
-        if (!take_option(id, optarg, options))
+    while ((number = getopt_long(argc, argv, "", long_options, NULL)) != -1)
+        if (number == '?' || !take_option(&option_kinds[number], optarg, options))
             return false;
     if (optind != argc) {
         fprintf(stderr, "symmem-conformance: unexpected argument '%s'\n", argv[optind]);

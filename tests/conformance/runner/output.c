@@ -19,7 +19,6 @@ struct runner_output {
 struct runner_output *output_open(void) {
     struct runner_output *output = calloc(1, sizeof(*output));
     int fds[2];
-
     if (output == NULL || pipe2(fds, O_CLOEXEC) != 0) {
         free(output);
         return NULL;
@@ -58,7 +57,6 @@ bool output_drain(struct runner_output *output) {
     char bytes[4096];
     bool some = false;
     ssize_t got;
-
     /* Bounded: who prints faster than this must not keep the watchdog from its work. */
     for (int i = 0; output != NULL && i < 64; i++) {
         got = read(output->read_fd, bytes, sizeof(bytes));
@@ -77,19 +75,17 @@ static void put(FILE *out, const char *bytes, size_t count) {
 
 char *output_take(struct runner_output *output) {
     char *text = NULL;
-    size_t length = 0, beyond;
+    size_t length = 0;
     FILE *memory;
-
     if (output == NULL)
         return NULL;
     output_drain(output);
     if (output->total == 0 || (memory = open_memstream(&text, &length)) == NULL)
         return NULL;
     put(memory, output->head, output->total < HEAD_BYTES ? output->total : HEAD_BYTES);
-    beyond = output->total < HEAD_BYTES ? 0 : output->total - HEAD_BYTES;
+    size_t beyond = output->total < HEAD_BYTES ? 0 : output->total - HEAD_BYTES;
     if (beyond > TAIL_BYTES) {
         size_t start = beyond % TAIL_BYTES;
-
         fprintf(memory, "\n... %zu bytes left out ...\n", beyond - TAIL_BYTES);
         put(memory, output->tail + start, TAIL_BYTES - start);
         put(memory, output->tail, start);

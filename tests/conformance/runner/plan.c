@@ -30,7 +30,6 @@ static const struct {
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {
     size_t used = 0;
-
     snprintf(text, capacity, "-");
     for (size_t i = 0; i < sizeof(capability_names) / sizeof(capability_names[0]); i++)
         if ((bits & capability_names[i].bit) != 0 && used < capacity)
@@ -41,7 +40,6 @@ void runner_capability_names(uint64_t bits, char *text, size_t capacity) {
 bool runner_matches(const char *filter, const char *name) {
     const char *list = filter;
     char pattern[256];
-
     if (filter == NULL)
         return true;
     while (runner_next_id(&list, pattern, sizeof(pattern)))
@@ -59,7 +57,6 @@ static bool some_test_matches(const char *pattern) {
 
 bool runner_knows_patterns(const char *filter) {
     char pattern[256];
-
     while (filter != NULL && runner_next_id(&filter, pattern, sizeof(pattern)))
         if (!some_test_matches(pattern)) {
             fprintf(stderr, "symmem-conformance: no test matches '%s'\n", pattern);
@@ -88,7 +85,6 @@ static void reason_not_planned(const struct runner_options *options, const struc
 
 bool runner_would_plan(const struct runner_options *options, const struct tk_case *test) {
     char reason[48];
-
     reason_not_planned(options, test, reason, sizeof(reason));
     return is_chosen(options, test) && reason[0] == '\0';
 }
@@ -108,11 +104,9 @@ static bool is_listed(const struct runner_options *options, const struct tk_case
 
 void runner_print_list(const struct runner_options *options, FILE *out) {
     int planned = 0;
-
     for (int i = 0; i < runner_case_count; i++) {
         const struct tk_case *test = runner_case(i);
         char capabilities[160];
-
         if (!is_listed(options, test, &planned))
             continue;
         runner_capability_names(test->needs, capabilities, sizeof(capabilities));
@@ -123,7 +117,6 @@ void runner_print_list(const struct runner_options *options, FILE *out) {
 
 bool tk_suite_is_long(void) {
     const char *text = getenv("SYMMEM_SUITE_LONG");
-
     return text != NULL && strcmp(text, "1") == 0;
 }
 
@@ -133,7 +126,6 @@ static void plan_case(struct runner *runner, int index) {
     uint64_t declared = runner->arena->probe.capabilities;
     struct runner_unplanned *unplanned = &runner->unplanned[runner->unplanned_count];
     struct runner_entry *entry = &runner->entries[runner->entry_count];
-
     if (!is_chosen(options, test))
         return;
     runner->matched_count++;
@@ -158,7 +150,6 @@ static void plan_case(struct runner *runner, int index) {
 
 bool runner_make_plan(struct runner *runner) {
     const size_t case_count = (size_t)runner_case_count + 1; /* calloc of nothing may be NULL */
-
     runner->entries = calloc(case_count, sizeof(*runner->entries));
     runner->unplanned = calloc(case_count, sizeof(*runner->unplanned));
     if (runner->entries == NULL || runner->unplanned == NULL)

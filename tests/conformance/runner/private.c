@@ -22,11 +22,9 @@ static const char scratch_directory[] = "/dev/shm/symmem-scratch";
 
 static bool write_text(const char *path, const char *text) {
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    bool written;
-
     if (fd < 0)
         return false;
-    written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
+    bool written = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     close(fd);
     return written;
 }
@@ -34,7 +32,6 @@ static bool write_text(const char *path, const char *text) {
 /* The own ids are mapped to themselves. */
 static bool enter_user_namespace(void) {
     char user[64], group[64];
-
     snprintf(user, sizeof(user), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
     snprintf(group, sizeof(group), "%u %u 1", (unsigned)getegid(), (unsigned)getegid());
     return unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 && write_text("/proc/self/uid_map", user) &&
@@ -45,7 +42,6 @@ static bool enter_user_namespace(void) {
 static bool mount_shm(void) {
     struct statvfs hidden;
     char options[96] = "mode=1777";
-
     if (statvfs(shm_directory, &hidden) != 0)
         return false;
     if (hidden.f_blocks > 0)
@@ -60,9 +56,7 @@ static bool mount_shm(void) {
 /* Of its own, so that nothing of what it holds counts against the size of /dev/shm. */
 static void mount_scratch(void) {
     const char options[] = "mode=0700,size=512m";
-
     const char *chosen = getenv("TMPDIR");
-
     if ((chosen == NULL || strcmp(chosen, scratch_directory) == 0) &&
         mkdir(scratch_directory, 0700) == 0 &&
         mount("tmpfs", scratch_directory, "tmpfs", MS_NOSUID | MS_NODEV, options) != 0 &&
@@ -74,7 +68,6 @@ static void mount_scratch(void) {
 static bool drop_rights(void) {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
     struct __user_cap_data_struct none[2];
-
     memset(none, 0, sizeof(none));
     return syscall(SYS_capset, &header, none) == 0;
 }
@@ -89,10 +82,8 @@ static bool enter(bool root) {
 /* Tried in a child first, for half of it done could not be undone. */
 static bool is_permitted(bool root) {
     int status = 0;
-    pid_t pid;
-
     fflush(NULL);
-    pid = fork();
+    pid_t pid = fork();
     if (pid == 0)
         _exit(enter(root) ? 0 : 1);
     if (pid < 0)
@@ -105,11 +96,9 @@ static bool is_permitted(bool root) {
 /* Whether the path leads there, through links or not. */
 static bool lies_there(const char *path) {
     char real[PATH_MAX], there[PATH_MAX];
-    size_t length;
-
     if (path == NULL || realpath(path, real) == NULL || realpath(shm_directory, there) == NULL)
         return false;
-    length = strlen(there);
+    size_t length = strlen(there);
     return strncmp(real, there, length) == 0 && (real[length] == '/' || real[length] == '\0');
 }
 
@@ -135,7 +124,6 @@ bool private_shm_enter_again(void) {
 bool private_shm_enter(const char *backend) {
     const char *setting = getenv("SYMMEM_PRIVATE_SHM"), *needed = needed_there(backend);
     bool root = geteuid() == 0;
-
     if (setting != NULL && strcmp(setting, "0") == 0)
         return false;
     if (setting != NULL && strcmp(setting, "own") == 0)

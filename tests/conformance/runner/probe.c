@@ -25,10 +25,8 @@ static void end_on_term(int signal_number) {
 pid_t runner_fork(struct runner *runner) {
     pid_t parent = getpid();
     struct sigaction action = {.sa_handler = end_on_term};
-    pid_t pid;
-
     fflush(NULL); /* or the child prints the controller's text once more */
-    pid = fork();
+    pid_t pid = fork();
     if (pid != 0)
         return pid;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
@@ -48,7 +46,6 @@ pid_t runner_fork(struct runner *runner) {
 
 static void note_failure(struct arena_probe *probe, symmem_status status) {
     symmem_error_record record;
-
     probe->ok = 0; /* whatever a backend that writes at random made of it */
     symmem_last_error(&record);
     snprintf(probe->reason, sizeof(probe->reason), "%s: %s", symmem_status_name(status),
@@ -63,7 +60,6 @@ struct objects {
 
 static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
     struct objects *objects = arg;
-
     (void)size;
     if (info->dlpi_name != NULL && info->dlpi_name[0] != '\0' && objects->count < 64)
         snprintf(objects->names[objects->count++], sizeof(objects->names[0]), "%s",
@@ -80,19 +76,16 @@ static void ask_table(const symmem_backend *table, struct arena_probe *probe) {
 /* The library has no call for it, so the table of the loaded plug-in is asked. */
 static void describe_backend(struct arena_probe *probe) {
     struct objects *objects = calloc(1, sizeof(*objects));
-
     if (objects == NULL)
         return;
     dl_iterate_phdr(note_object, objects);
     for (int i = 0; i < objects->count && probe->description[0] == '\0'; i++) {
         void *object = dlopen(objects->names[i], RTLD_LAZY | RTLD_NOLOAD);
         symmem_backend_entry_fn entry = NULL;
-        const symmem_backend *table;
-
         if (object == NULL)
             continue;
         *(void **)&entry = dlsym(object, SYMMEM_BACKEND_ENTRY);
-        table = entry == NULL ? NULL : entry(SYMMEM_BACKEND_ABI);
+        const symmem_backend *table = entry == NULL ? NULL : entry(SYMMEM_BACKEND_ABI);
         if (table != NULL && strcmp(table->name, probe->name) == 0)
             ask_table(table, probe);
         dlclose(object);
@@ -104,14 +97,12 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
     symmem_context_options options;
     symmem_context *context = NULL;
     const char *name = NULL;
-    symmem_status status;
-
     symmem_context_options_init(&options);
     options.rank = 0;
     options.world_size = 1;
     options.local_rank = 0;
     options.backend = backend;
-    status = symmem_init(&options, &context);
+    symmem_status status = symmem_init(&options, &context);
     if (status == SYMMEM_OK)
         status = symmem_get_backend(context, &name);
     if (status == SYMMEM_OK)
@@ -134,7 +125,6 @@ static void ask_backend(const char *backend, struct arena_probe *probe) {
 static void explain(struct runner *runner, bool ended, uint64_t limit_ms, int status) {
     struct arena_probe *probe = &runner->arena->probe;
     const char *what = probe->ok == 1 ? "closing" : "opening";
-
     if (runner->interrupted != 0)
         snprintf(probe->reason, sizeof(probe->reason), "the run was interrupted");
     else if (!ended)
@@ -155,8 +145,6 @@ bool runner_probe(struct runner *runner) {
     uint64_t limit_ms = (uint64_t)(limit_s * 1000.0 * options->timeout_scale);
     int status = 0;
     pid_t pid = runner_fork(runner);
-    bool ended, good;
-
     if (pid < 0) {
         snprintf(probe->reason, sizeof(probe->reason), "cannot start a process");
         return false;
@@ -165,8 +153,8 @@ bool runner_probe(struct runner *runner) {
         ask_backend(options->backend, probe);
         exit(0);
     }
-    ended = runner_await(runner, pid, limit_ms, &status);
-    good = ended && probe->ok == 1 && WIFEXITED(status);
+    bool ended = runner_await(runner, pid, limit_ms, &status);
+    bool good = ended && probe->ok == 1 && WIFEXITED(status);
     probe->name[sizeof(probe->name) - 1] = '\0';
     probe->description[sizeof(probe->description) - 1] = '\0';
     probe->runs_on[sizeof(probe->runs_on) - 1] = '\0';

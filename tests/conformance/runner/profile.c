@@ -38,7 +38,6 @@ static int profile_of(const struct tk_case *test) {
 
 bool runner_in_profile(const char *list, const struct tk_case *test) {
     char name[64];
-
     if (list == NULL)
         return true;
     while (runner_next_id(&list, name, sizeof(name)))
@@ -56,7 +55,6 @@ static const struct profile *find(const char *name) {
 
 bool runner_known_profiles(const char *list) {
     char name[64];
-
     while (runner_next_id(&list, name, sizeof(name)))
         if (find(name) == NULL) {
             fprintf(stderr, "symmem-conformance: unknown profile '%s'; there are:", name);
@@ -70,10 +68,8 @@ bool runner_known_profiles(const char *list) {
 
 bool runner_declares_profiles(const char *list, const char *backend, uint64_t declared) {
     char name[64], missing[160];
-
     while (list != NULL && runner_next_id(&list, name, sizeof(name))) {
         const struct profile *profile = find(name);
-
         if (profile == NULL || (profile->needed & ~declared) == 0)
             continue;
         runner_capability_names(profile->needed & ~declared, missing, sizeof(missing));
@@ -86,18 +82,14 @@ bool runner_declares_profiles(const char *list, const char *backend, uint64_t de
 
 void runner_print_profiles(FILE *out) {
     int counts[PROFILE_COUNT] = {0};
-
     for (int i = 0; i < runner_case_count; i++)
         counts[profile_of(runner_case(i))]++;
     for (int i = 0; i < PROFILE_COUNT; i++) {
         char needs[160];
-
         runner_capability_names(profiles[i].needed, needs, sizeof(needs));
         fprintf(out, "%s\t%s\t%d\n", profiles[i].name, needs, counts[i]);
     }
 }
-
-/* --- the claim ---------------------------------------------------------------------- */
 
 /* A case of the other rank mode is no omission: that is another run, and another claim. */
 bool runner_is_of_other_mode(const struct runner_options *options, const struct tk_case *test) {
@@ -116,7 +108,6 @@ static void count_results(const struct runner *runner, struct claim_profile tall
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
         struct claim_profile *tally = &tallies[profile_of(result->entry->test)];
-
         tally->passed += result->verdict == VERDICT_PASSED;
         tally->undecided += result->verdict == VERDICT_UNRESOLVED;
         tally->failed += result->verdict == VERDICT_FAILED || result->verdict == VERDICT_ERROR;
@@ -129,7 +120,6 @@ static void count_left_out(const struct runner *runner, struct claim_profile tal
     for (int i = 0; i < runner_case_count; i++) {
         const struct tk_case *test = runner_case(i);
         struct claim_profile *tally = &tallies[profile_of(test)];
-
         if (runner_is_of_other_mode(&runner->options, test) || is_planned(runner, test))
             continue;
         tally->left_out++;
@@ -147,7 +137,6 @@ struct told {
 
 static void tell(const struct runner *runner, struct told *told) {
     uint64_t declared = runner->arena->probe.capabilities;
-
     *told = (struct told){.machine = {.machine = "this machine"}};
     uname(&told->machine);
     runner_capability_names(declared, told->capabilities, sizeof(told->capabilities));
@@ -172,7 +161,6 @@ static void tell(const struct runner *runner, struct told *told) {
 
 void runner_print_claim(const struct runner *runner, FILE *out) {
     struct told told;
-
     tell(runner, &told);
     claim_write(&told.claim, out);
 }
@@ -180,7 +168,6 @@ void runner_print_claim(const struct runner *runner, FILE *out) {
 bool runner_profile_result(const struct runner *runner, int index,
                            struct runner_profile_result *result) {
     struct told told;
-
     if (index < 0 || index >= PROFILE_COUNT)
         return false;
     tell(runner, &told);

@@ -6,7 +6,6 @@ const char *runner_verdict_name(enum runner_verdict verdict) {
     static const char *const names[VERDICT_COUNT] = {
         "passed", "skipped", "unresolved", "failed", "error",
     };
-
     return (unsigned)verdict < VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
@@ -24,7 +23,6 @@ static void count(struct runner_summary *summary, enum runner_verdict verdict, i
 
 void report_blame_last(struct runner *runner, const char *message) {
     struct runner_result *last = &runner->results[runner->result_count - 1];
-
     if (runner->result_count == 0 || !runner_verdict_is_good(last->verdict))
         return;
     count(&runner->summary, last->verdict, -1);
@@ -42,14 +40,12 @@ void report_blame_last(struct runner *runner, const char *message) {
 /* A terminal that somebody looks at and that understands more than lines. */
 static bool is_live(const struct runner *runner) {
     const char *term = getenv("TERM"), *ci = getenv("CI");
-
     return isatty(fileno(runner->progress)) == 1 && term != NULL && strcmp(term, "dumb") != 0 &&
            (ci == NULL || ci[0] == '\0' || strcmp(ci, "false") == 0);
 }
 
 static bool wants_color(const struct runner *runner) {
     const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-
     return !runner->options.no_color && (no_color == NULL || no_color[0] == '\0') && term != NULL &&
            strcmp(term, "dumb") != 0 && isatty(fileno(runner->progress)) == 1;
 }
@@ -68,7 +64,6 @@ static bool open_file(const char *path, FILE **file_p) {
 
 bool report_open(struct runner *runner) {
     const struct runner_options *options = &runner->options;
-
     for (int i = 0; i < options->report_count; i++)
         if (!open_file(options->reports[i].path, &runner->files[i]))
             return false;
@@ -96,7 +91,6 @@ void report_close(struct runner *runner) {
 
 void report_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
-
     runner->progress = options->format != FORMAT_TEXT ? stderr
                        : options->output != NULL      ? runner->output_file
                                                       : stdout;
@@ -125,7 +119,6 @@ void report_case(struct runner *runner, const struct runner_result *result) {
 
 int report_failed(const struct runner *runner) {
     const struct runner_summary *summary = &runner->summary;
-
     return summary->failed + summary->errors + summary->unresolved + (runner->whole_count == 0);
 }
 
@@ -135,7 +128,6 @@ static void closing_line(const struct runner *runner) {
     const struct runner_summary *summary = &runner->summary;
     bool report_is_here = options->format != FORMAT_TEXT && options->output == NULL;
     FILE *out = report_is_here ? stderr : stdout;
-
     fprintf(out, "%d passed, %d failed, %d skipped", summary->passed, report_failed(runner),
             summary->skipped);
     if (options->parts > 0)
@@ -153,7 +145,6 @@ static bool unwritten(const char *path) {
 static bool finish(FILE **file_p, const char *path) {
     FILE *out = *file_p == NULL ? stdout : *file_p;
     bool good = ferror(out) == 0 && fflush(out) == 0;
-
     if (*file_p != NULL)
         good = fclose(out) == 0 && good;
     *file_p = NULL;
@@ -163,7 +154,6 @@ static bool finish(FILE **file_p, const char *path) {
 static bool write_report(const struct page *page, enum runner_format format, FILE **file_p,
                          const char *path) {
     FILE *out = *file_p == NULL ? stdout : *file_p;
-
     switch (format) {
     case FORMAT_TEXT: /* what went wrong then is remembered by the stream */
         break;
@@ -186,7 +176,6 @@ static bool write_report(const struct page *page, enum runner_format format, FIL
 static bool write_reports(struct runner *runner, const struct page *page) {
     const struct runner_options *options = &runner->options;
     bool written = true;
-
     for (int i = 0; i < options->report_count; i++)
         written = write_report(page, options->reports[i].format, &runner->files[i],
                                options->reports[i].path) &&
@@ -197,7 +186,6 @@ static bool write_reports(struct runner *runner, const struct page *page) {
 static bool write_all(struct runner *runner) {
     struct page page = {.title = ""};
     bool written = report_model(runner, &page);
-
     if (written) {
         report_text_end(runner, &page);
         written = write_reports(runner, &page);
@@ -210,12 +198,10 @@ static bool write_all(struct runner *runner) {
 
 enum runner_exit report_end(struct runner *runner) {
     struct runner_summary *summary = &runner->summary;
-    bool written;
-
     /* What was planned and not run counts as an error, or a cut-short run would look better. */
     summary->errors += runner->planned_count - runner->result_count;
     runner->seconds = (double)(arena_now_ns() - runner->start_ns) / 1e9;
-    written = write_all(runner);
+    bool written = write_all(runner);
     closing_line(runner);
     if (fflush(stdout) != 0 || ferror(stdout) != 0)
         written = false;

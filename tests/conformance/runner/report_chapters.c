@@ -15,7 +15,6 @@ struct chapter {
 static struct chapter *chapter_of(struct chapter *chapters, int *count_p, const char *id) {
     char name[32];
     int at = 0;
-
     page_area(id, name, sizeof(name));
     while (at < *count_p && strcmp(chapters[at].name, name) != 0)
         at++;
@@ -30,7 +29,6 @@ static struct chapter *chapter_of(struct chapter *chapters, int *count_p, const 
 
 static void judge_requirement(const struct page *page, int requirement, struct chapter *chapter) {
     struct page_verdict verdict = page_judge(page, requirement, 0);
-
     chapter->requirements++;
     chapter->held += page_is_held(&verdict);
     chapter->violated += page_is_bad(verdict.status);
@@ -48,13 +46,11 @@ static void count_case(const struct runner_result *result, struct chapter *chapt
 static int collect(const struct runner *runner, const struct page *page, struct chapter *chapters) {
     int count = 0;
     char id[64];
-
     for (int i = 0; i < page->requirement_count; i++)
         if (!page->requirements[i].withdrawn)
             judge_requirement(page, i, chapter_of(chapters, &count, page->requirements[i].id));
     for (int i = 0; i < runner->result_count; i++) {
         const char *list = runner->results[i].entry->test->requirements;
-
         if (runner_next_id(&list, id, sizeof(id)))
             count_case(&runner->results[i], chapter_of(chapters, &count, id));
     }
@@ -73,7 +69,6 @@ static void row(const struct runner *runner, const struct chapter *chapter) {
     const char *bad = runner->color ? "\033[1;31m" : "", *good = runner->color ? "\033[32m" : "";
     FILE *out = runner->progress;
     int untested = chapter->requirements - chapter->held - chapter->violated;
-
     fprintf(out, "  %-12s", chapter->name);
     cell(out, 7, good, chapter->held);
     cell(out, 10, bad, chapter->violated);
@@ -98,7 +93,6 @@ void report_chapters(const struct runner *runner, const struct page *page) {
     struct chapter *chapters = calloc(MAX_CHAPTERS, sizeof(*chapters));
     struct chapter sum = {.name = "all"};
     int count = chapters == NULL ? 0 : collect(runner, page, chapters);
-
     if (runner->result_count == 0) {
         free(chapters);
         return;

@@ -14,14 +14,12 @@ static const struct style colored = {"\033[1m", "\033[2m", "\033[32m", "\033[31m
 
 static void quote_requirement(const struct style *style, const char *id, FILE *out) {
     const struct spec_requirement *requirement = runner_find_requirement(id);
-
     fprintf(out, "      %s%s%s: %s\n", style->bold, id, style->off,
             requirement == NULL ? "(not in SPEC.md)" : requirement->text);
 }
 
 static void quote_requirements(const struct style *style, const char *list, FILE *out) {
     char id[64];
-
     while (runner_next_id(&list, id, sizeof(id)))
         quote_requirement(style, id, out);
 }
@@ -69,7 +67,6 @@ static void more_checks(const struct runner_finding *finding, FILE *out) {
 static void one_finding(const struct runner_result *result, const struct runner_finding *finding,
                         const struct style *style, FILE *out) {
     char ranks[128];
-
     runner_rank_list(&finding->ranks, ranks, sizeof(ranks));
     fprintf(out, "    %s%s%s%s", style->bold, ranks, style->off, ranks[0] == '\0' ? "" : ": ");
     report_escape_plain(out, finding->message);
@@ -98,10 +95,8 @@ static bool quotes_any(const struct runner_result *result) {
 
 static void show_places(const struct runner_result *result, const struct style *style, FILE *out) {
     char ranks[128];
-
     for (int i = 0; i < result->place_count; i++) {
         const struct runner_place *place = &result->places[i];
-
         runner_rank_list(&place->ranks, ranks, sizeof(ranks));
         fprintf(out, "    %slast seen: %s%s: %s", style->dim, ranks, style->off, place->state);
         if (place->checkpoint[0] != '\0') {
@@ -123,7 +118,6 @@ static void show_places(const struct runner_result *result, const struct style *
 
 static void output_line(const char *text, size_t length, const struct style *style, FILE *out) {
     char line[400];
-
     snprintf(line, sizeof(line), "%.*s", length > 390 ? 390 : (int)length, text);
     fprintf(out, "    %s|%s ", style->dim, style->off);
     report_escape_plain(out, line);
@@ -135,7 +129,6 @@ static void output_line(const char *text, size_t length, const struct style *sty
 static void show_output(const struct runner_result *result, const struct style *style, FILE *out) {
     const int first = 30, last = 15;
     int lines = 0, number = 0;
-
     if (result->output == NULL)
         return;
     for (const char *at = result->output; *at != '\0'; at++)
@@ -143,7 +136,6 @@ static void show_output(const struct runner_result *result, const struct style *
     fprintf(out, "    %sthe ranks printed:%s\n", style->dim, style->off);
     for (const char *at = result->output; *at != '\0'; number++) {
         size_t length = strcspn(at, "\n");
-
         if (number < first || number >= lines - last)
             output_line(at, length, style, out);
         else if (number == first)
@@ -156,7 +148,6 @@ static void show_output(const struct runner_result *result, const struct style *
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out) {
     const struct style *style = color ? &colored : &plain;
-
     for (int i = 0; i < result->finding_count; i++)
         one_finding(result, &result->findings[i], style, out);
     if (result->findings_left_out > 0)
@@ -175,11 +166,8 @@ void report_findings(const struct runner *runner, const struct runner_result *re
     fputc('\n', out);
 }
 
-/* --- the command -------------------------------------------------------------------- */
-
 static void word(const char *text, FILE *out) {
     bool plain_word = text[0] != '\0';
-
     for (const char *at = text; *at != '\0'; at++)
         plain_word =
             plain_word && (isalnum((unsigned char)*at) || strchr("_./-+:,=@%", *at) != NULL);
@@ -196,11 +184,9 @@ static void word(const char *text, FILE *out) {
 /* Without the path to where we are. */
 static const char *shortened(const char *program) {
     char directory[512];
-    size_t length;
-
     if (getcwd(directory, sizeof(directory)) == NULL)
         return program;
-    length = strlen(directory);
+    size_t length = strlen(directory);
     if (strncmp(program, directory, length) == 0 && program[length] == '/')
         return program + length + 1;
     return program;
@@ -208,7 +194,6 @@ static const char *shortened(const char *program) {
 
 void report_replay(const struct runner *runner, const struct runner_result *result, FILE *out) {
     const struct runner_options *options = &runner->options;
-
     if (claim_has_other_limits(options->timeout_scale))
         fprintf(out, "SYMMEM_TIMEOUT_SCALE=%g ", options->timeout_scale);
     word(shortened(options->program), out);

@@ -10,7 +10,6 @@
 
 static int width_of(FILE *out) {
     struct winsize size = {0};
-
     if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col < 20)
         return 80;
     return size.ws_col;
@@ -28,7 +27,6 @@ static void put(struct line *line, const char *color, const char *format, ...)
 static void put(struct line *line, const char *color, const char *format, ...) {
     char text[256];
     va_list args;
-
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
@@ -45,7 +43,6 @@ static void put_bar(struct line *line, const struct runner *runner) {
                    ? 0
                    : (int)((long)runner->result_count * BAR_CELLS / runner->planned_count);
     char cells[BAR_CELLS + 1];
-
     memset(cells, '.', sizeof(cells) - 1);
     memset(cells, '=', (size_t)done);
     cells[BAR_CELLS] = '\0';
@@ -58,7 +55,6 @@ static void put_counts(struct line *line, const struct runner *runner) {
     const struct runner_summary *summary = &runner->summary;
     int bad = summary->failed + summary->errors + summary->unresolved;
     unsigned seconds = (unsigned)((arena_now_ns() - runner->start_ns) / 1000000000u);
-
     put(line, "", "%d/%d %3d%%  %u:%02u  ", runner->result_count, runner->planned_count,
         runner->planned_count == 0
             ? 100
@@ -74,7 +70,6 @@ void report_live_draw(struct runner *runner, bool now) {
     struct report_live *live = &runner->live;
     uint64_t time = arena_now_ns();
     struct line line = {.out = runner->progress};
-
     if (!live->on || (!now && live->drawn && time - live->drawn_ns < REDRAW_NS))
         return;
     line.room = width_of(runner->progress) - 1; /* the last column would wrap */
@@ -84,7 +79,6 @@ void report_live_draw(struct runner *runner, bool now) {
     put_counts(&line, runner);
     if (live->entry != NULL) {
         uint64_t seconds = (time - live->entry_start_ns) / 1000000000u;
-
         put(&line, "", "%s", live->entry->test->name);
         if (seconds >= 1)
             put(&line, runner->color ? "\033[2m" : "", "  %llu s", (unsigned long long)seconds);

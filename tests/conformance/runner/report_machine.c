@@ -56,11 +56,9 @@ const char *runner_build(void) {
 static void find_line(const char *path, const char *key, char *value, size_t capacity) {
     FILE *file = fopen(path, "re");
     char line[512];
-
     value[0] = '\0';
     while (file != NULL && value[0] == '\0' && fgets(line, sizeof(line), file) != NULL) {
         char *text = strchr(line, ':');
-
         if (strncmp(line, key, strlen(key)) != 0 || text == NULL)
             continue;
         text += 1 + strspn(text + 1, " \t");
@@ -75,12 +73,10 @@ static void find_accelerators(char *text, size_t capacity) {
     char first[96] = "", model[96];
     size_t used = 0;
     glob_t found;
-    size_t count;
-
     text[0] = '\0';
     if (glob("/proc/driver/nvidia/gpus/*/information", 0, NULL, &found) != 0)
         return;
-    count = found.gl_pathc;
+    size_t count = found.gl_pathc;
     for (size_t i = 0; i < count; i++) {
         find_line(found.gl_pathv[i], "Model", model, sizeof(model));
         if (i == 0)
@@ -99,7 +95,6 @@ static void find_accelerators(char *text, size_t capacity) {
 void report_machine_read(struct report_machine *machine) {
     struct utsname names = {.sysname = "unknown", .machine = "unknown"};
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
     memset(machine, 0, sizeof(*machine));
     uname(&names);
     snprintf(machine->arch, sizeof(machine->arch), "%s", names.machine);

@@ -8,8 +8,6 @@ static const enum page_status status_of[VERDICT_COUNT] = {
     [VERDICT_ERROR] = PAGE_ERROR,
 };
 
-/* --- memory -------------------------------------------------------------------------- */
-
 static void *room(struct page *page, int count, size_t size) {
     return count == 0 ? NULL : page_keep(page, calloc((size_t)count, size));
 }
@@ -21,7 +19,6 @@ printed(struct page *page, const struct runner *runner, const struct runner_resu
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
-
     if (memory != NULL) {
         write(runner, result, memory);
         fclose(memory);
@@ -41,11 +38,8 @@ static void write_claim(const struct runner *runner, const struct runner_result 
     runner_print_claim(runner, out);
 }
 
-/* --- results ------------------------------------------------------------------------- */
-
 static const int *ranks_of(struct page *page, const struct runner_ranks *ranks, int *count_p) {
     int *list = room(page, runner_count_ranks(ranks), sizeof(*list));
-
     *count_p = 0;
     for (int rank = 0; list != NULL && rank < ARENA_MAX_RANKS; rank++)
         if (runner_has_rank(ranks, rank))
@@ -56,10 +50,8 @@ static const int *ranks_of(struct page *page, const struct runner_ranks *ranks, 
 static void add_findings(struct page *page, struct page_result *added,
                          const struct runner_result *result) {
     struct page_finding *findings = room(page, result->finding_count, sizeof(*findings));
-
     for (int i = 0; findings != NULL && i < result->finding_count; i++) {
         const struct runner_finding *from = &result->findings[i];
-
         findings[i] = (struct page_finding){
             .status = status_of[from->verdict],
             .message = from->message,
@@ -80,10 +72,8 @@ static void add_findings(struct page *page, struct page_result *added,
 static void add_places(struct page *page, struct page_result *added,
                        const struct runner_result *result) {
     struct page_place *places = room(page, result->place_count, sizeof(*places));
-
     for (int i = 0; places != NULL && i < result->place_count; i++) {
         const struct runner_place *from = &result->places[i];
-
         places[i] = (struct page_place){.state = from->state,
                                         .checkpoint = from->checkpoint,
                                         .line = from->line,
@@ -102,7 +92,6 @@ static double to_microseconds(double seconds) {
 static void fill_result(struct page *page, struct page_result *added, const struct runner *runner,
                         const struct runner_result *result) {
     bool good = runner_verdict_is_good(result->verdict);
-
     *added = (struct page_result){
         .test = result->entry->test->name,
         .suite = result->entry->area,
@@ -123,7 +112,6 @@ static void fill_result(struct page *page, struct page_result *added, const stru
 
 static void add_results(struct page *page, struct page_run *run, const struct runner *runner) {
     struct page_result *added;
-
     for (int i = 0; i < runner->result_count; i++) {
         added = PAGE_ADD(page, run->results, run->result_count);
         if (added == NULL)
@@ -145,18 +133,14 @@ static void add_results(struct page *page, struct page_run *run, const struct ru
     }
 }
 
-/* --- the run ------------------------------------------------------------------------- */
-
 static void add_profiles(struct page *page, struct page_run *run, const struct runner *runner) {
     struct claim_profile *profiles;
     int count = 0;
-
     while (runner_profile_result(runner, count, &(struct runner_profile_result){0}))
         count++;
     profiles = room(page, count, sizeof(*profiles));
     for (int i = 0; profiles != NULL && i < count; i++) {
         struct runner_profile_result result;
-
         runner_profile_result(runner, i, &result);
         profiles[i] = result.counts;
     }
@@ -171,7 +155,6 @@ static void add_specification(struct page *page, struct page_run *run) {
             PAGE_ADD(page, page->requirements, page->requirement_count);
         struct page_digest *digest =
             from->withdrawn ? NULL : PAGE_ADD(page, run->digests, run->digest_count);
-
         if (requirement != NULL)
             *requirement = (struct page_requirement){.id = from->id,
                                                      .text = from->text,
@@ -185,7 +168,6 @@ static void add_specification(struct page *page, struct page_run *run) {
 
 static const char *capabilities_of(struct page *page, const struct runner *runner) {
     char names[512];
-
     runner_capability_names(runner->arena->probe.capabilities, names, sizeof(names));
     for (char *at = names; *at != '\0'; at++)
         *at = *at == '+' ? ',' : *at;
@@ -194,7 +176,6 @@ static const char *capabilities_of(struct page *page, const struct runner *runne
 
 static void fill_machine(struct page *page, struct page_run *run) {
     struct report_machine machine;
-
     report_machine_read(&machine);
     run->arch = page_print(page, "%s", machine.arch);
     run->system = page_print(page, "%s", machine.system);
@@ -209,7 +190,6 @@ static void fill_machine(struct page *page, struct page_run *run) {
 static const char *started_of(struct page *page, const struct runner *runner) {
     char text[32] = "";
     struct tm parts;
-
     if (gmtime_r(&runner->started, &parts) != NULL)
         strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts);
     return page_print(page, "%s", text);
@@ -218,7 +198,6 @@ static const char *started_of(struct page *page, const struct runner *runner) {
 static void fill_run(struct page *page, struct page_run *run, const struct runner *runner) {
     const struct runner_options *options = &runner->options;
     const struct arena_probe *probe = &runner->arena->probe;
-
     *run = (struct page_run){
         .backend = probe->name,
         .description = probe->description,
@@ -250,7 +229,6 @@ static void fill_run(struct page *page, struct page_run *run, const struct runne
 
 bool report_model(const struct runner *runner, struct page *page) {
     struct page_run *run = PAGE_ADD(page, page->runs, page->run_count);
-
     page->title = "symmem conformance";
     page->made = runner->started;
     if (run == NULL)

@@ -22,7 +22,6 @@ static const char *plural(int count) {
 
 void report_text_begin(struct runner *runner) {
     const struct runner_options *options = &runner->options;
-
     fprintf(runner->progress, "symmem conformance: backend %s, %d rank%s (%s), seed %llu",
             runner->arena->probe.name, options->ranks, plural(options->ranks),
             runner_mode_name(options->mode), (unsigned long long)options->seed);
@@ -45,7 +44,6 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
     const char *off = runner->color ? "\033[0m" : "";
     bool quiet = runner->live.on && !runner->options.verbose;
     FILE *out = runner->progress;
-
     if (quiet && runner_verdict_is_good(result->verdict))
         return;
     report_live_clear(runner);
@@ -62,12 +60,9 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
     fflush(out);
 }
 
-/* --- at the end --------------------------------------------------------------------- */
-
 /* With some backends there are many whose reason is the rank mode, and the same in each run. */
 static int of_other_mode(const struct runner *runner) {
     int count = 0;
-
     for (int i = 0; i < runner->unplanned_count; i++)
         count += runner_is_of_other_mode(&runner->options, runner->unplanned[i].test);
     return count;
@@ -76,10 +71,8 @@ static int of_other_mode(const struct runner *runner) {
 static void list_unplanned(const struct runner *runner) {
     int many = of_other_mode(runner);
     bool in_one = !runner->options.verbose && many > 8;
-
     for (int i = 0; i < runner->unplanned_count; i++) {
         const char *reason = runner->unplanned[i].reason;
-
         if (!in_one || !runner_is_of_other_mode(&runner->options, runner->unplanned[i].test))
             fprintf(runner->progress, "not planned: %s (%s)\n", runner->unplanned[i].test->name,
                     reason);
@@ -89,50 +82,43 @@ static void list_unplanned(const struct runner *runner) {
                 many, runner->options.mode == TK_MODE_THREAD ? "processes" : "threads");
 }
 
+/* Why number `i` of the results, and behind them of what was not planned, did not run; NULL: it
+ * did. */
+static const char *reason_left_out(const struct runner *runner, int i) {
+    if (i >= runner->result_count)
+        return runner->unplanned[i - runner->result_count].reason;
+    return runner->results[i].verdict == VERDICT_SKIPPED ? runner->results[i].reason : NULL;
+}
+
 /* How many were skipped or not planned for each reason; the names are for --verbose. */
 static void count_left_out(const struct runner *runner) {
-    FILE *out = runner->progress;
-
-    for (int i = 0; i < runner->result_count; i++) {
-        const struct runner_result *result = &runner->results[i];
-        int same = 0, before = 0;
-
-        if (result->verdict != VERDICT_SKIPPED || result->reason == NULL)
-            continue;
-        for (int j = 0; j < runner->result_count; j++)
-            if (runner->results[j].verdict == VERDICT_SKIPPED &&
-                runner->results[j].reason != NULL &&
-                strcmp(runner->results[j].reason, result->reason) == 0) {
-                same++;
-                before += j < i;
+    int first[2] = {0, runner->result_count};
+    int end[2] = {runner->result_count, runner->result_count + runner->unplanned_count};
+    for (int part = 0; part < 2; part++)
+        for (int i = first[part]; i < end[part]; i++) {
+            const char *reason = reason_left_out(runner, i);
+            int same = 0, before = 0;
+            for (int j = first[part]; reason != NULL && j < end[part]; j++) {
+                const char *other = reason_left_out(runner, j);
+                bool is_same = other != NULL && strcmp(other, reason) == 0;
+                same += is_same;
+                before += is_same && j < i;
             }
-        if (before == 0)
-            fprintf(out, "  %4d skipped: %s\n", same, result->reason);
-    }
-    for (int i = 0; i < runner->unplanned_count; i++) {
-        int same = 0, before = 0;
-
-        for (int j = 0; j < runner->unplanned_count; j++)
-            if (strcmp(runner->unplanned[j].reason, runner->unplanned[i].reason) == 0) {
-                same++;
-                before += j < i;
-            }
-        if (before == 0)
-            fprintf(out, "  %4d not planned: %s\n", same, runner->unplanned[i].reason);
-    }
+            if (same > 0 && before == 0)
+                fprintf(runner->progress, "  %4d %s: %s\n", same,
+                        part == 0 ? "skipped" : "not planned", reason);
+        }
 }
 
 static int compare_seconds(const void *one, const void *other) {
     double a = (*(const struct runner_result *const *)one)->seconds;
     double b = (*(const struct runner_result *const *)other)->seconds;
-
     return a < b ? 1 : a > b ? -1 : 0;
 }
 
 static void list_slowest(const struct runner *runner) {
     size_t count = (size_t)runner->result_count;
     const struct runner_result **order = calloc(count + 1, sizeof(*order));
-
     if (order == NULL || runner->options.slowest == 0) {
         free(order);
         return;
@@ -151,10 +137,8 @@ static void show_bad(const struct runner *runner) {
     const int most = 25;
     FILE *out = runner->progress;
     int shown = 0;
-
     for (int i = 0; i < runner->result_count && shown < most; i++) {
         const struct runner_result *result = &runner->results[i];
-
         if (runner_verdict_is_good(result->verdict))
             continue;
         shown++;
@@ -171,7 +155,6 @@ static void show_bad(const struct runner *runner) {
 static void list_bad(const struct runner *runner) {
     for (int i = 0; i < runner->result_count; i++) {
         const struct runner_result *result = &runner->results[i];
-
         if (runner_verdict_is_good(result->verdict))
             continue;
         fprintf(runner->progress, "%s: %s: ", runner_verdict_name(result->verdict),
@@ -186,7 +169,6 @@ static void show_outcome(const struct runner *runner) {
     int bad = report_failed(runner);
     unsigned tenths = (unsigned)(runner->seconds * 10.0);
     FILE *out = runner->progress;
-
     if (runner->whole_count == 0)
         fputs("error: of the cases asked for none can be run so\n", out);
     if (runner->result_count < runner->planned_count)

@@ -354,6 +354,8 @@ struct job_order {
 void job_serve(struct runner *runner, int fd) __attribute__((noreturn));
 /* False if the job is gone. A result without an entry is the last, of its kept ranks' end. */
 bool job_receive(int fd, struct runner_result *result);
+/* All of it; false if the other end is gone. */
+bool job_read(int fd, void *bytes, size_t count);
 /* In a rank's process: that line is not its own. */
 void job_forget(const struct runner *runner);
 

@@ -11,7 +11,6 @@
 bool scratch_create(char *path, size_t capacity) {
     const char *parent = getenv("TMPDIR");
     char temporary[300];
-
     if (parent == NULL || parent[0] != '/' || strlen(parent) > capacity - 40)
         parent = "/tmp";
     snprintf(path, capacity, "%s/symmem-conformance-XXXXXX", parent);
@@ -54,7 +53,6 @@ int scratch_list_files(const char *path, char *names, size_t capacity) {
     const struct dirent *entry;
     size_t used = 0;
     int count = 0;
-
     names[0] = '\0';
     if (directory == NULL)
         return 0;

@@ -10,7 +10,6 @@ static void *rank_thread(void *arg) {
 static void start_and_join(const struct kit_setup *setup, struct kit_setup *setups,
                            pthread_t *threads) {
     int started = 0;
-
     for (; started < setup->world_size; started++) {
         setups[started] = *setup;
         setups[started].rank = started;
@@ -31,12 +30,10 @@ void runner_run_threads(const struct kit_setup *setup) {
     struct kit_setup *setups = calloc(count, sizeof(*setups));
     pthread_t *threads = calloc(count, sizeof(*threads));
     struct arena_rank *first = &setup->arena->ranks[0];
-    struct kit_ledger *ledger;
-
     if (setups == NULL || threads == NULL)
         _exit(126);
     kit_warm_up(setup);
-    ledger = kit_ledger_open(setup);
+    struct kit_ledger *ledger = kit_ledger_open(setup);
     /* NULL on failure: each rank's prologue then reports it. */
     if (symmem_store_open_memory(&shared.shared_store) != SYMMEM_OK)
         shared.shared_store = NULL;

@@ -12,7 +12,6 @@ const struct spec_requirement *runner_find_requirement(const char *id) {
 bool runner_next_id(const char **list_p, char *id, size_t capacity) {
     const char *start = *list_p == NULL ? "" : *list_p + strspn(*list_p, ", ");
     size_t length = strcspn(start, ", ");
-
     if (length == 0)
         return false;
     *list_p = start + length;
@@ -23,7 +22,6 @@ bool runner_next_id(const char **list_p, char *id, size_t capacity) {
 static bool cites(const struct tk_case *test, const char *id) {
     const char *list = test->requirements;
     char cited[64];
-
     while (runner_next_id(&list, cited, sizeof(cited)))
         if (strcmp(cited, id) == 0)
             return true;
@@ -33,7 +31,6 @@ static bool cites(const struct tk_case *test, const char *id) {
 /* The names of the tests of a requirement; NULL for out only counts. */
 static int tests_of(const char *id, FILE *out) {
     int count = 0;
-
     for (int i = 0; i < runner_case_count; i++)
         if (cites(runner_case(i), id)) {
             if (out != NULL)
@@ -48,10 +45,8 @@ static bool check_citations(const struct tk_case *test, FILE *out) {
     bool good = true;
     char id[64];
     int count = 0;
-
     for (; runner_next_id(&list, id, sizeof(id)); count++) {
         const struct spec_requirement *requirement = runner_find_requirement(id);
-
         if (requirement == NULL) {
             fprintf(out, "trace: test %s cites %s, which SPEC.md does not have\n", test->name, id);
             good = false;
@@ -69,7 +64,6 @@ static bool check_citations(const struct tk_case *test, FILE *out) {
 
 static int count_name(const char *name) {
     int count = 0;
-
     for (int i = 0; i < runner_case_count; i++)
         count += strcmp(runner_case(i)->name, name) == 0;
     return count;
@@ -77,7 +71,6 @@ static int count_name(const char *name) {
 
 static bool check_case(const struct tk_case *test, FILE *out) {
     bool good = true;
-
     if (test->name == NULL || test->name[0] == '\0' || strpbrk(test->name, " \t\n,") != NULL ||
         test->body == NULL) {
         fprintf(out, "trace: test '%s' has no proper name or no body\n",
@@ -98,7 +91,6 @@ static bool check_case(const struct tk_case *test, FILE *out) {
 
 bool runner_check_trace(FILE *out) {
     bool good = true;
-
     for (int i = 0; i < runner_case_count; i++)
         good = check_case(runner_case(i), out) && good;
     for (int i = 0; i < spec_requirement_count; i++)

@@ -19,7 +19,6 @@ static uint32_t load(_Atomic uint32_t *value) {
 /* Keeps the first of the worst findings as the reason. */
 static void add(struct judgement *judgement, int rank, const struct runner_finding *finding) {
     struct runner_finding own = *finding;
-
     judgement->causes |= 1u << finding->cause;
     if (finding->verdict > judgement->result->verdict) {
         judgement->result->verdict = finding->verdict;
@@ -36,7 +35,6 @@ static void find(struct judgement *judgement, enum runner_verdict verdict, int r
 static void find_of(struct judgement *judgement, enum runner_verdict verdict,
                     enum runner_cause cause, int rank, const char *format, va_list args) {
     struct runner_finding finding = {.verdict = verdict, .cause = cause};
-
     vsnprintf(finding.message, sizeof(finding.message), format, args);
     add(judgement, rank, &finding);
 }
@@ -44,7 +42,6 @@ static void find_of(struct judgement *judgement, enum runner_verdict verdict,
 static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
                  const char *format, ...) {
     va_list args;
-
     va_start(args, format);
     find_of(judgement, verdict, CAUSE_OTHER, rank, format, args);
     va_end(args);
@@ -57,7 +54,6 @@ static void find_end(struct judgement *judgement, enum runner_cause cause, int r
 static void find_end(struct judgement *judgement, enum runner_cause cause, int rank,
                      const char *format, ...) {
     va_list args;
-
     va_start(args, format);
     find_of(judgement, VERDICT_ERROR, cause, rank, format, args);
     va_end(args);
@@ -68,7 +64,6 @@ static void find_end(struct judgement *judgement, enum runner_cause cause, int r
 
 static enum runner_cause cause_of_checks(struct arena_rank *record) {
     uint32_t late = load(&record->late_failures), follow = load(&record->following_failures);
-
     if (record->secondary == 0 && late + follow != load(&record->failures))
         return CAUSE_OTHER;
     return late > 0 ? CAUSE_TIME : CAUSE_FOLLOWS;
@@ -77,7 +72,6 @@ static enum runner_cause cause_of_checks(struct arena_rank *record) {
 /* What the rank itself recorded: its first failed check, and in short the next. */
 static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
-
     finding.more = load(&record->failures) - 1;
     finding.cause = cause_of_checks(record);
     COPY(finding.message, record->message);
@@ -104,7 +98,6 @@ static const char *requirement_of_leak(const char *leak) {
                                            "floating-point"};
     size_t digits = strspn(leak, "0123456789");
     bool setting = digits > 0 && strncmp(leak + digits, " timer", 6) == 0;
-
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
         setting = setting || strncmp(leak, settings[i], strlen(settings[i])) == 0;
     return setting ? "SM-LIFE-10" : "SM-LIFE-01";
@@ -115,7 +108,6 @@ static const char *requirement_of_leak(const char *leak) {
 static void find_leak(struct judgement *judgement, int rank, const char *what, const char *leak) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED,
                                      .cause = judgement->cut_short ? CAUSE_FOLLOWS : CAUSE_OTHER};
-
     snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s", what,
              (int)sizeof(finding.message) - 64, leak);
     snprintf(finding.requirement, sizeof(finding.requirement), "%s",
@@ -137,7 +129,6 @@ static bool waits_for_others(const struct runner_run *run, int rank) {
 /* True if what became of the rank follows from another rank's fate. */
 static bool is_consequence(const struct runner_run *run, int rank) {
     const struct runner_child *child = &run->children[rank];
-
     return child->stopped || (child->hung && waits_for_others(run, rank));
 }
 
@@ -149,7 +140,6 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
     int about = threads ? -1 : rank;
     uint32_t state = load(&run->runner->arena->ranks[rank].state);
     bool done = state == ARENA_DONE;
-
     if (!child->started)
         find(judgement, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
@@ -184,7 +174,6 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
 static void judge_findings(struct judgement *judgement, const struct runner_run *run, int rank,
                            bool secondary) {
     struct arena_rank *found = &run->runner->arena->ranks[rank];
-
     if ((found->secondary != 0) != secondary)
         return;
     if (load(&found->failed) == 2)
@@ -208,7 +197,6 @@ static bool ended_some(const struct runner_run *run) {
 static void judge_case(struct judgement *judgement, const struct runner_run *run) {
     struct arena *arena = run->runner->arena;
     uint64_t checks = 0;
-
     for (int rank = 0; rank < run->entry->ranks; rank++)
         checks += load(&arena->ranks[rank].checks);
     if (run->strays > 0)
@@ -232,7 +220,6 @@ static void judge_ends(struct judgement *judgement, const struct runner_run *run
 
 static void judge_process_of_all(struct judgement *judgement, const struct runner_run *run) {
     int last = 0; /* a rank that did not come to its end, if there is one */
-
     for (int rank = 0; rank < run->entry->ranks; rank++)
         if (load(&run->runner->arena->ranks[rank].state) != ARENA_DONE)
             last = rank;
@@ -258,7 +245,6 @@ static void judge_all(struct judgement *judgement, const struct runner_run *run)
 void runner_judge(const struct runner_run *run, struct runner_result *result) {
     struct judgement judgement = {.result = result, .cut_short = ended_some(run)};
     const char *note = run->runner->arena->note;
-
     result->verdict = VERDICT_PASSED;
     judge_all(&judgement, run);
     if (result->verdict == VERDICT_PASSED) {

@@ -19,12 +19,10 @@ static void mark_gone(struct runner_run *run, int child) {
 /* Reaps children that have ended; how many still run. */
 static int reap(struct runner_run *run) {
     int running = 0;
-
     if (run->by_crew)
         crew_collect(run);
     for (int i = 0; i < run->child_count; i++) {
         struct runner_child *child = &run->children[i];
-
         if (child->pid < 2)
             continue;
         if (waitpid(child->pid, &child->status, WNOHANG) == child->pid) {
@@ -43,7 +41,6 @@ static int reap(struct runner_run *run) {
 static void signal_running(struct runner_run *run, int signal_number, bool group) {
     for (int i = 0; i < run->child_count; i++) {
         pid_t pid = run->children[i].pid;
-
         if (pid < 2)
             continue;
         if (group)
@@ -55,7 +52,6 @@ static void signal_running(struct runner_run *run, int signal_number, bool group
 static bool ended_badly(const struct runner_run *run, int i) {
     const struct runner_child *child = &run->children[i];
     struct arena_rank *rank = &run->runner->arena->ranks[i];
-
     if (!child->started || child->pid != 0)
         return false;
     if (WIFSIGNALED(child->status) && WTERMSIG(child->status) == SIGKILL &&
@@ -75,7 +71,6 @@ static bool some_ended_badly(const struct runner_run *run) {
 void runner_take_interrupt(struct runner *runner) {
     const struct timespec none = {0, 0};
     int got = sigtimedwait(&runner->interrupts, NULL, &none);
-
     if (got > 0)
         runner->interrupted = got;
 }
@@ -87,17 +82,13 @@ static void sleep_for_signal(struct runner *runner, uint64_t until_ns) {
     /* Who prints goes on printing, and does not notify; nor does who ends a case and goes on. */
     uint64_t most =
         output_drain(runner->output) || runner->crew != NULL ? 1000000u : DELAY_LOOK_MS * 1000000u;
-    struct timespec limit;
-    sigset_t awaited;
-    int got;
-
     report_tick(runner);
     if (left > most)
         left = most; /* a stop and a continue in between must not lose a child */
-    limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
-    awaited = runner->interrupts;
+    struct timespec limit = (struct timespec){.tv_sec = 0, .tv_nsec = (long)left};
+    sigset_t awaited = runner->interrupts;
     sigaddset(&awaited, SIGCHLD);
-    got = sigtimedwait(&awaited, NULL, &limit);
+    int got = sigtimedwait(&awaited, NULL, &limit);
     if (got > 0 && got != SIGCHLD)
         runner->interrupted = got;
 }
@@ -115,7 +106,6 @@ static bool some_open_devices(const struct runner_run *run) {
  * cases, and only once in a run for devices that never open. */
 static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by) {
     struct runner *runner = run->runner;
-
     if (runner->options.timeout_s != 0 || runner->opens_slowly || !some_open_devices(run))
         return false;
     runner->opens_slowly = now >= open_by;
@@ -125,18 +115,16 @@ static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by)
 /* How long the ranks were kept from running since the last look. With many threads a look takes its
  * time, so that there are fewer. */
 static void look_at_delays(struct runner_run *run) {
-    uint64_t start = arena_now_ns(), most_us = 0, took_ns;
-
+    uint64_t start = arena_now_ns(), most_us = 0;
     if (start < run->next_look_ns)
         return;
     for (int i = 0; i < run->child_count; i++)
         if (run->children[i].pid >= 2) {
             uint64_t us = delay_of_process_us(run->runner->arena, run->children[i].pid);
-
             most_us = us > most_us ? us : most_us;
         }
     lateness_note(&run->runner->arena->delays, most_us);
-    took_ns = arena_now_ns() - start;
+    uint64_t took_ns = arena_now_ns() - start;
     run->next_look_ns = start + took_ns * 20 + DELAY_LOOK_MS * 1000000u;
 }
 
@@ -144,7 +132,6 @@ static void look_at_delays(struct runner_run *run) {
  * other from running, which is no reason to wait for them. */
 static uint64_t lateness_ns(const struct runner *runner, uint64_t start, uint64_t limit_ns) {
     uint64_t more = (uint64_t)lateness_allowance_ms(runner->lateness, NULL, start) * 1000000u;
-
     return more < limit_ns ? more : limit_ns;
 }
 
@@ -155,10 +142,8 @@ static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashe
         (uint64_t)(CRASH_GRACE_MS * run->runner->options.timeout_scale) * 1000000u;
     uint64_t start = arena_now_ns(), deadline = start + limit_ns;
     uint64_t open_by = arena_now_ns() + (uint64_t)tk_scaled_ms(ARENA_OPENING_MS) * 1000000u;
-
     while (reap(run) > 0) {
         uint64_t now = arena_now_ns();
-
         look_at_delays(run);
         if (!*crashed_p && stands_still(run, now, open_by))
             deadline = now + limit_ns;
@@ -177,7 +162,6 @@ static bool wait_for_end(struct runner_run *run, uint64_t limit_ns, bool *crashe
 
 static void wait_some(struct runner_run *run, uint32_t ms) {
     uint64_t deadline = arena_now_ns() + (uint64_t)ms * 1000000u;
-
     while (reap(run) > 0 && arena_now_ns() < deadline)
         sleep_for_signal(run->runner, deadline);
 }
@@ -200,7 +184,6 @@ static void end_running(struct runner_run *run, bool crashed) {
 /* The kernel's list of our children; NULL: not known. */
 static FILE *open_children(void) {
     char path[64];
-
     snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
     return fopen(path, "re");
 }
@@ -208,7 +191,6 @@ static FILE *open_children(void) {
 void runner_note_others(struct runner *runner) {
     FILE *list = open_children();
     int pid;
-
     while (list != NULL && runner->other_count < RUNNER_MAX_OTHERS && fscanf(list, "%d", &pid) == 1)
         runner->others[runner->other_count++] = pid;
     if (list != NULL)
@@ -228,7 +210,6 @@ static int find_other(const struct runner *runner, pid_t pid) {
 static int kill_listed_children(const struct runner *runner) {
     FILE *list = open_children();
     int pid, count = 0;
-
     if (list == NULL)
         return 1; /* not known */
     while (fscanf(list, "%d", &pid) == 1)
@@ -243,11 +224,9 @@ static int kill_listed_children(const struct runner *runner) {
 static int end_strays(struct runner *runner) {
     uint64_t deadline = arena_now_ns() + (uint64_t)STRAY_DEADLINE_MS * 1000000u;
     int strays = 0, other;
-
     for (;;) {
         int status = 0;
         pid_t pid = waitpid(-1, &status, WNOHANG);
-
         if (pid < 0)
             return strays; /* no children */
         if (pid == 0) {
@@ -269,7 +248,6 @@ static int end_strays(struct runner *runner) {
 bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *status_p) {
     uint64_t deadline = arena_now_ns() + timeout_ms * 1000000u;
     pid_t got;
-
     while ((got = waitpid(pid, status_p, WNOHANG)) == 0 && arena_now_ns() < deadline &&
            runner->interrupted == 0)
         sleep_for_signal(runner, deadline);
@@ -286,7 +264,6 @@ bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *st
 void runner_watch(struct runner_run *run) {
     uint64_t limit_ns = (uint64_t)run->timeout_ms * 1000000u;
     bool crashed = false;
-
     if (run->fork_failed || !wait_for_end(run, limit_ns, &crashed))
         end_running(run, crashed || run->fork_failed);
     run->strays = end_strays(run->runner);

@@ -17,12 +17,10 @@ bool selfcheck_driver_keeps(size_t bytes) {
     char *block = malloc(bytes);
     kept[count++ % 1024] = block;
     void *reserved = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     return block != NULL && reserved != MAP_FAILED;
 }
 
-/* Kept, too, lest the call be the last thing here: then the caller would be taken to have made it.
- */
+/* Kept, lest the call be the last thing here: then the caller would be taken to have made it. */
 int selfcheck_driver_socket(void) {
     static volatile int last;
     last = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -32,6 +30,5 @@ int selfcheck_driver_socket(void) {
 /* Memory that a device sees, too, for whoever asked. */
 bool selfcheck_driver_maps(size_t bytes) {
     void *shared = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     return shared != MAP_FAILED;
 }

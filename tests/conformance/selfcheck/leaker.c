@@ -21,7 +21,6 @@ extern bool selfcheck_library_maps(size_t bytes);
 
 void *selfcheck_leak(size_t bytes) {
     void *forgotten = malloc(bytes);
-
     return forgotten == NULL ? NULL : (char *)forgotten + 1;
 }
 
@@ -29,7 +28,6 @@ void *selfcheck_leak(size_t bytes) {
 bool selfcheck_reserve(bool all_back) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *reserved = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
     if (reserved == MAP_FAILED || munmap(reserved + page, page) != 0)
         return false;
     return !all_back || munmap(reserved, 3 * page) == 0;
@@ -45,14 +43,12 @@ int selfcheck_socket(void) {
 bool selfcheck_pin(size_t bytes, bool by_runtime) {
     volatile bool mapped =
         by_runtime ? selfcheck_runtime_asks(bytes) : selfcheck_driver_maps(bytes);
-
     return mapped;
 }
 
 /* A mapping of the library's, or one that the driver makes for the library. */
 bool selfcheck_use_library(size_t bytes, bool asks) {
     volatile bool mapped = asks ? selfcheck_library_asks(bytes) : selfcheck_library_maps(bytes);
-
     return mapped;
 }
 

@@ -8,6 +8,5 @@ bool selfcheck_runtime_asks(size_t bytes) __attribute__((visibility("default")))
 
 bool selfcheck_runtime_asks(size_t bytes) {
     volatile bool mapped = selfcheck_driver_maps(bytes);
-
     return mapped;
 }

@@ -81,7 +81,6 @@ TK_TEST(bad, hangs_hard, "SM-SELF-02", .timeout_s = 3) {
 
 TK_TEST(bad, hangs_in_a_call, "SM-SELF-02", .timeout_s = 3) {
     symmem_context_options options = tk_options(t);
-
     TK_CHECK(t, options.point(options.point_arg, "some.point") == SYMMEM_OK);
     while (t->rank == last(t))
         pause();
@@ -132,7 +131,6 @@ TK_TEST(bad, leaks_mapping, "SM-SELF-02", .timeout_s = 10) {
 TK_TEST(bad, leaks_drivers_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
     struct tk_mappings before, now;
-
     TK_CHECK(t, tk_shared_mappings(&before));
     TK_CHECK(t, selfcheck_pin(8192, false));
     if (!tk_shared_mappings(&now) || now.own <= before.own)
@@ -141,19 +139,16 @@ TK_TEST(bad, leaks_drivers_mapping, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, leaks_runtimes_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_pin(size_t bytes, bool by_runtime);
-
     TK_CHECK(t, selfcheck_pin(8192, true));
 }
 
 TK_TEST(bad, leaks_librarys_mapping, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_use_library(size_t bytes, bool asks);
-
     TK_CHECK(t, selfcheck_use_library(8192, false));
 }
 
 TK_TEST(bad, leaks_process, "SM-SELF-02", .timeout_s = 10) {
     pid_t pid = fork();
-
     TK_REQUIRE(t, pid >= 0);
     if (pid == 0) {
         for (;;)
@@ -164,7 +159,6 @@ TK_TEST(bad, leaks_process, "SM-SELF-02", .timeout_s = 10) {
 /* The self-test removes the name afterwards. */
 TK_TEST(bad, leaks_name, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     int fd = shm_open("/symmem-selfcheck-name", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-
     TK_REQUIRE(t, fd >= 0);
     close(fd);
 }
@@ -172,14 +166,12 @@ TK_TEST(bad, leaks_name, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY
 /* Held at the end of the body, which is seen wherever it is. */
 TK_TEST(bad, leaks_held_name, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     int fd = shm_open("/symmem-selfcheck-held", O_CREAT | O_RDWR | O_CLOEXEC, 0600);
-
     TK_REQUIRE(t, fd >= 0);
 }
 
 static void bind_socket(struct tk *t, const char *directory) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
     TK_REQUIRE(t, fd >= 0);
     snprintf(address.sun_path, sizeof(address.sun_path), "%.80s/selfcheck-%d", directory, t->rank);
     (void)unlink(address.sun_path);
@@ -193,24 +185,20 @@ TK_TEST(bad, leaks_socket, "SM-SELF-02", .timeout_s = 10) {
 TK_TEST(bad, leaks_backends_socket, "SM-SELF-02", .timeout_s = 10) {
     extern int selfcheck_socket(void);
     int fd = selfcheck_socket();
-
     TK_CHECK(t, fd >= 0);
     TK_CHECK(t, !tk_is_foreign_socket(fd));
 }
 
 TK_TEST(bad, leaks_temporary, "SM-SELF-02", .timeout_s = 10) {
     char path[400];
-    int fd;
-
     TK_REQUIRE(t, getenv("TMPDIR") != NULL);
     snprintf(path, sizeof(path), "%s/any-name", getenv("TMPDIR"));
-    fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+    int fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
     TK_REQUIRE(t, fd >= 0);
     close(fd);
 }
 
 static void *sleep_on(void *arg) {
-    (void)arg;
     for (;;)
         pause();
     return NULL;
@@ -218,7 +206,6 @@ static void *sleep_on(void *arg) {
 
 TK_TEST(bad, leaks_thread, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     pthread_t thread;
-
     TK_CHECK(t, pthread_create(&thread, NULL, sleep_on, NULL) == 0);
 }
 
@@ -229,20 +216,17 @@ TK_TEST(bad, leaks_eventfd, "SM-SELF-02", .timeout_s = 10) {
 TK_TEST(bad, leaks_timer, "SM-SELF-02", .timeout_s = 10) {
     struct sigevent event = {.sigev_notify = SIGEV_NONE};
     timer_t timer;
-
     TK_CHECK(t, timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
 }
 
 TK_TEST(bad, leaks_reservation, "SM-SELF-02", .timeout_s = 10) {
     extern bool selfcheck_reserve(bool all_back);
-
     TK_CHECK(t, selfcheck_reserve(true));
     TK_CHECK(t, selfcheck_reserve(false));
 }
 
 TK_TEST(bad, leaks_heap, "SM-SELF-02", .timeout_s = 10) {
     extern void *selfcheck_leak(size_t bytes);
-
     TK_CHECK(t, selfcheck_leak(96) != NULL);
 }
 
@@ -261,7 +245,6 @@ TK_TEST(bad, changes_environment, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, changes_limit, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     struct rlimit limit;
-
     TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &limit) == 0);
     limit.rlim_cur--;
     TK_CHECK(t, setrlimit(RLIMIT_NOFILE, &limit) == 0);
@@ -273,7 +256,6 @@ TK_TEST(bad, changes_signals, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, changes_mask, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     sigset_t set;
-
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     TK_CHECK(t, pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
@@ -285,7 +267,6 @@ TK_TEST(bad, changes_flags, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, replaces_descriptor, "SM-SELF-02", .timeout_s = 10) {
     int fd = open("/dev/full", O_RDONLY | O_CLOEXEC);
-
     TK_REQUIRE(t, fd >= 0 && dup2(fd, STDIN_FILENO) >= 0);
     close(fd);
 }
@@ -294,7 +275,6 @@ TK_TEST(bad, replaces_descriptor, "SM-SELF-02", .timeout_s = 10) {
  * no canaries, and these overwrite the heap. */
 static void overwrite(struct tk *t, size_t offset) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-
     TK_OK(t, symmem_put(handle, 0, offset, "x", 1, NULL));
 }
 
@@ -309,7 +289,6 @@ TK_TEST(bad, overwrites_behind, "SM-SELF-02", .timeout_s = 10) {
 TK_TEST(bad, overwrites_pad, "SM-SELF-02", .timeout_s = 10) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     void *const *pads = NULL;
-
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
     ((unsigned char *)pads[0])[5] = 9;
 }
@@ -317,14 +296,12 @@ TK_TEST(bad, overwrites_pad, "SM-SELF-02", .timeout_s = 10) {
 TK_TEST(bad, overwrites_table, "SM-SELF-02", .timeout_s = 10) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     void *const *buffers = NULL;
-
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
     *(void **)(uintptr_t)buffers = NULL;
 }
 
 TK_TEST(bad, overwrites_output, "SM-SELF-02", .timeout_s = 10) {
     extern int selfcheck_long_info;
-
     TK_CHECK(t, true);
     selfcheck_long_info = 1;
     tk_handle(t, 64, tk_world_group(t));
@@ -332,10 +309,8 @@ TK_TEST(bad, overwrites_output, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, leaks_key, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     char path[400];
-    FILE *file;
-
     snprintf(path, sizeof(path), "%s/store/forgotten-key", t->scratch_dir);
-    file = fopen(path, "we");
+    FILE *file = fopen(path, "we");
     TK_REQUIRE(t, file != NULL);
     fclose(file);
 }
@@ -355,8 +330,7 @@ TK_TEST(bad, follows_another, "SM-SELF-02", .timeout_s = 10) {
     tk_out_of_band_barrier(t);
 }
 
-/* Byte by byte and unseen by ThreadSanitizer, which would end the process before a byte is written.
- */
+/* Byte by byte and unseen by ThreadSanitizer, which would end the process before the first. */
 __attribute__((no_sanitize("thread"))) static void fill(unsigned long start, unsigned long end,
                                                         int byte) {
     for (volatile char *at = (char *)start; at < (volatile char *)end; at++)
@@ -368,7 +342,6 @@ static void fill_reports(struct tk *t, int byte) {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512], permissions[8];
     unsigned long start, end;
-
     TK_REQUIRE(t, maps != NULL);
     while (t->rank == last(t) && fgets(line, sizeof(line), maps) != NULL)
         if (sscanf(line, "%lx-%lx %7s", &start, &end, permissions) == 3 &&
@@ -387,7 +360,6 @@ TK_TEST(bad, clears_reports, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(bad, exit_status, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
     extern int selfcheck_exit_status;
-
     TK_CHECK(t, true);
     selfcheck_exit_status = 66; /* as a sanitizer does at exit */
 }
@@ -395,7 +367,6 @@ TK_TEST(bad, exit_status, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONL
 /* Whatever a broken backend may have written where a message is looked for. */
 TK_TEST(bad, any_bytes, "SM-SELF-02", .timeout_s = 10) {
     char bytes[256];
-
     for (int i = 0; i < 255; i++)
         bytes[i] = (char)(i + 1);
     bytes[255] = '\0';

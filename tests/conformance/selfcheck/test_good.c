@@ -11,7 +11,6 @@ static void driver_keeps(struct tk *t) {
     extern bool selfcheck_driver_keeps(size_t bytes);
     extern int selfcheck_driver_socket(void);
     extern bool selfcheck_use_library(size_t bytes, bool asks);
-
     TK_CHECK(t, selfcheck_driver_keeps(4096));
     struct tk_mappings before, now;
     TK_CHECK(t, tk_shared_mappings(&before));
@@ -50,7 +49,6 @@ static int controllers_children(void) {
     char path[64];
     int count = 0;
     long pid;
-
     snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
     FILE *file = fopen(path, "re");
     while (file != NULL && fscanf(file, "%ld", &pid) == 1)
@@ -62,7 +60,6 @@ static int controllers_children(void) {
 
 static void dies_as_announced(struct tk *t) {
     static int cases; /* of this process: who lives is kept */
-
     cases++;
     TK_CHECK(t, t->rank >= 0);
     tk_out_of_band_barrier(t);
@@ -86,7 +83,6 @@ static void alone(struct tk *t) {
 /* For kept ranks. */
 static void ends_slowly(struct tk *t) {
     extern int selfcheck_exit_ms;
-
     TK_CHECK(t, true);
     selfcheck_exit_ms = 1500;
 }
@@ -100,7 +96,6 @@ static void ends_the_kept(struct tk *t) {
     char path[64], name[32];
     FILE *children, *comm;
     int pid, ended = 0;
-
     snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
     children = fopen(path, "re");
     TK_REQUIRE(t, children != NULL);

@@ -16,7 +16,6 @@ TK_TEST(kit, shares_values, "SM-SELF-04") {
 
 TK_TEST(kit, try_barrier_expires, "SM-SELF-04", .min_ranks = 2, .flags = TK_NO_CONTEXT) {
     uint64_t start = tk_now_ms();
-
     if (t->rank == 0) {
         TK_CHECK(t, !tk_try_out_of_band_barrier(t, 200));
         TK_CHECK(t, tk_now_ms() - start >= 200);
@@ -28,7 +27,6 @@ TK_TEST(kit, try_barrier_expires, "SM-SELF-04", .min_ranks = 2, .flags = TK_NO_C
 
 TK_TEST(kit, seeds_replay, "SM-SELF-04") {
     uint64_t first = tk_random(t);
-
     tk_share_u64(t, 0, t->seed);
     tk_share_u64(t, 1, first);
     tk_out_of_band_barrier(t);
@@ -43,7 +41,6 @@ TK_TEST(kit, seeds_replay, "SM-SELF-04") {
 TK_TEST(kit, environment, "SM-SELF-04") {
     struct stat info;
     const char *rank = getenv("RANK");
-
     TK_CHECK(t, stat(t->scratch_dir, &info) == 0 && S_ISDIR(info.st_mode));
     if (t->mode == TK_MODE_PROCESS) {
         TK_REQUIRE(t, rank != NULL && getenv("WORLD_SIZE") != NULL && getenv("LOCAL_RANK") != NULL);
@@ -56,7 +53,6 @@ TK_TEST(kit, environment, "SM-SELF-04") {
 
 TK_TEST(kit, points_count, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
-
     TK_REQUIRE(t, options.point != NULL && options.rank == t->rank);
     tk_on_point(t, "step", 2, (struct tk_action){.status = SYMMEM_SYSTEM});
     TK_STATUS(t, SYMMEM_OK, options.point(options.point_arg, "step"));
@@ -70,7 +66,6 @@ TK_TEST(kit, points_count, "SM-SELF-04") {
 TK_TEST(walk, points_are_recorded, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
     int count = 0;
-
     tk_record_points(t, true);
     for (int i = 0; i < 3; i++)
         TK_OK(t, options.point(options.point_arg, i == 1 ? "other" : "step"));
@@ -99,18 +94,14 @@ static void show_and_leave(struct tk *t, void *arg) {
 
 static void end_at_a_point(struct tk *t, void *arg) {
     symmem_context_options options = tk_options(t);
-    symmem_status status;
-
-    (void)arg;
     tk_on_point(t, "step", 1, (struct tk_action){.kill = true});
-    status = options.point(options.point_arg, "step");
+    symmem_status status = options.point(options.point_arg, "step");
     TK_CHECK_MSG(t, false, "lives on with %d", (int)status);
 }
 
 TK_TEST(walk, children_are_ranks, "SM-SELF-04", .flags = TK_PROCESS_ONLY) {
     int base = 40;
     uint64_t before_ms = tk_now_ms();
-
     TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, show_and_leave, &base, 10000));
     TK_EQ_INT(t, 40 + t->rank, tk_read_u64(t, t->rank, 0));
     TK_EQ_INT(t, TK_CHILD_KILLED, tk_run_child(t, end_at_a_point, NULL, 10000));
@@ -119,18 +110,15 @@ TK_TEST(walk, children_are_ranks, "SM-SELF-04", .flags = TK_PROCESS_ONLY) {
 }
 
 static void leave_badly(struct tk *t, void *arg) {
-    (void)t;
     _exit(*(int *)arg);
 }
 
 TK_TEST(bad, child_fails, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     int status = 3;
-
     TK_EQ_INT(t, TK_CHILD_FAILED, tk_run_child(t, leave_badly, &status, 10000));
 }
 
 static void never_end(struct tk *t, void *arg) {
-    (void)t, (void)arg;
     for (;;)
         pause();
 }
@@ -140,7 +128,6 @@ TK_TEST(bad, child_hangs, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
 }
 
 static void check_in_place(struct tk *t, void *arg) {
-    (void)arg;
     TK_CHECK_MSG(t, t->rank != 1, "seen in the child");
 }
 
@@ -155,7 +142,6 @@ struct shape_log {
 
 static void log_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape, void *arg) {
     struct shape_log *seen = arg;
-
     seen->calls++;
     seen->members += shape->count;
     TK_CHECK(t, group != NULL);
@@ -165,7 +151,6 @@ static void log_shape(struct tk *t, symmem_group *group, const struct tk_shape *
 
 TK_TEST(kit, visits_shapes, "SM-SELF-04") {
     struct shape_log seen = {0};
-
     tk_for_each_group_shape(t, log_shape, &seen);
     TK_CHECK(t, seen.calls >= 1 && seen.members >= t->world_size);
     if (t->world_size == 4 && t->rank == 2)
@@ -189,7 +174,6 @@ TK_TEST(kit, requires_end_the_body, "SM-SELF-04") {
 TK_TEST(kit, own_contexts, "SM-SELF-04") {
     symmem_context_options options = tk_options(t);
     symmem_context *other = NULL;
-
     TK_OK(t, symmem_init(&options, &other));
     tk_use_context(t, other);
     tk_free(t, tk_alloc(t, 64));
@@ -205,7 +189,6 @@ TK_TEST(kit, own_contexts, "SM-SELF-04") {
 TK_TEST(kit, data_arrives, "SM-SELF-04") {
     symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
     unsigned char bytes[16] = "0123456789abcde";
-
     tk_fill(t, handle, t->rank, 0, 200000, 0x5a);
     TK_CHECK(t, tk_expect_bytes(t, handle, t->rank, 0, 200000, 0x5a));
     tk_write(t, handle, t->rank, 100000, bytes, sizeof(bytes));
@@ -218,7 +201,6 @@ TK_TEST(kit, data_arrives, "SM-SELF-04") {
 
 TK_TEST(bad, data_differs, "SM-SELF-02") {
     symmem_handle *handle = tk_handle(t, 200000, tk_world_group(t));
-
     tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);
     tk_write(t, handle, t->rank, 150000, "x", 1);
     tk_expect_bytes(t, handle, t->rank, 0, 200000, 0);

@@ -23,7 +23,6 @@ static _Atomic int *runs;
 __attribute__((constructor)) static void share_runs(void) {
     void *memory = mmap(NULL, RUNS_COUNT * sizeof(*runs), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
     if (memory == MAP_FAILED)
         _exit(1);
     runs = memory;
@@ -39,7 +38,6 @@ static bool is_first(struct tk *t, int number) {
 
 static void signal_measurer(struct tk *t, int signal_number) {
     pid_t pid = (pid_t)atomic_load(&t->own->setup->lateness->process_id);
-
     TK_REQUIRE(t, pid >= 2 && kill(pid, signal_number) == 0);
 }
 
@@ -55,7 +53,6 @@ static void make_late(struct tk *t) {
 /* To the end of the run. What measures has this memory for itself only as long as nobody asks. */
 static void make_quiet(struct tk *t) {
     struct lateness *lateness = (struct lateness *)t->own->setup->lateness;
-
     if (t->rank == 0) {
         TK_REQUIRE(t, mprotect(lateness, sizeof(*lateness), PROT_READ | PROT_WRITE) == 0);
         atomic_store(&lateness->process_id, 0);
@@ -65,7 +62,6 @@ static void make_quiet(struct tk *t) {
 
 static uint64_t worked_ms(void) {
     struct timespec used;
-
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
     return (uint64_t)used.tv_sec * 1000 + (uint64_t)used.tv_nsec / 1000000;
 }
@@ -77,7 +73,6 @@ static void work(void) {
 
 static pid_t start_spinning(void) {
     pid_t pid = fork();
-
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (uint64_t begin_ms = worked_ms(); worked_ms() < begin_ms + 5000;)
@@ -91,9 +86,7 @@ static pid_t start_spinning(void) {
 static uint64_t work_in_crowd(struct tk *t) {
     pid_t crowd[CROWD] = {0};
     cpu_set_t before, one;
-    uint64_t begin_ms;
     size_t first = 0;
-
     sched_getaffinity(0, sizeof(before), &before);
     while (!CPU_ISSET(first, &before))
         first++;
@@ -103,7 +96,7 @@ static uint64_t work_in_crowd(struct tk *t) {
     for (int i = 0; i < CROWD && t->rank == 0; i++)
         TK_CHECK(t, (crowd[i] = start_spinning()) >= 2);
     tk_out_of_band_barrier(t);
-    begin_ms = tk_now_ms();
+    uint64_t begin_ms = tk_now_ms();
     work();
     for (int i = 0; i < CROWD; i++)
         if (crowd[i] >= 2 && kill(crowd[i], SIGKILL) == 0)
@@ -115,7 +108,6 @@ static uint64_t work_in_crowd(struct tk *t) {
 /* The process that sleeps is hardly late then. */
 TK_TEST(late, crowded, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = work_in_crowd(t);
-
     TK_WITHIN(t, 2 * WORK_MS, begin_ms);
 }
 
@@ -130,7 +122,6 @@ TK_TEST(late, crowded_once, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(late, once, "SM-SELF-02", .timeout_s = 10) {
     bool first = is_first(t, ONCE);
-
     make_late(t);
     TK_TIMELY(t, !first, "a rank was kept from running");
 }
@@ -165,7 +156,6 @@ TK_TEST(late, poison_alone, "SM-SELF-02", .timeout_s = 10) {
 
 TK_TEST(late, hangs_once, "SM-SELF-02", .timeout_s = 1) {
     bool first = is_first(t, HANGS_ONCE);
-
     if (t->rank == 0)
         signal_measurer(t, first ? SIGSTOP : SIGCONT);
     TK_CHECK(t, true);
@@ -175,7 +165,6 @@ TK_TEST(late, hangs_once, "SM-SELF-02", .timeout_s = 1) {
 
 TK_TEST(late, late_bounds, "SM-SELF-02", .timeout_s = 10) {
     uint64_t begin_ms = tk_now_ms();
-
     make_late(t);
     TK_WITHIN(t, STOP_MS / 4, begin_ms);
     TK_AT_LEAST(t, STOP_MS, tk_late_ms(t, begin_ms));
@@ -197,10 +186,8 @@ TK_TEST(jobs, ends_its_job, "SM-SELF-02", .flags = TK_PROCESS_ONLY) {
     char own[32] = "", above[32] = "", path[64];
     pid_t parent = getppid();
     int of_parent = 0;
-    FILE *file;
-
     snprintf(path, sizeof(path), "/proc/%d/status", (int)parent);
-    file = fopen(path, "re");
+    FILE *file = fopen(path, "re");
     for (char line[128]; file != NULL && fgets(line, sizeof(line), file) != NULL;)
         (void)sscanf(line, "PPid: %d", &of_parent);
     if (file != NULL)
