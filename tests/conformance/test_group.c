@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: creation, queries, names, and rendezvous on groups of all kinds. */
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 20000u
 #define BYTES 256
@@ -35,12 +35,11 @@ TK_TEST(group, create_is_local, "SM-GROUP-01", .ranks = {2, 4}) {
     }
 }
 
-static void check_members(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                          void *arg) {
+ON_EACH_SHAPE(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
+    TK_REQ(t, "SM-GROUP-02");
     int32_t value = -1;
     const char *name = NULL;
     symmem_group *found = NULL;
-    (void)arg;
     TK_OK(t, symmem_group_rank(group, &value));
     TK_EQ_INT(t, shape->rank, value);
     TK_OK(t, symmem_group_world_size(group, &value));
@@ -56,11 +55,6 @@ static void check_members(struct tk *t, symmem_group *group, const struct tk_sha
     TK_OK(t, symmem_group_name(group, &name));
     TK_OK(t, symmem_group_find(t->context, name, &found));
     TK_EQ_PTR(t, group, found);
-}
-
-TK_TEST(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
-    TK_REQ(t, "SM-GROUP-02");
-    tk_for_each_group_shape(t, check_members, NULL);
 }
 
 TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
@@ -104,31 +98,6 @@ static void refuse(struct tk *t, symmem_status expected, const char *name, const
     symmem_group *group = untouched;
     TK_STATUS(t, expected, symmem_group_create(t->context, name, ranks, count, NULL, &group));
     TK_EQ_PTR(t, untouched, group);
-}
-
-TK_TEST(group, refuses_bad_lists, "SM-GROUP-03,SM-ERROR-04", .max_ranks = 4) {
-    const int32_t own = t->rank;
-    const int32_t twice[] = {own, own}, apart[] = {own, t->next, own}, negative[] = {own, -1},
-                  beyond[] = {own, t->world_size}, far[] = {INT32_MAX, own};
-    char name[SYMMEM_NAME_MAX + 1];
-    symmem_group *group = NULL;
-    TK_REQ(t, "SM-GROUP-03");
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "twice", twice, 2);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "apart", apart, 3);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "empty", &own, 0);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "less", &own, -1);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "no-list", NULL, 1);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "negative", negative, 2);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "beyond", beyond, 2);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "far", far, 2);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "", &own, 1);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, NULL, &own, 1);
-    memset(name, 'n', sizeof(name));
-    name[SYMMEM_NAME_MAX] = '\0';
-    refuse(t, SYMMEM_INVALID_ARGUMENT, name, &own, 1);
-    name[SYMMEM_NAME_MAX - 1] = '\0';
-    TK_OK(t, symmem_group_create(t->context, name, &own, 1, NULL, &group));
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 TK_TEST(group, refuses_to_lack_the_caller, "SM-GROUP-03", .ranks = {2, 4}) {

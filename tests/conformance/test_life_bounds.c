@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "sync_help.h"
+#include "case_help.h"
 
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define BIG_BYTES ((size_t)4 << 20)
@@ -206,10 +206,9 @@ TK_TEST(handle, one_address_for_threads, "SM-HANDLE-13", .needs = SYMMEM_CAP_DIR
         .ranks = {2, 8}, .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    void *const *buffers = NULL;
     void *const *pads = NULL;
     int32_t words[2] = {t->rank + 1, 0}, pad_words[2] = {-t->rank - 1, 0};
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
     tk_share_u64(t, 0, (uint64_t)(uintptr_t)buffers[t->rank]);
     tk_share_u64(t, 1, (uint64_t)(uintptr_t)pads[t->rank]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* That nothing is left of what begins and ends many times: contexts, allocations, groups. */
+#include "case_help.h"
 #include "device_used.h"
 #include "life_help.h"
 #include "resources.h"
@@ -174,7 +175,7 @@ TK_TEST(life, cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06", .max_ranks = 16,
 static void allocation_cycle(struct tk *t, const symmem_context_options *options,
                              struct reading *reading) {
     static const size_t sizes[] = {64, BYTES, ((size_t)1 << 20) + 64, (size_t)9 << 20};
-    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    enum { COUNT = LENGTH(sizes) };
     void *memory[COUNT];
     symmem_handle *handles[COUNT];
     (void)options;

@@ -2,6 +2,7 @@
 /* Reductions through multicast, against the scalar reference. */
 #include <math.h>
 
+#include "case_help.h"
 #include "move_help.h"
 #include "reference/reduce.h"
 
@@ -114,7 +115,7 @@ TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs
     if (!multicast_allowed(t))
         return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
-    for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++)
+    for (size_t i = 0; i < 131 + LENGTH(primes); i++)
         for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
             draw_reduction(r, &state, i <= 130 ? i : primes[i - 131]);
             reduce_once(t, r);

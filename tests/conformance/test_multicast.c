@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Multicast: forbidding it, reach, reduction, fallback, slots. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define MULTICAST SYMMEM_CAP_MULTICAST
 
@@ -222,46 +222,6 @@ TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .rank
     for (int i = 0; i < COUNT; i++)
         TK_CHECK(t, sums[i] == (float)(factor * (i + 1)));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-}
-
-/* --- refusals --------------------------------------------------------------------------------- */
-
-TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .ranks = {2, 2},
-        .flags = TK_PLAIN_MEMORY) {
-    enum { BYTES = 1024 };
-    if (!multicast_allowed(t))
-        return;
-    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    uint8_t data[BYTES + 16];
-    memset(data, 0xD1, sizeof(data));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, 0, data, BYTES + 16, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES, data, 16, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES - 16, data, 32, NULL));
-    TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
-                     symmem_multimem_store(handle, SIZE_MAX - 15, data, 32, NULL));
-    TK_FAILS(
-        t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(handle, BYTES - 16, data, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    TK_FAILS(
-        t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(handle, 0, data, BYTES / 4 + 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    TK_STATUS_EITHER(
-        t, SYMMEM_UNSUPPORTED, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT, NULL));
-    TK_STATUS_EITHER(
-        t, SYMMEM_UNSUPPORTED, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
-    size_t at = 0;
-    while (at < sizeof(data) && data[at] == 0xD1)
-        at++;
-    TK_EQ_SIZE(t, sizeof(data), at);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    if (t->rank == 0) /* one writer: two would race, if only with equal bytes */
-        TK_OK(t, symmem_multimem_store(handle, BYTES - 16, data, 16, NULL));
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, BYTES - 16, 16, 0xD1);
 }
 
 /* --- slots ------------------------------------------------------------------------------------ */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What holds for every collective, shown by all of them: agreement, waiting, failing, order. */
+#include "case_help.h"
 #include "ops_table_help.h"
 #include "work_after.h"
 
@@ -217,7 +218,6 @@ static void expect_result(struct tk *t, const struct ops_desk *desk, const struc
 static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
                      symmem_stream *const *streams, int32_t held) {
     struct gate gate = {0};
-    bool idle = true;
     if (desk->rank != held)
         gate_open(&gate);
     TK_OK(t, symmem_stream_host_fn(streams[0], gate_fn, &gate));
@@ -227,8 +227,7 @@ static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops
     tk_synchronize(t, streams[2]);
     if (desk->rank == held) {
         tk_sleep_ms(3);
-        TK_OK(t, symmem_stream_query(streams[1], &idle));
-        TK_CHECK_MSG(t, !idle, "a barrier overtook %s", row->what);
+        TK_CHECK_MSG(t, !is_idle(t, streams[1]), "a barrier overtook %s", row->what);
         gate_open(&gate);
     }
     tk_synchronize(t, streams[1]);

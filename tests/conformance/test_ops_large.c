@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operations on more bytes than 31 bits count. One case on one block of each rank: most of its time
  * is the system's, which clears every page that is touched for the first time. */
+#include "case_help.h"
 #include "move_help.h"
 #include "reduce_help.h"
 
@@ -13,7 +14,7 @@ static const size_t marks[] = {0,
                                (1u << 31) - 8,
                                (1u << 31) + MARK,
                                (1u << 31) + 8192 - 2 * MARK};
-#define MARK_COUNT (sizeof(marks) / sizeof(marks[0]))
+#define MARK_COUNT (LENGTH(marks))
 
 static void mark(struct tk *t, char *at, int32_t rank, uint32_t generation) {
     uint8_t bytes[MARK];

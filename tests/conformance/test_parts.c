@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parts of one allocation, each met by its own pointer and reached on every path of data; and the
  * local side of a copy. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define BYTES (5u * 4096u)
 #define PIECE 24u
@@ -19,7 +19,7 @@ enum path {
 };
 
 static const size_t places[] = {16, 64, 256, 4096, 4096 + 48, 3 * 4096 - 8, BYTES - 64};
-enum { PARTS = sizeof(places) / sizeof(places[0]) };
+enum { PARTS = LENGTH(places) };
 
 struct parts {
     symmem_handle *whole, *parts[PARTS];

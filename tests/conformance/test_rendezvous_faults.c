@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rendezvous with a rank that fails at a step, comes late, or does not come. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define INJECTED SYMMEM_LIMIT /* the status that the test points return */
 #define SLOT_HIT 3
@@ -69,7 +69,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 #define FAIL_AT_EACH(name, ...)                                                                    \
     TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
-        fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
+        fail_at_each(t, points, (int)(LENGTH(points)));                                            \
     }
 
 FAIL_AT_EACH(failure_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",

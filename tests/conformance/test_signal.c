@@ -1,98 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals: ordering, back-pressure, isolation, ranges. */
-#include "plain_help.h"
-
-#define LINE_WORDS 16u
-#define MAX_LINES 64u
-#define DATA_CHANNEL 0
-#define CREDIT_CHANNEL 1
-
-/* Each rank reads what the one before it wrote, generation by generation, and hands the buffer
- * back. */
-struct litmus {
-    symmem_handle *handle;
-    symmem_stream *stream; /* of the signals; NULL: without one */
-    uint32_t *words;       /* MAX_LINES lines of the rank's own */
-    int32_t next, previous;
-};
-
-static void litmus_begin(struct tk *t, struct litmus *l) {
-    l->handle = tk_handle(t, MAX_LINES * LINE_WORDS * 4, tk_world_group(t));
-    l->stream = NULL;
-    l->next = t->next;
-    l->previous = t->previous;
-    l->words = malloc(MAX_LINES * LINE_WORDS * 4);
-    TK_REQUIRE(t, l->words != NULL);
-}
-
-static bool await_data(struct tk *t, const struct litmus *l) {
-    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, LONG_MS, l->stream));
-}
-
-/* The words that came, which are checked; then tells the writer that the buffer is free again. */
-static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
-                            uint32_t generation) {
-    uint32_t limit_ms = LONG_MS;
-    size_t wrong = first_wrong_word(l->words, count, l->previous, generation);
-    if (wrong != count)
-        return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
-                            generation);
-    return TK_OK(t,
-                 symmem_put_signal(l->handle, l->previous, CREDIT_CHANNEL, limit_ms, l->stream)) &&
-           TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, l->stream));
-}
-
-TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4}) {
-    struct litmus l;
-    uint32_t generation = 0;
-    bool good = true;
-    litmus_begin(t, &l);
-    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
-        size_t count = lines * LINE_WORDS;
-        for (int i = 0; good && i < 20; i++) {
-            generation++;
-            fill_words(l.words, count, t->rank, generation);
-            tk_write(t, l.handle, l.next, 0, l.words, count * 4);
-            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL)) &&
-                   await_data(t, &l);
-            if (good)
-                tk_read(t, l.handle, t->rank, 0, l.words, count * 4);
-            good = good && litmus_received(t, &l, count, generation);
-        }
-    }
-    free(l.words);
-}
-
-/* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
-TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
-    struct litmus l;
-    struct plain plain = plain_begin(t, MAX_LINES * LINE_WORDS, true);
-    void *const *buffers = NULL;
-    uint32_t generation = 0;
-    bool good = true;
-    litmus_begin(t, &l);
-    l.stream = plain.stream;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(l.handle, &buffers));
-    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
-        size_t count = lines * LINE_WORDS;
-        for (int i = 0; good && i < 60; i++) {
-            generation++;
-            fill_words(l.words, count, t->rank, generation);
-            plain_store(&plain, buffers[l.next], l.words, 0, count);
-            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, l.stream));
-            if (i % 20 == 0)
-                tk_sleep_ms(1); /* then nothing but the signal itself can order: nobody parks */
-            good = good && await_data(t, &l);
-            if (good)
-                plain_load(&plain, buffers[t->rank], l.words, 0, count);
-            good = good && litmus_received(t, &l, count, generation);
-        }
-    }
-    if (l.stream != NULL)
-        tk_synchronize(t, l.stream);
-    free(l.words);
-}
+#include "case_help.h"
 
 /* Each rank in turn puts last; everybody else waits for it long before. */
 TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 2) {
@@ -231,9 +139,7 @@ TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .ranks = {2, 5}) {
 }
 
 /* A ring with data in every group shape: ranks are places in the group's list. */
-static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                          void *arg) {
-    (void)arg;
+ON_EACH_SHAPE(signal, ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02", .max_ranks = 16) {
     symmem_handle *handle = tk_handle(t, 256, group);
     int32_t next = (shape->rank + 1) % shape->count;
     int32_t previous = (shape->rank + shape->count - 1) % shape->count;
@@ -243,10 +149,6 @@ static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
     ring_signal(t, handle, 3);
     tk_expect_data(t, handle, shape->rank, 4 * 4, &expected, 4);
     ring_signal(t, handle, 0);
-}
-
-TK_TEST(signal, ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02", .max_ranks = 16) {
-    tk_for_each_group_shape(t, ring_on_shape, NULL);
 }
 
 TK_TEST(signal, signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08", .max_ranks = 4) {

@@ -3,7 +3,8 @@
 #include <sys/stat.h>
 
 #include "counting_store.h"
-#include "kit.h"
+#include "limits_help.h"
+#include "case_help.h"
 #include "resources.h"
 
 #define LIMIT_MS 10000u
@@ -89,9 +90,9 @@ static void values_in(struct tk *t, symmem_store *store) {
     char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     char *back = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     size_t bytes = 0;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_set(store, keys[i], keys[i], strlen(keys[i]) + 1, LIMIT_MS));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         expect_value(t, store, keys[i], keys[i], strlen(keys[i]) + 1);
     for (size_t i = 0; i < SYMMEM_STORE_VALUE_MAX; i++)
         large[i] = (char)(i * 31 + i / 251);
@@ -101,7 +102,7 @@ static void values_in(struct tk *t, symmem_store *store) {
     TK_CHECK(t, memcmp(large, back, SYMMEM_STORE_VALUE_MAX) == 0);
     TK_OK(t, symmem_store_set(store, "a", "", 0, LIMIT_MS));
     expect_value(t, store, "a", NULL, 0);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
 }
 
@@ -279,15 +280,15 @@ TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
 /* --- keys --------------------------------------------------------------------------- */
 
 static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
-    uint8_t found[8];
-    size_t bytes = 0;
-    int64_t value = 0;
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    struct outputs out = outputs_fresh();
+    int64_t value = UNTOUCHED;
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_get(store, key, out.bytes, 8, &out.size, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    TK_EQ_INT(t, UNTOUCHED, value);
+    outputs_check(t, &out);
 }
 
 static void keys_in(struct tk *t, symmem_store *store) {
@@ -305,6 +306,7 @@ static void keys_in(struct tk *t, symmem_store *store) {
                          symmem_store_set(store, bad, "v", 1, LIMIT_MS) == SYMMEM_INVALID_ARGUMENT,
                          "character %d was accepted", c);
     }
+    refuse_key(t, store, NULL);
     refuse_key(t, store, "");
     refuse_key(t, store, "with blank");
     memset(key, 'k', sizeof(key));
@@ -318,7 +320,7 @@ static void keys_in(struct tk *t, symmem_store *store) {
              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
 }
 
-TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06", .max_ranks = 1) {
+TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06,SM-ERROR-04", .max_ranks = 1) {
     for_each_store(t, keys_in);
 }
 
@@ -336,13 +338,13 @@ TK_TEST(store, keys_are_no_paths, "SM-STORE-01,SM-STORE-05", .max_ranks = 1) {
     TK_REQUIRE(t, mkdir(outside, 0700) == 0);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     before = resources_count_entries(path);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_set(store, keys[i], &i, sizeof(i), LIMIT_MS));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         expect_value(t, store, keys[i], &i, sizeof(i));
     /* Beside the store's own directory nothing came up. */
     TK_EQ_INT(t, resources_count_entries(path) + 1, resources_count_entries(outside));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
     TK_CHECK(t, resources_count_entries(path) <= before + 1); /* a lock file may have come */
     symmem_store_close(store);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time limits of signal operations and the record of an expiry. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -82,19 +83,11 @@ static void *expire_in_thread(void *arg) {
 /* All three at once, each on a block of its own. */
 TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2, 2}) {
     struct timed_thread threads[OP_COUNT];
-    pthread_t ids[OP_COUNT];
     for (int i = 0; i < OP_COUNT; i++)
         threads[i] = (struct timed_thread){
             .t = t, .handle = tk_handle(t, 64, tk_world_group(t)), .op = (enum signal_op)i};
-    if (t->rank == 0) {
-        int started = 0;
-        while (started < OP_COUNT &&
-               pthread_create(&ids[started], NULL, expire_in_thread, &threads[started]) == 0)
-            started++;
-        TK_EQ_INT(t, OP_COUNT, started);
-        for (int i = 0; i < started; i++)
-            TK_CHECK(t, pthread_join(ids[i], NULL) == 0);
-    }
+    if (t->rank == 0)
+        run_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }

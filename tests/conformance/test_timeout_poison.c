@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After a failure: poison, its spread, what still works, and the collective reset. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -365,9 +366,8 @@ TK_TEST(timeout, waits_ignore_the_users_pad, "SM-TIMEOUT-10,SM-TIMEOUT-14", .max
     for (size_t i = 0; i < 3; i++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
         symmem_handle_info info = info_of(t, handle);
-        void *const *pads = NULL;
         uint32_t one = 1;
-        TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+        void *const *pads = pads_of(t, handle);
         pad_fill(t, handle, bytes[i]);
         for (int32_t slot = 0; bytes[i] == 0 && slot < 8 * t->world_size; slot++)
             TK_OK(t, symmem_copy(t->context, (uint32_t *)pads[info.rank] + slot, &one, 4, NULL));
