@@ -18,6 +18,18 @@
     static void on_shape_##name_(struct tk *t, symmem_group *group, const struct tk_shape *shape,  \
                                  __attribute__((unused)) void *none_)
 
+/* Like TK_TEST and TK_PORTED, above a body that runs where multicast_allowed gives a context. */
+#define ON_MULTICAST(area_, name_, ...)                                                            \
+    ON_MULTICAST_NAMED(TK_TEST, name_, area_, name_, __VA_ARGS__)
+#define PORTED_ON_MULTICAST(name_, ...) ON_MULTICAST_NAMED(TK_PORTED, name_, name_, __VA_ARGS__)
+#define ON_MULTICAST_NAMED(make_, name_, ...)                                                      \
+    static void on_multicast_##name_(struct tk *t);                                                \
+    make_(__VA_ARGS__) {                                                                           \
+        if (multicast_allowed(t))                                                                  \
+            on_multicast_##name_(t);                                                               \
+    }                                                                                              \
+    static void on_multicast_##name_(struct tk *t)
+
 /* --- what an object tells --------------------------------------------------------------------- */
 
 static inline void *const *buffers_of(struct tk *t, symmem_handle *handle) {

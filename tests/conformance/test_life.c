@@ -19,15 +19,13 @@ TK_TEST(life, repeated_rendezvous_adds_nothing, "SM-LIFE-05,SM-RDV-02", .max_ran
     TK_REQ(t, "SM-LIFE-05");
     resources_take_open(&descriptors);
     for (int round = 0; round < 2000; round++) {
-        symmem_handle *handle = NULL;
-        TK_REQUIRE_OK(t,
-                      symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &handle));
+        symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
         if (round % 1000 == 999) { /* while it is held, too */
             expect_as_many_open(t, &descriptors);
             TK_EQ_INT(t, mappings, resources_shared_mappings());
             TK_EQ_SIZE(t, bytes, resources_shared_bytes());
         }
-        symmem_handle_release(handle);
+        tk_release(t, handle);
     }
     expect_as_many_open(t, &descriptors);
     TK_EQ_INT(t, mappings, resources_shared_mappings());

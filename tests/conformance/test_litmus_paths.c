@@ -3,6 +3,7 @@
  * Every way for data to reach a peer, followed by every way to tell it so: what was written before
  * the signal or the barrier is there after it. Data and signals may travel on different paths.
  */
+#include "case_help.h"
 #include "plain_help.h"
 
 #define WORDS 3000u
@@ -115,14 +116,19 @@ static void all_rounds(struct tk *t, const struct passing *p, enum path path) {
         }
 }
 
-TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
-        .timeout_s = 60) {
-    struct passing p = passing_begin(t, NULL);
-    for (enum path path = BY_PUT; path <= BY_FILL; path++)
+/* The paths in [first, last] but by stores, which have a stream of their own. */
+static void paths(struct tk *t, symmem_stream *stream, enum path first, enum path last) {
+    struct passing p = passing_begin(t, stream);
+    for (enum path path = first; path <= last; path++)
         if (path != BY_STORE)
             all_rounds(t, &p, path);
     free(p.words);
+}
+
+TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
+        .timeout_s = 60) {
+    paths(t, NULL, BY_PUT, BY_FILL);
 }
 
 TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
@@ -138,25 +144,12 @@ TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
 TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
-    struct passing p = passing_begin(t, tk_stream(t));
-    for (enum path path = BY_PUT; path <= BY_WRITE_VALUE; path++)
-        if (path != BY_STORE)
-            all_rounds(t, &p, path);
-    free(p.words);
+    paths(t, tk_stream(t), BY_PUT, BY_WRITE_VALUE);
 }
 
-TK_TEST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    for (int i = 0; i < 2; i++) {
-        struct passing p = passing_begin(t, i ? tk_stream(t) : NULL);
-        if (info_of(t, p.handle).multicast_ptr != NULL)
-            all_rounds(t, &p, BY_MULTICAST);
-        else
-            tk_unresolved(t, "the device has no multicast");
-        free(p.words);
-    }
+ON_MULTICAST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+             .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
+    paths(t, NULL, BY_MULTICAST, BY_MULTICAST);
+    paths(t, tk_stream(t), BY_MULTICAST, BY_MULTICAST);
 }

@@ -108,12 +108,10 @@ static void draw_reduction(struct reduction *r, uint64_t *state, size_t count) {
 
 /* --- every count, dtype, op and group --------------------------------------------------------- */
 
-TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
-        .ranks = {2, 3}, .timeout_s = 60) {
+ON_MULTICAST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
+             .ranks = {2, 3}, .timeout_s = 60) {
     static const size_t primes[] = {139, 193, 241, 251};
     uint64_t state = t->seed;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (size_t i = 0; i < 131 + LENGTH(primes); i++)
         for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
@@ -122,10 +120,9 @@ TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs
         }
 }
 
-TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM,
+                    .ranks = {2, 4}) {
     uint64_t state = t->seed;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++)
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
@@ -162,20 +159,17 @@ static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     }
 }
 
-TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM,
-          .ranks = {2, MAX_RANKS}) {
+PORTED_ON_MULTICAST(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
+                    .needs = MULTIMEM, .ranks = {2, MAX_RANKS}) {
     int seen = 0;
-    if (!multicast_allowed(t))
-        return;
     tk_for_each_group_shape(t, reduce_on_shape, &seen);
     TK_CHECK_MSG(t, seen > 0, "no group had a multicast pointer");
 }
 
 /* Every root, and all the others left alone: out NULL, or something that no tensor is. */
-TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM,
+                    .ranks = {2, 4}) {
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int32_t root = 0; root < r->size; root++) {
         r->form = REDUCE_TO_ROOT;
@@ -200,13 +194,11 @@ TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .r
 
 /* Sums that depend on their order: within the bound of the exact one, and of an all-reduce the same
  * bits on every rank. */
-TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
+ON_MULTICAST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     enum { COUNT = 500 };
     float values[COUNT], got[COUNT], all[COUNT];
     double exact[COUNT] = {0}, magnitude[COUNT] = {0};
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int32_t k = r->size - 1; k >= 0; k--) { /* the own ones stay */
         int32_t rank = (r->rank + k) % r->size;

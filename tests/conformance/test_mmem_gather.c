@@ -33,13 +33,11 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", 
 }
 
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
-TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03", .needs = STORES,
-          .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03",
+                    .needs = STORES, .ranks = {2, 4}) {
     enum { COUNT = 64 * 64 };
     float values[COUNT], got[COUNT];
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     size_t n = (size_t)t->world_size;
     symmem_handle *handle = tk_handle(t, (n + 1) * sizeof(values), tk_world_group(t));
     char *own = ops_own(t, handle), *far = tk_alloc(t, sizeof(values));
@@ -72,14 +70,12 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-0
 
 /* --- outputs of their own --------------------------------------------------------------------- */
 
-TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
+ON_MULTICAST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
     enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
     const int64_t shape[2] = {ROWS, COLUMNS};
     int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
     struct ops_tensor input;
     DLManagedTensor *sum = NULL, *all = NULL;
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, sizeof(values), tk_world_group(t));
     char *own = ops_own(t, handle);
     for (int round = 0; round < 3; round++) {
@@ -127,12 +123,9 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
 }
 
-TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
-        .ranks = {2, 2}) {
+ON_MULTICAST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
+             .ranks = {2, 2}) {
     DLManagedTensor *made = UNTOUCHED_TENSOR;
-    symmem_graph *graph = NULL;
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     const DLTensor *input = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
@@ -141,8 +134,7 @@ TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_
              symmem_multimem_one_shot_all_reduce(handle, input, SYMMEM_SUM, 0, 50, stream, &made));
     TK_FAILS(t, CAPTURE,
              symmem_low_contention_all_gather_ce_multicast(handle, input, 0, 50, stream, &made));
-    TK_OK(t, symmem_stream_end_capture(stream, &graph));
-    TK_OK(t, symmem_graph_destroy(graph));
+    (void)tk_end_capture(t, stream);
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
 }
 
@@ -180,11 +172,9 @@ TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
-TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
+             .flags = TK_PLAIN_MEMORY) {
     struct ops_tensor src;
-    if (!multicast_allowed(t))
-        return;
     struct places *g = places_on(t, tk_world_group(t));
     const int64_t shape[2] = {5, 13};
     size_t bytes = 65 * 8, block = info_of(t, g->handle).block_size;

@@ -26,29 +26,6 @@ ON_EACH_SHAPE(move, all_gather_on_every_group_shape, "SM-MOVE-01,SM-MOVE-02", .n
         gather_drawn(t, p, &gather_ways[i % 3], &state, 1 + draw(&state, 150), i);
 }
 
-/* Large ones, in and past the caches. */
-TK_TEST(move, all_gather_large, "SM-MOVE-01", .needs = COLLECTIVES, .max_ranks = 2) {
-    static const size_t counts[] = {100003, (1u << 20) - 1, (1u << 20) + 1};
-    int last = tk_suite_is_long() ? 3 : 1;
-    size_t most = counts[last - 1] * 4;
-    symmem_handle *handle = tk_handle(t, most, tk_world_group(t));
-    char *own = ops_own(t, handle), *far = tk_alloc(t, most * (size_t)t->world_size);
-    uint8_t *host = tk_scratch(t, 2 * most);
-    for (int i = 0; i < last; i++) {
-        size_t bytes = counts[i] * 4;
-        move_fill(host, bytes, t->rank, (uint32_t)i);
-        ops_upload(t, own, host, bytes);
-        TK_OK(t, symmem_all_gather_out(handle, FLAT(own, SYMMEM_FLOAT32, counts[i]),
-                                       FLAT(far, SYMMEM_FLOAT32, counts[i] * (size_t)t->world_size),
-                                       0, LONG_MS, NULL));
-        for (int32_t r = 0; r < t->world_size; r++) {
-            move_fill(host, bytes, r, (uint32_t)i);
-            ops_download(t, host + most, far + (size_t)r * bytes, bytes);
-            ops_expect(t, host, host + most, SYMMEM_UINT8, bytes, "a large chunk");
-        }
-    }
-}
-
 /* --- shapes ----------------------------------------------------------------------------------- */
 
 TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .ranks = {2, 3}) {

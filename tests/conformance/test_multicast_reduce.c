@@ -138,25 +138,20 @@ static void reduce_all_counts(struct tk *t, struct reduction *r) {
         TK_CHECK(t, r->refused == 0);
 }
 
-static bool multicast_begin(struct tk *t, symmem_handle **handle_p) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    *handle_p = tk_handle(t, ELEMENTS * 8, tk_world_group(t));
-    if (info_of(t, *handle_p).multicast_ptr != NULL)
-        return true;
-    tk_unresolved(t, "the device has no multicast");
-    return false;
+static symmem_handle *multicast_handle(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, ELEMENTS * 8, tk_world_group(t));
+    TK_REQUIRE(t, info_of(t, handle).multicast_ptr != NULL);
+    return handle;
 }
 
-TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
-        .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
+             .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     struct reduction r = {.expected = malloc(ELEMENTS * 8),
                           .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
     uint8_t *own = malloc(ELEMENTS * 8);
     TK_REQUIRE(t, r.expected != NULL && r.found != NULL && own != NULL);
-    bool has_multicast = multicast_begin(t, &r.handle);
-    for (int dtype = 0; has_multicast && dtype < SYMMEM_DTYPE_COUNT; dtype++) {
+    r.handle = multicast_handle(t);
+    for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++) {
         r.dtype = (symmem_dtype)dtype;
         r.element = symmem_dtype_size(r.dtype);
         for (size_t i = 0; i < ELEMENTS; i++)
@@ -179,16 +174,14 @@ TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
 /* --- odd values ------------------------------------------------------------------------------- */
 
 /* Zeros of both signs, infinities, NaNs of any payload, and what might serve as a sentinel. */
-TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+             .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
     enum { KINDS = LENGTH(bits), PLACES = KINDS * KINDS };
-    symmem_handle *handle;
+    symmem_handle *handle = multicast_handle(t);
     uint32_t own[PLACES];
     float sums[PLACES];
-    if (!multicast_begin(t, &handle))
-        return;
     for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
         own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
@@ -210,14 +203,12 @@ TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ra
 
 /* What a reduction must not flush. Subnormal values and those of the first binade above have one
  * distance, so their bits add like their values. */
-TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     enum { PLACES = 24 };
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_BFLOAT16};
-    symmem_handle *handle;
+    symmem_handle *handle = multicast_handle(t);
     uint16_t own[PLACES], expected[PLACES], sums[PLACES];
-    if (!multicast_begin(t, &handle))
-        return;
     for (int32_t i = 0; i < PLACES; i++) {
         own[i] = (uint16_t)(i + t->rank);
         expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->last) / 2);
@@ -236,14 +227,12 @@ TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICA
 
 /* --- stores of every size --------------------------------------------------------------------- */
 
-TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     enum { STEP = 64, SIZES = 41, SHIFTS = 3, BYTES = STEP * SIZES * SHIFTS };
     uint8_t source[SIZES + SHIFTS];
     uint8_t expected[BYTES];
-    symmem_handle *handle;
-    if (!multicast_begin(t, &handle))
-        return;
+    symmem_handle *handle = multicast_handle(t);
     memset(expected, 0, sizeof(expected));
     for (size_t i = 0; i < sizeof(source); i++)
         source[i] = (uint8_t)(i + 1);

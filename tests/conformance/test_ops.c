@@ -261,14 +261,13 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
     uint8_t expected[OPS_HALF];
     for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
         const struct ops_row *row = &ops_rows[i];
-        symmem_graph *graph = NULL;
         if (!ops_can(&desk, row))
             continue;
         tk_checkpoint(t, "%s", row->what);
         ops_load(t, &desk, 99);
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
         symmem_status status = ops_run_usual(t, &desk, row, 0, stream);
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        symmem_graph *graph = tk_end_capture(t, stream);
         TK_STATUS(t, row->out == NEW ? SYMMEM_CAPTURE : SYMMEM_OK, status);
         ops_untouched(t, &desk, 99, row->what);
         for (uint32_t launch = 0; launch < 2 && row->out != NEW; launch++) {
@@ -278,6 +277,5 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
             tk_synchronize(t, stream);
             expect_result(t, &desk, row, expected, "a launch has");
         }
-        TK_OK(t, symmem_graph_destroy(graph));
     }
 }

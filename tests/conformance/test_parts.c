@@ -88,7 +88,6 @@ static void clear(struct tk *t, const struct parts *p) {
 /* All parts on one path. */
 static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_stream *stream) {
     uint32_t words[PARTS][PIECE / 4];
-    symmem_graph *graph = NULL;
     tk_checkpoint(t, "path %d", (int)path);
     clear(t, p);
     if (path == BY_GRAPH)
@@ -98,12 +97,9 @@ static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_
         write_part(t, p, i, path, words[i], stream);
     }
     if (path == BY_GRAPH) {
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
-        TK_OK(t, symmem_graph_launch(graph, stream));
+        TK_OK(t, symmem_graph_launch(tk_end_capture(t, stream), stream));
     }
     tk_synchronize(t, stream);
-    if (graph != NULL)
-        TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
     check_whole(t, p, path);
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
@@ -147,16 +143,10 @@ TK_TEST(parts, streams_and_graphs, "SM-HANDLE-05,SM-STREAM-08",
     on_path(t, &p, BY_GRAPH, stream);
 }
 
-TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
-        .ranks = {2, 4}) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
+ON_MULTICAST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}) {
     struct parts p = parts_begin(t);
-    if (info_of(t, p.whole).multicast_ptr == NULL) {
-        tk_unresolved(t, "the device has no multicast");
-        return;
-    }
+    TK_REQUIRE(t, info_of(t, p.whole).multicast_ptr != NULL);
     on_path(t, &p, BY_MULTICAST, NULL);
     clear(t, &p);
     for (int i = 0; i < PARTS; i++) {

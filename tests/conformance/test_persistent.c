@@ -18,7 +18,6 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     void *ptr = NULL;
     void *again = NULL;
     void *first = NULL;
-    symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_FAILS(t, BUSY, alloc_id(t, id, bytes, -1, &again));
     TK_CHECK(t, again == NULL);
@@ -26,9 +25,9 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     TK_OK(t, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_EQ_PTR(t, first, ptr);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
+    symmem_handle *handle = tk_rendezvous(t, ptr, NULL);
     verify_symmetric_memory(t, handle);
-    symmem_handle_release(handle);
+    tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
 

@@ -98,7 +98,6 @@ TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
     enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
     symmem_alloc_options options;
     struct lowered l = {.stream = tk_stream(t)};
-    symmem_graph *graph = NULL;
     void *memory[2];
     for (int i = 0; i < 2; i++) {
         symmem_alloc_options_init(&options);
@@ -112,10 +111,9 @@ TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
     TK_OK(t,
           symmem_one_shot_all_reduce_out(l.handle, FLAT(l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
                                          FLAT(l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, l.stream);
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);
-    TK_OK(t, symmem_graph_destroy(graph));
     for (int i = 0; i < 2; i++)
         TK_OK(t, symmem_free(t->context, memory[i]));
 }

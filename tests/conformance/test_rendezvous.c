@@ -174,19 +174,18 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
 
 TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .ranks = {2, 2}) {
     int32_t ranks[2] = {1, 0};
-    symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
     void *ptr = alloc_on(t, 256, tk_group(t, "turned", ranks, 2));
     void *bare = tk_alloc(t, 256);
     const char *name = NULL;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
     TK_CHECK(t, none == NULL);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
+    symmem_handle *handle = tk_rendezvous(t, ptr, NULL);
     TK_OK(t, symmem_handle_group_name(handle, &name));
     TK_EQ_STR(t, "turned", name);
     TK_EQ_INT(t, 1 - t->rank, info_of(t, handle).rank);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    symmem_handle_release(handle);
+    tk_release(t, handle);
     /* A group argument goes before the default. */
     handle = tk_rendezvous(t, ptr, tk_world_group(t));
     TK_EQ_INT(t, t->rank, info_of(t, handle).rank);

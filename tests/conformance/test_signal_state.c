@@ -157,10 +157,9 @@ TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_r
 /* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
  * descriptors has nothing to be deceived by. */
 static void file_for_memory(struct tk *t, off_t bytes) {
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
     tk_checkpoint(t, "a file of %lld bytes", (long long)bytes);
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 1 << 16, -1, NULL, &ptr));
+    void *ptr = tk_alloc(t, 1 << 16);
     lie_bytes = bytes;
     lies = t->rank == 0;
     symmem_status status = symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle);
@@ -178,7 +177,6 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     ring_signal(t, handle, 0);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
-    TK_OK(t, symmem_free(t->context, ptr));
 }
 
 TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {

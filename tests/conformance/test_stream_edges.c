@@ -213,7 +213,6 @@ TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CA
         .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
-    symmem_graph *graph = NULL;
     uint8_t byte = 9;
     int32_t count = 0;
     TK_OK(t, symmem_device_count(t->context, &count));
@@ -222,12 +221,11 @@ TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CA
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
     TK_OK(t, symmem_put(handle, t->rank, 0, &byte, 1, own));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(own, &graph));
+    symmem_graph *graph = tk_end_capture(t, own);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_graph_launch(graph, other));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
     TK_OK(t, symmem_graph_launch(graph, own));
     tk_synchronize(t, own);
     tk_expect_data(t, handle, t->rank, 0, &byte, 1);
-    TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_stream_destroy(other));
 }

@@ -52,19 +52,13 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .ranks = {2, 4}) {
-    op_times_out(t, OP_BARRIER);
-}
-
-TK_PORTED(test_put_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
-          .ranks = {2, 4}) {
-    op_times_out(t, OP_PUT);
-}
-
-TK_PORTED(test_wait_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
-          .ranks = {2, 4}) {
-    op_times_out(t, OP_WAIT);
-}
+#define TIMES_OUT(name_, op_, requirements_)                                                       \
+    TK_PORTED(name_, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14" requirements_, .ranks = {2, 4}) { \
+        op_times_out(t, op_);                                                                      \
+    }
+TIMES_OUT(test_barrier_timeout, OP_BARRIER, "")
+TIMES_OUT(test_put_signal_timeout, OP_PUT, ",SM-SIGNAL-02")
+TIMES_OUT(test_wait_signal_timeout, OP_WAIT, ",SM-SIGNAL-01")
 
 struct timed_thread {
     struct tk *t;

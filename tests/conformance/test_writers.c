@@ -177,10 +177,8 @@ TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .ran
     gather_odd_chunks(t, symmem_low_contention_all_gather_out);
 }
 
-TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 8}) {
-    if (!multicast_allowed(t))
-        return;
+ON_MULTICAST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
+             .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 8}) {
     gather_odd_chunks(t, symmem_multimem_all_gather_out);
     gather_odd_chunks(t, symmem_low_contention_all_gather_ce_multicast_out);
 }
@@ -188,16 +186,14 @@ TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
 /* --- multicast, deep in a segment ---------------------------------------------------- */
 
 /* A block far behind its segment's beginning, between neighbours that must stay as they are. */
-TK_TEST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
-        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
+ON_MULTICAST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
+             .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
     enum { SEGMENT = 1 << 20, FAR = 700 * 1024 + 256, BYTES = 4096, AT = 1040, COUNT = 40 };
     static const size_t sizes[3] = {FAR, BYTES, BYTES};
     symmem_pool *pool = NULL;
     symmem_handle *handles[3];
     void *blocks[3];
     uint32_t words[COUNT], sums[COUNT] = {0};
-    if (!multicast_allowed(t))
-        return;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, own_device(t), SEGMENT, &pool));
     for (int i = 0; i < 3; i++) {
         TK_REQUIRE_OK(t, symmem_pool_alloc(pool, sizes[i], &blocks[i]));

@@ -24,7 +24,8 @@ tests_changed_since() { # REVISION
     git -C "$root" diff --name-only "$1" -- 'tests/conformance/test_*.c' 'tests/unit/**test_*.c' | while IFS= read -r file; do
         case $file in
         tests/unit/*) printf 'unit.%s\n' "$(basename "$file" .c)" ;;
-        *) sed -nE 's/^TK_TEST\((\w+), (\w+),.*/\1.\2/p; s/^TK_PORTED\((\w+),.*/\1/p
+        *) sed -nE 's/^(TK_TEST|ON_EACH_SHAPE|ON_MULTICAST)\((\w+), (\w+),.*/\2.\3/p
+            s/^(TK_PORTED|PORTED_ON_MULTICAST)\((\w+),.*/\2/p
             s/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
         esac
     done | awk -F'\t' '
