@@ -27,9 +27,8 @@ TK_TEST(group, create_is_local, "SM-GROUP-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         /* The others make no call at all until this rank is through. */
         if (rank == t->rank) {
-            symmem_group *group = NULL;
-            TK_OK(t, symmem_group_create(t->context, "alone", NULL, 0, NULL, &group));
-            TK_OK(t, symmem_group_destroy(group));
+            symmem_group *group = tk_group(t, "alone", NULL, 0);
+            tk_group_destroy(t, group);
         }
         tk_out_of_band_barrier(t);
     }
@@ -58,10 +57,9 @@ ON_EACH_SHAPE(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
 }
 
 TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
-    symmem_group *group = NULL;
     const char *name = NULL;
     int32_t value = -1;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "all.of-us_1", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "all.of-us_1", NULL, 0);
     TK_OK(t, symmem_group_world_size(group, &value));
     TK_EQ_INT(t, t->world_size, value);
     TK_OK(t, symmem_group_rank(group, &value));
@@ -72,24 +70,21 @@ TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
     }
     TK_OK(t, symmem_group_name(group, &name));
     TK_EQ_STR(t, "all.of-us_1", name);
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 /* The list is copied: what the caller does with it afterwards is of no interest. */
 TK_TEST(group, member_list_is_copied, "SM-GROUP-02", .ranks = {2, 2}) {
     int32_t ranks[2] = {1 - t->rank, t->rank};
     char name[16] = "copied";
-    symmem_group *group = NULL;
     const char *found = NULL;
     int32_t value = -1;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, ranks, 2, NULL, &group));
+    symmem_group *group = tk_group(t, name, ranks, 2);
     ranks[0] = ranks[1] = 99;
     memset(name, 'x', sizeof(name) - 1);
     TK_OK(t, symmem_group_global_rank(group, 1, &value));
     TK_EQ_INT(t, t->rank, value);
     TK_OK(t, symmem_group_name(group, &found));
     TK_EQ_STR(t, "copied", found);
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 static void refuse(struct tk *t, symmem_status expected, const char *name, const int32_t *ranks,

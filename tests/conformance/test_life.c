@@ -66,16 +66,15 @@ TK_PORTED(test_rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02", .max_ranks = 
 /* --- local, in any order ---------------------------------------------------------------------- */
 
 TK_PORTED(test_pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07", .max_ranks = 8) {
-    symmem_group *group = NULL;
     symmem_handle *handle;
     void *memory = tk_alloc(t, 256);
     TK_REQ(t, "SM-RDV-18");
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "aborted", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "aborted", NULL, 0);
     handle = tk_rendezvous(t, memory, group);
     tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
     for (int32_t rank = 0; rank < t->world_size; rank++)
         tk_expect_bytes(t, handle, rank, 0, 256, (uint8_t)(rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));

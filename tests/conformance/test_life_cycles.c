@@ -277,15 +277,14 @@ TK_PORTED(test_internal_signal_pad_freed_with_its_group, "SM-LIFE-01,SM-LIFE-05"
     uint64_t bytes = 0;
     TK_REQ(t, "SM-LIFE-01");
     for (int cycle = 0; cycle < 10; cycle++) {
-        symmem_group *group = NULL;
         symmem_handle *handle;
         void *memory = tk_alloc(t, 256);
         char name[16];
         snprintf(name, sizeof(name), "cycle-%d", cycle);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         handle = tk_rendezvous(t, memory, group);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
         tk_release(t, handle);
         tk_free(t, memory);
         if (cycle == 2) {

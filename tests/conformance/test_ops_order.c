@@ -74,8 +74,10 @@ static void lagging(struct tk *t, const struct ops_desk *desk, const struct ops_
     if (t->rank == slow)
         tk_on_point(t, "shm.barrier.after_arrive", 1, (struct tk_action){.delay_ms = 6});
     TK_OK(t, ops_run_usual(t, desk, row, 0, NULL));
-    if (!in_place || sent)
-        ops_upload(t, row->input == FAR ? desk->far : desk->block, other, sizeof(other));
+    if (!in_place || sent) { /* inputs, and what they were staged in */
+        ops_upload(t, desk->block, other, sizeof(other));
+        ops_upload(t, desk->far, other, sizeof(other));
+    }
     if (!sent)
         expect_result(t, desk, row, expected, "with a lagging rank");
     tk_forget_points(t);

@@ -169,45 +169,6 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
         }
 }
 
-/* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
-TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
-        .ranks = {2, 4}) {
-    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
-    TK_REQ(t, "SM-REDUCE-14");
-    for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
-        const struct scatter_call call = {.form = (enum scatter_form)(i % SCATTER_COUNT),
-                                          .dtype = SYMMEM_FLOAT32,
-                                          .op = SYMMEM_SUM,
-                                          .rows = i % SCATTER_COUNT == SCATTER_ROWS ? 3 : 1,
-                                          .part = 100};
-        const struct reduce_call next = {.form = i % 2 ? FORM_TWO_SHOT : FORM_ONE_SHOT_OUT,
-                                         .dtype = SYMMEM_FLOAT32,
-                                         .op = SYMMEM_SUM,
-                                         .count = 300};
-        if ((t->seed + (uint64_t)i) % (uint64_t)t->world_size == (uint64_t)t->rank)
-            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 2});
-        scatter_check(t, &desk, &call);
-        reduce_check(t, &desk, &next);
-        tk_forget_points(t);
-    }
-}
-
-TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
-    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
-    TK_REQ(t, "SM-REDUCE-08");
-    desk.stream = tk_stream(t);
-    for (int form = 0; form < SCATTER_COUNT; form++) {
-        const struct scatter_call call = {.form = (enum scatter_form)form,
-                                          .dtype = SYMMEM_FLOAT16,
-                                          .op = SYMMEM_SUM,
-                                          .rows = form == SCATTER_ROWS ? 4 : 1,
-                                          .part = 77,
-                                          .at = 3};
-        scatter_check(t, &desk, &call);
-    }
-}
-
 /* --- what is refused -------------------------------------------------------------------------- */
 
 struct corner {

@@ -22,17 +22,16 @@ static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream 
  * needed would be there to have again. */
 TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
-    symmem_group *group = NULL;
     struct gate gate = {0};
     uint32_t value = 1000u + (uint32_t)t->rank;
     uint32_t seen = 0;
     void *ptr = tk_alloc(t, 4096);
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "short", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "short", NULL, 0);
     symmem_handle *handle = tk_rendezvous(t, ptr, group);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     enqueue_exchange(t, handle, stream, &value, &seen);
     tk_release(t, handle);
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
     symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
     tk_out_of_band_barrier(t);
     gate_open(&gate);
