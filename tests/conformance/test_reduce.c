@@ -204,6 +204,41 @@ TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIV
     }
 }
 
+/* --- in order, however late ------------------------------------------------------------------- */
+
+/* Two different reductions on one place, the input rewritten between them, one rank late at the
+ * first, or after it has arrived there: where nobody waits for what it reads, it reads too late. */
+TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
+    static const enum reduce_form pairs[][2] = {
+        {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT},       {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_OUT},
+        {FORM_TWO_SHOT_OUT, FORM_ONE_SHOT_OUT},   {FORM_TWO_SHOT, FORM_ONE_SHOT_OUT},
+        {FORM_ONE_SHOT_COPY_OUT, FORM_TWO_SHOT},  {FORM_CHOSEN_PRIVATE, FORM_CHOSEN_PRIVATE},
+        {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_OUT}, {FORM_CHOSEN_TO_SYMMETRIC, FORM_TWO_SHOT},
+    };
+    const int count = (int)(LENGTH(pairs));
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    int32_t last = info_of(t, desk.handle).channel_count - 1;
+    TK_REQ(t, "SM-REDUCE-14");
+    for (int turn = 0; turn < 2 * count; turn++) {
+        int i = turn % count;
+        int32_t late = (int32_t)((t->seed + (uint64_t)i) % (uint64_t)t->world_size);
+        bool arrived = i % 2 == 0;
+        desk.channel = turn < count ? 0 : last; /* a backend may do more for the first ones */
+        tk_checkpoint(t, "forms %d and %d, rank %d late", (int)pairs[i][0], (int)pairs[i][1],
+                      (int)late);
+        if (t->rank == late && arrived)
+            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 2});
+        if (t->rank == late && !arrived)
+            tk_sleep_ms(3);
+        for (int k = 0; k < 2; k++) {
+            const struct reduce_call call = {
+                .form = pairs[i][k], .dtype = SYMMEM_FLOAT32, .op = SYMMEM_SUM, .count = 700};
+            reduce_check(t, &desk, &call);
+        }
+        tk_forget_points(t);
+    }
+}
+
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
 TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",

@@ -219,23 +219,23 @@ TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .ran
     work_after(t, NULL);
 }
 
-/* Peers that come after 100 ms of a limit of many seconds, and of none. */
+/* Peers that come after 100 ms of a limit of many seconds, and after 300 ms of none. */
 TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const uint32_t limits_ms[] = {LONG_MS, 0};
     for (int i = 0; i < 2; i++) {
-        const uint32_t limit_ms = limits_ms[i];
+        const uint32_t limit_ms = limits_ms[i], late_ms = limit_ms != 0 ? 100 : 300;
         if (t->rank == 0) {
             TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
             TK_OK(t, symmem_wait_signal(handle, 1, 0, limit_ms, NULL));
             TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
             TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
         } else {
-            tk_sleep_ms(100);
+            tk_sleep_ms(late_ms);
             TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-            tk_sleep_ms(100);
+            tk_sleep_ms(late_ms);
             TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
-            tk_sleep_ms(100);
+            tk_sleep_ms(late_ms);
             TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
             TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
         }
