@@ -44,6 +44,18 @@ static inline void *const *pads_of(struct tk *t, symmem_handle *handle) {
     return ptrs;
 }
 
+/* By symmem_get_buffer, symmem_get_remote_tensor or symmem_get_signal_pad. */
+typedef symmem_status (*view_fn)(symmem_handle *handle, int32_t rank, int32_t ndim,
+                                 const int64_t *sizes, symmem_dtype dtype, int64_t storage_offset,
+                                 DLManagedTensor **tensor_p);
+static inline DLManagedTensor *view_by(struct tk *t, view_fn view, symmem_handle *handle,
+                                       int32_t rank, int32_t ndim, const int64_t *sizes,
+                                       symmem_dtype dtype, int64_t storage_offset) {
+    DLManagedTensor *tensor = NULL;
+    TK_REQUIRE_OK(t, view(handle, rank, ndim, sizes, dtype, storage_offset, &tensor));
+    return tensor;
+}
+
 static inline bool is_idle(struct tk *t, symmem_stream *stream) {
     bool idle = false;
     TK_OK(t, symmem_stream_query(stream, &idle));

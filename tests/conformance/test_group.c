@@ -21,6 +21,15 @@ static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
     return handle;
 }
 
+/* The same for a group of `count` ranks from `first` on, if this rank is among them. */
+static void meet_among(struct tk *t, const char *name, int32_t first, int32_t count) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t i = 0; i < count; i++)
+        ranks[i] = first + i;
+    if (t->rank >= first && t->rank < first + count)
+        (void)rendezvous_and_read(t, tk_group(t, name, ranks, count));
+}
+
 /* --- creation and queries --------------------------------------------------------------------- */
 
 TK_TEST(group, create_is_local, "SM-GROUP-01", .ranks = {2, 4}) {
@@ -114,7 +123,6 @@ TK_TEST(group, names_are_unique, "SM-GROUP-04", .max_ranks = 4) {
 }
 
 TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
-    const int32_t low[] = {0, 1}, high[] = {1, 2};
     for (int round = 0; round < 3; round++) { /* the same members */
         symmem_group *group = NULL;
         symmem_handle *handle;
@@ -124,8 +132,7 @@ TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
             tk_release(t, handle); /* before or after the group: both are fine */
         TK_OK(t, symmem_group_destroy(group));
     }
-    if (t->rank <= 1) /* then others, of whom some knew the name before */
-        (void)rendezvous_and_read(t, tk_group(t, "pair", low, 2));
+    meet_among(t, "pair", 0, 2); /* then others, of whom some knew the name before */
     tk_out_of_band_barrier(t);
     if (t->rank <= 1) {
         symmem_group *group = NULL;
@@ -133,26 +140,19 @@ TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
         tk_group_destroy(t, group);
     }
     tk_out_of_band_barrier(t);
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "pair", high, 2));
+    meet_among(t, "pair", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 
 TK_PORTED(test_rendezvous_after_group_name_recycled, "SM-GROUP-05,SM-CONTEXT-06", .ranks = {3, 8}) {
-    const int32_t low[] = {0, 1}, high[] = {1, 2};
     symmem_context_options options = tk_options(t);
     TK_REQ(t, "SM-GROUP-05");
-    if (t->rank <= 1) {
-        symmem_group *group = tk_group(t, "1", low, 2);
-        tk_release(t, rendezvous_and_read(t, group));
-        tk_group_destroy(t, group);
-    }
+    meet_among(t, "1", 0, 2);
     tk_out_of_band_barrier(t);
     /* Everything is taken down and made anew, as at the end of a job's phase. */
     tk_reinit(t, &options);
     tk_out_of_band_barrier(t);
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "1", high, 2));
+    meet_among(t, "1", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 
@@ -207,36 +207,25 @@ TK_TEST(group, destroyed_group_is_stale, "SM-GROUP-07", .max_ranks = 4) {
 /* --- rendezvous on groups of all kinds -------------------------------------------------------- */
 
 TK_TEST(group, subgroups_in_growing_steps, "SM-GROUP-06", .ranks = {3, 8}) {
-    const int32_t own = t->rank, first[] = {0, 1}, second[] = {0, 1, 2}, third[] = {1, 2};
-    symmem_group *single = tk_group(t, "single", &own, 1);
+    symmem_group *single = tk_group(t, "single", &t->rank, 1);
     /* Every rank comes with another number of rendezvous behind it. */
     for (int32_t i = 0; i < (t->rank * 2) % 5; i++)
         (void)rendezvous_and_read(t, single);
-    if (t->rank <= 1)
-        (void)rendezvous_and_read(t, tk_group(t, "first", first, 2));
-    if (t->rank <= 2)
-        (void)rendezvous_and_read(t, tk_group(t, "second", second, 3));
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "third", third, 2));
+    meet_among(t, "first", 0, 2);
+    meet_among(t, "second", 0, 3);
+    meet_among(t, "third", 1, 2);
     (void)rendezvous_and_read(t, tk_world_group(t));
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
 TK_PORTED(test_rendezvous_after_strict_subgroup, "SM-GROUP-06", .min_ranks = 3) {
-    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
-    for (int32_t rank = 0; rank < t->world_size; rank++)
-        ranks[rank] = rank;
-    if (t->rank < t->last)
-        (void)rendezvous_and_read(t, tk_group(t, "strict", ranks, t->last));
+    meet_among(t, "strict", 0, t->last);
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
 TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .ranks = {3, 4}) {
-    const int32_t a[] = {0, 1}, b[] = {1, 2};
-    if (t->rank <= 1)
-        (void)rendezvous_and_read(t, tk_group(t, "a", a, 2));
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "b", b, 2));
+    meet_among(t, "a", 0, 2);
+    meet_among(t, "b", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 

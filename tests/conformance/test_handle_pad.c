@@ -107,10 +107,9 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
     enum { CHANNEL = 3 };
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const size_t words = info_of(t, handle).signal_pad_size / 4;
-    DLManagedTensor *pad = NULL;
-    uint32_t *found = malloc(words * 4);
-    TK_REQUIRE(t, found != NULL);
-    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, t->next, 0, NULL, SYMMEM_UINT32, 0, &pad));
+    uint32_t *found = tk_scratch(t, words * 4);
+    DLManagedTensor *pad =
+        view_by(t, symmem_get_signal_pad, handle, t->next, 0, NULL, SYMMEM_UINT32, 0);
     TK_OK(t, symmem_stream_write_value32(t->context, &pad->dl_tensor,
                                          t->world_size * CHANNEL + t->rank, t->rank + 1, NULL));
     pad->deleter(pad);
@@ -124,7 +123,6 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
     }
     TK_EQ_INT(t, t->previous + 1, found[t->world_size * CHANNEL + t->previous]);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    free(found);
 }
 
 TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_DIRECT_ACCESS,

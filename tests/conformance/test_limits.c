@@ -250,9 +250,6 @@ TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04,SM-ERROR-08",
 
 /* --- views ------------------------------------------------------------------------------------ */
 
-typedef symmem_status (*view_fn)(symmem_handle *, int32_t, int32_t, const int64_t *, symmem_dtype,
-                                 int64_t, DLManagedTensor **);
-
 /* `symmem_`, for the record's operation. */
 #define VIEW_REFUSED(t, expected, name, ...)                                                       \
     refused((t), SYMMEM_##expected, view(__VA_ARGS__), name, __LINE__)
@@ -302,10 +299,10 @@ TK_TEST(limits, views, "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04",
 
 TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    DLManagedTensor *tensor = NULL;
     const int64_t words = BYTES / 4, all[1] = {words};
     struct scene *s = scene_begin(t);
-    TK_REQUIRE_OK(t, symmem_get_buffer(s->handle, t->rank, 1, all, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_buffer, s->handle, t->rank, 1, all, SYMMEM_UINT32, 0);
     const DLTensor *whole = &tensor->dl_tensor;
     const int64_t values[] = {-1, (int64_t)1 << 32, INT64_MIN, INT64_MAX};
     const int64_t places[] = {-1, words, INT64_MIN, INT64_MAX};

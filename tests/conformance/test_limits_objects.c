@@ -138,23 +138,18 @@ TK_TEST(limits, gathering, "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", .max_ranks 
     symmem_group *group = tk_world_group(t);
     const size_t most = 65536;
     struct outputs out = outputs_fresh();
-    unsigned char *in = calloc(1, most + 1);
-    unsigned char *all = calloc((size_t)t->world_size, most + 1);
-    if (TK_CHECK(t, in != NULL && all != NULL)) {
-        unsigned char *nowhere = out.bytes;
-        TK_REQ(t, "SM-ERROR-01");
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 0, nowhere, LIMIT_MS));
-        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, most + 1, nowhere, LIMIT_MS));
-        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, SIZE_MAX, nowhere, LIMIT_MS));
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
-        memset(in, t->rank + 1, most);
-        TK_OK(t, symmem_group_all_gather(group, in, most, all, LONG_MS));
-        for (int32_t r = 0; r < t->world_size; r++)
-            TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
-    }
-    free(in);
-    free(all);
+    unsigned char *in = tk_scratch(t, most + 1), *nowhere = out.bytes;
+    unsigned char *all = tk_scratch(t, (size_t)t->world_size * (most + 1));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 0, nowhere, LIMIT_MS));
+    REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, most + 1, nowhere, LIMIT_MS));
+    REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, SIZE_MAX, nowhere, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
+    memset(in, t->rank + 1, most);
+    TK_OK(t, symmem_group_all_gather(group, in, most, all, LONG_MS));
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
     outputs_check(t, &out);
 }
 

@@ -67,7 +67,7 @@ TK_TEST(limits, foreign_stream, "SM-STREAM-16,SM-ERROR-04",
     TK_REQUIRE(t, alone != NULL);
     TK_REQUIRE_OK(t, symmem_stream_create(alone, 0, &theirs));
     TK_REQUIRE_OK(t, symmem_event_create(alone, 0, &their_event));
-    TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->rank, 1, words, SYMMEM_UINT32, 0, &tensor));
+    tensor = view_by(t, symmem_get_buffer, handle, t->rank, 1, words, SYMMEM_UINT32, 0);
     TK_REQ(t, "SM-STREAM-16");
     REFUSED(t, INVALID_ARGUMENT, symmem_event_record(event, theirs));
     REFUSED(t, INVALID_ARGUMENT, symmem_event_record(their_event, own));

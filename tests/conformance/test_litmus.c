@@ -28,13 +28,12 @@ struct ring {
 static struct ring ring_begin(struct tk *t, size_t count) {
     struct ring ring = {
         .handle = tk_handle(t, count * 4, tk_world_group(t)),
-        .words = malloc(count * 4),
+        .words = tk_scratch(t, count * 4),
         .count = count,
         .next = t->next,
         .previous = t->previous,
         .limit_ms = LONG_MS,
     };
-    TK_REQUIRE(t, ring.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(ring.handle, &ring.buffers));
     return ring;
 }
@@ -117,7 +116,6 @@ static void pass_messages(struct tk *t, bool direct, size_t most_lines,
     if (ring.stream != NULL)
         tk_synchronize(t, ring.stream);
     TK_CHECK(t, good);
-    free(ring.words);
 }
 
 static int some_rounds(size_t lines, bool slow) {
@@ -249,7 +247,6 @@ static void run_team(struct tk *t, bool direct) {
         TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
     (void)pthread_barrier_destroy(&team.meet);
     (void)pthread_mutex_destroy(&team.begin);
-    free(team.ring.words);
 }
 
 TK_TEST(litmus, threads_store_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04",
@@ -295,7 +292,6 @@ TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4
             TK_OK(t, symmem_put_signal(ring.handle, ring.previous, 2 + slot, ring.limit_ms, NULL));
     }
     TK_CHECK(t, good);
-    free(ring.words);
 }
 
 /* --- another size and content each time ------------------------------------------------------- */
@@ -350,5 +346,4 @@ TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
     TK_EQ_PTR(t, pad, pads[t->rank]); /* where it is depends on no call */
     pad_expect(t, ring.handle, 0x3D);
-    free(ring.words);
 }

@@ -28,9 +28,8 @@ struct passing {
 static struct passing passing_begin(struct tk *t, symmem_stream *stream) {
     struct passing p = {.handle = tk_handle(t, WORDS * 4, tk_world_group(t)),
                         .stream = stream,
-                        .words = malloc(WORDS * 4),
+                        .words = tk_scratch(t, WORDS * 4),
                         .limit_ms = LONG_MS};
-    TK_REQUIRE(t, p.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p.handle, &p.buffers));
     return p;
 }
@@ -43,9 +42,9 @@ static uint32_t expected_word(enum path path, int32_t writer, uint32_t generatio
 
 static void fill_peer(struct tk *t, const struct passing *p, enum path path, int32_t peer,
                       uint32_t generation) {
-    DLManagedTensor *tensor = NULL;
     const int64_t size = WORDS;
-    TK_REQUIRE_OK(t, symmem_get_buffer(p->handle, peer, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_buffer, p->handle, peer, 1, &size, SYMMEM_UINT32, 0);
     int64_t value = word_of(t->rank, generation, 0);
     if (path == BY_FILL)
         TK_OK(t, symmem_memset32(t->context, &tensor->dl_tensor, 0, value, WORDS, p->stream));
@@ -122,7 +121,6 @@ static void paths(struct tk *t, symmem_stream *stream, enum path first, enum pat
     for (enum path path = first; path <= last; path++)
         if (path != BY_STORE)
             all_rounds(t, &p, path);
-    free(p.words);
 }
 
 TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
@@ -138,7 +136,6 @@ TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
     struct passing p = passing_begin(t, plain.stream);
     p.plain = plain;
     all_rounds(t, &p, BY_STORE);
-    free(p.words);
 }
 
 TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",

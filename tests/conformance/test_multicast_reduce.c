@@ -146,11 +146,10 @@ static symmem_handle *multicast_handle(struct tk *t) {
 
 ON_MULTICAST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
              .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
-    struct reduction r = {.expected = malloc(ELEMENTS * 8),
-                          .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
-    uint8_t *own = malloc(ELEMENTS * 8);
-    TK_REQUIRE(t, r.expected != NULL && r.found != NULL && own != NULL);
-    r.handle = multicast_handle(t);
+    struct reduction r = {.handle = multicast_handle(t),
+                          .expected = tk_scratch(t, ELEMENTS * 8),
+                          .found = tk_scratch(t, ELEMENTS * 8 + 2 * GUARD)};
+    uint8_t *own = tk_scratch(t, ELEMENTS * 8);
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++) {
         r.dtype = (symmem_dtype)dtype;
         r.element = symmem_dtype_size(r.dtype);
@@ -166,9 +165,6 @@ ON_MULTICAST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08"
         tk_expect_data(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
         TK_OK(t, symmem_barrier(r.handle, 0, LONG_MS, NULL));
     }
-    free(r.expected);
-    free(r.found);
-    free(own);
 }
 
 /* --- odd values ------------------------------------------------------------------------------- */

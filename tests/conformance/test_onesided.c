@@ -11,12 +11,6 @@ static void fill_pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t sa
             (uint8_t)((i * 131 + (i >> 8) * 17 + salt * 29 + (uint32_t)rank * 71) ^ (i >> 3));
 }
 
-static uint8_t *host_region(struct tk *t, size_t bytes) {
-    uint8_t *region = malloc(bytes);
-    TK_REQUIRE(t, region != NULL);
-    return region;
-}
-
 /* --- exact bytes ------------------------------------------------------------------------------ */
 
 static const size_t sizes[] = {0,   1,   2,   3,   4,    5,    7,    8,   9,   15,
@@ -26,8 +20,8 @@ static const size_t offsets[] = {0, 1, 2, 3, 4, 7, 8, 13, 63, 64, 4095, 4097};
 
 TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
-    uint8_t *source = host_region(t, REGION);
-    uint8_t *expected = host_region(t, REGION);
+    uint8_t *source = tk_scratch(t, REGION);
+    uint8_t *expected = tk_scratch(t, REGION);
     uint32_t salt = 0;
     fill_pattern(source, REGION, t->rank, 1);
     for (size_t s = 0; s < LENGTH(sizes) && !tk_failed(t); s++)
@@ -39,15 +33,13 @@ TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
             TK_OK(t, symmem_put(handle, t->next, offsets[o], source + from, sizes[s], NULL));
             tk_expect_data(t, handle, t->next, 0, expected, REGION);
         }
-    free(source);
-    free(expected);
 }
 
 TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
-    uint8_t *remote = host_region(t, REGION);
-    uint8_t *target = host_region(t, REGION);
-    uint8_t *expected = host_region(t, REGION);
+    uint8_t *remote = tk_scratch(t, REGION);
+    uint8_t *target = tk_scratch(t, REGION);
+    uint8_t *expected = tk_scratch(t, REGION);
     uint32_t salt = 0;
     fill_pattern(remote, REGION, t->next, 2);
     tk_write(t, handle, t->next, 0, remote, REGION);
@@ -63,9 +55,6 @@ TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
         }
     tk_out_of_band_barrier(t);
     tk_expect_data(t, handle, t->next, 0, remote, REGION); /* reading changes nothing */
-    free(remote);
-    free(target);
-    free(expected);
 }
 
 /* Every rank writes its piece at every rank; each place gets its own writer's data. */
@@ -236,7 +225,7 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 3001 };
     symmem_handle *handle = tk_handle(t, 2 * BYTES, tk_world_group(t));
-    uint8_t *host = host_region(t, 2 * (size_t)BYTES);
+    uint8_t *host = tk_scratch(t, 2 * (size_t)BYTES);
     void *const *buffers = buffers_of(t, handle);
     uint8_t *own = buffers[t->rank];
     uint8_t *peer = buffers[t->next];
@@ -258,7 +247,6 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
     TK_OK(t, symmem_copy(t->context, own, host, 0, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, NULL, host, 1, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, own, NULL, 1, NULL));
-    free(host);
 }
 
 /* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of

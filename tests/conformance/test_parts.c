@@ -45,9 +45,9 @@ static void piece_of(uint32_t *words, int32_t rank, int part, enum path path) {
 }
 
 static DLManagedTensor *tensor_of(struct tk *t, symmem_handle *handle, int32_t rank) {
-    DLManagedTensor *tensor = NULL;
     const int64_t size = PIECE / 4;
-    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, rank, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_remote_tensor, handle, rank, 1, &size, SYMMEM_UINT32, 0);
     return tensor;
 }
 

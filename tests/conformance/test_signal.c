@@ -2,6 +2,22 @@
 /* Signals: ordering, back-pressure, isolation, ranges. */
 #include "case_help.h"
 
+/* A wait for a signal, with what the others are shown before and after it. */
+static void wait_shown(struct tk *t, symmem_handle *handle, int32_t source, int32_t channel,
+                       uint64_t round) {
+    show_entered(t, round);
+    TK_OK(t, symmem_wait_signal(handle, source, channel, LONG_MS, NULL));
+    show_passed(t, round);
+}
+
+/* The peer has begun the round and, a moment later, is not through it. */
+static void check_held(struct tk *t, int32_t peer, uint64_t round, const char *what) {
+    (void)await_shared(t, peer, 0, round);
+    tk_sleep_ms(15);
+    TK_CHECK_MSG(t, tk_read_u64(t, peer, 1) < round, "round %llu: %s", (unsigned long long)round,
+                 what);
+}
+
 /* Each rank in turn puts last; everybody else waits for it long before. */
 TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -14,9 +30,7 @@ TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 
                 if (r != source)
                     TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
         } else {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 0, LONG_MS, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, source, 0, round);
         }
     }
 }
@@ -34,10 +48,8 @@ TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .ranks = {2, 4}) {
             show_passed(t, round);
         }
         if (t->rank == target) {
-            (void)await_shared(t, source, 0, round);
-            tk_sleep_ms(20);
-            TK_CHECK_MSG(t, tk_read_u64(t, source, 1) < round,
-                         "a second put did not wait for the first one's consumption");
+            check_held(t, source, round,
+                       "a second put did not wait for the first one's consumption");
             TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
             (void)await_shared(t, source, 1, round);
             TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
@@ -53,15 +65,11 @@ TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .ranks = {2, 4}) {
     for (uint64_t round = 1; round <= 3; round++) {
         if (t->rank == source) {
             (void)await_shared(t, 0, 1, round - 1); /* the earlier one was consumed */
-            (void)await_shared(t, 0, 0, round);     /* and the next wait is about to begin */
-            tk_sleep_ms(15);
-            TK_CHECK_MSG(t, tk_read_u64(t, 0, 1) < round, "a wait passed without a put of its own");
+            check_held(t, 0, round, "a wait passed without a put of its own");
             TK_OK(t, symmem_put_signal(handle, 0, 1, limit_ms, NULL));
         }
         if (t->rank == 0) {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 1, limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, source, 1, round);
         }
     }
     tk_out_of_band_barrier(t);
@@ -81,17 +89,11 @@ TK_TEST(signal, channels_are_apart, "SM-SIGNAL-04", .ranks = {2, 2}) {
         if (t->rank == 0) {
             TK_OK(t, symmem_put_signal(handle, 1, pairs[i][0], limit_ms, NULL));
             tk_share_u64(t, 2, round);
-            (void)await_shared(t, 1, 0, round);
-            tk_sleep_ms(10);
-            TK_CHECK_MSG(t, tk_read_u64(t, 1, 1) < round,
-                         "a signal on channel %d satisfied a wait on channel %d", (int)pairs[i][0],
-                         (int)pairs[i][1]);
+            check_held(t, 1, round, "a signal on another channel satisfied the wait");
             TK_OK(t, symmem_put_signal(handle, 1, pairs[i][1], limit_ms, NULL));
         } else {
             (void)await_shared(t, 0, 2, round);
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][1], limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, 0, pairs[i][1], round);
             TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][0], limit_ms, NULL));
         }
     }
@@ -120,16 +122,11 @@ TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .ranks = {2, 5}) {
             TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
         tk_out_of_band_barrier(t);
         if (t->rank == held) {
-            (void)await_shared(t, consumer, 0, round);
-            tk_sleep_ms(10);
-            TK_CHECK_MSG(t, tk_read_u64(t, consumer, 1) < round,
-                         "another source's signal satisfied a wait for rank %d", (int)held);
+            check_held(t, consumer, round, "another source's signal satisfied the wait");
             TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
         }
         if (t->rank == consumer) {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, held, 0, limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, held, 0, round);
             for (int32_t r = 0; r < t->world_size; r++)
                 if (r != held)
                     TK_OK(t, symmem_wait_signal(handle, r, 0, limit_ms, NULL));

@@ -97,8 +97,7 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
         if (i == 2 && t->rank == 0)
             TK_OK(t, symmem_wait_signal(handle, source, CHANNEL, LONG_MS, NULL));
         tk_out_of_band_barrier(t);
-        states[i] = malloc(words * 4);
-        TK_REQUIRE(t, states[i] != NULL);
+        states[i] = tk_scratch(t, words * 4);
         if (t->rank == 0)
             ops_download(t, states[i], seen.state, words * 4);
         tk_out_of_band_barrier(t);
@@ -106,8 +105,6 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
     for (size_t at = 0; t->rank == 0 && at < words && found < MOST_WORDS; at++)
         if (states[0][at] == 0 && states[1][at] == 1 && states[2][at] == 0)
             slots[found++] = at;
-    for (int i = 0; i < 3; i++)
-        free(states[i]);
     tk_share_u64(t, 8, (uint64_t)found);
     tk_out_of_band_barrier(t);
     return (int)tk_read_u64(t, 0, 8);

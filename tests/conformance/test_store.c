@@ -13,7 +13,7 @@
 
 typedef void (*store_fn)(struct tk *t, symmem_store *store);
 
-/* For cases of one rank: a file store, a memory store, and a custom store over the latter. */
+/* A file store, a memory store, and a custom store over the latter. */
 static void for_each_store(struct tk *t, store_fn fn) {
     char path[4096];
     struct counting_store counting = {0};
@@ -37,6 +37,14 @@ static void for_each_store(struct tk *t, store_fn fn) {
         symmem_store_close(memory);
     }
 }
+
+/* Above the body of a case of one rank, which gets t and each store in turn. */
+#define IN_EACH_STORE(name_, requirements_)                                                        \
+    static void name_##_in(struct tk *t, symmem_store *store);                                     \
+    TK_TEST(store, name_, requirements_, .max_ranks = 1) {                                         \
+        for_each_store(t, name_##_in);                                                             \
+    }                                                                                              \
+    static void name_##_in(struct tk *t, symmem_store *store)
 
 static void expect_value(struct tk *t, symmem_store *store, const char *key, const void *expected,
                          size_t bytes) {
@@ -85,7 +93,7 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
     }
 }
 
-static void values_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(every_store_keeps_values, "SM-STORE-01") {
     static const char *const keys[] = {"a", "a/b", "a/b/c", "a:b", "A", "a.b", "a-b", "a_b"};
     char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     char *back = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
@@ -104,10 +112,6 @@ static void values_in(struct tk *t, symmem_store *store) {
     expect_value(t, store, "a", NULL, 0);
     for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
-}
-
-TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
-    for_each_store(t, values_in);
 }
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
@@ -140,7 +144,7 @@ TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .ranks = {2, 3}) {
         TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
 }
 
-static void get_from(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(get_absent_or_too_large, "SM-STORE-02") {
     uint8_t found[16];
     size_t bytes = 77;
     uint64_t start = tk_now_ms();
@@ -158,10 +162,6 @@ static void get_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_get(store, "ten", found, 10, &bytes, LIMIT_MS));
     TK_CHECK(t, memcmp(found, "0123456789", 10) == 0 && found[10] == 0x5A);
     TK_OK(t, symmem_store_remove(store, "ten", LIMIT_MS));
-}
-
-TK_TEST(store, get_absent_or_too_large, "SM-STORE-02", .max_ranks = 1) {
-    for_each_store(t, get_from);
 }
 
 /* --- wait, add, remove ------------------------------------------------------------------------ */
@@ -183,7 +183,7 @@ TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .ranks = {2, 8}) {
         TK_OK(t, symmem_store_remove(t->store, "late", LIMIT_MS));
 }
 
-static void wait_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(wait_times_out, "SM-STORE-03") {
     uint64_t start = tk_now_ms();
     TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 80));
     TK_AT_LEAST(t, 79, tk_now_ms() - start);
@@ -192,10 +192,6 @@ static void wait_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_wait(store, "never", 1));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
     TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 20));
-}
-
-TK_TEST(store, wait_times_out, "SM-STORE-03", .max_ranks = 1) {
-    for_each_store(t, wait_in);
 }
 
 TK_TEST(store, add_loses_none, "SM-STORE-04") {
@@ -227,7 +223,7 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
         TK_OK(t, symmem_store_remove(t->store, "count", LIMIT_MS));
 }
 
-static void add_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(add_counts_both_ways, "SM-STORE-04") {
     int64_t value = 99;
     TK_OK(t, symmem_store_add(store, "n", -5, &value, LIMIT_MS));
     TK_EQ_INT(t, -5, value);
@@ -242,11 +238,7 @@ static void add_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, "other", LIMIT_MS));
 }
 
-TK_TEST(store, add_counts_both_ways, "SM-STORE-04", .max_ranks = 1) {
-    for_each_store(t, add_in);
-}
-
-static void remove_from(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(remove_makes_absent, "SM-STORE-05") {
     uint8_t found[8];
     size_t bytes = 0;
     TK_OK(t, symmem_store_remove(store, "absent", LIMIT_MS));
@@ -257,10 +249,6 @@ static void remove_from(struct tk *t, symmem_store *store) {
     expect_value(t, store, "here/below", "2", 1);
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
-}
-
-TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
-    for_each_store(t, remove_from);
 }
 
 TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
@@ -291,7 +279,7 @@ static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
     outputs_check(t, &out);
 }
 
-static void keys_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(refuses_bad_keys_and_values, "SM-STORE-06,SM-ERROR-04") {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._-/:";
     char key[SYMMEM_STORE_KEY_MAX + 2];
@@ -318,10 +306,6 @@ static void keys_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
     TK_FAILS(t, INVALID_ARGUMENT,
              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
-}
-
-TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06,SM-ERROR-04", .max_ranks = 1) {
-    for_each_store(t, keys_in);
 }
 
 /* Keys are names: none of these may be read as a path, and no two may meet. */
