@@ -93,6 +93,38 @@ static inline size_t equal_bytes(const void *bytes, size_t count, uint8_t byte) 
 #define EXPECT_ALL(t, array, byte)                                                                 \
     TK_EQ_SIZE(t, sizeof(array), equal_bytes(array, sizeof(array), byte))
 
+/* --- a context of the body's own -------------------------------------------------------------- */
+
+/* With a group of all ranks and a block on which they have met. */
+struct own_world {
+    symmem_context *context;
+    symmem_group *group;
+    void *memory;
+    symmem_handle *handle;
+};
+
+/* Of w->context. */
+static inline void own_world_meet(struct tk *t, struct own_world *w, size_t bytes) {
+    TK_REQUIRE_OK(t, symmem_group_create(w->context, "own", NULL, 0, NULL, &w->group));
+    TK_REQUIRE_OK(t, symmem_alloc(w->context, bytes, -1, NULL, &w->memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle));
+}
+
+static inline struct own_world own_world_begin(struct tk *t, const symmem_context_options *options,
+                                               size_t bytes) {
+    struct own_world w = {0};
+    TK_REQUIRE_OK(t, symmem_init(options, &w.context));
+    own_world_meet(t, &w, bytes);
+    return w;
+}
+
+static inline void own_world_end(struct tk *t, const struct own_world *w) {
+    symmem_handle_release(w->handle);
+    TK_OK(t, symmem_free(w->context, w->memory));
+    TK_OK(t, symmem_finalize(w->context));
+    symmem_context_free(w->context);
+}
+
 /* --- threads and gates ------------------------------------------------------------------------ */
 
 /* Threads with an argument each, `size` bytes apart, until all have ended. */

@@ -123,23 +123,13 @@ TK_TEST(life, descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
     for (int fd = 0; fd < 1024; fd++)
         watch.before[fd] = is_inherited(fd);
     symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
-    symmem_handle *handle = NULL;
-    symmem_group *group = NULL;
-    void *ptr = NULL;
     options.point = look_at_point;
     options.point_arg = &watch;
-    TK_REQUIRE_OK(t, symmem_init(&options, &context));
-    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
-    TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, LONG_MS, &handle));
+    struct own_world w = own_world_begin(t, &options, 4096);
     look_for_inherited(&watch, "the end of rendezvous");
     TK_CHECK_MSG(t, watch.found[0] == 0, "%s, is not close-on-exec", watch.found);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    symmem_handle_release(handle);
-    TK_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
+    TK_OK(t, symmem_barrier(w.handle, 0, LONG_MS, NULL));
+    own_world_end(t, &w);
 }
 
 /* --- too little of it ------------------------------------------------------------------ */

@@ -110,21 +110,13 @@ static int context_cycles(const struct tk *t) {
 
 static void context_cycle(struct tk *t, const symmem_context_options *options,
                           struct reading *reading) {
-    symmem_context *context = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
-    TK_REQUIRE_OK(t, symmem_init(options, &context));
+    struct own_world w = {0};
+    TK_REQUIRE_OK(t, symmem_init(options, &w.context));
     if (reading != NULL)
-        take_reading(t, context, reading);
-    TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    symmem_handle_release(handle);
-    TK_REQUIRE_OK(t, symmem_free(context, memory));
-    TK_REQUIRE_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
+        take_reading(t, w.context, reading);
+    own_world_meet(t, &w, BYTES);
+    TK_REQUIRE_OK(t, symmem_barrier(w.handle, 0, LIMIT_MS, NULL));
+    own_world_end(t, &w);
 }
 
 TK_TEST(life, cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06", .max_ranks = 16,

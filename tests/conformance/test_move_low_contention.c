@@ -153,11 +153,8 @@ TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM
 
 /* The active backend's table once more, with a copy that can be made to fail: so it does for every
  * backend, whatever test points that has. */
-#define FAILING_NAME "suite_failing_copy"
-
-static const symmem_backend *real; /* both constant once made */
-static symmem_backend failing;
-static pthread_mutex_t failing_lock = PTHREAD_MUTEX_INITIALIZER;
+static void change_copy(symmem_backend *table);
+static struct table_twin failing = {.name = "suite_failing_copy", .change = change_copy};
 /* In the rank's own thread: which copy from now on fails, and with what; 0: none. */
 static _Thread_local int fails_in;
 static _Thread_local symmem_status fails_with;
@@ -166,22 +163,11 @@ static symmem_status copy_or_fail(void *instance, int32_t device, void *dst, con
                                   size_t bytes, const symmem_exec *exec) {
     if (fails_in > 0 && --fails_in == 0)
         return fails_with;
-    return real->copy(instance, device, dst, src, bytes, exec);
+    return failing.real->copy(instance, device, dst, src, bytes, exec);
 }
 
-static void use_failing(struct tk *t) {
-    const symmem_backend *table = backend_table(t);
-    pthread_mutex_lock(&failing_lock);
-    if (real == NULL) {
-        memcpy(&failing, table, table->size < sizeof(failing) ? table->size : sizeof(failing));
-        failing.size = sizeof(failing);
-        failing.name = FAILING_NAME;
-        failing.copy = copy_or_fail;
-        real = table;
-    }
-    pthread_mutex_unlock(&failing_lock);
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &failing));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, FAILING_NAME));
+static void change_copy(symmem_backend *table) {
+    table->copy = copy_or_fail;
 }
 
 static void fail_copy(int nth, symmem_status status) {
@@ -224,13 +210,13 @@ static void part_that_fails(struct tk *t, symmem_stream *stream, symmem_status f
 TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
         .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
-    use_failing(t);
+    use_twin(t, &failing);
     part_that_fails(t, NULL, SYMMEM_SYSTEM);
 }
 
 TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
         .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
     TK_REQ(t, "SM-MOVE-10");
-    use_failing(t);
+    use_twin(t, &failing);
     part_that_fails(t, tk_stream(t), SYMMEM_OUT_OF_MEMORY);
 }

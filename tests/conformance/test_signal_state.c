@@ -11,8 +11,6 @@
 #include "ops_help.h"
 #include "sync_help.h"
 
-#define SPY_NAME "suite_spy"
-
 /* What peers_open saw last, in the rank's own thread. */
 struct seen {
     void *state;
@@ -20,14 +18,13 @@ struct seen {
 };
 
 static _Thread_local struct seen seen;
-static const symmem_backend *real; /* both constant once made */
-static symmem_backend spy;
-static pthread_mutex_t spy_lock = PTHREAD_MUTEX_INITIALIZER;
+static void change_entries(symmem_backend *table);
+static struct table_twin spy = {.name = "suite_spy", .change = change_entries};
 
 static symmem_status remember_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                     void **pads_dev_p) {
     seen = (struct seen){peers->signals[peers->rank], peers->signal_bytes};
-    return real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
+    return spy.real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
 }
 
 /* While this rank lies, what its peers get is a file of so many bytes. */
@@ -35,7 +32,7 @@ static _Thread_local bool lies;
 static _Thread_local off_t lie_bytes;
 
 static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = real->memory_export(instance, memory, share);
+    symmem_status status = spy.real->memory_export(instance, memory, share);
     if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
         return status;
     int file = memfd_create("symmem-suite-short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -48,22 +45,10 @@ static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem
     return status;
 }
 
-/* Sets the spying table as the context's backend. */
-static void use_spy(struct tk *t) {
-    const symmem_backend *table = backend_table(t);
-    pthread_mutex_lock(&spy_lock);
-    if (real == NULL) {
-        memcpy(&spy, table, table->size < sizeof(spy) ? table->size : sizeof(spy));
-        spy.size = sizeof(spy);
-        spy.name = SPY_NAME;
-        spy.peers_open = remember_peers;
-        if (table->memory_export != NULL)
-            spy.memory_export = export_or_lie;
-        real = table;
-    }
-    pthread_mutex_unlock(&spy_lock);
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &spy));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, SPY_NAME));
+static void change_entries(symmem_backend *table) {
+    table->peers_open = remember_peers;
+    if (table->memory_export != NULL)
+        table->memory_export = export_or_lie;
 }
 
 enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };
@@ -137,7 +122,7 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
 TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2,
         .flags = TK_NO_BACKEND) {
     size_t slots[MOST_WORDS];
-    use_spy(t);
+    use_twin(t, &spy);
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     TK_REQUIRE(t, seen.state != NULL && seen.bytes >= 4);
     tk_out_of_band_barrier(t);
@@ -177,7 +162,7 @@ static void file_for_memory(struct tk *t, off_t bytes) {
 }
 
 TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
-    use_spy(t);
+    use_twin(t, &spy);
     file_for_memory(t, 0);
     file_for_memory(t, 1 << 15);
 }

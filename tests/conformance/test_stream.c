@@ -390,11 +390,13 @@ TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .
     struct step steps[2];
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    symmem_event *event = tk_event(t);
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
     hold(t, first, &gate);
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_wait_event(second, event));
+    symmem_event_destroy(event);
     enqueue_step(t, second, &steps[1], &log, 1);
     tk_sleep_ms(10);
     TK_EQ_INT(t, 0, steps_done(&log));
