@@ -76,3 +76,20 @@ void backend_without(struct tk *t, uint64_t capability) {
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
     t->capabilities = table->capabilities;
 }
+
+void use_twin(struct tk *t, struct table_twin *twin) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const symmem_backend *table = backend_table(t);
+    symmem_backend *own = &twin->table;
+    pthread_mutex_lock(&lock);
+    if (twin->real == NULL) {
+        memcpy(own, table, table->size < sizeof(*own) ? table->size : sizeof(*own));
+        own->size = sizeof(*own);
+        own->name = twin->name;
+        twin->change(own);
+        twin->real = table;
+    }
+    pthread_mutex_unlock(&lock);
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, own));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, twin->name));
+}

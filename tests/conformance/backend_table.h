@@ -10,5 +10,14 @@ const symmem_backend *backend_table(struct tk *t);
 /* A new context in place of t->context, in which the backend does not declare `capability`, nor
  * what needs that one. All else is as it was. */
 void backend_without(struct tk *t, uint64_t capability);
+/* Another table with some entries of its own. All constant once made. */
+struct table_twin {
+    const char *name;
+    void (*change)(symmem_backend *table);
+    const symmem_backend *real; /* NULL: not made yet */
+    symmem_backend table;
+};
+/* Makes it, registers it and sets it as t->context's backend. */
+void use_twin(struct tk *t, struct table_twin *twin);
 
 #endif

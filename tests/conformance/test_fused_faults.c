@@ -355,11 +355,11 @@ TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .ra
 }
 
 /* An operation that does not get its channel in time has begun nothing: what has it goes on. */
-static void busy_channel_by(struct tk *t, symmem_stream *stream) {
+TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCTS,
+                             .ranks = {2, 3}) {
     struct fused_pair *x = pair_begin(t);
     struct caller meet = {x, LONG_MS, SYMMEM_OK, 0};
     pthread_t thread;
-    TK_REQ(t, "SM-THREAD-02");
     if (t->rank == 0) {
         if (stream != NULL)
             TK_OK(t, symmem_barrier(x->workspace, 0, meet.limit_ms, stream));
@@ -388,10 +388,6 @@ static void busy_channel_by(struct tk *t, symmem_stream *stream) {
     pair_expect_gather(t, x, 1);
 }
 
-TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCTS,
-                             .ranks = {2, 3}) {
-    busy_channel_by(t, stream);
-}
 
 /* The next channel may be another thread's all the while, and there need not be one. */
 TK_TEST(fused_faults, one_channel, "SM-COLL-10", .needs = PRODUCTS, .ranks = {2, 3}) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: creation, queries, names, and rendezvous on groups of all kinds. */
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 20000u
 #define BYTES 256
@@ -21,26 +21,33 @@ static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
     return handle;
 }
 
+/* The same for a group of `count` ranks from `first` on, if this rank is among them. */
+static void meet_among(struct tk *t, const char *name, int32_t first, int32_t count) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t i = 0; i < count; i++)
+        ranks[i] = first + i;
+    if (t->rank >= first && t->rank < first + count)
+        (void)rendezvous_and_read(t, tk_group(t, name, ranks, count));
+}
+
 /* --- creation and queries --------------------------------------------------------------------- */
 
 TK_TEST(group, create_is_local, "SM-GROUP-01", .ranks = {2, 4}) {
     for (int32_t rank = 0; rank < t->world_size; rank++) {
         /* The others make no call at all until this rank is through. */
         if (rank == t->rank) {
-            symmem_group *group = NULL;
-            TK_OK(t, symmem_group_create(t->context, "alone", NULL, 0, NULL, &group));
-            TK_OK(t, symmem_group_destroy(group));
+            symmem_group *group = tk_group(t, "alone", NULL, 0);
+            tk_group_destroy(t, group);
         }
         tk_out_of_band_barrier(t);
     }
 }
 
-static void check_members(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                          void *arg) {
+ON_EACH_SHAPE(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
+    TK_REQ(t, "SM-GROUP-02");
     int32_t value = -1;
     const char *name = NULL;
     symmem_group *found = NULL;
-    (void)arg;
     TK_OK(t, symmem_group_rank(group, &value));
     TK_EQ_INT(t, shape->rank, value);
     TK_OK(t, symmem_group_world_size(group, &value));
@@ -58,16 +65,10 @@ static void check_members(struct tk *t, symmem_group *group, const struct tk_sha
     TK_EQ_PTR(t, group, found);
 }
 
-TK_TEST(group, follows_member_list, "SM-GROUP-02,SM-ERROR-04") {
-    TK_REQ(t, "SM-GROUP-02");
-    tk_for_each_group_shape(t, check_members, NULL);
-}
-
 TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
-    symmem_group *group = NULL;
     const char *name = NULL;
     int32_t value = -1;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "all.of-us_1", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "all.of-us_1", NULL, 0);
     TK_OK(t, symmem_group_world_size(group, &value));
     TK_EQ_INT(t, t->world_size, value);
     TK_OK(t, symmem_group_rank(group, &value));
@@ -78,24 +79,21 @@ TK_TEST(group, null_list_is_the_world, "SM-GROUP-02") {
     }
     TK_OK(t, symmem_group_name(group, &name));
     TK_EQ_STR(t, "all.of-us_1", name);
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 /* The list is copied: what the caller does with it afterwards is of no interest. */
 TK_TEST(group, member_list_is_copied, "SM-GROUP-02", .ranks = {2, 2}) {
     int32_t ranks[2] = {1 - t->rank, t->rank};
     char name[16] = "copied";
-    symmem_group *group = NULL;
     const char *found = NULL;
     int32_t value = -1;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, ranks, 2, NULL, &group));
+    symmem_group *group = tk_group(t, name, ranks, 2);
     ranks[0] = ranks[1] = 99;
     memset(name, 'x', sizeof(name) - 1);
     TK_OK(t, symmem_group_global_rank(group, 1, &value));
     TK_EQ_INT(t, t->rank, value);
     TK_OK(t, symmem_group_name(group, &found));
     TK_EQ_STR(t, "copied", found);
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 static void refuse(struct tk *t, symmem_status expected, const char *name, const int32_t *ranks,
@@ -104,31 +102,6 @@ static void refuse(struct tk *t, symmem_status expected, const char *name, const
     symmem_group *group = untouched;
     TK_STATUS(t, expected, symmem_group_create(t->context, name, ranks, count, NULL, &group));
     TK_EQ_PTR(t, untouched, group);
-}
-
-TK_TEST(group, refuses_bad_lists, "SM-GROUP-03,SM-ERROR-04", .max_ranks = 4) {
-    const int32_t own = t->rank;
-    const int32_t twice[] = {own, own}, apart[] = {own, t->next, own}, negative[] = {own, -1},
-                  beyond[] = {own, t->world_size}, far[] = {INT32_MAX, own};
-    char name[SYMMEM_NAME_MAX + 1];
-    symmem_group *group = NULL;
-    TK_REQ(t, "SM-GROUP-03");
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "twice", twice, 2);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "apart", apart, 3);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "empty", &own, 0);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "less", &own, -1);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "no-list", NULL, 1);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "negative", negative, 2);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "beyond", beyond, 2);
-    refuse(t, SYMMEM_OUT_OF_RANGE, "far", far, 2);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, "", &own, 1);
-    refuse(t, SYMMEM_INVALID_ARGUMENT, NULL, &own, 1);
-    memset(name, 'n', sizeof(name));
-    name[SYMMEM_NAME_MAX] = '\0';
-    refuse(t, SYMMEM_INVALID_ARGUMENT, name, &own, 1);
-    name[SYMMEM_NAME_MAX - 1] = '\0';
-    TK_OK(t, symmem_group_create(t->context, name, &own, 1, NULL, &group));
-    TK_OK(t, symmem_group_destroy(group));
 }
 
 TK_TEST(group, refuses_to_lack_the_caller, "SM-GROUP-03", .ranks = {2, 4}) {
@@ -150,7 +123,6 @@ TK_TEST(group, names_are_unique, "SM-GROUP-04", .max_ranks = 4) {
 }
 
 TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
-    const int32_t low[] = {0, 1}, high[] = {1, 2};
     for (int round = 0; round < 3; round++) { /* the same members */
         symmem_group *group = NULL;
         symmem_handle *handle;
@@ -160,8 +132,7 @@ TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
             tk_release(t, handle); /* before or after the group: both are fine */
         TK_OK(t, symmem_group_destroy(group));
     }
-    if (t->rank <= 1) /* then others, of whom some knew the name before */
-        (void)rendezvous_and_read(t, tk_group(t, "pair", low, 2));
+    meet_among(t, "pair", 0, 2); /* then others, of whom some knew the name before */
     tk_out_of_band_barrier(t);
     if (t->rank <= 1) {
         symmem_group *group = NULL;
@@ -169,26 +140,19 @@ TK_TEST(group, name_is_usable_again, "SM-GROUP-05", .ranks = {3, 8}) {
         tk_group_destroy(t, group);
     }
     tk_out_of_band_barrier(t);
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "pair", high, 2));
+    meet_among(t, "pair", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 
 TK_PORTED(test_rendezvous_after_group_name_recycled, "SM-GROUP-05,SM-CONTEXT-06", .ranks = {3, 8}) {
-    const int32_t low[] = {0, 1}, high[] = {1, 2};
     symmem_context_options options = tk_options(t);
     TK_REQ(t, "SM-GROUP-05");
-    if (t->rank <= 1) {
-        symmem_group *group = tk_group(t, "1", low, 2);
-        tk_release(t, rendezvous_and_read(t, group));
-        tk_group_destroy(t, group);
-    }
+    meet_among(t, "1", 0, 2);
     tk_out_of_band_barrier(t);
     /* Everything is taken down and made anew, as at the end of a job's phase. */
     tk_reinit(t, &options);
     tk_out_of_band_barrier(t);
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "1", high, 2));
+    meet_among(t, "1", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 
@@ -243,36 +207,25 @@ TK_TEST(group, destroyed_group_is_stale, "SM-GROUP-07", .max_ranks = 4) {
 /* --- rendezvous on groups of all kinds -------------------------------------------------------- */
 
 TK_TEST(group, subgroups_in_growing_steps, "SM-GROUP-06", .ranks = {3, 8}) {
-    const int32_t own = t->rank, first[] = {0, 1}, second[] = {0, 1, 2}, third[] = {1, 2};
-    symmem_group *single = tk_group(t, "single", &own, 1);
+    symmem_group *single = tk_group(t, "single", &t->rank, 1);
     /* Every rank comes with another number of rendezvous behind it. */
     for (int32_t i = 0; i < (t->rank * 2) % 5; i++)
         (void)rendezvous_and_read(t, single);
-    if (t->rank <= 1)
-        (void)rendezvous_and_read(t, tk_group(t, "first", first, 2));
-    if (t->rank <= 2)
-        (void)rendezvous_and_read(t, tk_group(t, "second", second, 3));
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "third", third, 2));
+    meet_among(t, "first", 0, 2);
+    meet_among(t, "second", 0, 3);
+    meet_among(t, "third", 1, 2);
     (void)rendezvous_and_read(t, tk_world_group(t));
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
 TK_PORTED(test_rendezvous_after_strict_subgroup, "SM-GROUP-06", .min_ranks = 3) {
-    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
-    for (int32_t rank = 0; rank < t->world_size; rank++)
-        ranks[rank] = rank;
-    if (t->rank < t->last)
-        (void)rendezvous_and_read(t, tk_group(t, "strict", ranks, t->last));
+    meet_among(t, "strict", 0, t->last);
     (void)rendezvous_and_read(t, tk_world_group(t));
 }
 
 TK_PORTED(test_rendezvous_on_overlapping_subgroups, "SM-GROUP-06", .ranks = {3, 4}) {
-    const int32_t a[] = {0, 1}, b[] = {1, 2};
-    if (t->rank <= 1)
-        (void)rendezvous_and_read(t, tk_group(t, "a", a, 2));
-    if (t->rank == 1 || t->rank == 2)
-        (void)rendezvous_and_read(t, tk_group(t, "b", b, 2));
+    meet_among(t, "a", 0, 2);
+    meet_among(t, "b", 1, 2);
     TK_CHECK(t, !tk_failed(t));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Group ranks are not world ranks: where data goes, and whose end counts. */
-#include "sync_help.h"
+#include "case_help.h"
 
 /* --- data ------------------------------------------------------------------------------------- */
 
@@ -10,12 +10,10 @@ static uint32_t tag(int32_t from, int32_t to) {
 
 /* Each rank puts to each; the receiver looks at its own memory without naming a rank. What is put
  * and got by the same wrong rank would look right. */
-static void transfers_in_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                               void *arg) {
+ON_EACH_SHAPE(group_ranks, transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16) {
     size_t bytes = (size_t)shape->count * sizeof(uint32_t);
     uint32_t *memory = tk_alloc(t, bytes);
     symmem_handle *handle = tk_rendezvous(t, memory, group);
-    (void)arg;
     for (int32_t rank = 0; rank < shape->count; rank++) {
         uint32_t word = tag(t->rank, shape->ranks[rank]);
         size_t offset = (size_t)shape->rank * sizeof(word);
@@ -30,10 +28,6 @@ static void transfers_in_shape(struct tk *t, symmem_group *group, const struct t
         TK_EQ_INT(t, tag(shape->ranks[0], shape->ranks[rank]), word);
     }
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-}
-
-TK_TEST(group_ranks, transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 16) {
-    tk_for_each_group_shape(t, transfers_in_shape, NULL);
 }
 
 /* --- ends ------------------------------------------------------------------------------------- */

@@ -1,38 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a handle tells of group, allocation and peers. */
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 10000u
 #define BYTES 4096
 
-static symmem_handle_info info_of(struct tk *t, symmem_handle *handle) {
-    symmem_handle_info info = {0};
-    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &info));
-    return info;
-}
-
-static void *const *buffers_of(struct tk *t, symmem_handle *handle) {
-    void *const *ptrs = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &ptrs));
-    return ptrs;
-}
-
-static void *const *pads_of(struct tk *t, symmem_handle *handle) {
-    void *const *ptrs = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &ptrs));
-    return ptrs;
-}
-
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void numbers_in_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                             void *arg) {
+ON_EACH_SHAPE(handle, numbers_match_group_and_memory,
+              "SM-HANDLE-01,SM-HANDLE-02,SM-HANDLE-04,SM-HANDLE-06,SM-ERROR-04", .max_ranks = 16) {
     char *memory = tk_alloc(t, 1000);
     symmem_handle *handle = tk_rendezvous(t, memory, group);
     symmem_handle_info info = info_of(t, handle);
     symmem_alloc_info allocation = {0};
     int32_t global = -1;
-    (void)arg;
     TK_OK(t, symmem_alloc_query(t->context, memory, &allocation));
     TK_EQ_INT(t, shape->rank, info.rank);
     TK_EQ_INT(t, shape->count, info.world_size);
@@ -54,16 +35,11 @@ static void numbers_in_shape(struct tk *t, symmem_group *group, const struct tk_
     TK_EQ_INT(t, 77, global);
 }
 
-TK_TEST(handle, numbers_match_group_and_memory,
-        "SM-HANDLE-01,SM-HANDLE-02,SM-HANDLE-04,SM-HANDLE-06,SM-ERROR-04", .max_ranks = 16) {
-    tk_for_each_group_shape(t, numbers_in_shape, NULL);
-}
-
 TK_TEST(handle, channel_count_rounds_down, "SM-HANDLE-04", .max_ranks = 8) {
     const size_t row = 4 * (size_t)t->world_size;
     const size_t pads[] = {row, row + 4 * (size_t)(t->world_size > 1), row * 2, row * 7 + row - 4,
                            row * 33};
-    for (size_t i = 0; i < sizeof(pads) / sizeof(pads[0]); i++) {
+    for (size_t i = 0; i < LENGTH(pads); i++) {
         symmem_handle *handle;
         symmem_handle_info info;
         TK_OK(t, symmem_set_signal_pad_size(t->context, pads[i]));
@@ -133,12 +109,12 @@ static void set_byte(struct tk *t, uint8_t *at, uint8_t byte) {
 }
 
 /* Through the pointers, in every group and both ways. */
-static void pointers_in_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                              void *arg) {
+ON_EACH_SHAPE(handle, pointers_address_their_rank, "SM-HANDLE-02,SM-RDV-01",
+              .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 16) {
+    TK_REQ(t, "SM-HANDLE-02");
     uint8_t *memory = tk_alloc(t, BYTES);
     symmem_handle *handle = tk_rendezvous(t, memory, group);
     void *const *buffers = buffers_of(t, handle);
-    (void)arg;
     for (int i = 0; i < BYTES / 2; i += BYTES / 2 - 1)
         set_byte(t, memory + i, (uint8_t)(t->rank + 1));
     set_byte(t, memory + BYTES - 1, (uint8_t)(t->rank + 101));
@@ -160,19 +136,13 @@ static void pointers_in_shape(struct tk *t, symmem_group *group, const struct tk
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
 }
 
-TK_TEST(handle, pointers_address_their_rank, "SM-HANDLE-02,SM-RDV-01",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 16) {
-    TK_REQ(t, "SM-HANDLE-02");
-    tk_for_each_group_shape(t, pointers_in_shape, NULL);
-}
-
 /* --- offsets ---------------------------------------------------------------------------------- */
 
 TK_TEST(handle, offsets_count_from_the_pointer, "SM-HANDLE-05", .max_ranks = 4) {
     static const size_t offsets[] = {0, 1, 8, 256, 1000, BYTES - 1};
     char *memory = tk_alloc(t, BYTES);
     symmem_handle *base = tk_rendezvous(t, memory, tk_world_group(t));
-    for (size_t i = 0; i < sizeof(offsets) / sizeof(offsets[0]); i++) {
+    for (size_t i = 0; i < LENGTH(offsets); i++) {
         const size_t offset = offsets[i], rest = BYTES - offset;
         uint8_t byte = (uint8_t)(t->rank * 16 + (int)i + 1);
         symmem_handle *handle = tk_rendezvous(t, memory + offset, tk_world_group(t));

@@ -1,43 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The users' signal pads: theirs alone. */
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 10000u
 #define BYTES 4096
 
-static void *const *pads_of(struct tk *t, symmem_handle *handle) {
-    void *const *ptrs = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &ptrs));
-    return ptrs;
-}
-
-static symmem_handle_info info_of(struct tk *t, symmem_handle *handle) {
-    symmem_handle_info info = {0};
-    TK_REQUIRE_OK(t, symmem_handle_get_info(handle, &info));
-    return info;
-}
-
 /* All bytes of a rank's pad. */
 static void expect_pad(struct tk *t, symmem_handle *handle, int32_t rank, uint8_t byte) {
     const size_t bytes = info_of(t, handle).signal_pad_size;
-    uint8_t *found = malloc(bytes);
-    size_t wrong = 0;
-    TK_REQUIRE(t, found != NULL);
+    uint8_t *found = tk_scratch(t, bytes);
     TK_OK(t, symmem_copy(t->context, found, pads_of(t, handle)[rank], bytes, NULL));
-    while (wrong < bytes && found[wrong] == byte)
-        wrong++;
-    TK_CHECK_MSG(t, wrong == bytes, "byte %zu of the pad of rank %d is 0x%02x, not 0x%02x", wrong,
-                 rank, wrong < bytes ? found[wrong] : 0, byte);
-    free(found);
-}
-
-static void fill_pad(struct tk *t, symmem_handle *handle, int32_t rank, uint8_t byte) {
-    const size_t bytes = info_of(t, handle).signal_pad_size;
-    uint8_t *data = malloc(bytes);
-    TK_REQUIRE(t, data != NULL);
-    memset(data, byte, bytes);
-    TK_OK(t, symmem_copy(t->context, pads_of(t, handle)[rank], data, bytes, NULL));
-    free(data);
+    TK_CHECK_MSG(t, equal_bytes(found, bytes, byte) == bytes,
+                 "byte %zu of the pad of rank %d is not 0x%02x", equal_bytes(found, bytes, byte),
+                 rank, byte);
 }
 
 /* Dirt of earlier lives is in the memory; nobody may see it, nor lose it by a late zeroing. */
@@ -50,7 +25,7 @@ TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
         expect_pad(t, handle, t->next, 0);
         expect_pad(t, handle, t->rank, 0);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        fill_pad(t, handle, t->rank, 0xFF);
+        pad_fill(t, handle, 0xFF);
         tk_fill(t, handle, t->rank, 0, BYTES, 0xFF);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
         expect_pad(t, handle, t->next, 0xFF);
@@ -88,14 +63,13 @@ TK_TEST(handle_pad, lie_apart, "SM-HANDLE-09", .needs = SYMMEM_CAP_DIRECT_ACCESS
         .flags = TK_WRITES_PADS) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     const size_t pad_bytes = info_of(t, handle).signal_pad_size;
-    void *const *pads = pads_of(t, handle), *const *buffers = NULL;
-    TK_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *pads = pads_of(t, handle), *const *buffers = buffers_of(t, handle);
     for (int32_t i = 0; i < t->world_size; i++)
         for (int32_t k = 0; k < t->world_size; k++) {
             TK_CHECK(t, apart(pads[i], pad_bytes, buffers[k], BYTES));
             TK_CHECK(t, i == k || apart(pads[i], pad_bytes, pads[k], pad_bytes));
         }
-    fill_pad(t, handle, t->rank, (uint8_t)(t->rank + 1));
+    pad_fill(t, handle, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
     for (int32_t rank = 0; rank < t->world_size; rank++)
@@ -110,7 +84,7 @@ TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     const int32_t right = t->next, last = info_of(t, handle).channel_count - 1;
     TK_REQ(t, "SM-HANDLE-09");
-    fill_pad(t, handle, t->rank, 1); /* looks like a signal in every slot */
+    pad_fill(t, handle, 1); /* looks like a signal in every slot */
     for (int32_t channel = 0; channel <= last; channel += last > 0 ? last : 1) {
         TK_OK(t, symmem_barrier(handle, channel, LIMIT_MS, NULL));
         TK_OK(t, symmem_put_signal(handle, right, channel, LIMIT_MS, NULL));
@@ -133,10 +107,9 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
     enum { CHANNEL = 3 };
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     const size_t words = info_of(t, handle).signal_pad_size / 4;
-    DLManagedTensor *pad = NULL;
-    uint32_t *found = malloc(words * 4);
-    TK_REQUIRE(t, found != NULL);
-    TK_REQUIRE_OK(t, symmem_get_signal_pad(handle, t->next, 0, NULL, SYMMEM_UINT32, 0, &pad));
+    uint32_t *found = tk_scratch(t, words * 4);
+    DLManagedTensor *pad =
+        view_by(t, symmem_get_signal_pad, handle, t->next, 0, NULL, SYMMEM_UINT32, 0);
     TK_OK(t, symmem_stream_write_value32(t->context, &pad->dl_tensor,
                                          t->world_size * CHANNEL + t->rank, t->rank + 1, NULL));
     pad->deleter(pad);
@@ -150,7 +123,6 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
     }
     TK_EQ_INT(t, t->previous + 1, found[t->world_size * CHANNEL + t->previous]);
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    free(found);
 }
 
 TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_DIRECT_ACCESS,
@@ -170,7 +142,7 @@ TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_
                 TK_CHECK(t, pads_of(t, handles[i])[rank] != pads_of(t, handles[k])[twin]);
             }
     for (int i = 0; i < 3; i++)
-        fill_pad(t, handles[i], info_of(t, handles[i]).rank, (uint8_t)(i * 50 + t->rank % 50 + 1));
+        pad_fill(t, handles[i], (uint8_t)(i * 50 + t->rank % 50 + 1));
     TK_OK(t, symmem_barrier(handles[0], 0, LIMIT_MS, NULL));
     for (int i = 0; i < 3; i++)
         for (int32_t rank = 0; rank < t->world_size; rank++) {

@@ -2,6 +2,7 @@
 /* What is given back, when, and that nobody has to wait for it. */
 #include <sys/stat.h>
 
+#include "case_help.h"
 #include "counting_store.h"
 #include "life_help.h"
 #include "resources.h"
@@ -19,15 +20,13 @@ TK_TEST(life, repeated_rendezvous_adds_nothing, "SM-LIFE-05,SM-RDV-02", .max_ran
     TK_REQ(t, "SM-LIFE-05");
     resources_take_open(&descriptors);
     for (int round = 0; round < 2000; round++) {
-        symmem_handle *handle = NULL;
-        TK_REQUIRE_OK(t,
-                      symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &handle));
+        symmem_handle *handle = tk_rendezvous(t, memory, tk_world_group(t));
         if (round % 1000 == 999) { /* while it is held, too */
             expect_as_many_open(t, &descriptors);
             TK_EQ_INT(t, mappings, resources_shared_mappings());
             TK_EQ_SIZE(t, bytes, resources_shared_bytes());
         }
-        symmem_handle_release(handle);
+        tk_release(t, handle);
     }
     expect_as_many_open(t, &descriptors);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
@@ -68,16 +67,15 @@ TK_PORTED(test_rendezvous_custom_backend, "SM-STORE-08,SM-RDV-02", .max_ranks = 
 /* --- local, in any order ---------------------------------------------------------------------- */
 
 TK_PORTED(test_pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07", .max_ranks = 8) {
-    symmem_group *group = NULL;
     symmem_handle *handle;
     void *memory = tk_alloc(t, 256);
     TK_REQ(t, "SM-RDV-18");
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "aborted", NULL, 0, NULL, &group));
+    symmem_group *group = tk_group(t, "aborted", NULL, 0);
     handle = tk_rendezvous(t, memory, group);
     tk_fill(t, handle, t->rank, 0, 256, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
     for (int32_t rank = 0; rank < t->world_size; rank++)
         tk_expect_bytes(t, handle, rank, 0, 256, (uint8_t)(rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
@@ -135,32 +133,25 @@ TK_TEST(life, released_after_finalise, "SM-LIFE-06", .max_ranks = 4, .flags = TK
     tk_end_context(t);
     for (int round = 0; round < 3; round++) {
         const int64_t size = BYTES;
-        symmem_context *context = NULL;
-        symmem_group *group = NULL;
-        symmem_handle *handle = NULL;
-        DLManagedTensor *view = NULL;
-        void *memory = NULL;
         if (round == 1) {
             resources_take_open(&descriptors);
             mappings = resources_shared_mappings();
         }
         tk_out_of_band_barrier(t);
-        TK_REQUIRE_OK(t, symmem_init(&options, &context));
-        TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
-        TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
-        TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-        TK_REQUIRE_OK(t, symmem_get_buffer(handle, t->next, 1, &size, SYMMEM_UINT8, 0, &view));
+        struct own_world w = own_world_begin(t, &options, BYTES);
+        DLManagedTensor *view =
+            view_by(t, symmem_get_buffer, w.handle, t->next, 1, &size, SYMMEM_UINT8, 0);
         tk_out_of_band_barrier(t);
-        TK_OK(t, symmem_finalize(context));
+        TK_OK(t, symmem_finalize(w.context));
         tk_out_of_band_barrier(t);
         if (round == 1) { /* in every order, also after the context itself */
-            symmem_context_free(context);
-            symmem_handle_release(handle);
+            symmem_context_free(w.context);
+            symmem_handle_release(w.handle);
             view->deleter(view);
         } else {
             view->deleter(view);
-            symmem_handle_release(handle);
-            symmem_context_free(context);
+            symmem_handle_release(w.handle);
+            symmem_context_free(w.context);
         }
     }
     expect_as_many_open(t, &descriptors);
@@ -171,34 +162,26 @@ TK_TEST(life, streams_and_graphs_after_finalise, "SM-LIFE-06",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
         .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;
     symmem_graph *graph = NULL;
-    void *memory = NULL;
-    int mappings;
     tk_end_context(t);
-    mappings = resources_shared_mappings();
-    TK_REQUIRE_OK(t, symmem_init(&options, &context));
-    TK_REQUIRE_OK(t, symmem_group_create(context, "late", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    TK_REQUIRE_OK(t, symmem_event_create(context, -1, &event));
+    int mappings = resources_shared_mappings();
+    struct own_world w = own_world_begin(t, &options, BYTES);
+    TK_REQUIRE_OK(t, symmem_stream_create(w.context, -1, &stream));
+    TK_REQUIRE_OK(t, symmem_event_create(w.context, -1, &event));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
+    TK_OK(t, symmem_barrier(w.handle, 0, LIMIT_MS, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_OK(t, symmem_stream_synchronize(stream, LIMIT_MS));
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
+    TK_OK(t, symmem_finalize(w.context));
+    symmem_context_free(w.context);
     symmem_event_destroy(event);
     TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_graph_destroy(graph));
     TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_stream_destroy(stream));
-    symmem_handle_release(handle);
+    symmem_handle_release(w.handle);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
     tk_out_of_band_barrier(t);
 }

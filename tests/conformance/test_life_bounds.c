@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "sync_help.h"
+#include "case_help.h"
 
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define BIG_BYTES ((size_t)4 << 20)
@@ -123,23 +123,13 @@ TK_TEST(life, descriptors_end_at_exec, "SM-LIFE-12", .max_ranks = 2,
     for (int fd = 0; fd < 1024; fd++)
         watch.before[fd] = is_inherited(fd);
     symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
-    symmem_handle *handle = NULL;
-    symmem_group *group = NULL;
-    void *ptr = NULL;
     options.point = look_at_point;
     options.point_arg = &watch;
-    TK_REQUIRE_OK(t, symmem_init(&options, &context));
-    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
-    TK_REQUIRE_OK(t, symmem_group_create(context, "exec", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, ptr, group, LONG_MS, &handle));
+    struct own_world w = own_world_begin(t, &options, 4096);
     look_for_inherited(&watch, "the end of rendezvous");
     TK_CHECK_MSG(t, watch.found[0] == 0, "%s, is not close-on-exec", watch.found);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    symmem_handle_release(handle);
-    TK_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
+    TK_OK(t, symmem_barrier(w.handle, 0, LONG_MS, NULL));
+    own_world_end(t, &w);
 }
 
 /* --- too little of it ------------------------------------------------------------------ */
@@ -206,10 +196,9 @@ TK_TEST(handle, one_address_for_threads, "SM-HANDLE-13", .needs = SYMMEM_CAP_DIR
         .ranks = {2, 8}, .flags = TK_THREAD_ONLY | TK_WRITES_PADS | TK_PLAIN_MEMORY) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
-    void *const *buffers = NULL;
     void *const *pads = NULL;
     int32_t words[2] = {t->rank + 1, 0}, pad_words[2] = {-t->rank - 1, 0};
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
     tk_share_u64(t, 0, (uint64_t)(uintptr_t)buffers[t->rank]);
     tk_share_u64(t, 1, (uint64_t)(uintptr_t)pads[t->rank]);

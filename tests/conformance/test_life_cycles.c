@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* That nothing is left of what begins and ends many times: contexts, allocations, groups. */
+#include "case_help.h"
 #include "device_used.h"
 #include "life_help.h"
 #include "resources.h"
@@ -109,21 +110,13 @@ static int context_cycles(const struct tk *t) {
 
 static void context_cycle(struct tk *t, const symmem_context_options *options,
                           struct reading *reading) {
-    symmem_context *context = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
-    TK_REQUIRE_OK(t, symmem_init(options, &context));
+    struct own_world w = {0};
+    TK_REQUIRE_OK(t, symmem_init(options, &w.context));
     if (reading != NULL)
-        take_reading(t, context, reading);
-    TK_REQUIRE_OK(t, symmem_group_create(context, "cycle", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(context, BYTES, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    symmem_handle_release(handle);
-    TK_REQUIRE_OK(t, symmem_free(context, memory));
-    TK_REQUIRE_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
+        take_reading(t, w.context, reading);
+    own_world_meet(t, &w, BYTES);
+    TK_REQUIRE_OK(t, symmem_barrier(w.handle, 0, LIMIT_MS, NULL));
+    own_world_end(t, &w);
 }
 
 TK_TEST(life, cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06", .max_ranks = 16,
@@ -174,7 +167,7 @@ TK_TEST(life, cycles_leave_nothing, "SM-LIFE-01,SM-CONTEXT-06", .max_ranks = 16,
 static void allocation_cycle(struct tk *t, const symmem_context_options *options,
                              struct reading *reading) {
     static const size_t sizes[] = {64, BYTES, ((size_t)1 << 20) + 64, (size_t)9 << 20};
-    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    enum { COUNT = LENGTH(sizes) };
     void *memory[COUNT];
     symmem_handle *handles[COUNT];
     (void)options;
@@ -276,15 +269,14 @@ TK_PORTED(test_internal_signal_pad_freed_with_its_group, "SM-LIFE-01,SM-LIFE-05"
     uint64_t bytes = 0;
     TK_REQ(t, "SM-LIFE-01");
     for (int cycle = 0; cycle < 10; cycle++) {
-        symmem_group *group = NULL;
         symmem_handle *handle;
         void *memory = tk_alloc(t, 256);
         char name[16];
         snprintf(name, sizeof(name), "cycle-%d", cycle);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         handle = tk_rendezvous(t, memory, group);
         TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
         tk_release(t, handle);
         tk_free(t, memory);
         if (cycle == 2) {

@@ -2,7 +2,7 @@
 /* What the library must not do to the process that uses it. */
 #include <dirent.h>
 
-#include "sync_help.h"
+#include "case_help.h"
 
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
@@ -74,7 +74,7 @@ static void expect_faults_open(struct tk *t, const struct threads *known) {
     struct threads now;
     uint64_t blocked = look_at_threads(t, known, &now);
     TK_CHECK(t, (t->capabilities & SYMMEM_CAP_STREAMS) == 0 || now.count > known->count);
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+    for (size_t i = 0; i < LENGTH(faults); i++)
         TK_CHECK_MSG(t, (blocked >> (faults[i] - 1) & 1) == 0, "a thread blocks %s",
                      strsignal(faults[i]));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The arguments of what works on handles and tensors. */
+#include "case_help.h"
 #include "limits_help.h"
 
 #define BYTES 512
@@ -27,7 +28,6 @@ static struct scene *scene_begin(struct tk *t) {
 /* Nothing was written on any rank, and no signal was left: the same channels work. */
 static void scene_end(struct scene *s) {
     struct tk *t = s->t;
-
     outputs_check(t, &s->out);
     tk_group_barrier(t, tk_world_group(t));
     tk_expect_bytes(t, s->handle, t->rank, 0, BYTES, 0x37);
@@ -43,12 +43,10 @@ static void scene_end(struct scene *s) {
 
 TK_TEST(limits, signals, "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_WRITES_PADS) {
-
     struct scene *s = scene_begin(t);
     const int32_t n = s->info.world_size, channels = s->info.channel_count;
     const int32_t bad_channels[] = {-1, channels, INT32_MIN, INT32_MAX};
     const int32_t bad_ranks[] = {-1, n, INT32_MIN, INT32_MAX};
-
     for (int i = 0; i < 4; i++) {
         TK_REQ(t, "SM-BARRIER-06");
         REFUSED(t, OUT_OF_RANGE, symmem_barrier(s->handle, bad_channels[i], LIMIT_MS, NULL));
@@ -67,7 +65,6 @@ TK_TEST(limits, signals, "SM-SIGNAL-09,SM-BARRIER-06,SM-ERROR-01",
 
 /* A peer that is a little late shows whether long limits last. */
 static void late_peers(struct tk *t, symmem_handle *handle) {
-
     for (size_t i = 0; i < LONG_LIMITS; i++) {
         tk_out_of_band_barrier(t);
         if (t->rank == 0)
@@ -86,7 +83,6 @@ TK_TEST(limits, time, "SM-TIMEOUT-03,SM-TIMEOUT-11", .max_ranks = 4, .flags = TK
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     const uint32_t limits_ms[] = {UINT32_MAX - 1, SYMMEM_TIMEOUT_DEFAULT, 0, INT32_MAX};
     uint64_t begin_ms = tk_now_ms();
-
     TK_REQ(t, "SM-TIMEOUT-03");
     for (int i = 0; i < 4; i++) {
         TK_OK(t, symmem_barrier(handle, 0, limits_ms[i], NULL));
@@ -105,15 +101,21 @@ TK_TEST(limits, time, "SM-TIMEOUT-03,SM-TIMEOUT-11", .max_ranks = 4, .flags = TK
 
 /* --- one-sided data --------------------------------------------------------------------------- */
 
-TK_TEST(limits, onesided, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
+TK_TEST(onesided, ranges_are_checked, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    unsigned char data[BYTES + 1];
-
     struct scene *s = scene_begin(t);
     const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
-    unsigned char *out = s->out.bytes;
-
+    unsigned char data[BYTES + 1], *out = s->out.bytes;
+    const struct {
+        size_t offset, bytes;
+        symmem_status status;
+    } ranges[] = {
+        {0, BYTES + 1, SYMMEM_OUT_OF_RANGE}, {1, BYTES, SYMMEM_OUT_OF_RANGE},
+        {BYTES, 1, SYMMEM_OUT_OF_RANGE},     {BYTES - 1, 2, SYMMEM_OUT_OF_RANGE},
+        {BYTES + 1, 0, SYMMEM_OUT_OF_RANGE}, {(size_t)1 << 32, 1, SYMMEM_OUT_OF_RANGE},
+        {SIZE_MAX, 1, SYMMEM_OVERFLOW},      {SIZE_MAX - 7, 16, SYMMEM_OVERFLOW},
+        {16, SIZE_MAX - 7, SYMMEM_OVERFLOW}, {((size_t)1 << 32) + 8, 8, SYMMEM_OUT_OF_RANGE},
+    };
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-ONESIDED-03");
     for (int i = 0; i < 4; i++) {
@@ -121,72 +123,98 @@ TK_TEST(limits, onesided, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04",
         REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, bad_ranks[i], 0, out, 1, NULL));
         REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, bad_ranks[i], 0, data, 0, NULL));
     }
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, BYTES, data, 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, 0, data, BYTES + 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, 0, BYTES + 1, data, 0, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES, out, 1, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES - 63, out, 64, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, 0, BYTES + 1, out, 0, NULL));
-    REFUSED(t, OVERFLOW, symmem_put(s->handle, 0, SIZE_MAX, data, 1, NULL));
-    REFUSED(t, OVERFLOW, symmem_get(s->handle, 0, 1, out, SIZE_MAX, NULL));
+    for (size_t i = 0; i < LENGTH(ranges); i++) {
+        const size_t at = ranges[i].offset, bytes = ranges[i].bytes;
+        refused(t, ranges[i].status, symmem_put(s->handle, t->next, at, data, bytes, NULL), "put",
+                __LINE__);
+        refused(t, ranges[i].status, symmem_get(s->handle, t->next, at, out, bytes, NULL), "get",
+                __LINE__);
+    }
     REFUSED(t, INVALID_ARGUMENT, symmem_put(s->handle, 0, 0, NULL, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_get(s->handle, 0, 0, NULL, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_put(NULL, 0, 0, data, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_get(NULL, 0, 0, out, 1, NULL));
+    TK_OK(t, symmem_put(s->handle, 0, BYTES, data, 0, NULL));
     TK_OK(t, symmem_put(s->handle, 0, BYTES, NULL, 0, NULL));
     TK_OK(t, symmem_get(s->handle, 0, BYTES, NULL, 0, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, NULL, data, 1, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_copy(t->context, out, NULL, 1, NULL));
     TK_OK(t, symmem_copy(t->context, NULL, NULL, 0, NULL));
     scene_end(s);
+    TK_OK(t, symmem_put(s->handle, t->next, BYTES - 1, data, 1, NULL));
+    tk_expect_bytes(t, s->handle, t->next, 0, BYTES - 1, 0x37);
+    tk_expect_bytes(t, s->handle, t->next, BYTES - 1, 1, 0x99);
 }
 
-TK_TEST(limits, multimem, "SM-MCAST-08,SM-ERROR-01,SM-ERROR-04",
-        .needs = SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    unsigned char data[BYTES + 16];
+/* Of load-reduces. */
+static const struct {
+    size_t at, count;
+    int dtype, op;
+    size_t shift; /* of the destination */
+    symmem_status status;
+} wrong_loads[] = {
+    {BYTES - 12, 4, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OUT_OF_RANGE},
+    {0, BYTES / 4 + 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OUT_OF_RANGE},
+    {0, ((size_t)1 << 30) + 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OUT_OF_RANGE},
+    {0, ((size_t)1 << 32) + 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OUT_OF_RANGE},
+    {0, ((size_t)1 << 62) + 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OVERFLOW},
+    {0, SIZE_MAX / 4 + 2, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OVERFLOW},
+    {0, SIZE_MAX / 2 + 2, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OVERFLOW},
+    {0, SIZE_MAX, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_OVERFLOW},
+    {0, 4, -1, SYMMEM_SUM, 0, SYMMEM_INVALID_ARGUMENT},
+    {0, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, 0, SYMMEM_INVALID_ARGUMENT},
+    {0, 4, SYMMEM_INT32, -1, 0, SYMMEM_INVALID_ARGUMENT},
+    {0, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT, 0, SYMMEM_INVALID_ARGUMENT},
+    {1, 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_MISALIGNED},
+    {2, 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_MISALIGNED},
+    {3, 1, SYMMEM_INT32, SYMMEM_SUM, 0, SYMMEM_MISALIGNED},
+    {0, 1, SYMMEM_INT32, SYMMEM_SUM, 1, SYMMEM_MISALIGNED},
+    {0, 1, SYMMEM_INT32, SYMMEM_SUM, 2, SYMMEM_MISALIGNED},
+    {0, 1, SYMMEM_INT32, SYMMEM_SUM, 3, SYMMEM_MISALIGNED},
+};
 
-    if (!multicast_allowed(t))
-        return;
+ON_MULTICAST(multicast, edges, "SM-MCAST-08,SM-MCAST-10,SM-ERROR-01,SM-ERROR-04",
+             .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+             .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
+    unsigned char data[BYTES + 16];
     struct scene *s = scene_begin(t);
     unsigned char *out = s->out.bytes;
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-MCAST-08");
-    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, BYTES, data, 16, NULL));
-    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, 0, data, BYTES + 16, NULL));
-    REFUSED(t, OVERFLOW, symmem_multimem_store(s->handle, SIZE_MAX - 15, data, 32, NULL));
-    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(s->handle, 0, NULL, 16, NULL));
-    REFUSED(
-        t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(s->handle, BYTES - 12, out, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    REFUSED(t, OVERFLOW,
-            symmem_multimem_ld_reduce(s->handle, 0, out, SIZE_MAX, SYMMEM_INT32, SYMMEM_SUM, NULL));
+    for (size_t i = 0; i < LENGTH(wrong_loads); i++) {
+        tk_checkpoint(t, "load %zu", i);
+        symmem_status status = symmem_multimem_ld_reduce(
+            s->handle, wrong_loads[i].at, out + wrong_loads[i].shift, wrong_loads[i].count,
+            (symmem_dtype)wrong_loads[i].dtype, (symmem_reduce_op)wrong_loads[i].op, NULL);
+        refused(t, wrong_loads[i].status, status, "multimem_ld_reduce", __LINE__);
+    }
     REFUSED(t, INVALID_ARGUMENT,
             symmem_multimem_ld_reduce(s->handle, 0, NULL, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s->handle, 0, out, 4, (symmem_dtype)-1, SYMMEM_SUM, NULL));
-    REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
-    REFUSED(
-        t, INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_INT32, (symmem_reduce_op)-1, NULL));
-    REFUSED(t, INVALID_ARGUMENT,
-            symmem_multimem_ld_reduce(s->handle, 0, out, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT,
-                                      NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, BYTES, data, 16, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, 0, data, BYTES + 16, NULL));
+    REFUSED(t, OUT_OF_RANGE, symmem_multimem_store(s->handle, BYTES - 16, data, 32, NULL));
+    REFUSED(t, OVERFLOW, symmem_multimem_store(s->handle, SIZE_MAX - 15, data, 32, NULL));
+    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(s->handle, 0, NULL, 16, NULL));
+    TK_OK(t, symmem_multimem_store(s->handle, BYTES, data, 0, NULL));
+    TK_OK(t, symmem_multimem_store(s->handle, 0, NULL, 0, NULL));
+    TK_OK(t, symmem_multimem_ld_reduce(s->handle, BYTES, out, 0, SYMMEM_INT32, SYMMEM_SUM, NULL));
     scene_end(s);
+    if (t->rank == 0) /* one writer: two would race, if only with equal bytes */
+        TK_OK(t, symmem_multimem_store(s->handle, BYTES - 16, data, 16, NULL));
+    TK_OK(t, symmem_barrier(s->handle, 0, LONG_MS, NULL));
+    tk_expect_bytes(t, s->handle, t->rank, BYTES - 16, 16, 0x99);
 }
 
 /* --- queries ---------------------------------------------------------------------------------- */
 
-TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .max_ranks = 4, .flags = TK_WRITES_PADS) {
+TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04,SM-ERROR-08",
+        .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4, .flags = TK_WRITES_PADS) {
     symmem_handle_info info;
+    symmem_error_record record;
     const char *name = NULL;
     void *const *table = NULL;
-
     struct scene *s = scene_begin(t);
     const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
-
     TK_REQ(t, "SM-HANDLE-06");
     for (int i = 0; i < 4; i++)
         REFUSED(t, OUT_OF_RANGE,
@@ -207,15 +235,20 @@ TK_TEST(limits, handles, "SM-HANDLE-06,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(s->handle, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_group_name(NULL, &name));
     REFUSED(t, INVALID_ARGUMENT, symmem_handle_retain(NULL));
+    TK_REQ(t, "SM-ERROR-08");
+    memset(&record, 0x5b, sizeof(record));
+    const symmem_error_record untouched = record;
+    REFUSED(t, INVALID_ARGUMENT, symmem_handle_status(NULL, &record));
+    TK_CHECK(t, memcmp(&record, &untouched, sizeof(record)) == 0);
+    REFUSED(t, INVALID_ARGUMENT, symmem_multimem_store(NULL, 0, "0123456789abcde", 16, NULL));
+    REFUSED(t, INVALID_ARGUMENT,
+            symmem_multimem_ld_reduce(NULL, 0, s->out.bytes, 4, SYMMEM_INT32, SYMMEM_SUM, NULL));
     symmem_handle_release(NULL);
     TK_CHECK(t, name == NULL && table == NULL);
     scene_end(s);
 }
 
 /* --- views ------------------------------------------------------------------------------------ */
-
-typedef symmem_status (*view_fn)(symmem_handle *, int32_t, int32_t, const int64_t *, symmem_dtype,
-                                 int64_t, DLManagedTensor **);
 
 /* `symmem_`, for the record's operation. */
 #define VIEW_REFUSED(t, expected, name, ...)                                                       \
@@ -228,7 +261,6 @@ static void view_arguments_of(struct scene *s, view_fn view, const char *name, i
     const int64_t negative[2] = {1, -1}, huge[2] = {INT64_MAX, INT64_MAX};
     const int32_t bad_ranks[] = {-1, s->info.world_size, INT32_MIN, INT32_MAX};
     const symmem_dtype u32 = SYMMEM_UINT32;
-
     for (int i = 0; i < 4; i++)
         VIEW_REFUSED(t, OUT_OF_RANGE, name, s->handle, bad_ranks[i], 1, one, u32, 0, &tensor);
     VIEW_REFUSED(t, INVALID_ARGUMENT, name, s->handle, 0, -1, one, u32, 0, &tensor);
@@ -256,7 +288,6 @@ static void view_arguments_of(struct scene *s, view_fn view, const char *name, i
 TK_TEST(limits, views, "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-
     struct scene *s = scene_begin(t);
     TK_REQ(t, "SM-VIEW-03");
     view_arguments_of(s, symmem_get_buffer, "get_buffer", BYTES / 4);
@@ -268,15 +299,13 @@ TK_TEST(limits, views, "SM-VIEW-03,SM-VIEW-04,SM-ERROR-01,SM-ERROR-04",
 
 TK_TEST(limits, fills, "SM-FILL-03,SM-ERROR-01", .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 4,
         .flags = TK_WRITES_PADS | TK_PLAIN_MEMORY) {
-    DLManagedTensor *tensor = NULL;
     const int64_t words = BYTES / 4, all[1] = {words};
-
     struct scene *s = scene_begin(t);
-    TK_REQUIRE_OK(t, symmem_get_buffer(s->handle, t->rank, 1, all, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_buffer, s->handle, t->rank, 1, all, SYMMEM_UINT32, 0);
     const DLTensor *whole = &tensor->dl_tensor;
     const int64_t values[] = {-1, (int64_t)1 << 32, INT64_MIN, INT64_MAX};
     const int64_t places[] = {-1, words, INT64_MIN, INT64_MAX};
-
     TK_REQ(t, "SM-FILL-03");
     for (int i = 0; i < 4; i++) {
         REFUSED(t, OUT_OF_RANGE, symmem_memset32(t->context, whole, 0, values[i], 1, NULL));

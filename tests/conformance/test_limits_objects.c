@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The arguments of what makes and asks about contexts, groups, memory, stores and streams. */
+#include "case_help.h"
 #include "limits_help.h"
 
 #define LIMIT_MS 2000u
@@ -10,9 +11,8 @@ TK_TEST(limits, init, "SM-CONTEXT-02,SM-ERROR-01", .max_ranks = 4) {
     const int32_t bad[][2] = {{-2, 2}, {2, 2},    {INT32_MIN, 2}, {INT32_MAX, 2}, {0, 0},
                               {0, -2}, {0, 1025}, {0, INT32_MIN}, {0, INT32_MAX}};
     symmem_context_options options = tk_options(t);
-
     TK_REQ(t, "SM-CONTEXT-02");
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < LENGTH(bad); i++) {
         symmem_context *context = UNTOUCHED_POINTER;
         options.rank = bad[i][0];
         options.world_size = bad[i][1];
@@ -27,10 +27,8 @@ TK_TEST(limits, init, "SM-CONTEXT-02,SM-ERROR-01", .max_ranks = 4) {
 
 TK_TEST(limits, contexts, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     struct outputs out = outputs_fresh();
-    int32_t devices = 0;
+    const int32_t devices = device_count(t);
     int32_t type = 0;
-
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE_OK(t, symmem_device_type(t->context, &type));
     TK_REQ(t, "SM-ERROR-01");
     REFUSED(t, INVALID_ARGUMENT, symmem_context_rank(t->context, NULL));
@@ -55,54 +53,50 @@ TK_TEST(limits, contexts, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .max_ranks = 
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-static void group_refused(struct tk *t, symmem_status expected, const char *name,
-                          const int32_t *ranks, int32_t count, int line) {
-    symmem_group *group = NULL;
-    symmem_status status = symmem_group_create(t->context, name, ranks, count, NULL, &group);
-
-    refused(t, expected, status, "group_create", line);
-    TK_CHECK(t, group == NULL);
-}
-
-TK_TEST(limits, group_making, "SM-GROUP-03,SM-ERROR-01", .max_ranks = 4) {
+TK_TEST(limits, group_making, "SM-GROUP-03,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     const int32_t n = t->world_size, own = t->rank;
-    int32_t ranks[SYMMEM_MAX_WORLD_SIZE + 1] = {own};
-    char longest[SYMMEM_NAME_MAX + 1];
-    symmem_group *group = NULL;
-    const int32_t bad[] = {-1, n, INT32_MIN, INT32_MAX};
-
-    memset(longest, 'n', sizeof(longest));
-    TK_REQ(t, "SM-GROUP-03");
-    for (int i = 0; i < 4; i++) {
-        ranks[1] = bad[i];
-        group_refused(t, SYMMEM_OUT_OF_RANGE, "g", ranks, 2, __LINE__);
-    }
-    ranks[1] = own;
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, 2, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, 0, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, -1, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", NULL, 1, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", NULL, -1, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, NULL, ranks, 1, __LINE__);
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "", ranks, 1, __LINE__);
-    longest[SYMMEM_NAME_MAX] = '\0';
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, longest, ranks, 1, __LINE__);
-    REFUSED(t, INVALID_ARGUMENT, symmem_group_create(t->context, "g", ranks, 1, NULL, NULL));
+    const int32_t below[] = {own, -1}, above[] = {own, n}, least[] = {own, INT32_MIN},
+                  most[] = {INT32_MAX, own}, twice[] = {own, own}, apart[] = {own, t->next, own};
+    int32_t all[SYMMEM_MAX_WORLD_SIZE + 1];
+    char longest[SYMMEM_NAME_MAX], longer[SYMMEM_NAME_MAX + 1];
+    symmem_group *group = UNTOUCHED_POINTER;
     for (int32_t i = 0; i <= n; i++)
-        ranks[i] = i < n ? i : own;
-    group_refused(t, SYMMEM_INVALID_ARGUMENT, "g", ranks, n + 1, __LINE__);
-    longest[SYMMEM_NAME_MAX - 1] = '\0';
-    group = tk_group(t, longest, &own, 1);
-    tk_group_destroy(t, group);
+        all[i] = i < n ? i : own;
+    memset(longest, 'n', sizeof(longest));
+    memset(longer, 'n', sizeof(longer));
+    longest[SYMMEM_NAME_MAX - 1] = longer[SYMMEM_NAME_MAX] = '\0';
+    const struct {
+        const char *name;
+        const int32_t *ranks;
+        int32_t count;
+        symmem_status status;
+    } wrong[] = {
+        {"g", below, 2, SYMMEM_OUT_OF_RANGE},       {"g", above, 2, SYMMEM_OUT_OF_RANGE},
+        {"g", least, 2, SYMMEM_OUT_OF_RANGE},       {"g", most, 2, SYMMEM_OUT_OF_RANGE},
+        {"g", twice, 2, SYMMEM_INVALID_ARGUMENT},   {"g", apart, 3, SYMMEM_INVALID_ARGUMENT},
+        {"g", &own, 0, SYMMEM_INVALID_ARGUMENT},    {"g", &own, -1, SYMMEM_INVALID_ARGUMENT},
+        {"g", NULL, 1, SYMMEM_INVALID_ARGUMENT},    {"g", NULL, -1, SYMMEM_INVALID_ARGUMENT},
+        {NULL, &own, 1, SYMMEM_INVALID_ARGUMENT},   {"", &own, 1, SYMMEM_INVALID_ARGUMENT},
+        {longer, &own, 1, SYMMEM_INVALID_ARGUMENT}, {"g", all, n + 1, SYMMEM_INVALID_ARGUMENT},
+    };
+    TK_REQ(t, "SM-GROUP-03");
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
+        tk_checkpoint(t, "group %zu", i);
+        symmem_status status = symmem_group_create(t->context, wrong[i].name, wrong[i].ranks,
+                                                   wrong[i].count, NULL, &group);
+        refused(t, wrong[i].status, status, "group_create", __LINE__);
+    }
+    TK_CHECK(t, (void *)group == UNTOUCHED_POINTER);
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_create(t->context, "g", &own, 1, NULL, NULL));
+    tk_group_destroy(t, tk_group(t, longest, &own, 1));
 }
 
-TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
+TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04,SM-ERROR-08", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     struct outputs out = outputs_fresh();
     symmem_group *found = UNTOUCHED_POINTER;
     const char *name = NULL;
     const int32_t bad[] = {-1, t->world_size, INT32_MIN, INT32_MAX};
-
     TK_REQ(t, "SM-ERROR-01");
     for (int i = 0; i < 4; i++) {
         REFUSED(t, OUT_OF_RANGE, symmem_group_global_rank(group, bad[i], &out.number));
@@ -126,6 +120,14 @@ TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     REFUSED(t, INVALID_ARGUMENT, symmem_group_broadcast_fds(group, 0, -1, NULL, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_group_send_fd(group, 0, -2, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_group_recv_fd(group, 0, NULL, LIMIT_MS));
+    TK_REQ(t, "SM-ERROR-08");
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_global_rank(NULL, 0, &out.number));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(NULL, "x", 1, out.bytes, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather_fds(NULL, -1, out.fds, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_broadcast_fds(NULL, 0, -1, out.fds, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_send_fd(NULL, 0, -1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_recv_fd(NULL, 0, out.fds, LIMIT_MS));
+    TK_OK(t, symmem_group_destroy(NULL));
     TK_CHECK(t, name == NULL && (void *)found == UNTOUCHED_POINTER);
     outputs_check(t, &out);
     tk_group_barrier(t, group);
@@ -136,25 +138,18 @@ TK_TEST(limits, gathering, "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", .max_ranks 
     symmem_group *group = tk_world_group(t);
     const size_t most = 65536;
     struct outputs out = outputs_fresh();
-    unsigned char *in = calloc(1, most + 1);
-    unsigned char *all = calloc((size_t)t->world_size, most + 1);
-
-    if (TK_CHECK(t, in != NULL && all != NULL)) {
-        unsigned char *nowhere = out.bytes;
-
-        TK_REQ(t, "SM-ERROR-01");
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 0, nowhere, LIMIT_MS));
-        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, most + 1, nowhere, LIMIT_MS));
-        REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, SIZE_MAX, nowhere, LIMIT_MS));
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
-        REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
-        memset(in, t->rank + 1, most);
-        TK_OK(t, symmem_group_all_gather(group, in, most, all, LONG_MS));
-        for (int32_t r = 0; r < t->world_size; r++)
-            TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
-    }
-    free(in);
-    free(all);
+    unsigned char *in = tk_scratch(t, most + 1), *nowhere = out.bytes;
+    unsigned char *all = tk_scratch(t, (size_t)t->world_size * (most + 1));
+    TK_REQ(t, "SM-ERROR-01");
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 0, nowhere, LIMIT_MS));
+    REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, most + 1, nowhere, LIMIT_MS));
+    REFUSED(t, OUT_OF_RANGE, symmem_group_all_gather(group, in, SIZE_MAX, nowhere, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, NULL, 1, nowhere, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_group_all_gather(group, in, 1, NULL, LIMIT_MS));
+    memset(in, t->rank + 1, most);
+    TK_OK(t, symmem_group_all_gather(group, in, most, all, LONG_MS));
+    for (int32_t r = 0; r < t->world_size; r++)
+        TK_EQ_INT(t, r + 1, all[(size_t)r * most + most - 1]);
     outputs_check(t, &out);
 }
 
@@ -167,10 +162,8 @@ TK_TEST(limits, memory, "SM-ALLOC-04,SM-ALLOC-07,SM-ALLOC-10,SM-ERROR-04", .max_
     void *memory = tk_alloc(t, 256);
     const size_t gib = (size_t)1 << 30;
     size_t before = 0, after = 0;
-    int32_t devices = 0;
+    const int32_t devices = device_count(t);
     int here = 0;
-
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE_OK(t, symmem_get_signal_pad_size(t->context, &before));
     TK_REQ(t, "SM-ALLOC-04");
     REFUSED(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &out.pointer));
@@ -211,16 +204,14 @@ TK_TEST(limits, memory, "SM-ALLOC-04,SM-ALLOC-07,SM-ALLOC-10,SM-ERROR-04", .max_
     TK_OK(t, symmem_free(t->context, NULL));
 }
 
-TK_TEST(limits, pools, "SM-POOL-05,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP_POOL,
-        .max_ranks = 4) {
+TK_TEST(limits, pools, "SM-POOL-05,SM-POOL-09,SM-ERROR-01,SM-ERROR-04,SM-ERROR-08",
+        .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     struct outputs out = outputs_fresh();
-    symmem_pool *pool = UNTOUCHED_POINTER;
+    symmem_pool *pool = UNTOUCHED_POINTER, *other = NULL;
     symmem_pool_stats stats;
     void *block = NULL;
-    int32_t devices = 0;
+    const int32_t devices = device_count(t);
     int here = 0;
-
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQ(t, "SM-ERROR-01");
     REFUSED(t, OUT_OF_RANGE, symmem_pool_create(t->context, -2, 4096, &pool));
     REFUSED(t, OUT_OF_RANGE, symmem_pool_create(t->context, devices, 4096, &pool));
@@ -241,54 +232,35 @@ TK_TEST(limits, pools, "SM-POOL-05,SM-ERROR-01,SM-ERROR-04", .needs = SYMMEM_CAP
     REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(pool, (char *)block + 255));
     REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, (char *)block + 256));
     REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, &here));
+    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, tk_alloc(t, 256)));
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 65536, &other));
+    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(other, block));
     REFUSED(t, BUSY, symmem_pool_destroy(pool));
     TK_OK(t, symmem_pool_free(pool, block));
+    REFUSED(t, NOT_SYMMETRIC, symmem_pool_free(pool, block));
+    REFUSED(t, INVALID_ARGUMENT, symmem_pool_free(NULL, &here));
+    TK_REQ(t, "SM-POOL-09");
+    TK_OK(t, symmem_pool_free(pool, NULL));
     TK_OK(t, symmem_pool_destroy(pool));
+    TK_OK(t, symmem_pool_destroy(other));
     TK_OK(t, symmem_pool_destroy(NULL));
     outputs_check(t, &out);
 }
 
 /* --- stores ----------------------------------------------------------------------------------- */
 
-static void keys_refused(struct tk *t, const char *key) {
+TK_TEST(limits, stores, "SM-STORE-02,SM-STORE-06,SM-ERROR-04,SM-ERROR-08", .max_ranks = 4) {
+    const symmem_store_ops table = {.size = sizeof(table)};
     struct outputs out = outputs_fresh();
-    int64_t value = UNTOUCHED;
-
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, key, "x", 1, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT,
-            symmem_store_get(t->store, key, out.bytes, 1, &out.size, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(t->store, key, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(t->store, key, 1, &value, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_remove(t->store, key, LIMIT_MS));
-    TK_EQ_INT(t, UNTOUCHED, value);
-    outputs_check(t, &out);
-}
-
-TK_TEST(limits, stores, "SM-STORE-02,SM-STORE-06,SM-ERROR-04", .max_ranks = 4) {
-    struct outputs out = outputs_fresh();
-    char key[SYMMEM_STORE_KEY_MAX + 2], own[32];
+    char own[32];
     symmem_store *store = UNTOUCHED_POINTER;
     int64_t value = UNTOUCHED;
-
-    memset(key, 'k', sizeof(key));
-    key[SYMMEM_STORE_KEY_MAX + 1] = '\0';
     snprintf(own, sizeof(own), "limits/%d", t->rank);
     TK_REQ(t, "SM-STORE-06");
-    keys_refused(t, NULL);
-    keys_refused(t, "");
-    keys_refused(t, key);
-    keys_refused(t, "a b");
-    keys_refused(t, "a\x80");
-    keys_refused(t, "@"); /* before A */
-    keys_refused(t, "["); /* after Z */
-    keys_refused(t, "`"); /* before a */
-    keys_refused(t, "{"); /* after z */
-    keys_refused(t, ";"); /* after 9 and : */
     REFUSED(t, INVALID_ARGUMENT,
-            symmem_store_set(t->store, own, key, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, own, key, SIZE_MAX, LIMIT_MS));
+            symmem_store_set(t->store, own, own, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, own, own, SIZE_MAX, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_set(t->store, own, NULL, 1, LIMIT_MS));
-    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(NULL, own, "x", 1, LIMIT_MS));
     REFUSED(t, NOT_FOUND, symmem_store_get(t->store, own, out.bytes, 1, &out.size, LIMIT_MS));
     TK_OK(t, symmem_store_set(t->store, own, "xy", 2, LIMIT_MS));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_get(t->store, own, NULL, 2, &out.size, LIMIT_MS));
@@ -304,6 +276,13 @@ TK_TEST(limits, stores, "SM-STORE-02,SM-STORE-06,SM-ERROR-04", .max_ranks = 4) {
     REFUSED(t, INVALID_ARGUMENT, symmem_store_open_file(t->scratch_dir, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_open_memory(NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_store_open_custom(NULL, NULL, &store));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_open_custom(&table, NULL, NULL));
+    TK_REQ(t, "SM-ERROR-08");
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(NULL, own, "x", 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_get(NULL, own, out.bytes, 1, &out.size, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(NULL, own, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(NULL, own, 1, &value, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_remove(NULL, own, LIMIT_MS));
     symmem_store_close(NULL);
     TK_EQ_INT(t, UNTOUCHED, value);
 }
@@ -316,9 +295,7 @@ TK_TEST(limits, streams, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .needs = SYMME
     symmem_stream *stream = tk_stream(t);
     symmem_stream *none = UNTOUCHED_POINTER;
     symmem_event *event = UNTOUCHED_POINTER;
-    int32_t devices = 0;
-
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
+    const int32_t devices = device_count(t);
     TK_REQ(t, "SM-BACKEND-11");
     REFUSED(t, OUT_OF_RANGE, symmem_stream_create(t->context, -2, &none));
     REFUSED(t, OUT_OF_RANGE, symmem_stream_create(t->context, devices, &none));
@@ -346,12 +323,15 @@ TK_TEST(limits, streams, "SM-BACKEND-11,SM-ERROR-01,SM-ERROR-04", .needs = SYMME
     tk_synchronize(t, stream);
 }
 
-TK_TEST(limits, captures, "SM-STREAM-13,SM-ERROR-01",
+static void nothing(void *arg) {
+    (void)arg;
+}
+
+TK_TEST(limits, captures, "SM-STREAM-13,SM-ERROR-01,SM-ERROR-08",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = UNTOUCHED_POINTER;
     bool flag = true;
-
     TK_REQ(t, "SM-ERROR-01");
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_host_fn(stream, NULL, NULL));
     REFUSED(t, INVALID_ARGUMENT, symmem_stream_begin_capture(NULL));
@@ -361,7 +341,12 @@ TK_TEST(limits, captures, "SM-STREAM-13,SM-ERROR-01",
     REFUSED(t, INVALID_ARGUMENT, symmem_graph_launch(NULL, stream));
     REFUSED(t, CAPTURE, symmem_stream_end_capture(stream, &graph));
     TK_CHECK(t, (void *)graph == UNTOUCHED_POINTER && flag);
+    TK_REQ(t, "SM-ERROR-08");
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_host_fn(NULL, nothing, NULL));
     TK_OK(t, symmem_stream_begin_capture(stream));
+    REFUSED(t, INVALID_ARGUMENT, symmem_stream_end_capture(stream, NULL));
+    TK_OK(t, symmem_stream_is_capturing(stream, &flag));
+    TK_CHECK_MSG(t, flag, "a refused end ended the capture");
     TK_OK(t, symmem_stream_end_capture(stream, &graph));
     REFUSED(t, INVALID_ARGUMENT, symmem_graph_launch(graph, NULL));
     TK_OK(t, symmem_graph_destroy(graph));

@@ -6,6 +6,7 @@
  */
 #include <time.h>
 
+#include "case_help.h"
 #include "plain_help.h"
 
 #define LINE_WORDS 16u
@@ -27,13 +28,12 @@ struct ring {
 static struct ring ring_begin(struct tk *t, size_t count) {
     struct ring ring = {
         .handle = tk_handle(t, count * 4, tk_world_group(t)),
-        .words = malloc(count * 4),
+        .words = tk_scratch(t, count * 4),
         .count = count,
         .next = t->next,
         .previous = t->previous,
         .limit_ms = LONG_MS,
     };
-    TK_REQUIRE(t, ring.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(ring.handle, &ring.buffers));
     return ring;
 }
@@ -46,14 +46,21 @@ static void skew(struct tk *t) {
         (void)nanosleep(&pause, NULL);
 }
 
-static bool signal_next(struct tk *t, const struct ring *ring, int32_t channel) {
-    return TK_OK(t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms,
-                                      ring->stream)) &&
-           TK_OK(t, symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms,
-                                       ring->stream));
+static bool put_next(struct tk *t, const struct ring *ring, int32_t channel) {
+    return TK_OK(
+        t, symmem_put_signal(ring->handle, ring->next, channel, ring->limit_ms, ring->stream));
 }
 
-/* What I wrote was read. */
+static bool wait_previous(struct tk *t, const struct ring *ring, int32_t channel) {
+    return TK_OK(
+        t, symmem_wait_signal(ring->handle, ring->previous, channel, ring->limit_ms, ring->stream));
+}
+
+static bool signal_next(struct tk *t, const struct ring *ring, int32_t channel) {
+    return put_next(t, ring, channel) && wait_previous(t, ring, channel);
+}
+
+/* What came was read. */
 static bool give_credit(struct tk *t, const struct ring *ring, int32_t channel) {
     return TK_OK(t, symmem_put_signal(ring->handle, ring->previous, channel, ring->limit_ms,
                                       ring->stream)) &&
@@ -79,7 +86,11 @@ static bool pass_message(struct tk *t, const struct ring *ring, size_t count, ui
         plain_store(plain, ring->buffers[ring->next], ring->words, 0, count);
     else
         tk_write(t, ring->handle, ring->next, 0, ring->words, count * 4);
-    if (!signal_next(t, ring, DATA))
+    if (!put_next(t, ring, DATA))
+        return false;
+    if (generation % 20 == 0)
+        tk_sleep_ms(1); /* then nothing but the signal itself can order: nobody parks */
+    if (!wait_previous(t, ring, DATA))
         return false;
     if (plain != NULL)
         plain_load(plain, ring->buffers[t->rank], ring->words, 0, count);
@@ -90,34 +101,50 @@ static bool pass_message(struct tk *t, const struct ring *ring, size_t count, ui
     return good && give_credit(t, ring, CREDIT);
 }
 
-static void pass_messages(struct tk *t, bool direct) {
-    struct ring ring = ring_begin(t, (size_t)MAX_LINES * LINE_WORDS);
+static void pass_messages(struct tk *t, bool direct, size_t most_lines,
+                          int (*rounds_of)(size_t lines, bool slow)) {
+    struct ring ring = ring_begin(t, most_lines * LINE_WORDS);
     struct plain plain = {0};
     uint32_t generation = 0;
     bool good = true;
     if (direct)
         plain = plain_begin(t, ring.count, true);
     ring.stream = plain.stream;
-    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 4) {
-        int rounds = lines > 64 ? 8 : lines > 1 ? 150 : plain_by_cpu(&plain) ? 2000 : 300;
-        for (int i = 0; good && i < rounds; i++)
+    for (size_t lines = 1; good && lines <= most_lines; lines *= 4)
+        for (int i = rounds_of(lines, !plain_by_cpu(&plain)); good && i > 0; i--)
             good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct ? &plain : NULL);
-    }
     if (ring.stream != NULL)
         tk_synchronize(t, ring.stream);
     TK_CHECK(t, good);
-    free(ring.words);
+}
+
+static int some_rounds(size_t lines, bool slow) {
+    return slow || lines > 1 ? 60 : 120;
+}
+
+static int many_rounds(size_t lines, bool slow) {
+    return lines > 64 ? 8 : lines > 1 ? 150 : slow ? 300 : 2000;
+}
+
+TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4}) {
+    pass_messages(t, false, 64, some_rounds);
+}
+
+/* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
+TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
+        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
+    pass_messages(t, true, 64, some_rounds);
 }
 
 TK_TEST(litmus, puts_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .timeout_s = 60) {
-    pass_messages(t, false);
+    pass_messages(t, false, MAX_LINES, many_rounds);
 }
 
 TK_TEST(litmus, stores_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
-    pass_messages(t, true);
+    pass_messages(t, true, MAX_LINES, many_rounds);
 }
 
 /* --- several threads, one of which signals ---------------------------------------------------- */
@@ -220,7 +247,6 @@ static void run_team(struct tk *t, bool direct) {
         TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
     (void)pthread_barrier_destroy(&team.meet);
     (void)pthread_mutex_destroy(&team.begin);
-    free(team.ring.words);
 }
 
 TK_TEST(litmus, threads_store_one_signals, "SM-SIGNAL-01,SM-ONESIDED-04",
@@ -266,7 +292,6 @@ TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4
             TK_OK(t, symmem_put_signal(ring.handle, ring.previous, 2 + slot, ring.limit_ms, NULL));
     }
     TK_CHECK(t, good);
-    free(ring.words);
 }
 
 /* --- another size and content each time ------------------------------------------------------- */
@@ -275,7 +300,7 @@ TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4
  * there already. */
 static uint32_t odd_word(uint64_t kind, int32_t rank, uint32_t generation, size_t i) {
     static const uint32_t words[] = {0, 1, UINT32_MAX, 0x80000000u, 0x7fc00001u, 0xff800001u};
-    enum { COUNT = sizeof(words) / sizeof(words[0]) };
+    enum { COUNT = LENGTH(words) };
     return kind < COUNT ? words[kind] : word_of(rank, kind == COUNT ? 1 : generation, i);
 }
 
@@ -311,8 +336,7 @@ static bool pass_odd_message(struct tk *t, const struct ring *ring, uint32_t gen
 TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .flags = TK_WRITES_PADS, .timeout_s = 60) {
     struct ring ring = ring_begin(t, ((size_t)1 << 14) + 16);
-    void *const *pads = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
+    void *const *pads = pads_of(t, ring.handle);
     void *pad = pads[t->rank];
     pad_fill(t, ring.handle, 0x3D);
     bool good = true;
@@ -322,5 +346,4 @@ TK_TEST(litmus, any_size_and_content, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2
     TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(ring.handle, &pads));
     TK_EQ_PTR(t, pad, pads[t->rank]); /* where it is depends on no call */
     pad_expect(t, ring.handle, 0x3D);
-    free(ring.words);
 }

@@ -3,6 +3,7 @@
  * Every way for data to reach a peer, followed by every way to tell it so: what was written before
  * the signal or the barrier is there after it. Data and signals may travel on different paths.
  */
+#include "case_help.h"
 #include "plain_help.h"
 
 #define WORDS 3000u
@@ -27,9 +28,8 @@ struct passing {
 static struct passing passing_begin(struct tk *t, symmem_stream *stream) {
     struct passing p = {.handle = tk_handle(t, WORDS * 4, tk_world_group(t)),
                         .stream = stream,
-                        .words = malloc(WORDS * 4),
+                        .words = tk_scratch(t, WORDS * 4),
                         .limit_ms = LONG_MS};
-    TK_REQUIRE(t, p.words != NULL);
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(p.handle, &p.buffers));
     return p;
 }
@@ -42,9 +42,9 @@ static uint32_t expected_word(enum path path, int32_t writer, uint32_t generatio
 
 static void fill_peer(struct tk *t, const struct passing *p, enum path path, int32_t peer,
                       uint32_t generation) {
-    DLManagedTensor *tensor = NULL;
     const int64_t size = WORDS;
-    TK_REQUIRE_OK(t, symmem_get_buffer(p->handle, peer, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_buffer, p->handle, peer, 1, &size, SYMMEM_UINT32, 0);
     int64_t value = word_of(t->rank, generation, 0);
     if (path == BY_FILL)
         TK_OK(t, symmem_memset32(t->context, &tensor->dl_tensor, 0, value, WORDS, p->stream));
@@ -115,14 +115,18 @@ static void all_rounds(struct tk *t, const struct passing *p, enum path path) {
         }
 }
 
+/* The paths in [first, last] but by stores, which have a stream of their own. */
+static void paths(struct tk *t, symmem_stream *stream, enum path first, enum path last) {
+    struct passing p = passing_begin(t, stream);
+    for (enum path path = first; path <= last; path++)
+        if (path != BY_STORE)
+            all_rounds(t, &p, path);
+}
+
 TK_TEST(litmus, paths_without_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
-    struct passing p = passing_begin(t, NULL);
-    for (enum path path = BY_PUT; path <= BY_FILL; path++)
-        if (path != BY_STORE)
-            all_rounds(t, &p, path);
-    free(p.words);
+    paths(t, NULL, BY_PUT, BY_FILL);
 }
 
 TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
@@ -132,31 +136,17 @@ TK_TEST(litmus, plain_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
     struct passing p = passing_begin(t, plain.stream);
     p.plain = plain;
     all_rounds(t, &p, BY_STORE);
-    free(p.words);
 }
 
 TK_TEST(litmus, paths_on_a_stream, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4},
         .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
-    struct passing p = passing_begin(t, tk_stream(t));
-    for (enum path path = BY_PUT; path <= BY_WRITE_VALUE; path++)
-        if (path != BY_STORE)
-            all_rounds(t, &p, path);
-    free(p.words);
+    paths(t, tk_stream(t), BY_PUT, BY_WRITE_VALUE);
 }
 
-TK_TEST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
-        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    for (int i = 0; i < 2; i++) {
-        struct passing p = passing_begin(t, i ? tk_stream(t) : NULL);
-        if (info_of(t, p.handle).multicast_ptr != NULL)
-            all_rounds(t, &p, BY_MULTICAST);
-        else
-            tk_unresolved(t, "the device has no multicast");
-        free(p.words);
-    }
+ON_MULTICAST(litmus, multicast_stores, "SM-SIGNAL-01,SM-BARRIER-02,SM-ONESIDED-04",
+             .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY, .timeout_s = 60) {
+    paths(t, NULL, BY_MULTICAST, BY_MULTICAST);
+    paths(t, tk_stream(t), BY_MULTICAST, BY_MULTICAST);
 }

@@ -2,6 +2,7 @@
 /* Reductions through multicast, against the scalar reference. */
 #include <math.h>
 
+#include "case_help.h"
 #include "move_help.h"
 #include "reference/reduce.h"
 
@@ -107,24 +108,21 @@ static void draw_reduction(struct reduction *r, uint64_t *state, size_t count) {
 
 /* --- every count, dtype, op and group --------------------------------------------------------- */
 
-TK_TEST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
-        .ranks = {2, 3}, .timeout_s = 60) {
+ON_MULTICAST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .needs = MULTIMEM,
+             .ranks = {2, 3}, .timeout_s = 60) {
     static const size_t primes[] = {139, 193, 241, 251};
     uint64_t state = t->seed;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
-    for (size_t i = 0; i < 131 + sizeof(primes) / sizeof(primes[0]); i++)
+    for (size_t i = 0; i < 131 + LENGTH(primes); i++)
         for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
             draw_reduction(r, &state, i <= 130 ? i : primes[i - 131]);
             reduce_once(t, r);
         }
 }
 
-TK_PORTED(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM, .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_multimem_all_reduce, "SM-MMEM-01,SM-MMEM-07", .needs = MULTIMEM,
+                    .ranks = {2, 4}) {
     uint64_t state = t->seed;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++)
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
@@ -161,20 +159,17 @@ static void reduce_on_shape(struct tk *t, symmem_group *group, const struct tk_s
     }
 }
 
-TK_PORTED(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07", .needs = MULTIMEM,
-          .ranks = {2, MAX_RANKS}) {
+PORTED_ON_MULTICAST(test_multimem_one_shot_all_reduce, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07",
+                    .needs = MULTIMEM, .ranks = {2, MAX_RANKS}) {
     int seen = 0;
-    if (!multicast_allowed(t))
-        return;
     tk_for_each_group_shape(t, reduce_on_shape, &seen);
     TK_CHECK_MSG(t, seen > 0, "no group had a multicast pointer");
 }
 
 /* Every root, and all the others left alone: out NULL, or something that no tensor is. */
-TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM,
+                    .ranks = {2, 4}) {
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int32_t root = 0; root < r->size; root++) {
         r->form = REDUCE_TO_ROOT;
@@ -199,13 +194,11 @@ TK_PORTED(test_multimem_one_shot_reduce_out, "SM-MMEM-02", .needs = MULTIMEM, .r
 
 /* Sums that depend on their order: within the bound of the exact one, and of an all-reduce the same
  * bits on every rank. */
-TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
+ON_MULTICAST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ranks = {2, 4}) {
     enum { COUNT = 500 };
     float values[COUNT], got[COUNT], all[COUNT];
     double exact[COUNT] = {0}, magnitude[COUNT] = {0};
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     struct reduction *r = reduction_init(t, tk_world_group(t));
     for (int32_t k = r->size - 1; k >= 0; k--) { /* the own ones stay */
         int32_t rank = (r->rank + k) % r->size;
@@ -240,73 +233,4 @@ TK_TEST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM, .ran
         }
         tk_out_of_band_barrier(t);
     }
-}
-
-/* --- refusals --------------------------------------------------------------------------------- */
-
-TK_TEST(mmem, refusals, "SM-MMEM-02,SM-COLL-02,SM-COLL-03,SM-COLL-04,SM-COLL-06", .needs = MULTIMEM,
-        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
-    struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
-    struct reduction *r = reduction_init(t, tk_world_group(t));
-    area_clear(&r->own);
-    area_clear(&r->far);
-    area_upload(t, &r->own);
-    area_upload(t, &r->far);
-    char *end = r->own.at + info_of(t, r->handle).block_size;
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(r->handle, &buffers));
-    char *peer = (char *)buffers[(r->rank + 1) % r->size];
-    const struct {
-        char *in, *out;
-        symmem_dtype dtype;
-        int op;
-        size_t out_count;
-        symmem_status all_reduce, one_shot;
-    } calls[] = {
-        {r->far.at, r->far.at + 512, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_NOT_SYMMETRIC,
-         SYMMEM_NOT_SYMMETRIC},
-        {end - 64, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OUT_OF_RANGE,
-         SYMMEM_OUT_OF_RANGE},
-        {r->own.at + 2, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_MISALIGNED,
-         SYMMEM_MISALIGNED},
-        {r->own.at, r->far.at, SYMMEM_INT32, SYMMEM_AVG, 64, SYMMEM_UNSUPPORTED,
-         SYMMEM_UNSUPPORTED},
-        {r->own.at, r->far.at, SYMMEM_INT32, 77, 64, SYMMEM_INVALID_ARGUMENT,
-         SYMMEM_INVALID_ARGUMENT},
-        {r->own.at, r->far.at, SYMMEM_FLOAT32, SYMMEM_SUM, 63, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
-        {r->own.at, r->far.at + 1, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_MISALIGNED},
-        {r->own.at, r->own.at + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK,
-         SYMMEM_INVALID_ARGUMENT},
-        {r->own.at, peer + 128, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
-        {r->own.at, NULL, SYMMEM_FLOAT32, SYMMEM_SUM, 64, SYMMEM_OK, SYMMEM_INVALID_ARGUMENT},
-    };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        symmem_reduce_op op = (symmem_reduce_op)calls[i].op;
-        (void)ops_flat(&input, calls[i].in, calls[i].dtype, 64);
-        (void)ops_flat(&out, calls[i].out, calls[i].dtype, calls[i].out_count);
-        if (calls[i].all_reduce != SYMMEM_OK)
-            TK_STATUS(t, calls[i].all_reduce,
-                      symmem_multimem_all_reduce(r->handle, &input.dl, op, 0, 50, NULL));
-        TK_STATUS(t, calls[i].one_shot,
-                  symmem_multimem_one_shot_all_reduce_out(r->handle, &input.dl, op, &out.dl, 0, 50,
-                                                          NULL));
-        TK_CHECK(t, recorded_as("multimem_one_shot_all_reduce_out"));
-        TK_STATUS(t, calls[i].one_shot,
-                  symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, op, r->rank, &out.dl, 0,
-                                                      50, NULL));
-    }
-    (void)ops_flat(&input, r->own.at, SYMMEM_FLOAT32, 64);
-    (void)ops_flat(&out, r->far.at, SYMMEM_FLOAT32, 64);
-    for (int32_t k = 0; k < 2; k++)
-        TK_FAILS(t, OUT_OF_RANGE,
-                 symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, SYMMEM_SUM,
-                                                     k ? r->size : -1, &out.dl, 0, 50, NULL));
-    if (r->size > 1) /* another root than the others' */
-        TK_FAILS(t, MISMATCH,
-                 symmem_multimem_one_shot_reduce_out(r->handle, &input.dl, SYMMEM_SUM, r->rank == 0,
-                                                     &out.dl, 0, r->limit_ms, NULL));
-    area_check(t, &r->own, "the block after refusals");
-    area_check(t, &r->far, "out after refusals");
 }

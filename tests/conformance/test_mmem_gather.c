@@ -1,111 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Moves through multicast: into every rank's buffer, at the same place. */
-#include "move_help.h"
+#include "gathers.h"
 
 #define STORES (SYMMEM_CAP_MULTICAST | SYMMEM_CAP_DIRECT_ACCESS)
 #define MULTIMEM (STORES | SYMMEM_CAP_COLLECTIVES)
 
 #define UNTOUCHED_TENSOR ((DLManagedTensor *)(uintptr_t)0x5b5b5b50)
 
-typedef symmem_status (*gather_fn)(symmem_handle *handle, const DLTensor *input,
-                                   const DLTensor *out, int32_t channel, uint32_t timeout_ms,
-                                   symmem_stream *stream);
-
-struct gather {
-    symmem_handle *handle;
-    gather_fn call;
-    int32_t rank, size;
-    uint32_t limit_ms;
-    struct area own, far;
-};
-
-static struct gather *gather_init(struct tk *t, symmem_group *group, gather_fn call) {
-    struct gather *g = tk_scratch(t, sizeof *g);
-    g->handle = tk_handle(t, AREA_BYTES, group);
-    symmem_handle_info info = info_of(t, g->handle);
-    g->call = call;
-    g->rank = info.rank;
-    g->size = info.world_size;
-    g->limit_ms = LONG_MS;
-    area_init(&g->own, ops_own(t, g->handle), AREA_BYTES);
-    area_init(&g->far, tk_alloc(t, AREA_BYTES), AREA_BYTES);
-    area_clear(&g->own);
-    area_clear(&g->far);
-    return g;
-}
-
-/* From ordinary memory, from the block beside out, or in place. */
-static void gather_once(struct tk *t, struct gather *g, uint64_t *state, size_t count,
-                        uint32_t generation) {
-    symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
-    size_t width = symmem_dtype_size(dtype), bytes = count * width;
-    size_t out_at = draw(state, 40) * width, in_at = draw(state, 40) * width;
-    uint32_t from = draw(state, 3);
-    struct area *in = from == 0 ? &g->far : &g->own;
-    if (from == 1)
-        in_at += AREA_BYTES - 4096;
-    else if (from == 2)
-        in_at = out_at + (size_t)g->rank * bytes;
-    area_clear(&g->own);
-    area_clear(&g->far);
-    move_fill(in->expected + in_at, bytes, g->rank, generation);
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
-    bool held = TK_OK(t, g->call(g->handle, FLAT(in->at + in_at, dtype, count),
-                                 FLAT(g->own.at + out_at, dtype, count * (size_t)g->size),
-                                 (int32_t)generation % 3, g->limit_ms, NULL));
-    for (int32_t r = 0; r < g->size; r++)
-        move_fill(g->own.expected + out_at + (size_t)r * bytes, bytes, r, generation);
-    held = held && area_check(t, &g->own, "the block") && area_check(t, &g->far, "other memory");
-    TK_CHECK_MSG(t, held, "%zu %s from byte %zu to %zu", count, symmem_dtype_name(dtype), in_at,
-                 out_at);
-}
-
-struct plan {
-    gather_fn call;
-    int seen;
-};
-
-static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                            void *arg) {
-    struct plan *plan = arg;
+static void on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape, void *arg) {
+    const struct gather_way *ways = arg;
     uint64_t state = t->seed + (uint64_t)shape->count;
-    struct gather *g = gather_init(t, group, plan->call);
-    bool multicast = info_of(t, g->handle).multicast_ptr != NULL;
-    plan->seen += multicast;
+    struct places *p = places_on(t, group);
+    bool multicast = info_of(t, p->handle).multicast_ptr != NULL;
     for (uint32_t i = 0; multicast && i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, g, &state, draw(&state, 131), i);
+        gather_drawn(t, p, &ways[draw(&state, 3)], &state, draw(&state, 131), i);
+    TK_CHECK_MSG(t, multicast || shape->count == 1, "%s has no multicast pointer", shape->name);
     if (!multicast) /* a group of one may go without */
         TK_FAILS(t, UNSUPPORTED,
-                 g->call(g->handle, FLAT(g->far.at, SYMMEM_UINT8, 8),
-                         FLAT(g->own.at, SYMMEM_UINT8, 8 * (size_t)g->size), 0, 50, NULL));
-}
-
-static void on_every_group_shape(struct tk *t, gather_fn call) {
-    struct plan plan = {.call = call};
-    if (!multicast_allowed(t))
-        return;
-    tk_for_each_group_shape(t, gather_on_shape, &plan);
-    TK_CHECK_MSG(t, plan.seen > 0, "no group had a multicast pointer");
+                 ways->call(p->handle, FLAT(p->far.at, SYMMEM_UINT8, 8),
+                            FLAT(p->own.at, SYMMEM_UINT8, 8), 0, 50, NULL));
 }
 
 TK_PORTED(test_multimem_all_gather, "SM-MMEM-03,SM-COLL-07", .needs = MULTIMEM, .ranks = {2, 8}) {
-    on_every_group_shape(t, symmem_multimem_all_gather_out);
+    if (multicast_allowed(t))
+        tk_for_each_group_shape(t, on_shape, (void *)multimem_ways);
 }
 
 TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", .needs = STORES,
           .ranks = {2, 8}) {
-    on_every_group_shape(t, symmem_low_contention_all_gather_ce_multicast_out);
+    if (multicast_allowed(t))
+        tk_for_each_group_shape(t, on_shape, (void *)ce_ways);
 }
 
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
-TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03", .needs = STORES,
-          .ranks = {2, 4}) {
+PORTED_ON_MULTICAST(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03",
+                    .needs = STORES, .ranks = {2, 4}) {
     enum { COUNT = 64 * 64 };
     float values[COUNT], got[COUNT];
     struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
     size_t n = (size_t)t->world_size;
     symmem_handle *handle = tk_handle(t, (n + 1) * sizeof(values), tk_world_group(t));
     char *own = ops_own(t, handle), *far = tk_alloc(t, sizeof(values));
@@ -138,14 +70,12 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-0
 
 /* --- outputs of their own --------------------------------------------------------------------- */
 
-TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
+ON_MULTICAST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2, 3}) {
     enum { ROWS = 3, COLUMNS = 5, COUNT = ROWS * COLUMNS };
     const int64_t shape[2] = {ROWS, COLUMNS};
     int32_t values[COUNT], sums[COUNT] = {0}, got[COUNT];
     struct ops_tensor input;
     DLManagedTensor *sum = NULL, *all = NULL;
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, sizeof(values), tk_world_group(t));
     char *own = ops_own(t, handle);
     for (int round = 0; round < 3; round++) {
@@ -178,9 +108,7 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2
         sum->deleter(sum);
         all->deleter(all);
         for (int i = 0; i < 2; i++) {
-            bool symmetric = true;
-            TK_OK(t, symmem_is_symmetric(t->context, places[i], &symmetric));
-            TK_CHECK_MSG(t, !symmetric, "the memory is still there");
+            TK_CHECK_MSG(t, !is_symmetric(t, places[i]), "the memory is still there");
         }
     }
     sum = all = UNTOUCHED_TENSOR;
@@ -195,12 +123,9 @@ TK_TEST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks = {2
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
 }
 
-TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
-        .ranks = {2, 2}) {
+ON_MULTICAST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,
+             .ranks = {2, 2}) {
     DLManagedTensor *made = UNTOUCHED_TENSOR;
-    symmem_graph *graph = NULL;
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     const DLTensor *input = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
@@ -209,65 +134,19 @@ TK_TEST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_
              symmem_multimem_one_shot_all_reduce(handle, input, SYMMEM_SUM, 0, 50, stream, &made));
     TK_FAILS(t, CAPTURE,
              symmem_low_contention_all_gather_ce_multicast(handle, input, 0, 50, stream, &made));
-    TK_OK(t, symmem_stream_end_capture(stream, &graph));
-    TK_OK(t, symmem_graph_destroy(graph));
+    (void)tk_end_capture(t, stream);
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
-
-TK_TEST(mmem, gather_refusals, "SM-MMEM-03,SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = MULTIMEM,
-        .ranks = {2, 2}, .flags = TK_PLAIN_MEMORY) {
-    static const gather_fn calls[2] = {symmem_multimem_all_gather_out,
-                                       symmem_low_contention_all_gather_ce_multicast_out};
-    static const char *const names[2] = {"multimem_all_gather_out",
-                                         "low_contention_all_gather_ce_multicast_out"};
-    struct ops_tensor input, out;
-    if (!multicast_allowed(t))
-        return;
-    struct gather *g = gather_init(t, tk_world_group(t), NULL);
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
-    size_t all = 64 * (size_t)g->size;
-    char *end = g->own.at + info_of(t, g->handle).block_size;
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(g->handle, &buffers));
-    char *peer = (char *)buffers[(g->rank + 1) % g->size];
-    const struct {
-        char *in, *out;
-        symmem_dtype dtype;
-        size_t bytes;
-        symmem_status status;
-    } wrong[] = {
-        {g->own.at, g->far.at, SYMMEM_INT32, all, SYMMEM_NOT_SYMMETRIC},
-        {g->far.at, end - 64, SYMMEM_INT32, all, SYMMEM_OUT_OF_RANGE},
-        {g->far.at + 1, g->own.at, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g->far.at, g->own.at + 2, SYMMEM_INT32, all, SYMMEM_MISALIGNED},
-        {g->far.at, g->own.at, SYMMEM_INT32, all - 4, SYMMEM_INVALID_ARGUMENT},
-        {g->far.at, g->own.at, SYMMEM_FLOAT32, all, SYMMEM_INVALID_ARGUMENT},
-        {g->own.at + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
-        {peer + 4, g->own.at, SYMMEM_INT32, all, SYMMEM_INVALID_ARGUMENT},
-    };
-    for (size_t i = 0; i < 2 * sizeof(wrong) / sizeof(wrong[0]); i++) {
-        (void)ops_flat(&input, wrong[i / 2].in, SYMMEM_INT32, 16);
-        (void)ops_flat(&out, wrong[i / 2].out, wrong[i / 2].dtype, wrong[i / 2].bytes / 4);
-        symmem_status status = calls[i % 2](g->handle, &input.dl, &out.dl, 0, 50, NULL);
-        TK_CHECK_MSG(t, status == wrong[i / 2].status, "call %zu: %s", i / 2,
-                     symmem_status_name(status));
-        TK_CHECK(t, recorded_as(names[i % 2]));
-    }
-    area_check(t, &g->own, "the block after refusals");
-    area_check(t, &g->far, "other memory after refusals");
-}
 
 /* Multicast is forbidden: nobody waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
     symmem_context_options options = tk_options(t);
     options.multicast = 0;
     tk_reinit(t, &options);
-    struct gather *g = gather_init(t, tk_world_group(t), NULL);
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
+    struct places *g = places_on(t, tk_world_group(t));
+    places_upload(t, g);
     const DLTensor *in = FLAT(g->own.at, SYMMEM_FLOAT32, 16);
     const DLTensor *out = FLAT(g->far.at, SYMMEM_FLOAT32, 16 * (size_t)g->size);
     const DLTensor *alike = FLAT(g->far.at, SYMMEM_FLOAT32, 16);
@@ -288,18 +167,15 @@ TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3
              symmem_low_contention_all_gather_ce_multicast(g->handle, in, 0, 0, NULL, &made));
     TK_CHECK(t, made == UNTOUCHED_TENSOR);
     TK_WITHIN(t, 2000, begin_ms);
-    area_check(t, &g->own, "the block");
-    area_check(t, &g->far, "other memory");
+    places_check(t, g, "refused calls");
 }
 
 /* --- memcpy_to_multicast ---------------------------------------------------------------------- */
 
-TK_TEST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(mmem, memcpy_reaches_all, "SM-MMEM-04", .needs = STORES, .ranks = {2, 4},
+             .flags = TK_PLAIN_MEMORY) {
     struct ops_tensor src;
-    if (!multicast_allowed(t))
-        return;
-    struct gather *g = gather_init(t, tk_world_group(t), NULL);
+    struct places *g = places_on(t, tk_world_group(t));
     const int64_t shape[2] = {5, 13};
     size_t bytes = 65 * 8, block = info_of(t, g->handle).block_size;
     for (int32_t writer = 0; writer < g->size; writer++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* All-to-all: splits of every kind, and those that do not fit. */
-#include "move_help.h"
+#include "gathers.h"
 
 #define MAX_RANKS 8
 
@@ -97,19 +97,13 @@ static void exchange_once(struct tk *t, struct exchange *x, uint64_t *state, uin
     TK_CHECK_MSG(t, held, "generation %u, %s", generation, symmem_dtype_name(dtype));
 }
 
-static void exchange_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                              void *arg) {
+ON_EACH_SHAPE(move, all_to_all_on_every_group_shape, "SM-MOVE-05", .needs = COLLECTIVES,
+              .max_ranks = MAX_RANKS) {
     struct exchange x;
     uint64_t state = t->seed + (uint64_t)shape->count;
-    (void)arg;
     exchange_init(t, &x, group);
     for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 6); i++)
         exchange_once(t, &x, &state, 1 + draw(&state, 2000 / (uint32_t)x.size / 8), i);
-}
-
-TK_TEST(move, all_to_all_on_every_group_shape, "SM-MOVE-05", .needs = COLLECTIVES,
-        .max_ranks = MAX_RANKS) {
-    tk_for_each_group_shape(t, exchange_on_shape, NULL);
 }
 
 /* With and without arrays, on some ranks only, and nothing at all. */
@@ -152,7 +146,7 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
         {-1, 0, 1, SYMMEM_INVALID_ARGUMENT},
         {-1, x.size - 1, 7, SYMMEM_INVALID_ARGUMENT},
     };
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
         size_t in[MAX_RANKS], out[MAX_RANKS];
         memcpy(in, x.in_splits, sizeof(in));
         memcpy(out, x.out_splits, sizeof(out));
@@ -231,43 +225,6 @@ TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, 
     TK_FAILS(t, MISMATCH, exchange_run(&x, SYMMEM_INT32, 0, 0, x.in_splits, x.out_splits, NULL));
     area_check(t, &x.far, "out after a mismatch");
     TK_OK(t, symmem_barrier(x.handle, 1, x.limit_ms, NULL));
-}
-
-TK_TEST(move, all_to_all_places, "SM-COLL-02,SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES,
-        .max_ranks = 2, .flags = TK_PLAIN_MEMORY) {
-    struct exchange x;
-    struct ops_tensor input, out;
-    exchange_init(t, &x, tk_world_group(t));
-    memset(x.table, 0, sizeof(x.table));
-    exchange_load(t, &x, 4, 0, 1);
-    size_t count = 4 * (size_t)x.size;
-    char *end = x.own.at + info_of(t, x.handle).block_size;
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(x.handle, &buffers));
-    char *peer = (char *)buffers[(x.rank + 1) % x.size];
-    const struct {
-        char *in, *out;
-        symmem_status status;
-    } calls[] = {
-        {x.far.at, x.far.at + 4 * count, SYMMEM_NOT_SYMMETRIC},
-        {end - 8, x.far.at, SYMMEM_OUT_OF_RANGE},
-        {x.own.at, x.own.at, SYMMEM_INVALID_ARGUMENT},
-        {x.own.at, x.own.at + 4 * count - 4, SYMMEM_INVALID_ARGUMENT},
-        {x.own.at + 2, x.far.at, SYMMEM_MISALIGNED},
-        {x.own.at, peer + 1024, SYMMEM_INVALID_ARGUMENT},
-    };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
-        if (x.size > 1 || i != 5)
-            TK_STATUS(t, calls[i].status,
-                      symmem_all_to_all_out(
-                          x.handle, ops_flat(&input, calls[i].in, SYMMEM_INT32, count), NULL,
-                          ops_flat(&out, calls[i].out, SYMMEM_INT32, count), NULL, 0, 50, NULL));
-    (void)ops_flat(&input, x.own.at, SYMMEM_INT32, count);
-    (void)ops_flat(&out, x.far.at, SYMMEM_FLOAT32, count);
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_all_to_all_out(x.handle, &input.dl, NULL, &out.dl, NULL, 0, 50, NULL));
-    area_check(t, &x.own, "the block after refusals");
-    area_check(t, &x.far, "out after refusals");
 }
 
 /* --- the arrays' life ------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-gather of barriers and copies: one operation, whatever its parts do. */
 #include "backend_table.h"
-#include "move_help.h"
+#include "gathers.h"
 #include "work_after.h"
 
 /* No collectives needed. */
@@ -38,88 +38,44 @@ TK_PORTED(test_low_contention_all_gather, "SM-MOVE-09", .needs = REACH, .max_ran
     }
 }
 
-static void gather_once(struct tk *t, struct places *g, uint64_t *state, size_t count,
-                        uint32_t generation) {
-    symmem_dtype dtype = draw(state, SYMMEM_DTYPE_COUNT);
-    size_t width = symmem_dtype_size(dtype);
-    bool staged = draw(state, 2);
-    size_t bytes = count * width, in_at = draw(state, 40) * width;
-    /* The staged input lies behind out. */
-    size_t out_at = draw(state, 40) * width, staged_at = AREA_BYTES - 4096 + in_at;
-    char *in = staged ? g->far.at + staged_at : g->own.at + in_at;
-    area_clear(&g->own);
-    area_clear(&g->far);
-    move_fill(staged ? g->far.expected + staged_at : g->own.expected + in_at, bytes, g->rank,
-              generation);
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
-    struct ops_tensor input, out;
-    bool held = TK_OK(t, symmem_low_contention_all_gather_out(
-                             g->handle, ops_flat(&input, in, dtype, count),
-                             ops_flat(&out, g->far.at + out_at, dtype, count * (size_t)g->size),
-                             (int32_t)generation % 3, g->limit_ms, NULL));
-    for (int32_t r = 0; r < g->size; r++)
-        move_fill(g->far.expected + out_at + (size_t)r * bytes, bytes, r, generation);
-    if (staged)
-        move_fill(g->own.expected, bytes, g->rank, generation); /* the way there */
-    held = held && area_check(t, &g->own, "the block") && area_check(t, &g->far, "other memory");
-    TK_CHECK_MSG(t, held, "%s, %zu %s from byte %zu to %zu", staged ? "staged" : "symmetric", count,
-                 symmem_dtype_name(dtype), in_at, out_at);
-}
-
-static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                            void *arg) {
+ON_EACH_SHAPE(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .needs = REACH,
+              .max_ranks = 8) {
     uint64_t state = t->seed + (uint64_t)shape->count;
-    (void)arg;
-    struct places *g = places_behind(t, group);
+    struct places *p = places_behind(t, group);
     for (uint32_t i = 0; i < (tk_suite_is_long() ? 200 : 8); i++)
-        gather_once(t, g, &state, draw(&state, 131), i);
-}
-
-TK_TEST(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07", .needs = REACH,
-        .max_ranks = 8) {
-    tk_for_each_group_shape(t, gather_on_shape, NULL);
+        gather_drawn(t, p, &low_contention_ways[draw(&state, 2)], &state, draw(&state, 131), i);
 }
 
 /* --- arguments -------------------------------------------------------------------------------- */
 
+/* Where others' calls have no workspace. */
 TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .needs = REACH,
         .max_ranks = 2) {
     struct ops_tensor input, out;
     struct places *g = places_behind(t, tk_world_group(t));
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
+    places_upload(t, g);
     size_t n = (size_t)g->size, room = AREA_BYTES;
-    char *end = g->own.at + room;
     char *large = tk_alloc(t, 2 * (room + 1) * n);
     const struct {
         const char *what;
         char *in, *out;
-        size_t count, out_count;
+        size_t count;
         symmem_status status;
     } calls[] = {
-        {"out on the input", g->own.at, g->own.at + 16, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on the workspace", g->far.at, g->own.at + 63, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"out on a staged input", g->far.at + 63, g->far.at, 64, 64 * n, SYMMEM_INVALID_ARGUMENT},
-        {"more than the block holds", large, large + room + 1, room + 1, (room + 1) * n,
-         SYMMEM_OUT_OF_RANGE},
-        {"input past the end", end - 8, g->far.at, 64, 64 * n, SYMMEM_OUT_OF_RANGE},
-        {"a short out", g->own.at, g->far.at, 64, 64 * n - 1, SYMMEM_INVALID_ARGUMENT},
+        {"out on the input", g->own.at, g->own.at + 16, 64, SYMMEM_INVALID_ARGUMENT},
+        {"out on the workspace", g->far.at, g->own.at + 63, 64, SYMMEM_INVALID_ARGUMENT},
+        {"out on a staged input", g->far.at + 63, g->far.at, 64, SYMMEM_INVALID_ARGUMENT},
+        {"more than the block holds", large, large + room + 1, room + 1, SYMMEM_OUT_OF_RANGE},
+        {"input past the end", g->own.at + room - 8, g->far.at, 64, SYMMEM_OUT_OF_RANGE},
     };
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+    for (size_t i = 0; i < LENGTH(calls); i++) {
         symmem_status status = symmem_low_contention_all_gather_out(
             g->handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
-            ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].out_count), 0, 50, NULL);
-        TK_CHECK_MSG(t, status == calls[i].status, "%s: %s", calls[i].what,
-                     symmem_status_name(status));
-        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+            ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].count * n), 0, 50, NULL);
+        TK_CHECK_MSG(t, status == calls[i].status && recorded_as("low_contention_all_gather_out"),
+                     "%s: %s", calls[i].what, symmem_status_name(status));
     }
-    (void)ops_flat(&input, g->own.at, SYMMEM_UINT8, 64);
-    (void)ops_flat(&out, g->far.at, SYMMEM_UINT8, 64 * n);
-    TK_FAILS(t, OUT_OF_RANGE,
-             symmem_low_contention_all_gather_out(g->handle, &input.dl, &out.dl, -1, 50, NULL));
-    area_check(t, &g->own, "the block");
-    area_check(t, &g->far, "other memory");
+    places_check(t, g, "refused calls");
 }
 
 /* Some pull, some stage: nobody writes his workspace. */
@@ -128,8 +84,7 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .ranks = {2, 3}) {
     struct places *g = places_behind(t, tk_world_group(t));
     move_fill(g->far.expected, AREA_BYTES, g->rank, 1);
-    area_upload(t, &g->own);
-    area_upload(t, &g->far);
+    places_upload(t, g);
     for (int32_t odd = 0; odd < g->size; odd++) {
         char *in = g->rank == odd ? g->far.at + AREA_BYTES / 2 : g->own.at;
         TK_FAILS(t, MISMATCH,
@@ -139,8 +94,7 @@ TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
         TK_CHECK(t, !info_of(t, g->handle).poisoned);
     }
-    area_check(t, &g->own, "the block");
-    area_check(t, &g->far, "other memory");
+    places_check(t, g, "calls that differ");
     TK_OK(t, symmem_barrier(g->handle, 0, g->limit_ms, NULL));
 }
 
@@ -199,11 +153,8 @@ TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM
 
 /* The active backend's table once more, with a copy that can be made to fail: so it does for every
  * backend, whatever test points that has. */
-#define FAILING_NAME "suite_failing_copy"
-
-static const symmem_backend *real; /* both constant once made */
-static symmem_backend failing;
-static pthread_mutex_t failing_lock = PTHREAD_MUTEX_INITIALIZER;
+static void change_copy(symmem_backend *table);
+static struct table_twin failing = {.name = "suite_failing_copy", .change = change_copy};
 /* In the rank's own thread: which copy from now on fails, and with what; 0: none. */
 static _Thread_local int fails_in;
 static _Thread_local symmem_status fails_with;
@@ -212,22 +163,11 @@ static symmem_status copy_or_fail(void *instance, int32_t device, void *dst, con
                                   size_t bytes, const symmem_exec *exec) {
     if (fails_in > 0 && --fails_in == 0)
         return fails_with;
-    return real->copy(instance, device, dst, src, bytes, exec);
+    return failing.real->copy(instance, device, dst, src, bytes, exec);
 }
 
-static void use_failing(struct tk *t) {
-    const symmem_backend *table = backend_table(t);
-    pthread_mutex_lock(&failing_lock);
-    if (real == NULL) {
-        memcpy(&failing, table, table->size < sizeof(failing) ? table->size : sizeof(failing));
-        failing.size = sizeof(failing);
-        failing.name = FAILING_NAME;
-        failing.copy = copy_or_fail;
-        real = table;
-    }
-    pthread_mutex_unlock(&failing_lock);
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &failing));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, FAILING_NAME));
+static void change_copy(symmem_backend *table) {
+    table->copy = copy_or_fail;
 }
 
 static void fail_copy(int nth, symmem_status status) {
@@ -235,58 +175,48 @@ static void fail_copy(int nth, symmem_status status) {
     fails_with = status;
 }
 
-/* A part of one rank's fails between the barriers: nobody waits for the rest of it. */
-TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
-        .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
-    TK_REQ(t, "SM-MOVE-10");
-    use_failing(t);
+/* A part of one rank's fails, between the barriers or, on a stream, where it is enqueued: nobody
+ * waits for the rest of it. */
+static void part_that_fails(struct tk *t, symmem_stream *stream, symmem_status failure) {
     struct places *g = places_behind(t, tk_world_group(t));
     g->limit_ms = tk_limit_ms(t, 3000);
     if (g->rank == 0)
-        fail_copy(2, SYMMEM_SYSTEM);
+        fail_copy(stream == NULL ? 2 : 1, failure);
     uint64_t begin_ms = tk_now_ms();
-    symmem_status status = gather_words(g, g->limit_ms, NULL);
+    symmem_status status = gather_words(g, g->limit_ms, stream);
     if (g->rank == 0) {
-        TK_FAILS(t, SYSTEM, status);
+        TK_STATUS(t, failure, status);
         TK_EQ_INT(t, 0, fails_in);
-        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
+        TK_CHECK(t, recorded_as("low_contention_all_gather_out"));
         TK_EQ_INT(t, 2, last_record().channel);
         TK_CHECK(t, info_of(t, g->handle).poisoned);
-    } else {
+    }
+    fail_copy(0, SYMMEM_OK);
+    if (stream != NULL) {
+        TK_STATUS(t, g->rank == 0 ? failure : SYMMEM_OK, status);
+        begin_ms = tk_now_ms();
+        status = symmem_stream_synchronize(stream, g->limit_ms);
+    }
+    if (g->rank != 0 || stream != NULL)
         TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK, status);
-        TK_WITHIN(t, 2000, begin_ms);
-    }
-    fail_copy(0, SYMMEM_OK);
-    tk_out_of_band_barrier(t);
-    work_after(t, NULL);
-    TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
-    TK_OK(t, gather_words(g, g->limit_ms, NULL));
-}
-
-/* Enqueueing fails in the middle. */
-TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
-        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
-    TK_REQ(t, "SM-MOVE-10");
-    use_failing(t);
-    struct places *g = places_behind(t, tk_world_group(t));
-    g->limit_ms = tk_limit_ms(t, 3000);
-    symmem_stream *stream = tk_stream(t);
-    if (g->rank == 0)
-        fail_copy(1, SYMMEM_OUT_OF_MEMORY);
-    symmem_status status = gather_words(g, g->limit_ms, stream);
-    TK_STATUS(t, g->rank == 0 ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK, status);
-    if (g->rank == 0) {
-        TK_EQ_STR(t, "low_contention_all_gather_out", last_record().operation);
-        TK_CHECK(t, info_of(t, g->handle).poisoned);
-    }
-    fail_copy(0, SYMMEM_OK);
-    uint64_t begin_ms = tk_now_ms();
-    status = symmem_stream_synchronize(stream, g->limit_ms);
-    TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
     if (g->rank != 0)
         TK_WITHIN(t, 2000, begin_ms);
     tk_out_of_band_barrier(t);
     work_after(t, stream);
     TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
     TK_OK(t, gather_words(g, g->limit_ms, NULL));
+}
+
+TK_TEST(move, low_contention_part_that_fails, "SM-MOVE-10,SM-TIMEOUT-14", .needs = REACH,
+        .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
+    TK_REQ(t, "SM-MOVE-10");
+    use_twin(t, &failing);
+    part_that_fails(t, NULL, SYMMEM_SYSTEM);
+}
+
+TK_TEST(move, low_contention_part_that_cannot_be_enqueued, "SM-MOVE-10,SM-TIMEOUT-14",
+        .needs = REACH | SYMMEM_CAP_STREAMS, .ranks = {2, 3}, .flags = TK_NO_BACKEND) {
+    TK_REQ(t, "SM-MOVE-10");
+    use_twin(t, &failing);
+    part_that_fails(t, tk_stream(t), SYMMEM_OUT_OF_MEMORY);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Multicast: forbidding it, reach, reduction, fallback, slots. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define MULTICAST SYMMEM_CAP_MULTICAST
 
@@ -111,18 +111,15 @@ static void store_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     }
 }
 
-TK_TEST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .ranks = {2, 5}) {
+ON_MULTICAST(multicast, store_reaches_exactly, "SM-MCAST-03", .needs = MULTICAST, .ranks = {2, 5}) {
     bool seen = false;
-    if (!multicast_allowed(t))
-        return;
     tk_for_each_group_shape(t, store_on_shape, &seen);
     TK_CHECK_MSG(t, seen, "no group had a multicast pointer");
 }
 
 /* One block on the world and on a subset: a store through the subset stays inside it. */
-TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, .ranks = {3, 5}) {
-    if (!multicast_allowed(t))
-        return;
+ON_MULTICAST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST,
+             .ranks = {3, 5}) {
     int32_t ranks[2] = {t->last, 0};
     bool member = t->rank == ranks[0] || t->rank == ranks[1];
     void *ptr = tk_alloc(t, 1024);
@@ -142,11 +139,9 @@ TK_TEST(multicast, store_stays_in_its_group, "SM-MCAST-03", .needs = MULTICAST, 
 }
 
 /* Several buffers at once, and handles with an offset. */
-TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST,
-        .ranks = {2, 4}) {
+ON_MULTICAST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .needs = MULTICAST,
+             .ranks = {2, 4}) {
     enum { BLOCKS = 3, BYTES = 4096, AT = 1024 };
-    if (!multicast_allowed(t))
-        return;
     uint8_t *ptrs[BLOCKS];
     symmem_handle *whole[BLOCKS];
     uint8_t data[96];
@@ -179,10 +174,8 @@ TK_TEST(multicast, several_buffers_and_offsets, "SM-MCAST-07,SM-HANDLE-05", .nee
 
 /* --- reduction -------------------------------------------------------------------------------- */
 
-TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
+ON_MULTICAST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 250, AT = 64 };
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     uint32_t values[COUNT];
     uint32_t sums[COUNT + 1];
@@ -206,10 +199,8 @@ TK_TEST(multicast, load_reduce_int32, "SM-MCAST-04", .needs = MULTICAST, .ranks 
 }
 
 /* Floats that are whole numbers: exact in any order of summation. */
-TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
+ON_MULTICAST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .ranks = {2, 8}) {
     enum { COUNT = 64 };
-    if (!multicast_allowed(t))
-        return;
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     float values[COUNT];
     float sums[COUNT] = {0};
@@ -222,46 +213,6 @@ TK_TEST(multicast, load_reduce_float32, "SM-MCAST-04", .needs = MULTICAST, .rank
     for (int i = 0; i < COUNT; i++)
         TK_CHECK(t, sums[i] == (float)(factor * (i + 1)));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-}
-
-/* --- refusals --------------------------------------------------------------------------------- */
-
-TK_TEST(multicast, ranges_and_kinds, "SM-MCAST-08", .needs = MULTICAST, .ranks = {2, 2},
-        .flags = TK_PLAIN_MEMORY) {
-    enum { BYTES = 1024 };
-    if (!multicast_allowed(t))
-        return;
-    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    uint8_t data[BYTES + 16];
-    memset(data, 0xD1, sizeof(data));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, 0, data, BYTES + 16, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES, data, 16, NULL));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_multimem_store(handle, BYTES - 16, data, 32, NULL));
-    TK_STATUS_EITHER(t, SYMMEM_OUT_OF_RANGE, SYMMEM_OVERFLOW,
-                     symmem_multimem_store(handle, SIZE_MAX - 15, data, 32, NULL));
-    TK_FAILS(
-        t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(handle, BYTES - 16, data, 8, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    TK_FAILS(
-        t, OUT_OF_RANGE,
-        symmem_multimem_ld_reduce(handle, 0, data, BYTES / 4 + 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    TK_STATUS_EITHER(
-        t, SYMMEM_UNSUPPORTED, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_INT32, SYMMEM_REDUCE_OP_COUNT, NULL));
-    TK_STATUS_EITHER(
-        t, SYMMEM_UNSUPPORTED, SYMMEM_INVALID_ARGUMENT,
-        symmem_multimem_ld_reduce(handle, 0, data, 4, SYMMEM_DTYPE_COUNT, SYMMEM_SUM, NULL));
-    size_t at = 0;
-    while (at < sizeof(data) && data[at] == 0xD1)
-        at++;
-    TK_EQ_SIZE(t, sizeof(data), at);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0);
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    if (t->rank == 0) /* one writer: two would race, if only with equal bytes */
-        TK_OK(t, symmem_multimem_store(handle, BYTES - 16, data, 16, NULL));
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, BYTES - 16, 16, 0xD1);
 }
 
 /* --- slots ------------------------------------------------------------------------------------ */
@@ -305,10 +256,8 @@ TK_TEST(multicast, slots_run_out, "SM-MCAST-06", .needs = MULTICAST, .ranks = {2
 
 /* --- PyTorch's multicast barrier beside a signal ------------------------------------ */
 
-TK_PORTED(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST,
-          .ranks = {2, 4}) {
-    if (!multicast_allowed(t))
-        return;
+PORTED_ON_MULTICAST(test_multimem_barrier_after_signal, "SM-BARRIER-04", .needs = MULTICAST,
+                    .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     int32_t last = info_of(t, handle).channel_count - 1;
     TK_CHECK(t, info_of(t, handle).multicast_ptr != NULL);

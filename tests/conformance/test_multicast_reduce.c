@@ -2,7 +2,7 @@
 /* Multicast with every dtype, operation, count, place and alignment, against a scalar reference. */
 #include <math.h>
 
-#include "sync_help.h"
+#include "case_help.h"
 
 #define ELEMENTS 1100u
 #define GUARD 32u
@@ -130,7 +130,7 @@ static void reduce_all_counts(struct tk *t, struct reduction *r) {
     r->done = r->refused = 0;
     for (size_t count = 0; count <= 35 && !tk_failed(t); count++)
         reduce_once(t, r, count % 5, count, count / 5 % 3);
-    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !tk_failed(t); i++)
+    for (size_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
         reduce_once(t, r, i, counts[i], i % 4);
     TK_CHECK_MSG(t, r->done == 0 || r->refused == 0, "some counts of dtype %d, op %d are refused",
                  (int)r->dtype, (int)r->op);
@@ -138,25 +138,19 @@ static void reduce_all_counts(struct tk *t, struct reduction *r) {
         TK_CHECK(t, r->refused == 0);
 }
 
-static bool multicast_begin(struct tk *t, symmem_handle **handle_p) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
-    *handle_p = tk_handle(t, ELEMENTS * 8, tk_world_group(t));
-    if (info_of(t, *handle_p).multicast_ptr != NULL)
-        return true;
-    tk_unresolved(t, "the device has no multicast");
-    return false;
+static symmem_handle *multicast_handle(struct tk *t) {
+    symmem_handle *handle = tk_handle(t, ELEMENTS * 8, tk_world_group(t));
+    TK_REQUIRE(t, info_of(t, handle).multicast_ptr != NULL);
+    return handle;
 }
 
-TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
-        .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
-    struct reduction r = {.expected = malloc(ELEMENTS * 8),
-                          .found = malloc(ELEMENTS * 8 + 2 * GUARD)};
-    uint8_t *own = malloc(ELEMENTS * 8);
-    TK_REQUIRE(t, r.expected != NULL && r.found != NULL && own != NULL);
-    bool has_multicast = multicast_begin(t, &r.handle);
-    for (int dtype = 0; has_multicast && dtype < SYMMEM_DTYPE_COUNT; dtype++) {
+ON_MULTICAST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
+             .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
+    struct reduction r = {.handle = multicast_handle(t),
+                          .expected = tk_scratch(t, ELEMENTS * 8),
+                          .found = tk_scratch(t, ELEMENTS * 8 + 2 * GUARD)};
+    uint8_t *own = tk_scratch(t, ELEMENTS * 8);
+    for (int dtype = 0; dtype < SYMMEM_DTYPE_COUNT; dtype++) {
         r.dtype = (symmem_dtype)dtype;
         r.element = symmem_dtype_size(r.dtype);
         for (size_t i = 0; i < ELEMENTS; i++)
@@ -171,24 +165,19 @@ TK_TEST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08",
         tk_expect_data(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
         TK_OK(t, symmem_barrier(r.handle, 0, LONG_MS, NULL));
     }
-    free(r.expected);
-    free(r.found);
-    free(own);
 }
 
 /* --- odd values ------------------------------------------------------------------------------- */
 
 /* Zeros of both signs, infinities, NaNs of any payload, and what might serve as a sentinel. */
-TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
+             .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
-    enum { KINDS = sizeof(bits) / sizeof(bits[0]), PLACES = KINDS * KINDS };
-    symmem_handle *handle;
+    enum { KINDS = LENGTH(bits), PLACES = KINDS * KINDS };
+    symmem_handle *handle = multicast_handle(t);
     uint32_t own[PLACES];
     float sums[PLACES];
-    if (!multicast_begin(t, &handle))
-        return;
     for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
         own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
@@ -210,21 +199,19 @@ TK_TEST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ra
 
 /* What a reduction must not flush. Subnormal values and those of the first binade above have one
  * distance, so their bits add like their values. */
-TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     enum { PLACES = 24 };
     static const symmem_dtype dtypes[] = {SYMMEM_FLOAT16, SYMMEM_BFLOAT16};
-    symmem_handle *handle;
+    symmem_handle *handle = multicast_handle(t);
     uint16_t own[PLACES], expected[PLACES], sums[PLACES];
-    if (!multicast_begin(t, &handle))
-        return;
     for (int32_t i = 0; i < PLACES; i++) {
         own[i] = (uint16_t)(i + t->rank);
         expected[i] = (uint16_t)(t->world_size * i + t->world_size * (t->last) / 2);
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    for (size_t i = 0; i < sizeof(dtypes) / sizeof(dtypes[0]); i++) {
+    for (size_t i = 0; i < LENGTH(dtypes); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
         if (status != SYMMEM_UNSUPPORTED && TK_OK(t, status))
@@ -236,14 +223,12 @@ TK_TEST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICA
 
 /* --- stores of every size --------------------------------------------------------------------- */
 
-TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
+ON_MULTICAST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
     enum { STEP = 64, SIZES = 41, SHIFTS = 3, BYTES = STEP * SIZES * SHIFTS };
     uint8_t source[SIZES + SHIFTS];
     uint8_t expected[BYTES];
-    symmem_handle *handle;
-    if (!multicast_begin(t, &handle))
-        return;
+    symmem_handle *handle = multicast_handle(t);
     memset(expected, 0, sizeof(expected));
     for (size_t i = 0; i < sizeof(source); i++)
         source[i] = (uint8_t)(i + 1);
@@ -256,39 +241,4 @@ TK_TEST(multicast, stores_move_exactly, "SM-MCAST-03", .needs = SYMMEM_CAP_MULTI
         }
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_data(t, handle, t->rank, 0, expected, BYTES);
-}
-
-/* --- nothing, too much, askew ----------------------------------------------------------------- */
-
-TK_TEST(multicast, edges, "SM-MCAST-08,SM-MCAST-10", .needs = SYMMEM_CAP_MULTICAST, .ranks = {2, 4},
-        .flags = TK_PLAIN_MEMORY) {
-    const size_t bytes = ELEMENTS * 8;
-    const size_t wrapping[] = {SIZE_MAX, SIZE_MAX / 4 + 2, SIZE_MAX / 2 + 2, ((size_t)1 << 62) + 1};
-    const size_t too_many[] = {((size_t)1 << 30) + 1, ((size_t)1 << 32) + 1, ELEMENTS * 2 + 1};
-    uint8_t data[64];
-    symmem_handle *handle;
-    memset(data, CANARY, sizeof(data));
-    if (!multicast_begin(t, &handle))
-        return;
-    TK_OK(t, symmem_multimem_store(handle, bytes, data, 0, NULL));
-    TK_OK(t, symmem_multimem_store(handle, 0, NULL, 0, NULL));
-    TK_OK(t, symmem_multimem_ld_reduce(handle, bytes, data, 0, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    for (size_t i = 0; i < sizeof(wrapping) / sizeof(wrapping[0]); i++)
-        TK_STATUS_EITHER(t, SYMMEM_OVERFLOW, SYMMEM_OUT_OF_RANGE,
-                         symmem_multimem_ld_reduce(handle, 0, data, wrapping[i], SYMMEM_INT32,
-                                                   SYMMEM_SUM, NULL));
-    for (size_t i = 0; i < sizeof(too_many) / sizeof(too_many[0]); i++)
-        TK_FAILS(t, OUT_OF_RANGE,
-                 symmem_multimem_ld_reduce(handle, 0, data, too_many[i], SYMMEM_INT32, SYMMEM_SUM,
-                                           NULL));
-    for (size_t shift = 1; shift < 4; shift++) {
-        TK_FAILS(t, MISALIGNED,
-                 symmem_multimem_ld_reduce(handle, shift, data, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-        TK_FAILS(
-            t, MISALIGNED,
-            symmem_multimem_ld_reduce(handle, 0, data + shift, 1, SYMMEM_INT32, SYMMEM_SUM, NULL));
-    }
-    TK_CHECK(t, all_are(data, sizeof(data), CANARY));
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    tk_expect_bytes(t, handle, t->rank, 0, bytes, 0);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-sided copies: exact bytes, no part of the peer, ranges, order with signals. */
-#include "sync_help.h"
+#include "case_help.h"
 
 enum { REGION = 16384 };
 
@@ -9,12 +9,6 @@ static void fill_pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t sa
     for (size_t i = 0; i < count; i++)
         bytes[i] =
             (uint8_t)((i * 131 + (i >> 8) * 17 + salt * 29 + (uint32_t)rank * 71) ^ (i >> 3));
-}
-
-static uint8_t *host_region(struct tk *t, size_t bytes) {
-    uint8_t *region = malloc(bytes);
-    TK_REQUIRE(t, region != NULL);
-    return region;
 }
 
 /* --- exact bytes ------------------------------------------------------------------------------ */
@@ -26,12 +20,12 @@ static const size_t offsets[] = {0, 1, 2, 3, 4, 7, 8, 13, 63, 64, 4095, 4097};
 
 TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
-    uint8_t *source = host_region(t, REGION);
-    uint8_t *expected = host_region(t, REGION);
+    uint8_t *source = tk_scratch(t, REGION);
+    uint8_t *expected = tk_scratch(t, REGION);
     uint32_t salt = 0;
     fill_pattern(source, REGION, t->rank, 1);
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); s++)
-        for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]) && !tk_failed(t); o++) {
+    for (size_t s = 0; s < LENGTH(sizes) && !tk_failed(t); s++)
+        for (size_t o = 0; o < LENGTH(offsets) && !tk_failed(t); o++) {
             size_t from = salt++ % 17; /* alignments of the two ends vary apart */
             memset(expected, 0xA0 + (int)(salt % 64), REGION);
             tk_write(t, handle, t->next, 0, expected, REGION);
@@ -39,20 +33,18 @@ TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
             TK_OK(t, symmem_put(handle, t->next, offsets[o], source + from, sizes[s], NULL));
             tk_expect_data(t, handle, t->next, 0, expected, REGION);
         }
-    free(source);
-    free(expected);
 }
 
 TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, REGION, tk_world_group(t));
-    uint8_t *remote = host_region(t, REGION);
-    uint8_t *target = host_region(t, REGION);
-    uint8_t *expected = host_region(t, REGION);
+    uint8_t *remote = tk_scratch(t, REGION);
+    uint8_t *target = tk_scratch(t, REGION);
+    uint8_t *expected = tk_scratch(t, REGION);
     uint32_t salt = 0;
     fill_pattern(remote, REGION, t->next, 2);
     tk_write(t, handle, t->next, 0, remote, REGION);
-    for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !tk_failed(t); s++)
-        for (size_t o = 0; o < sizeof(offsets) / sizeof(offsets[0]) && !tk_failed(t); o++) {
+    for (size_t s = 0; s < LENGTH(sizes) && !tk_failed(t); s++)
+        for (size_t o = 0; o < LENGTH(offsets) && !tk_failed(t); o++) {
             size_t to = salt++ % 17;
             memset(target, 0xC5, REGION);
             memset(expected, 0xC5, REGION);
@@ -63,15 +55,11 @@ TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
         }
     tk_out_of_band_barrier(t);
     tk_expect_data(t, handle, t->next, 0, remote, REGION); /* reading changes nothing */
-    free(remote);
-    free(target);
-    free(expected);
 }
 
 /* Every rank writes its piece at every rank; each place gets its own writer's data. */
-static void put_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                         void *arg) {
-    (void)arg;
+ON_EACH_SHAPE(onesided, put_and_get_on_every_group_shape, "SM-ONESIDED-01,SM-GROUP-02",
+              .max_ranks = 8) {
     enum { PIECE = 77 };
     symmem_handle *handle = tk_handle(t, (size_t)shape->count * PIECE + 9, group);
     uint8_t piece[PIECE];
@@ -90,10 +78,6 @@ static void put_on_shape(struct tk *t, symmem_group *group, const struct tk_shap
         TK_CHECK(t, memcmp(seen, piece, PIECE) == 0);
     }
     tk_expect_bytes(t, handle, shape->rank, (size_t)shape->count * PIECE, 9, 0);
-}
-
-TK_TEST(onesided, put_and_get_on_every_group_shape, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks = 8) {
-    tk_for_each_group_shape(t, put_on_shape, NULL);
 }
 
 /* --- PyTorch's get ---------------------------------------------------------------------------- */
@@ -144,51 +128,6 @@ TK_TEST(onesided, peer_makes_no_call, "SM-ONESIDED-02", .max_ranks = 4) {
 }
 
 /* --- ranges ----------------------------------------------------------------------------------- */
-
-TK_TEST(onesided, ranges_are_checked, "SM-ONESIDED-03", .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
-    enum { BYTES = 1000 };
-    symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    const int32_t bad_ranks[] = {-1, t->world_size, INT32_MAX, INT32_MIN};
-    const struct {
-        size_t offset, bytes;
-        symmem_status status;
-    } ranges[] = {
-        {0, BYTES + 1, SYMMEM_OUT_OF_RANGE}, {1, BYTES, SYMMEM_OUT_OF_RANGE},
-        {BYTES, 1, SYMMEM_OUT_OF_RANGE},     {BYTES - 1, 2, SYMMEM_OUT_OF_RANGE},
-        {BYTES + 1, 0, SYMMEM_OUT_OF_RANGE}, {(size_t)1 << 32, 1, SYMMEM_OUT_OF_RANGE},
-        {SIZE_MAX, 1, SYMMEM_OVERFLOW},      {SIZE_MAX - 7, 16, SYMMEM_OVERFLOW},
-        {16, SIZE_MAX - 7, SYMMEM_OVERFLOW}, {((size_t)1 << 32) + 8, 8, SYMMEM_OUT_OF_RANGE},
-    };
-    uint8_t data[BYTES + 1];
-    memset(data, 0xEE, sizeof(data));
-    tk_fill(t, handle, t->rank, 0, BYTES, 0x11);
-    tk_out_of_band_barrier(t);
-    for (size_t i = 0; i < sizeof(bad_ranks) / sizeof(bad_ranks[0]); i++) {
-        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, bad_ranks[i], 0, data, 1, NULL));
-        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, bad_ranks[i], 0, data, 1, NULL));
-    }
-    for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++) {
-        TK_STATUS(t, ranges[i].status,
-                  symmem_put(handle, t->next, ranges[i].offset, data, ranges[i].bytes, NULL));
-        TK_STATUS(t, ranges[i].status,
-                  symmem_get(handle, t->next, ranges[i].offset, data, ranges[i].bytes, NULL));
-    }
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_put(handle, t->next, 0, NULL, 1, NULL));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_get(handle, t->next, 0, NULL, 1, NULL));
-    TK_OK(t, symmem_put(handle, t->next, BYTES, data, 0, NULL));
-    TK_OK(t, symmem_get(handle, t->next, BYTES, data, 0, NULL));
-    TK_OK(t, symmem_put(handle, t->next, 0, NULL, 0, NULL));
-    size_t at = 0;
-    while (at < sizeof(data) && data[at] == 0xEE)
-        at++;
-    TK_EQ_SIZE(t, sizeof(data), at);
-    tk_out_of_band_barrier(t);
-    tk_expect_bytes(t, handle, t->rank, 0, BYTES, 0x11);
-    tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_put(handle, t->next, BYTES - 1, data, 1, NULL));
-    tk_expect_bytes(t, handle, t->next, BYTES - 1, 1, 0xEE);
-    tk_expect_bytes(t, handle, t->next, 0, BYTES - 1, 0x11);
-}
 
 /* With an interior pointer offsets count from there and the bound is still the block's end. */
 TK_TEST(onesided, ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05", .max_ranks = 2) {
@@ -260,12 +199,12 @@ TK_TEST(onesided, past_four_gib, "SM-ONESIDED-05", .max_ranks = 2, .flags = TK_L
         return;
     }
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         uint8_t data[13];
         fill_pattern(data, sizeof(data), t->rank, (uint32_t)i + 3);
         TK_OK(t, symmem_put(handle, t->next, at[i] + 1, data, sizeof(data), NULL));
     }
-    for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
+    for (size_t i = 0; i < LENGTH(at); i++) {
         uint8_t expected[13];
         uint8_t seen[13];
         fill_pattern(expected, sizeof(expected), t->rank, (uint32_t)i + 3);
@@ -286,9 +225,8 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
         .max_ranks = 4, .flags = TK_PLAIN_MEMORY) {
     enum { BYTES = 3001 };
     symmem_handle *handle = tk_handle(t, 2 * BYTES, tk_world_group(t));
-    void *const *buffers = NULL;
-    uint8_t *host = host_region(t, 2 * (size_t)BYTES);
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    uint8_t *host = tk_scratch(t, 2 * (size_t)BYTES);
+    void *const *buffers = buffers_of(t, handle);
     uint8_t *own = buffers[t->rank];
     uint8_t *peer = buffers[t->next];
     fill_pattern(host, BYTES, t->rank, 5);
@@ -309,7 +247,6 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
     TK_OK(t, symmem_copy(t->context, own, host, 0, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, NULL, host, 1, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, own, NULL, 1, NULL));
-    free(host);
 }
 
 /* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What holds for every collective, shown by all of them: agreement, waiting, failing, order. */
+#include "case_help.h"
 #include "ops_table_help.h"
 #include "work_after.h"
 
@@ -217,7 +218,6 @@ static void expect_result(struct tk *t, const struct ops_desk *desk, const struc
 static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
                      symmem_stream *const *streams, int32_t held) {
     struct gate gate = {0};
-    bool idle = true;
     if (desk->rank != held)
         gate_open(&gate);
     TK_OK(t, symmem_stream_host_fn(streams[0], gate_fn, &gate));
@@ -227,8 +227,7 @@ static void hold_row(struct tk *t, const struct ops_desk *desk, const struct ops
     tk_synchronize(t, streams[2]);
     if (desk->rank == held) {
         tk_sleep_ms(3);
-        TK_OK(t, symmem_stream_query(streams[1], &idle));
-        TK_CHECK_MSG(t, !idle, "a barrier overtook %s", row->what);
+        TK_CHECK_MSG(t, !is_idle(t, streams[1]), "a barrier overtook %s", row->what);
         gate_open(&gate);
     }
     tk_synchronize(t, streams[1]);
@@ -262,14 +261,13 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
     uint8_t expected[OPS_HALF];
     for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
         const struct ops_row *row = &ops_rows[i];
-        symmem_graph *graph = NULL;
         if (!ops_can(&desk, row))
             continue;
         tk_checkpoint(t, "%s", row->what);
         ops_load(t, &desk, 99);
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
         symmem_status status = ops_run_usual(t, &desk, row, 0, stream);
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        symmem_graph *graph = tk_end_capture(t, stream);
         TK_STATUS(t, row->out == NEW ? SYMMEM_CAPTURE : SYMMEM_OK, status);
         ops_untouched(t, &desk, 99, row->what);
         for (uint32_t launch = 0; launch < 2 && row->out != NEW; launch++) {
@@ -279,6 +277,5 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
             tk_synchronize(t, stream);
             expect_result(t, &desk, row, expected, "a launch has");
         }
-        TK_OK(t, symmem_graph_destroy(graph));
     }
 }

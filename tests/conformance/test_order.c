@@ -24,23 +24,20 @@ TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
 TK_TEST(order, graph_of_signals_keeps_the_link, "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4,
         .flags = TK_PROCESS_ONLY) {
     symmem_stream *stream = tk_stream(t);
-    symmem_group *group = NULL;
     symmem_graph *graph = NULL;
-    symmem_handle *handle = NULL;
     uint32_t limit_ms = LONG_MS;
-    void *ptr = NULL;
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "graph", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, limit_ms, &handle));
+    symmem_group *group = tk_group(t, "graph", NULL, 0);
+    void *ptr = tk_alloc(t, 4096);
+    symmem_handle *handle = tk_rendezvous(t, ptr, group);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put_signal(handle, t->rank, 0, limit_ms, stream));
     TK_OK(t, symmem_wait_signal(handle, t->rank, 0, limit_ms, stream));
     TK_OK(t, symmem_barrier(handle, 1, limit_ms, stream));
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
-    symmem_handle_release(handle);
-    TK_OK(t, symmem_free(t->context, ptr));
+    tk_release(t, handle);
+    tk_free(t, ptr);
     int held = resources_shared_mappings();
-    TK_OK(t, symmem_group_destroy(group));
+    tk_group_destroy(t, group);
     TK_EQ_INT(t, held, resources_shared_mappings());
     for (int i = 0; i < 3; i++)
         TK_OK(t, symmem_graph_launch(graph, stream));
@@ -58,13 +55,11 @@ TK_TEST(order, captures_take_turns_on_a_channel, "SM-STREAM-08,SM-STREAM-09", .n
     uint32_t limit_ms = LONG_MS;
     for (int i = 0; i < 4; i++) {
         symmem_stream *stream = tk_stream(t);
-        symmem_graph *graph = NULL;
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
         TK_OK(t, symmem_barrier(handle, 0, limit_ms, stream));
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+        symmem_graph *graph = tk_end_capture(t, stream);
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_synchronize(t, stream);
-        TK_OK(t, symmem_graph_destroy(graph));
     }
 }
 
@@ -144,14 +139,13 @@ TK_TEST(order, destroyed_groups_leave_nothing, "SM-LIFE-05", .max_ranks = 4,
     char changed[512];
     int mappings = 0;
     for (int round = 0; round < 8; round++) {
-        symmem_group *group = NULL;
         char name[16];
         snprintf(name, sizeof(name), "round-%d", round);
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &group));
+        symmem_group *group = tk_group(t, name, NULL, 0);
         symmem_handle *handle = tk_rendezvous(t, memory, group);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
-        TK_OK(t, symmem_group_destroy(group));
+        tk_group_destroy(t, group);
         if (round == 2) {
             resources_take_open(&descriptors);
             mappings = resources_shared_mappings();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parts of one allocation, each met by its own pointer and reached on every path of data; and the
  * local side of a copy. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define BYTES (5u * 4096u)
 #define PIECE 24u
@@ -19,7 +19,7 @@ enum path {
 };
 
 static const size_t places[] = {16, 64, 256, 4096, 4096 + 48, 3 * 4096 - 8, BYTES - 64};
-enum { PARTS = sizeof(places) / sizeof(places[0]) };
+enum { PARTS = LENGTH(places) };
 
 struct parts {
     symmem_handle *whole, *parts[PARTS];
@@ -45,9 +45,9 @@ static void piece_of(uint32_t *words, int32_t rank, int part, enum path path) {
 }
 
 static DLManagedTensor *tensor_of(struct tk *t, symmem_handle *handle, int32_t rank) {
-    DLManagedTensor *tensor = NULL;
     const int64_t size = PIECE / 4;
-    TK_REQUIRE_OK(t, symmem_get_remote_tensor(handle, rank, 1, &size, SYMMEM_UINT32, 0, &tensor));
+    DLManagedTensor *tensor =
+        view_by(t, symmem_get_remote_tensor, handle, rank, 1, &size, SYMMEM_UINT32, 0);
     return tensor;
 }
 
@@ -88,7 +88,6 @@ static void clear(struct tk *t, const struct parts *p) {
 /* All parts on one path. */
 static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_stream *stream) {
     uint32_t words[PARTS][PIECE / 4];
-    symmem_graph *graph = NULL;
     tk_checkpoint(t, "path %d", (int)path);
     clear(t, p);
     if (path == BY_GRAPH)
@@ -98,12 +97,9 @@ static void on_path(struct tk *t, const struct parts *p, enum path path, symmem_
         write_part(t, p, i, path, words[i], stream);
     }
     if (path == BY_GRAPH) {
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
-        TK_OK(t, symmem_graph_launch(graph, stream));
+        TK_OK(t, symmem_graph_launch(tk_end_capture(t, stream), stream));
     }
     tk_synchronize(t, stream);
-    if (graph != NULL)
-        TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
     check_whole(t, p, path);
     TK_OK(t, symmem_barrier(p->whole, 0, LONG_MS, NULL));
@@ -147,16 +143,10 @@ TK_TEST(parts, streams_and_graphs, "SM-HANDLE-05,SM-STREAM-08",
     on_path(t, &p, BY_GRAPH, stream);
 }
 
-TK_TEST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
-        .ranks = {2, 4}) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 1;
-    tk_reinit(t, &options);
+ON_MULTICAST(parts, multicast, "SM-MCAST-07,SM-HANDLE-05", .needs = SYMMEM_CAP_MULTICAST,
+             .ranks = {2, 4}) {
     struct parts p = parts_begin(t);
-    if (info_of(t, p.whole).multicast_ptr == NULL) {
-        tk_unresolved(t, "the device has no multicast");
-        return;
-    }
+    TK_REQUIRE(t, info_of(t, p.whole).multicast_ptr != NULL);
     on_path(t, &p, BY_MULTICAST, NULL);
     clear(t, &p);
     for (int i = 0; i < PARTS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Persistent allocations: one id, one memory. */
-#include "sync_help.h"
+#include "case_help.h"
 
 static symmem_status alloc_id(struct tk *t, uint64_t id, size_t bytes, int32_t device,
                               void **ptr_p) {
@@ -18,7 +18,6 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     void *ptr = NULL;
     void *again = NULL;
     void *first = NULL;
-    symmem_handle *handle = NULL;
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_FAILS(t, BUSY, alloc_id(t, id, bytes, -1, &again));
     TK_CHECK(t, again == NULL);
@@ -26,9 +25,9 @@ TK_PORTED(test_empty_strided_p2p_persistent,
     TK_OK(t, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, id, bytes, -1, &ptr));
     TK_EQ_PTR(t, first, ptr);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
+    symmem_handle *handle = tk_rendezvous(t, ptr, NULL);
     verify_symmetric_memory(t, handle);
-    symmem_handle_release(handle);
+    tk_release(t, handle);
     TK_OK(t, symmem_free(t->context, ptr));
 }
 
@@ -100,19 +99,14 @@ TK_TEST(persistent, other_size_or_device_is_mismatch, "SM-PERSIST-03,SM-PERSIST-
 
 TK_TEST(persistent, freed_memory_is_not_symmetric, "SM-PERSIST-04", .max_ranks = 2) {
     void *ptr = NULL;
-    bool symmetric = false;
     size_t bytes = 0;
     TK_REQUIRE_OK(t, alloc_id(t, 3, 4096, -1, &ptr));
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    TK_CHECK(t, symmetric);
+    TK_CHECK(t, is_symmetric(t, ptr));
     TK_OK(t, symmem_free(t->context, ptr));
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    TK_CHECK(t, !symmetric);
-    TK_OK(t, symmem_is_symmetric(t->context, (char *)ptr + 100, &symmetric));
-    TK_CHECK(t, !symmetric);
+    TK_CHECK(t, !is_symmetric(t, ptr));
+    TK_CHECK(t, !is_symmetric(t, (char *)ptr + 100));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_REQUIRE_OK(t, alloc_id(t, 3, 4096, -1, &ptr));
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    TK_CHECK(t, symmetric);
+    TK_CHECK(t, is_symmetric(t, ptr));
 }

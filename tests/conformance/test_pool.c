@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The pool: placement, rendezvous of blocks, isolation, reuse, the plug-in pair. */
-#include "sync_help.h"
+#include "case_help.h"
 
 enum { SEGMENT = 1 << 20 };
 
@@ -34,12 +34,11 @@ static void pool_end(struct tk *t, symmem_pool *pool, void *const *blocks, int c
 
 TK_TEST(pool, blocks_are_disjoint, "SM-POOL-01", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     static const size_t sizes[] = {1, 255, 256, 257, 4096, 100000, 3, 65536, 12345, 1};
-    enum { COUNT = sizeof(sizes) / sizeof(sizes[0]) };
+    enum { COUNT = LENGTH(sizes) };
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
     for (int i = 0; i < COUNT; i++) {
         symmem_alloc_info info;
-        bool symmetric = false;
         blocks[i] = block(t, pool, sizes[i]);
         TK_EQ_INT(t, 0, (uintptr_t)blocks[i] % SYMMEM_ALIGNMENT);
         for (int k = 0; k < i; k++)
@@ -51,8 +50,7 @@ TK_TEST(pool, blocks_are_disjoint, "SM-POOL-01", .needs = SYMMEM_CAP_POOL, .max_
         TK_EQ_PTR(t, blocks[i], info.base);
         TK_EQ_SIZE(t, sizes[i], info.bytes);
         TK_CHECK(t, info.is_pool_block != 0);
-        TK_OK(t, symmem_is_symmetric(t->context, blocks[i], &symmetric));
-        TK_CHECK(t, symmetric);
+        TK_CHECK(t, is_symmetric(t, blocks[i]));
     }
     symmem_pool_stats stats = stats_of(t, pool);
     TK_EQ_SIZE(t, COUNT, stats.block_count);
@@ -116,10 +114,9 @@ TK_TEST(pool, blocks_rendezvous, "SM-POOL-02,SM-HANDLE-05", .needs = SYMMEM_CAP_
     symmem_handle *first = tk_rendezvous(t, blocks[0], tk_world_group(t));
     symmem_handle *second = tk_rendezvous(t, blocks[1], tk_world_group(t));
     symmem_handle *inside = tk_rendezvous(t, (char *)blocks[1] + INSIDE, tk_world_group(t));
-    void *const *bases = NULL;
     uint8_t data[BYTES];
     memset(data, 0x20 + t->rank, BYTES);
-    TK_OK(t, symmem_handle_buffer_ptrs(second, &bases));
+    void *const *bases = buffers_of(t, second);
     TK_EQ_SIZE(t, (size_t)((char *)blocks[1] - (char *)bases[t->rank]), info_of(t, second).offset);
     TK_EQ_SIZE(t, info_of(t, second).offset + INSIDE, info_of(t, inside).offset);
     TK_EQ_SIZE(t, BYTES, info_of(t, second).block_size);
@@ -273,30 +270,6 @@ TK_PORTED(test_mempool_storage_reuse, "SM-POOL-04", .needs = SYMMEM_CAP_POOL, .m
     pool_end(t, pool, blocks, 2);
 }
 
-/* --- refusals --------------------------------------------------------------------------------- */
-
-TK_TEST(pool, destroy_and_free_are_checked, "SM-POOL-05", .needs = SYMMEM_CAP_POOL,
-        .max_ranks = 4) {
-    symmem_pool *pool = pool_begin(t);
-    symmem_pool *other = pool_begin(t);
-    char *ptr = block(t, pool, 4096);
-    void *elsewhere = block(t, other, 64);
-    void *plain = tk_alloc(t, 256);
-    char local[16];
-    TK_FAILS(t, BUSY, symmem_pool_destroy(pool));
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, local));
-    /* inside a block: as symmem_free has it, or as no block at all */
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_pool_free(pool, ptr + 256));
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, plain));
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, elsewhere));
-    TK_OK(t, symmem_pool_free(pool, ptr));
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_pool_free(pool, ptr));
-    TK_OK(t, symmem_pool_destroy(pool));
-    TK_OK(t, symmem_pool_free(other, elsewhere));
-    TK_OK(t, symmem_pool_destroy(other));
-    TK_OK(t, symmem_pool_destroy(NULL));
-}
-
 /* --- the pair for pluggable allocators -------------------------------------------------------- */
 
 static void *unbound_thread(void *arg) {
@@ -313,14 +286,12 @@ TK_TEST(pool, malloc_pair_uses_the_bound_pool, "SM-POOL-06", .needs = SYMMEM_CAP
     int32_t device = own_device(t);
     int32_t devices = 1;
     pthread_t thread;
-    bool symmetric = false;
     TK_OK(t, symmem_device_count(t->context, &devices));
     (void)unbound_thread(t);
     symmem_pool_bind(pool);
     void *ptr = symmem_pool_malloc(1000, device, NULL);
     TK_CHECK(t, ptr != NULL);
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    TK_CHECK(t, symmetric);
+    TK_CHECK(t, is_symmetric(t, ptr));
     TK_EQ_SIZE(t, 1, stats_of(t, pool).block_count);
     symmem_clear_error();
     TK_CHECK(t, symmem_pool_malloc(64, device + devices, NULL) == NULL); /* another device */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One-shot and two-shot all-reduce: every dtype, op, size and group against the scalar reference.
  */
+#include "case_help.h"
 #include "reduce_help.h"
 #include "walk.h"
 
@@ -97,7 +98,6 @@ TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
     enum { COUNT = 1000, BYTES = COUNT * 4 + 2 * REDUCE_MARGIN };
     symmem_alloc_options options;
     struct lowered l = {.stream = tk_stream(t)};
-    symmem_graph *graph = NULL;
     void *memory[2];
     for (int i = 0; i < 2; i++) {
         symmem_alloc_options_init(&options);
@@ -111,10 +111,9 @@ TK_PORTED(test_lowering_one_shot_all_reduce, "SM-REDUCE-15",
     TK_OK(t,
           symmem_one_shot_all_reduce_out(l.handle, FLAT(l.own, SYMMEM_FLOAT32, COUNT), SYMMEM_SUM,
                                          FLAT(l.out, SYMMEM_FLOAT32, COUNT), 0, LONG_MS, l.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(l.stream, &graph));
+    symmem_graph *graph = tk_end_capture(t, l.stream);
     for (uint32_t generation = 1; generation <= 4; generation++)
         launch_and_compare(t, &l, graph, generation);
-    TK_OK(t, symmem_graph_destroy(graph));
     for (int i = 0; i < 2; i++)
         TK_OK(t, symmem_free(t->context, memory[i]));
 }
@@ -146,7 +145,7 @@ TK_TEST(reduce, odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .
         .timeout_s = 600) {
     static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
                                     99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
-    int kinds = (int)(sizeof counts / sizeof counts[0]);
+    int kinds = (int)(LENGTH(counts));
     if (t->world_size > 4 && !tk_suite_is_long())
         kinds = 6; /* the host's part grows with the square of the ranks */
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ((size_t)1 << 20) * 8 + 64);
@@ -216,7 +215,7 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
         {FORM_ONE_SHOT_COPY_OUT, FORM_TWO_SHOT},  {FORM_CHOSEN_PRIVATE, FORM_CHOSEN_PRIVATE},
         {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_OUT}, {FORM_CHOSEN_TO_SYMMETRIC, FORM_TWO_SHOT},
     };
-    const int count = (int)(sizeof pairs / sizeof pairs[0]);
+    const int count = (int)(LENGTH(pairs));
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int32_t last = info_of(t, desk.handle).channel_count - 1;
     TK_REQ(t, "SM-REDUCE-14");
@@ -237,22 +236,6 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
             reduce_check(t, &desk, &call);
         }
         tk_forget_points(t);
-    }
-}
-
-/* On a stream of its own, and on a channel other than the first. */
-TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
-        .max_ranks = 3) {
-    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
-    desk.stream = tk_stream(t);
-    desk.channel = info_of(t, desk.handle).channel_count - 1;
-    for (int form = 0; form < FORM_COUNT; form++) {
-        const struct reduce_call call = {.form = (enum reduce_form)form,
-                                         .dtype = SYMMEM_BFLOAT16,
-                                         .op = SYMMEM_AVG,
-                                         .count = 333 + (size_t)form,
-                                         .at = 3};
-        reduce_check(t, &desk, &call);
     }
 }
 

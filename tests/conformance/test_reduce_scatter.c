@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reduce-scatter: rank r's part of what the scalar reference makes of all inputs. */
+#include "case_help.h"
 #include "reduce_help.h"
 #include "walk.h"
 
@@ -155,7 +156,7 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
         .max_ranks = 8, .timeout_s = 600) {
     static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
     bool all = tk_suite_is_long();
-    int kinds = all ? (int)(sizeof wholes / sizeof wholes[0]) : 3;
+    int kinds = all ? (int)(LENGTH(wholes)) : 3;
     uint64_t pairs = all ? (uint64_t)reduce_pair_count() : 1;
     size_t ranks = (size_t)t->world_size;
     struct reduce_desk desk =
@@ -166,45 +167,6 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
             scatter_part(t, &desk, (wholes[i] + ranks - 1) / ranks, turn + turn / SCATTER_COUNT,
                          turn);
         }
-}
-
-/* Several of them, and an all-reduce between, while one rank is late where it has arrived. */
-TK_TEST(reduce_scatter, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES,
-        .ranks = {2, 4}) {
-    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
-    TK_REQ(t, "SM-REDUCE-14");
-    for (int i = 0; i < 2 * SCATTER_COUNT; i++) {
-        const struct scatter_call call = {.form = (enum scatter_form)(i % SCATTER_COUNT),
-                                          .dtype = SYMMEM_FLOAT32,
-                                          .op = SYMMEM_SUM,
-                                          .rows = i % SCATTER_COUNT == SCATTER_ROWS ? 3 : 1,
-                                          .part = 100};
-        const struct reduce_call next = {.form = i % 2 ? FORM_TWO_SHOT : FORM_ONE_SHOT_OUT,
-                                         .dtype = SYMMEM_FLOAT32,
-                                         .op = SYMMEM_SUM,
-                                         .count = 300};
-        if ((t->seed + (uint64_t)i) % (uint64_t)t->world_size == (uint64_t)t->rank)
-            tk_on_point(t, "shm.barrier.after_arrive", 0, (struct tk_action){.delay_ms = 2});
-        scatter_check(t, &desk, &call);
-        reduce_check(t, &desk, &next);
-        tk_forget_points(t);
-    }
-}
-
-TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
-        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
-    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
-    TK_REQ(t, "SM-REDUCE-08");
-    desk.stream = tk_stream(t);
-    for (int form = 0; form < SCATTER_COUNT; form++) {
-        const struct scatter_call call = {.form = (enum scatter_form)form,
-                                          .dtype = SYMMEM_FLOAT16,
-                                          .op = SYMMEM_SUM,
-                                          .rows = form == SCATTER_ROWS ? 4 : 1,
-                                          .part = 77,
-                                          .at = 3};
-        scatter_check(t, &desk, &call);
-    }
 }
 
 /* --- what is refused -------------------------------------------------------------------------- */
@@ -236,7 +198,7 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
     char *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-09");
     reduce_lay(t, out, NULL, 256);
-    for (size_t i = 0; i < sizeof corners / sizeof corners[0]; i++) {
+    for (size_t i = 0; i < LENGTH(corners); i++) {
         const struct corner *corner = &corners[i];
         tk_checkpoint(t, "%s", corner->what);
         const DLTensor *input = SHAPED(desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);

@@ -3,6 +3,7 @@
  * Reductions between tensors outside of symmetric memory, small enough that a backend may move them
  * in some shorter way than large ones: however they alternate, whoever is late, absent or lost.
  */
+#include "case_help.h"
 #include "reduce_help.h"
 #include "work_after.h"
 
@@ -13,8 +14,8 @@ static const size_t counts[] = {1, 17, 256, 700, 1024, 2048, 2049, 4099, 9000};
 static const enum reduce_form forms[] = {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_COPY_OUT,
                                          FORM_CHOSEN_PRIVATE_IN_PLACE, FORM_CHOSEN_OUT,
                                          FORM_CHOSEN_IN_PLACE};
-#define COUNTS (sizeof counts / sizeof counts[0])
-#define FORMS (sizeof forms / sizeof forms[0])
+#define COUNTS (LENGTH(counts))
+#define FORMS (LENGTH(forms))
 
 static struct reduce_call small_sum(size_t count) {
     return (struct reduce_call){

@@ -7,19 +7,19 @@
  * test_signal_pad_mapping_disagreement_raises_everywhere and
  * test_signal_pad_creation_disagreement_raises_everywhere are therefore not applicable.
  */
-#include "sync_help.h"
+#include "case_help.h"
+#include "counting_store.h"
 
 /* --- pointers --------------------------------------------------------------------------------- */
 
-static void bytes_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                           void *arg) {
+ON_EACH_SHAPE(rendezvous, first_and_last_byte, "SM-RDV-01,SM-RDV-03", .max_ranks = 8,
+              .flags = TK_PLAIN_MEMORY) {
     enum { PIECE = 3 };
-    size_t middle = *(const size_t *)arg;
-    size_t bytes = middle + 2 * PIECE * (size_t)shape->count;
+    size_t bytes = 4096 + 13 + 2 * PIECE * (size_t)shape->count;
     symmem_handle *handle = tk_handle(t, bytes, group);
     TK_EQ_SIZE(t, bytes, info_of(t, handle).buffer_size);
     for (int32_t peer = 0; peer < shape->count; peer++) {
-        uint8_t piece[PIECE] = {(uint8_t)(shape->ranks[shape->rank] + 1), (uint8_t)(peer + 1), 7};
+        uint8_t piece[PIECE] = {(uint8_t)(t->rank + 1), (uint8_t)(peer + 1), 7};
         size_t at = (size_t)shape->rank * PIECE;
         tk_write(t, handle, peer, at, piece, PIECE);
         tk_write(t, handle, peer, bytes - at - PIECE, piece, PIECE);
@@ -27,18 +27,12 @@ static void bytes_on_shape(struct tk *t, symmem_group *group, const struct tk_sh
     tk_group_barrier(t, group);
     for (int32_t peer = 0; peer < shape->count; peer++) {
         uint8_t own[PIECE] = {(uint8_t)(shape->ranks[peer] + 1), (uint8_t)(shape->rank + 1), 7};
+        uint8_t theirs[PIECE] = {(uint8_t)(t->rank + 1), (uint8_t)(peer + 1), 7};
         size_t at = (size_t)peer * PIECE;
         tk_expect_data(t, handle, shape->rank, at, own, PIECE);
         tk_expect_data(t, handle, shape->rank, bytes - at - PIECE, own, PIECE);
-        uint8_t theirs[PIECE] = {(uint8_t)(shape->ranks[shape->rank] + 1), (uint8_t)(peer + 1), 7};
         tk_expect_data(t, handle, peer, (size_t)shape->rank * PIECE, theirs, PIECE);
     }
-}
-
-TK_TEST(rendezvous, first_and_last_byte, "SM-RDV-01,SM-RDV-03", .max_ranks = 8,
-        .flags = TK_PLAIN_MEMORY) {
-    size_t middle = 4096 + 13;
-    tk_for_each_group_shape(t, bytes_on_shape, &middle);
 }
 
 /* One allocation on three groups at once; each handle reaches the same memory. */
@@ -64,71 +58,12 @@ TK_TEST(rendezvous, several_groups_for_one_allocation, "SM-RDV-03,SM-RDV-01", .m
 
 /* --- locality of the second rendezvous -------------------------------------------------------- */
 
-/* A store that counts what passes through it. */
-struct counting_store {
-    symmem_store *inner;
-    atomic_int writes, all;
-};
-
-static symmem_status count_set(void *self, const char *key, const void *value, size_t bytes,
-                               uint32_t timeout_ms) {
-    struct counting_store *store = self;
-    atomic_fetch_add_explicit(&store->writes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&store->all, 1, memory_order_relaxed);
-    return symmem_store_set(store->inner, key, value, bytes, timeout_ms);
-}
-
-static symmem_status count_get(void *self, const char *key, void *value, size_t capacity,
-                               size_t *bytes_p, uint32_t timeout_ms) {
-    struct counting_store *store = self;
-    atomic_fetch_add_explicit(&store->all, 1, memory_order_relaxed);
-    return symmem_store_get(store->inner, key, value, capacity, bytes_p, timeout_ms);
-}
-
-static symmem_status count_wait(void *self, const char *key, uint32_t timeout_ms) {
-    struct counting_store *store = self;
-    atomic_fetch_add_explicit(&store->all, 1, memory_order_relaxed);
-    return symmem_store_wait(store->inner, key, timeout_ms);
-}
-
-static symmem_status count_add(void *self, const char *key, int64_t delta, int64_t *value_p,
-                               uint32_t timeout_ms) {
-    struct counting_store *store = self;
-    atomic_fetch_add_explicit(&store->writes, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&store->all, 1, memory_order_relaxed);
-    return symmem_store_add(store->inner, key, delta, value_p, timeout_ms);
-}
-
-static symmem_status count_remove(void *self, const char *key, uint32_t timeout_ms) {
-    struct counting_store *store = self;
-    atomic_fetch_add_explicit(&store->all, 1, memory_order_relaxed);
-    return symmem_store_remove(store->inner, key, timeout_ms);
-}
-
-static void count_close(void *self) {
-    (void)self;
-}
-
-static const symmem_store_ops counting_ops = {sizeof(symmem_store_ops),
-                                              count_set,
-                                              count_get,
-                                              count_wait,
-                                              count_add,
-                                              count_remove,
-                                              count_close};
-
-/* Where a body that is left early leaves it be: the context that is ended then still uses it. */
-static struct counting_store *counting_of_rank(void) {
-    static _Thread_local struct counting_store counting;
-    counting = (struct counting_store){0};
-    return &counting;
-}
-
-static symmem_store *counting_begin(struct tk *t, struct counting_store *counting) {
+/* Of a new context. */
+static symmem_store *counting_begin(struct tk *t, struct counting_store **counting_p) {
     symmem_store *store = NULL;
     symmem_context_options options = tk_options(t);
-    counting->inner = t->store;
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_ops, counting, &store));
+    *counting_p = counting_store_begin(t->store);
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, *counting_p, &store));
     options.store = store;
     tk_reinit(t, &options);
     return store;
@@ -140,22 +75,19 @@ static void counting_end(struct tk *t, symmem_store *store) {
 }
 
 TK_TEST(rendezvous, second_is_local, "SM-RDV-02", .max_ranks = 4) {
-    struct counting_store *counting = counting_of_rank();
-    symmem_store *store = counting_begin(t, counting);
+    struct counting_store *counting;
+    symmem_store *store = counting_begin(t, &counting);
     void *ptr = tk_alloc(t, 1024);
     symmem_handle *first = tk_rendezvous(t, ptr, tk_world_group(t));
     tk_out_of_band_barrier(t);
     for (int32_t active = 0; active < t->world_size; active++) {
         if (t->rank == active) { /* the others make no call of the library */
-            int before = atomic_load(&counting->all);
+            int before = counting_store_calls(counting);
             symmem_handle *second = tk_rendezvous(t, ptr, tk_world_group(t));
             symmem_handle *inside = tk_rendezvous(t, (char *)ptr + 512, tk_world_group(t));
-            TK_EQ_INT(t, before, atomic_load(&counting->all));
-            void *const *buffers[2] = {NULL, NULL};
-            TK_OK(t, symmem_handle_buffer_ptrs(first, &buffers[0]));
-            TK_OK(t, symmem_handle_buffer_ptrs(second, &buffers[1]));
+            TK_EQ_INT(t, before, counting_store_calls(counting));
             for (int32_t r = 0; r < t->world_size; r++)
-                TK_EQ_PTR(t, buffers[0][r], buffers[1][r]);
+                TK_EQ_PTR(t, buffers_of(t, first)[r], buffers_of(t, second)[r]);
             /* shared signal state: put by one handle, waited for by another */
             TK_OK(t, symmem_put_signal(first, t->rank, 0, LONG_MS, NULL));
             TK_OK(t, symmem_wait_signal(second, t->rank, 0, 1000, NULL));
@@ -170,9 +102,9 @@ TK_TEST(rendezvous, second_is_local, "SM-RDV-02", .max_ranks = 4) {
 /* Writes of one rendezvous of a new block on the group. */
 static uint64_t writes_of(struct tk *t, struct counting_store *counting, symmem_group *group) {
     void *ptr = tk_alloc(t, 256);
-    int before = atomic_load(&counting->writes);
+    int before = counting_store_writes(counting);
     symmem_handle *handle = tk_rendezvous(t, ptr, group);
-    uint64_t writes = (uint64_t)(atomic_load(&counting->writes) - before);
+    uint64_t writes = (uint64_t)(counting_store_writes(counting) - before);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     return writes;
 }
@@ -186,8 +118,8 @@ static uint64_t highest(struct tk *t, int slot) {
 
 /* Groups of two and of all cost each rank the same; a known group costs less than a new one. */
 TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
-    struct counting_store *counting = counting_of_rank();
-    symmem_store *store = counting_begin(t, counting);
+    struct counting_store *counting;
+    symmem_store *store = counting_begin(t, &counting);
     int32_t pair_ranks[2] = {0, 1};
     if (t->rank < 2) {
         symmem_group *pair = tk_group(t, "pair", pair_ranks, 2);
@@ -212,8 +144,8 @@ TK_TEST(rendezvous, store_writes_are_few, "SM-RDV-14", .min_ranks = 3) {
 /* PyTorch counts the communicator's all-gathers: one or two without multicast, up to four with.
  * Here each exchange phase is one write of each rank. */
 TK_PORTED(test_rendezvous_via_pg_allgather, "SM-RDV-14,SM-RDV-01", .ranks = {2, 8}) {
-    struct counting_store *counting = counting_of_rank();
-    symmem_store *store = counting_begin(t, counting);
+    struct counting_store *counting;
+    symmem_store *store = counting_begin(t, &counting);
     tk_on_point(t, "rendezvous.register.after", 0, (struct tk_action){0}); /* to count them */
     (void)writes_of(t, counting, tk_world_group(t));                       /* the group comes up */
     uint64_t writes = writes_of(t, counting, tk_world_group(t));
@@ -242,19 +174,18 @@ static void *alloc_on(struct tk *t, size_t bytes, symmem_group *group) {
 
 TK_TEST(rendezvous, default_group_is_used, "SM-RDV-04", .ranks = {2, 2}) {
     int32_t ranks[2] = {1, 0};
-    symmem_handle *handle = NULL;
     symmem_handle *none = NULL;
     void *ptr = alloc_on(t, 256, tk_group(t, "turned", ranks, 2));
     void *bare = tk_alloc(t, 256);
     const char *name = NULL;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, bare, NULL, 1000, &none));
     TK_CHECK(t, none == NULL);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, NULL, LONG_MS, &handle));
+    symmem_handle *handle = tk_rendezvous(t, ptr, NULL);
     TK_OK(t, symmem_handle_group_name(handle, &name));
     TK_EQ_STR(t, "turned", name);
     TK_EQ_INT(t, 1 - t->rank, info_of(t, handle).rank);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    symmem_handle_release(handle);
+    tk_release(t, handle);
     /* A group argument goes before the default. */
     handle = tk_rendezvous(t, ptr, tk_world_group(t));
     TK_EQ_INT(t, t->rank, info_of(t, handle).rank);

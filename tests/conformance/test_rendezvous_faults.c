@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rendezvous with a rank that fails at a step, comes late, or does not come. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define INJECTED SYMMEM_LIMIT /* the status that the test points return */
 #define SLOT_HIT 3
@@ -69,7 +69,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 #define FAIL_AT_EACH(name, ...)                                                                    \
     TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
-        fail_at_each(t, points, (int)(sizeof(points) / sizeof(points[0])));                        \
+        fail_at_each(t, points, (int)(LENGTH(points)));                                            \
     }
 
 FAIL_AT_EACH(failure_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",
@@ -137,7 +137,6 @@ TK_TEST(rendezvous, late_rank_is_waited_for, "SM-RDV-12", .min_ranks = 2) {
     for (int i = 0; i < held_count(t->world_size); i++) {
         int32_t late = held_rank(t->world_size, i);
         void *ptr = tk_alloc(t, 256);
-        symmem_handle *handle = NULL;
         uint64_t round = (uint64_t)i + 1;
         if (t->rank == late) {
             check_others_held(t, NULL, t->world_size, round);
@@ -145,10 +144,10 @@ TK_TEST(rendezvous, late_rank_is_waited_for, "SM-RDV-12", .min_ranks = 2) {
         } else {
             show_entered(t, round);
         }
-        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+        symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
         show_passed(t, round);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-        symmem_handle_release(handle);
+        tk_release(t, handle);
     }
 }
 
@@ -180,21 +179,19 @@ TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .ranks = {2, 4}, .tim
     for (int i = 0; i < 4; i++)
         for (int32_t slow = 0; slow < t->world_size; slow++) {
             void *ptr = tk_alloc(t, 4096);
-            symmem_handle *handle = NULL;
             uint8_t data[64];
             uint8_t zero[4032] = {0};
             memset(data, 0xB0 + i, sizeof(data));
             if (t->rank == slow)
                 tk_on_point(t, points[i], 1, (struct tk_action){.delay_ms = 15});
             tk_out_of_band_barrier(t);
-            TK_REQUIRE_OK(t,
-                          symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+            symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
             TK_OK(t, symmem_put(handle, t->next, 0, data, sizeof(data), NULL));
             TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, NULL));
             TK_OK(t, symmem_wait_signal(handle, t->previous, 0, tk_limit_ms(t, 5000), NULL));
             tk_expect_data(t, handle, t->rank, 0, data, sizeof(data));
             tk_expect_data(t, handle, t->rank, 64, zero, sizeof(zero));
-            symmem_handle_release(handle);
+            tk_release(t, handle);
             tk_out_of_band_barrier(t);
             tk_free(t, ptr);
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rendezvous: everything on which ranks can disagree, and overlapping devices. */
-#include "sync_help.h"
+#include "case_help.h"
 
 /* --- pointers --------------------------------------------------------------------------------- */
 
@@ -157,14 +157,13 @@ TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP
 
 static void use_overlapping_handle(struct tk *t) {
     void *ptr = NULL;
-    void *const *buffers = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
     symmem_handle_info info = info_of(t, handle);
     TK_EQ_INT(t, t->rank, info.rank);
     TK_EQ_INT(t, t->world_size, info.world_size);
     TK_EQ_INT(t, 0, info.device);
-    TK_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     TK_EQ_PTR(t, ptr, buffers[t->rank]);
     tk_fill(t, handle, t->next, 0, 256, (uint8_t)(t->rank + 1));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory that another group had before, pads of other sizes, and numbers that mean something
  * elsewhere: what belongs to one group, block or rank is no other's. */
-#include "sync_help.h"
+#include "case_help.h"
 
 /* --- memory that changes hands ---------------------------------------------------------------- */
 
@@ -108,7 +108,7 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t channels[] = {last, usual - 1, usual, 0, usual + 5, last - 1, 1 << 8, 1 << 12};
-    enum { COUNT = sizeof(channels) / sizeof(channels[0]) };
+    enum { COUNT = LENGTH(channels) };
     TK_EQ_INT(t, ((size_t)1 << 18) / (size_t)t->world_size - 1, last);
     tk_fill(t, handle, t->rank, 0, 1024, 0x2B);
     pad_fill(t, handle, 0xB2);
@@ -136,15 +136,13 @@ TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05"
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 3}) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     symmem_handle *none = NULL;
-    void *const *buffers = NULL;
-    bool symmetric = true;
     size_t bytes = 77;
     symmem_alloc_info info;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     char *peer = buffers[t->next];
     for (size_t at = 0; at < 4096; at += 4095) {
-        TK_OK(t, symmem_is_symmetric(t->context, peer + at, &symmetric));
-        TK_CHECK_MSG(t, !symmetric, "byte %zu of a peer's memory counts as the own", at);
+        TK_CHECK_MSG(t, !is_symmetric(t, peer + at),
+                     "byte %zu of a peer's memory counts as the own", at);
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, peer + at, &bytes));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_query(t->context, peer + at, &info));
     }

@@ -1,97 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals: ordering, back-pressure, isolation, ranges. */
-#include "plain_help.h"
+#include "case_help.h"
 
-#define LINE_WORDS 16u
-#define MAX_LINES 64u
-#define DATA_CHANNEL 0
-#define CREDIT_CHANNEL 1
-
-/* Each rank reads what the one before it wrote, generation by generation, and hands the buffer
- * back. */
-struct litmus {
-    symmem_handle *handle;
-    symmem_stream *stream; /* of the signals; NULL: without one */
-    uint32_t *words;       /* MAX_LINES lines of the rank's own */
-    int32_t next, previous;
-};
-
-static void litmus_begin(struct tk *t, struct litmus *l) {
-    l->handle = tk_handle(t, MAX_LINES * LINE_WORDS * 4, tk_world_group(t));
-    l->stream = NULL;
-    l->next = t->next;
-    l->previous = t->previous;
-    l->words = malloc(MAX_LINES * LINE_WORDS * 4);
-    TK_REQUIRE(t, l->words != NULL);
+/* A wait for a signal, with what the others are shown before and after it. */
+static void wait_shown(struct tk *t, symmem_handle *handle, int32_t source, int32_t channel,
+                       uint64_t round) {
+    show_entered(t, round);
+    TK_OK(t, symmem_wait_signal(handle, source, channel, LONG_MS, NULL));
+    show_passed(t, round);
 }
 
-static bool await_data(struct tk *t, const struct litmus *l) {
-    return TK_OK(t, symmem_wait_signal(l->handle, l->previous, DATA_CHANNEL, LONG_MS, l->stream));
-}
-
-/* The words that came, which are checked; then tells the writer that the buffer is free again. */
-static bool litmus_received(struct tk *t, const struct litmus *l, size_t count,
-                            uint32_t generation) {
-    uint32_t limit_ms = LONG_MS;
-    size_t wrong = first_wrong_word(l->words, count, l->previous, generation);
-    if (wrong != count)
-        return TK_CHECK_MSG(t, false, "word %zu of %zu is not of generation %u", wrong, count,
-                            generation);
-    return TK_OK(t,
-                 symmem_put_signal(l->handle, l->previous, CREDIT_CHANNEL, limit_ms, l->stream)) &&
-           TK_OK(t, symmem_wait_signal(l->handle, l->next, CREDIT_CHANNEL, limit_ms, l->stream));
-}
-
-TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4}) {
-    struct litmus l;
-    uint32_t generation = 0;
-    bool good = true;
-    litmus_begin(t, &l);
-    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
-        size_t count = lines * LINE_WORDS;
-        for (int i = 0; good && i < 20; i++) {
-            generation++;
-            fill_words(l.words, count, t->rank, generation);
-            tk_write(t, l.handle, l.next, 0, l.words, count * 4);
-            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, NULL)) &&
-                   await_data(t, &l);
-            if (good)
-                tk_read(t, l.handle, t->rank, 0, l.words, count * 4);
-            good = good && litmus_received(t, &l, count, generation);
-        }
-    }
-    free(l.words);
-}
-
-/* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
-TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
-        .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
-    struct litmus l;
-    struct plain plain = plain_begin(t, MAX_LINES * LINE_WORDS, true);
-    void *const *buffers = NULL;
-    uint32_t generation = 0;
-    bool good = true;
-    litmus_begin(t, &l);
-    l.stream = plain.stream;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(l.handle, &buffers));
-    for (size_t lines = 1; good && lines <= MAX_LINES; lines *= 2) {
-        size_t count = lines * LINE_WORDS;
-        for (int i = 0; good && i < 60; i++) {
-            generation++;
-            fill_words(l.words, count, t->rank, generation);
-            plain_store(&plain, buffers[l.next], l.words, 0, count);
-            good = TK_OK(t, symmem_put_signal(l.handle, l.next, DATA_CHANNEL, LONG_MS, l.stream));
-            if (i % 20 == 0)
-                tk_sleep_ms(1); /* then nothing but the signal itself can order: nobody parks */
-            good = good && await_data(t, &l);
-            if (good)
-                plain_load(&plain, buffers[t->rank], l.words, 0, count);
-            good = good && litmus_received(t, &l, count, generation);
-        }
-    }
-    if (l.stream != NULL)
-        tk_synchronize(t, l.stream);
-    free(l.words);
+/* The peer has begun the round and, a moment later, is not through it. */
+static void check_held(struct tk *t, int32_t peer, uint64_t round, const char *what) {
+    (void)await_shared(t, peer, 0, round);
+    tk_sleep_ms(15);
+    TK_CHECK_MSG(t, tk_read_u64(t, peer, 1) < round, "round %llu: %s", (unsigned long long)round,
+                 what);
 }
 
 /* Each rank in turn puts last; everybody else waits for it long before. */
@@ -106,9 +30,7 @@ TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 
                 if (r != source)
                     TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
         } else {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 0, LONG_MS, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, source, 0, round);
         }
     }
 }
@@ -126,10 +48,8 @@ TK_TEST(signal, put_waits_for_consumption, "SM-SIGNAL-02", .ranks = {2, 4}) {
             show_passed(t, round);
         }
         if (t->rank == target) {
-            (void)await_shared(t, source, 0, round);
-            tk_sleep_ms(20);
-            TK_CHECK_MSG(t, tk_read_u64(t, source, 1) < round,
-                         "a second put did not wait for the first one's consumption");
+            check_held(t, source, round,
+                       "a second put did not wait for the first one's consumption");
             TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
             (void)await_shared(t, source, 1, round);
             TK_OK(t, symmem_wait_signal(handle, source, 2, limit_ms, NULL));
@@ -145,15 +65,11 @@ TK_TEST(signal, consumed_signal_is_gone, "SM-SIGNAL-03", .ranks = {2, 4}) {
     for (uint64_t round = 1; round <= 3; round++) {
         if (t->rank == source) {
             (void)await_shared(t, 0, 1, round - 1); /* the earlier one was consumed */
-            (void)await_shared(t, 0, 0, round);     /* and the next wait is about to begin */
-            tk_sleep_ms(15);
-            TK_CHECK_MSG(t, tk_read_u64(t, 0, 1) < round, "a wait passed without a put of its own");
+            check_held(t, 0, round, "a wait passed without a put of its own");
             TK_OK(t, symmem_put_signal(handle, 0, 1, limit_ms, NULL));
         }
         if (t->rank == 0) {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, source, 1, limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, source, 1, round);
         }
     }
     tk_out_of_band_barrier(t);
@@ -173,17 +89,11 @@ TK_TEST(signal, channels_are_apart, "SM-SIGNAL-04", .ranks = {2, 2}) {
         if (t->rank == 0) {
             TK_OK(t, symmem_put_signal(handle, 1, pairs[i][0], limit_ms, NULL));
             tk_share_u64(t, 2, round);
-            (void)await_shared(t, 1, 0, round);
-            tk_sleep_ms(10);
-            TK_CHECK_MSG(t, tk_read_u64(t, 1, 1) < round,
-                         "a signal on channel %d satisfied a wait on channel %d", (int)pairs[i][0],
-                         (int)pairs[i][1]);
+            check_held(t, 1, round, "a signal on another channel satisfied the wait");
             TK_OK(t, symmem_put_signal(handle, 1, pairs[i][1], limit_ms, NULL));
         } else {
             (void)await_shared(t, 0, 2, round);
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][1], limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, 0, pairs[i][1], round);
             TK_OK(t, symmem_wait_signal(handle, 0, pairs[i][0], limit_ms, NULL));
         }
     }
@@ -212,16 +122,11 @@ TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .ranks = {2, 5}) {
             TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
         tk_out_of_band_barrier(t);
         if (t->rank == held) {
-            (void)await_shared(t, consumer, 0, round);
-            tk_sleep_ms(10);
-            TK_CHECK_MSG(t, tk_read_u64(t, consumer, 1) < round,
-                         "another source's signal satisfied a wait for rank %d", (int)held);
+            check_held(t, consumer, round, "another source's signal satisfied the wait");
             TK_OK(t, symmem_put_signal(handle, consumer, 0, limit_ms, NULL));
         }
         if (t->rank == consumer) {
-            show_entered(t, round);
-            TK_OK(t, symmem_wait_signal(handle, held, 0, limit_ms, NULL));
-            show_passed(t, round);
+            wait_shown(t, handle, held, 0, round);
             for (int32_t r = 0; r < t->world_size; r++)
                 if (r != held)
                     TK_OK(t, symmem_wait_signal(handle, r, 0, limit_ms, NULL));
@@ -231,9 +136,7 @@ TK_TEST(signal, sources_are_apart, "SM-SIGNAL-05", .ranks = {2, 5}) {
 }
 
 /* A ring with data in every group shape: ranks are places in the group's list. */
-static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                          void *arg) {
-    (void)arg;
+ON_EACH_SHAPE(signal, ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02", .max_ranks = 16) {
     symmem_handle *handle = tk_handle(t, 256, group);
     int32_t next = (shape->rank + 1) % shape->count;
     int32_t previous = (shape->rank + shape->count - 1) % shape->count;
@@ -243,10 +146,6 @@ static void ring_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
     ring_signal(t, handle, 3);
     tk_expect_data(t, handle, shape->rank, 4 * 4, &expected, 4);
     ring_signal(t, handle, 0);
-}
-
-TK_TEST(signal, ranks_are_group_ranks, "SM-SIGNAL-07,SM-GROUP-02", .max_ranks = 16) {
-    tk_for_each_group_shape(t, ring_on_shape, NULL);
 }
 
 TK_TEST(signal, signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08", .max_ranks = 4) {

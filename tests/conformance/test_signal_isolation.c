@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals: isolation by group and block, and refused arguments. */
-#include "sync_help.h"
+#include "case_help.h"
 
 /* The same block on {0, 1} and on the world: rank 1 has both signals at rank 0 pending at once. */
 TK_PORTED(test_builtin_signals_not_shared_with_prefix_subgroup, "SM-SIGNAL-06", .ranks = {2, 5}) {
@@ -104,7 +104,7 @@ TK_PORTED(test_put_wait_signal_channel_out_of_bounds, "SM-SIGNAL-09", .max_ranks
     const int32_t channels[] = {count,     count + 1, count * t->last, -1,
                                 INT32_MAX, INT32_MIN, 0x10000,         count * 4};
     TK_EQ_INT(t, (int64_t)(info.signal_pad_size / 4) / t->world_size, count);
-    for (size_t i = 0; i < sizeof(channels) / sizeof(channels[0]); i++) {
+    for (size_t i = 0; i < LENGTH(channels); i++) {
         if (channels[i] >= 0 && channels[i] < count)
             continue; /* a world of one has no such excess */
         TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, t->next, channels[i], 50, NULL));
@@ -117,7 +117,7 @@ TK_PORTED(test_put_wait_signal_rank_out_of_bounds, "SM-SIGNAL-09,SM-VIEW-04", .m
           .flags = TK_WRITES_PADS) {
     symmem_handle *handle = handle_with_canaries(t);
     const int32_t ranks[] = {-1, t->world_size, t->world_size + 1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < sizeof(ranks) / sizeof(ranks[0]); i++) {
+    for (size_t i = 0; i < LENGTH(ranks); i++) {
         DLManagedTensor *tensor = NULL;
         TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, ranks[i], 0, 50, NULL));
         TK_FAILS(t, OUT_OF_RANGE, symmem_wait_signal(handle, ranks[i], 0, 50, NULL));

@@ -11,8 +11,6 @@
 #include "ops_help.h"
 #include "sync_help.h"
 
-#define SPY_NAME "suite_spy"
-
 /* What peers_open saw last, in the rank's own thread. */
 struct seen {
     void *state;
@@ -20,14 +18,13 @@ struct seen {
 };
 
 static _Thread_local struct seen seen;
-static const symmem_backend *real; /* both constant once made */
-static symmem_backend spy;
-static pthread_mutex_t spy_lock = PTHREAD_MUTEX_INITIALIZER;
+static void change_entries(symmem_backend *table);
+static struct table_twin spy = {.name = "suite_spy", .change = change_entries};
 
 static symmem_status remember_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                     void **pads_dev_p) {
     seen = (struct seen){peers->signals[peers->rank], peers->signal_bytes};
-    return real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
+    return spy.real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
 }
 
 /* While this rank lies, what its peers get is a file of so many bytes. */
@@ -35,7 +32,7 @@ static _Thread_local bool lies;
 static _Thread_local off_t lie_bytes;
 
 static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = real->memory_export(instance, memory, share);
+    symmem_status status = spy.real->memory_export(instance, memory, share);
     if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
         return status;
     int file = memfd_create("symmem-suite-short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -48,22 +45,10 @@ static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem
     return status;
 }
 
-/* Sets the spying table as the context's backend. */
-static void use_spy(struct tk *t) {
-    const symmem_backend *table = backend_table(t);
-    pthread_mutex_lock(&spy_lock);
-    if (real == NULL) {
-        memcpy(&spy, table, table->size < sizeof(spy) ? table->size : sizeof(spy));
-        spy.size = sizeof(spy);
-        spy.name = SPY_NAME;
-        spy.peers_open = remember_peers;
-        if (table->memory_export != NULL)
-            spy.memory_export = export_or_lie;
-        real = table;
-    }
-    pthread_mutex_unlock(&spy_lock);
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &spy));
-    TK_REQUIRE_OK(t, symmem_set_backend(t->context, SPY_NAME));
+static void change_entries(symmem_backend *table) {
+    table->peers_open = remember_peers;
+    if (table->memory_export != NULL)
+        table->memory_export = export_or_lie;
 }
 
 enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };
@@ -97,8 +82,7 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
         if (i == 2 && t->rank == 0)
             TK_OK(t, symmem_wait_signal(handle, source, CHANNEL, LONG_MS, NULL));
         tk_out_of_band_barrier(t);
-        states[i] = malloc(words * 4);
-        TK_REQUIRE(t, states[i] != NULL);
+        states[i] = tk_scratch(t, words * 4);
         if (t->rank == 0)
             ops_download(t, states[i], seen.state, words * 4);
         tk_out_of_band_barrier(t);
@@ -106,8 +90,6 @@ static int find_slot(struct tk *t, symmem_handle *handle, size_t slots[MOST_WORD
     for (size_t at = 0; t->rank == 0 && at < words && found < MOST_WORDS; at++)
         if (states[0][at] == 0 && states[1][at] == 1 && states[2][at] == 0)
             slots[found++] = at;
-    for (int i = 0; i < 3; i++)
-        free(states[i]);
     tk_share_u64(t, 8, (uint64_t)found);
     tk_out_of_band_barrier(t);
     return (int)tk_read_u64(t, 0, 8);
@@ -140,7 +122,7 @@ static void slot_is_spoilt(struct tk *t, symmem_handle *handle, bool put, const 
 TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_ranks = 2,
         .flags = TK_NO_BACKEND) {
     size_t slots[MOST_WORDS];
-    use_spy(t);
+    use_twin(t, &spy);
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     TK_REQUIRE(t, seen.state != NULL && seen.bytes >= 4);
     tk_out_of_band_barrier(t);
@@ -157,10 +139,9 @@ TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_r
 /* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
  * descriptors has nothing to be deceived by. */
 static void file_for_memory(struct tk *t, off_t bytes) {
-    void *ptr = NULL;
     symmem_handle *handle = NULL;
     tk_checkpoint(t, "a file of %lld bytes", (long long)bytes);
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 1 << 16, -1, NULL, &ptr));
+    void *ptr = tk_alloc(t, 1 << 16);
     lie_bytes = bytes;
     lies = t->rank == 0;
     symmem_status status = symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle);
@@ -178,11 +159,10 @@ static void file_for_memory(struct tk *t, off_t bytes) {
     ring_signal(t, handle, 0);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
-    TK_OK(t, symmem_free(t->context, ptr));
 }
 
 TK_TEST(rendezvous, empty_file_for_memory, "SM-RDV-22", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
-    use_spy(t);
+    use_twin(t, &spy);
     file_for_memory(t, 0);
     file_for_memory(t, 1 << 15);
 }

@@ -3,7 +3,8 @@
 #include <sys/stat.h>
 
 #include "counting_store.h"
-#include "kit.h"
+#include "limits_help.h"
+#include "case_help.h"
 #include "resources.h"
 
 #define LIMIT_MS 10000u
@@ -12,7 +13,7 @@
 
 typedef void (*store_fn)(struct tk *t, symmem_store *store);
 
-/* For cases of one rank: a file store, a memory store, and a custom store over the latter. */
+/* A file store, a memory store, and a custom store over the latter. */
 static void for_each_store(struct tk *t, store_fn fn) {
     char path[4096];
     struct counting_store counting = {0};
@@ -36,6 +37,14 @@ static void for_each_store(struct tk *t, store_fn fn) {
         symmem_store_close(memory);
     }
 }
+
+/* Above the body of a case of one rank, which gets t and each store in turn. */
+#define IN_EACH_STORE(name_, requirements_)                                                        \
+    static void name_##_in(struct tk *t, symmem_store *store);                                     \
+    TK_TEST(store, name_, requirements_, .max_ranks = 1) {                                         \
+        for_each_store(t, name_##_in);                                                             \
+    }                                                                                              \
+    static void name_##_in(struct tk *t, symmem_store *store)
 
 static void expect_value(struct tk *t, symmem_store *store, const char *key, const void *expected,
                          size_t bytes) {
@@ -84,14 +93,14 @@ TK_TEST(store, value_comes_back, "SM-STORE-01") {
     }
 }
 
-static void values_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(every_store_keeps_values, "SM-STORE-01") {
     static const char *const keys[] = {"a", "a/b", "a/b/c", "a:b", "A", "a.b", "a-b", "a_b"};
     char *large = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     char *back = tk_scratch(t, SYMMEM_STORE_VALUE_MAX);
     size_t bytes = 0;
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_set(store, keys[i], keys[i], strlen(keys[i]) + 1, LIMIT_MS));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         expect_value(t, store, keys[i], keys[i], strlen(keys[i]) + 1);
     for (size_t i = 0; i < SYMMEM_STORE_VALUE_MAX; i++)
         large[i] = (char)(i * 31 + i / 251);
@@ -101,12 +110,8 @@ static void values_in(struct tk *t, symmem_store *store) {
     TK_CHECK(t, memcmp(large, back, SYMMEM_STORE_VALUE_MAX) == 0);
     TK_OK(t, symmem_store_set(store, "a", "", 0, LIMIT_MS));
     expect_value(t, store, "a", NULL, 0);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
-}
-
-TK_TEST(store, every_store_keeps_values, "SM-STORE-01", .max_ranks = 1) {
-    for_each_store(t, values_in);
 }
 
 /* A reader beside a writer sees one of the two values whole, never a mixture or a cut one. */
@@ -139,7 +144,7 @@ TK_TEST(store, value_is_whole_or_not_there, "SM-STORE-01", .ranks = {2, 3}) {
         TK_OK(t, symmem_store_remove(t->store, "whole", LIMIT_MS));
 }
 
-static void get_from(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(get_absent_or_too_large, "SM-STORE-02") {
     uint8_t found[16];
     size_t bytes = 77;
     uint64_t start = tk_now_ms();
@@ -157,10 +162,6 @@ static void get_from(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_get(store, "ten", found, 10, &bytes, LIMIT_MS));
     TK_CHECK(t, memcmp(found, "0123456789", 10) == 0 && found[10] == 0x5A);
     TK_OK(t, symmem_store_remove(store, "ten", LIMIT_MS));
-}
-
-TK_TEST(store, get_absent_or_too_large, "SM-STORE-02", .max_ranks = 1) {
-    for_each_store(t, get_from);
 }
 
 /* --- wait, add, remove ------------------------------------------------------------------------ */
@@ -182,7 +183,7 @@ TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .ranks = {2, 8}) {
         TK_OK(t, symmem_store_remove(t->store, "late", LIMIT_MS));
 }
 
-static void wait_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(wait_times_out, "SM-STORE-03") {
     uint64_t start = tk_now_ms();
     TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 80));
     TK_AT_LEAST(t, 79, tk_now_ms() - start);
@@ -191,10 +192,6 @@ static void wait_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_wait(store, "never", 1));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
     TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 20));
-}
-
-TK_TEST(store, wait_times_out, "SM-STORE-03", .max_ranks = 1) {
-    for_each_store(t, wait_in);
 }
 
 TK_TEST(store, add_loses_none, "SM-STORE-04") {
@@ -226,7 +223,7 @@ TK_TEST(store, add_loses_none, "SM-STORE-04") {
         TK_OK(t, symmem_store_remove(t->store, "count", LIMIT_MS));
 }
 
-static void add_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(add_counts_both_ways, "SM-STORE-04") {
     int64_t value = 99;
     TK_OK(t, symmem_store_add(store, "n", -5, &value, LIMIT_MS));
     TK_EQ_INT(t, -5, value);
@@ -241,11 +238,7 @@ static void add_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, "other", LIMIT_MS));
 }
 
-TK_TEST(store, add_counts_both_ways, "SM-STORE-04", .max_ranks = 1) {
-    for_each_store(t, add_in);
-}
-
-static void remove_from(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(remove_makes_absent, "SM-STORE-05") {
     uint8_t found[8];
     size_t bytes = 0;
     TK_OK(t, symmem_store_remove(store, "absent", LIMIT_MS));
@@ -256,10 +249,6 @@ static void remove_from(struct tk *t, symmem_store *store) {
     expect_value(t, store, "here/below", "2", 1);
     TK_OK(t, symmem_store_remove(store, "here", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "here/below", LIMIT_MS));
-}
-
-TK_TEST(store, remove_makes_absent, "SM-STORE-05", .max_ranks = 1) {
-    for_each_store(t, remove_from);
 }
 
 TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
@@ -279,18 +268,18 @@ TK_TEST(store, removed_everywhere, "SM-STORE-05", .ranks = {2, 4}) {
 /* --- keys --------------------------------------------------------------------------- */
 
 static void refuse_key(struct tk *t, symmem_store *store, const char *key) {
-    uint8_t found[8];
-    size_t bytes = 0;
-    int64_t value = 0;
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT,
-             symmem_store_get(store, key, found, sizeof(found), &bytes, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    struct outputs out = outputs_fresh();
+    int64_t value = UNTOUCHED;
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_set(store, key, "v", 1, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_get(store, key, out.bytes, 8, &out.size, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 1));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_add(store, key, 1, &value, LIMIT_MS));
+    REFUSED(t, INVALID_ARGUMENT, symmem_store_remove(store, key, LIMIT_MS));
+    TK_EQ_INT(t, UNTOUCHED, value);
+    outputs_check(t, &out);
 }
 
-static void keys_in(struct tk *t, symmem_store *store) {
+IN_EACH_STORE(refuses_bad_keys_and_values, "SM-STORE-06,SM-ERROR-04") {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._-/:";
     char key[SYMMEM_STORE_KEY_MAX + 2];
@@ -305,6 +294,7 @@ static void keys_in(struct tk *t, symmem_store *store) {
                          symmem_store_set(store, bad, "v", 1, LIMIT_MS) == SYMMEM_INVALID_ARGUMENT,
                          "character %d was accepted", c);
     }
+    refuse_key(t, store, NULL);
     refuse_key(t, store, "");
     refuse_key(t, store, "with blank");
     memset(key, 'k', sizeof(key));
@@ -316,10 +306,6 @@ static void keys_in(struct tk *t, symmem_store *store) {
     TK_OK(t, symmem_store_remove(store, key, LIMIT_MS));
     TK_FAILS(t, INVALID_ARGUMENT,
              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
-}
-
-TK_TEST(store, refuses_bad_keys_and_values, "SM-STORE-06", .max_ranks = 1) {
-    for_each_store(t, keys_in);
 }
 
 /* Keys are names: none of these may be read as a path, and no two may meet. */
@@ -336,13 +322,13 @@ TK_TEST(store, keys_are_no_paths, "SM-STORE-01,SM-STORE-05", .max_ranks = 1) {
     TK_REQUIRE(t, mkdir(outside, 0700) == 0);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     before = resources_count_entries(path);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_set(store, keys[i], &i, sizeof(i), LIMIT_MS));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         expect_value(t, store, keys[i], &i, sizeof(i));
     /* Beside the store's own directory nothing came up. */
     TK_EQ_INT(t, resources_count_entries(path) + 1, resources_count_entries(outside));
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+    for (size_t i = 0; i < LENGTH(keys); i++)
         TK_OK(t, symmem_store_remove(store, keys[i], LIMIT_MS));
     TK_CHECK(t, resources_count_entries(path) <= before + 1); /* a lock file may have come */
     symmem_store_close(store);

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 
 #include "counting_store.h"
-#include "kit.h"
+#include "case_help.h"
 #include "resources.h"
 
 #define LIMIT_MS 10000u
@@ -51,7 +51,7 @@ TK_TEST(store_open, file_store_needs_permission, "SM-STORE-07", .max_ranks = 1) 
 
 TK_TEST(store_open, file_store_makes_its_directory, "SM-STORE-07", .max_ranks = 1) {
     static const mode_t masks[] = {0, 022, 077};
-    for (size_t i = 0; i < sizeof(masks) / sizeof(masks[0]); i++) {
+    for (size_t i = 0; i < LENGTH(masks); i++) {
         char path[4096];
         struct stat status = {0};
         symmem_store *store = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: order, asynchrony, events, failures, foreign streams, destruction. */
+#include "case_help.h"
 #include "ops_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
@@ -8,32 +9,23 @@
 
 /* While a gate is closed a body must not leave: checks only, no REQUIRE. */
 
-static void enqueue_step(struct tk *t, symmem_stream *stream, struct step *step,
-                         struct step_log *log, int number) {
-    *step = (struct step){.log = log, .number = number};
-    TK_OK(t, symmem_stream_host_fn(stream, step_fn, step));
-}
-
 /* --- order and asynchrony --------------------------------------------------------------------- */
 
 TK_TEST(stream, in_order_and_asynchronous, "SM-STREAM-01", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step steps[16];
-    bool idle = true;
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     uint32_t values[16];
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, idle);
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    TK_CHECK(t, is_idle(t, stream));
+    hold(t, stream, &gate);
     for (int i = 0; i < 16; i++) {
         values[i] = 100u + (uint32_t)i;
         TK_OK(t, symmem_put(handle, t->rank, 0, &values[i], 4, stream));
         enqueue_step(t, stream, &steps[i], &log, i);
     }
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, !idle);
+    TK_CHECK(t, !is_idle(t, stream));
     TK_EQ_INT(t, 0, steps_done(&log));
     tk_expect_bytes(t, handle, t->rank, 0, 64, 0);
     gate_open(&gate);
@@ -43,8 +35,7 @@ TK_TEST(stream, in_order_and_asynchronous, "SM-STREAM-01", .needs = STREAM_FN, .
     for (int i = 0; i < 16; i++)
         TK_EQ_INT(t, i, log.order[i]);
     tk_expect_data(t, handle, t->rank, 0, &values[15], 4);
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, idle);
+    TK_CHECK(t, is_idle(t, stream));
 }
 
 /* Without host functions: a wait that the last rank satisfies later holds the others' streams. */
@@ -97,17 +88,14 @@ TK_TEST(stream, barrier_orders_stream_writes, "SM-STREAM-01,SM-BARRIER-02", .nee
     uint8_t source[4096];
     uint8_t seen[4096] = {0};
     memset(source, 0x40 + t->rank, sizeof(source));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     TK_OK(t, symmem_put(handle, t->next, 0, source, sizeof(source), stream));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(handle, t->rank, 0, seen, sizeof(seen), stream));
     tk_sleep_ms(t->rank == 0 ? 20 : 0);
     gate_open(&gate);
     tk_synchronize(t, stream);
-    size_t at = 0;
-    while (at < sizeof(seen) && seen[at] == (uint8_t)(0x40 + t->previous))
-        at++;
-    TK_EQ_SIZE(t, sizeof(seen), at);
+    EXPECT_ALL(t, seen, (uint8_t)(0x40 + t->previous));
 }
 
 /* --- synchronise ------------------------------------------------------------------------------ */
@@ -141,7 +129,7 @@ TK_TEST(stream, synchronize_times_out, "SM-STREAM-03", .needs = STREAM_FN, .max_
     struct step_log log = {0};
     struct step step;
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     enqueue_step(t, stream, &step, &log, 1);
     uint64_t begin_ms = tk_now_ms();
     TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, 60));
@@ -283,43 +271,56 @@ TK_TEST(stream, work_behind_a_failure_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-05,
 
 /* --- events ----------------------------------------------------------------------------------- */
 
-TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
+/* One stream's work waits for another's by an event, which may be gone by then. */
+static void order_by_event(struct tk *t, bool destroyed) {
     struct gate gate = {0};
     struct step_log log = {0};
-    struct step steps[3];
-    symmem_stream *first = tk_stream(t);
-    symmem_stream *second = tk_stream(t);
-    bool reached = true;
-    symmem_event *event = tk_event(t);
-    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
+    struct step steps[2];
+    symmem_stream *first = tk_stream(t), *second = tk_stream(t);
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    hold(t, first, &gate);
     enqueue_step(t, first, &steps[0], &log, 0);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_wait_event(second, event));
+    if (destroyed)
+        symmem_event_destroy(event);
     enqueue_step(t, second, &steps[1], &log, 1);
     tk_sleep_ms(20);
     TK_EQ_INT(t, 0, steps_done(&log));
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK(t, !reached);
-    uint64_t begin_ms = tk_now_ms();
-    TK_FAILS(t, TIMEOUT, symmem_event_synchronize(event, 30));
-    expect_elapsed(t, 30, begin_ms);
+    if (!destroyed) {
+        uint64_t begin_ms = tk_now_ms();
+        TK_CHECK(t, !is_reached(t, event));
+        TK_FAILS(t, TIMEOUT, symmem_event_synchronize(event, 30));
+        expect_elapsed(t, 30, begin_ms);
+    }
     gate_open(&gate);
-    TK_OK(t, symmem_event_synchronize(event, LONG_MS));
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK(t, reached);
+    if (!destroyed) {
+        TK_OK(t, symmem_event_synchronize(event, LONG_MS));
+        TK_CHECK(t, is_reached(t, event));
+        symmem_event_destroy(event);
+    }
     tk_synchronize(t, second);
     tk_synchronize(t, first);
     TK_EQ_INT(t, 2, steps_done(&log));
     TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
 }
 
+TK_TEST(stream, events_order_streams, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
+    order_by_event(t, false);
+}
+
+TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .needs = STREAM_FN,
+        .max_ranks = 2) {
+    order_by_event(t, true);
+    symmem_event_destroy(NULL);
+}
+
 TK_TEST(stream, unrecorded_event_is_reached, "SM-STREAM-04", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 2) {
     symmem_stream *stream = tk_stream(t);
-    bool reached = false;
     symmem_event *event = tk_event(t);
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK(t, reached);
+    TK_CHECK(t, is_reached(t, event));
     TK_OK(t, symmem_event_synchronize(event, 100));
     TK_OK(t, symmem_stream_wait_event(stream, event));
     tk_synchronize(t, stream);
@@ -330,15 +331,13 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
     struct gate gate = {0};
     symmem_stream *first = tk_stream(t);
     symmem_stream *second = tk_stream(t);
-    bool reached = false;
     symmem_event *event = tk_event(t);
     TK_OK(t, symmem_event_record(event, first));
-    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
+    hold(t, first, &gate);
     TK_OK(t, symmem_stream_wait_event(second, event));
     TK_OK(t, symmem_stream_synchronize(second, LONG_MS));
     TK_OK(t, symmem_event_synchronize(event, tk_limit_ms(t, 2000)));
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK(t, reached);
+    TK_CHECK(t, is_reached(t, event));
     TK_CHECK(t, !atomic_load(&gate.timed_out));
     gate_open(&gate);
     tk_synchronize(t, first);
@@ -349,18 +348,16 @@ TK_TEST(stream, event_marks_a_point, "SM-STREAM-04", .needs = STREAM_FN, .max_ra
 TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, .max_ranks = 2) {
     struct gate gates[2] = {{0}, {0}};
     symmem_stream *first = tk_stream(t), *second = tk_stream(t), *third = tk_stream(t);
-    bool reached = true;
     symmem_event *event = tk_event(t);
-    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gates[0]));
-    TK_OK(t, symmem_stream_host_fn(second, gate_fn, &gates[1]));
+    hold(t, first, &gates[0]);
+    hold(t, second, &gates[1]);
     TK_OK(t, symmem_event_record(event, first));
     TK_OK(t, symmem_stream_wait_event(third, event));
     TK_OK(t, symmem_event_record(event, second));
     gate_open(&gates[0]);
     TK_OK(t, symmem_stream_synchronize(third, tk_limit_ms(t, 2000)));
     tk_synchronize(t, first);
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK_MSG(t, !reached, "the event is reached by what it marked before");
+    TK_CHECK_MSG(t, !is_reached(t, event), "the event is reached by what it marked before");
     TK_FAILS(t, TIMEOUT, symmem_event_synchronize(event, 10));
     gate_open(&gates[1]);
     TK_OK(t, symmem_event_synchronize(event, LONG_MS));
@@ -368,97 +365,52 @@ TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, 
     tk_synchronize(t, third);
 }
 
-/* --- other contexts' streams ------------------------------------------------------------------ */
-
-TK_TEST(stream, foreign_stream_is_refused, "SM-STREAM-16", .needs = SYMMEM_CAP_STREAMS,
-        .max_ranks = 2) {
-    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    symmem_context *alone = context_alone(t);
-    symmem_stream *foreign = NULL;
-    uint8_t data[16] = {0xEE};
-    TK_REQUIRE(t, alone != NULL);
-    if (TK_OK(t, symmem_stream_create(alone, 0, &foreign))) {
-        for (int op = 0; op < OP_COUNT; op++)
-            TK_FAILS(t, INVALID_ARGUMENT,
-                     run_op(handle, (enum signal_op)op, t->rank, 0, 50, foreign));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_put(handle, t->rank, 0, data, 16, foreign));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_get(handle, t->rank, 0, data, 16, foreign));
-        TK_FAILS(t, INVALID_ARGUMENT, symmem_copy(t->context, data, data + 8, 8, foreign));
-        TK_OK(t, symmem_stream_destroy(foreign));
-    }
-    symmem_context_free(alone);
-    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
-    TK_CHECK(t, !info_of(t, handle).poisoned);
-}
-
 /* --- destruction and free with work pending --------------------------------------------------- */
 
-static void *open_later(void *arg) {
-    tk_sleep_ms(60);
-    gate_open(arg);
-    return NULL;
-}
-
-TK_TEST(stream, destroy_keeps_work, "SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 2) {
+/* The gate opens while somebody waits by `wait` for the stream's work, a write to `ptr` (or NULL)
+ * and a step; true if that was done then. */
+static bool waits_for_work(struct tk *t, symmem_stream *stream, void *ptr,
+                           symmem_status (*wait)(struct tk *t, void *what), void *what) {
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step;
     pthread_t thread;
-    symmem_stream *stream = NULL;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &stream));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    static const uint8_t data[64] = {0x5D};
+    hold(t, stream, &gate);
+    if (ptr != NULL)
+        TK_OK(t, symmem_copy(t->context, ptr, data, sizeof(data), stream));
     enqueue_step(t, stream, &step, &log, 1);
     bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
     if (!started)
         gate_open(&gate);
-    TK_OK(t, symmem_stream_destroy(stream));
-    TK_EQ_INT(t, 1, steps_done(&log));
+    TK_OK(t, wait(t, what));
+    bool done = steps_done(&log) == 1;
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
+    return done;
+}
+
+static symmem_status destroy_stream(struct tk *t, void *stream) {
+    (void)t;
+    return symmem_stream_destroy(stream);
+}
+
+TK_TEST(stream, destroy_keeps_work, "SM-STREAM-17", .needs = STREAM_FN, .max_ranks = 2) {
+    symmem_stream *stream = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &stream));
+    TK_CHECK(t, waits_for_work(t, stream, NULL, destroy_stream, stream));
     TK_OK(t, symmem_stream_destroy(NULL));
 }
 
-TK_TEST(stream, event_destroyed_while_waited_for, "SM-STREAM-17,SM-STREAM-04", .needs = STREAM_FN,
-        .max_ranks = 2) {
-    struct gate gate = {0};
-    struct step_log log = {0};
-    struct step steps[2];
-    symmem_stream *first = tk_stream(t);
-    symmem_stream *second = tk_stream(t);
-    symmem_event *event = tk_event(t);
-    TK_OK(t, symmem_stream_host_fn(first, gate_fn, &gate));
-    enqueue_step(t, first, &steps[0], &log, 0);
-    TK_OK(t, symmem_event_record(event, first));
-    TK_OK(t, symmem_stream_wait_event(second, event));
-    enqueue_step(t, second, &steps[1], &log, 1);
-    tk_sleep_ms(10);
-    TK_EQ_INT(t, 0, steps_done(&log));
-    gate_open(&gate);
-    tk_synchronize(t, second);
-    TK_EQ_INT(t, 2, steps_done(&log));
-    TK_CHECK(t, log.order[0] == 0 && log.order[1] == 1);
-    symmem_event_destroy(NULL);
+static symmem_status free_it(struct tk *t, void *ptr) {
+    return symmem_free(t->context, ptr);
 }
 
 /* free waits for work enqueued before it: on its return the last write has been done. */
 TK_PORTED(test_free_waits_for_pending_work, "SM-ALLOC-12", .needs = STREAM_FN, .max_ranks = 2) {
-    struct gate gate = {0};
-    struct step_log log = {0};
-    struct step step;
-    pthread_t thread;
-    uint8_t data[64];
     void *ptr = NULL;
     symmem_stream *stream = tk_stream(t);
-    memset(data, 0x5D, sizeof(data));
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_copy(t->context, ptr, data, sizeof(data), stream));
-    enqueue_step(t, stream, &step, &log, 1);
-    bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
-    if (!started)
-        gate_open(&gate);
-    TK_OK(t, symmem_free(t->context, ptr));
-    TK_CHECK_MSG(t, steps_done(&log) == 1,
+    TK_CHECK_MSG(t, waits_for_work(t, stream, ptr, free_it, ptr),
                  "symmem_free did not wait for the stream's work (by device_synchronize)");
-    TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Channels and streams: one channel is serialised across streams, different ones are free. */
-#include "sync_help.h"
+#include "case_help.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 
@@ -35,16 +35,15 @@ TK_PORTED(test_stream_serialization_barrier_two_streams, "SM-STREAM-05", .needs 
     uint32_t late = (uint32_t)t->rank + 10;
     if (t->rank != 0)
         gate_open(&gate);
-    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    hold(t, ring.streams[0], &gate);
     TK_OK(t, symmem_put(ring.handle, t->rank, 0, &early, 4, ring.streams[0]));
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[1]));
     TK_OK(t, symmem_put(ring.handle, t->rank, 0, &late, 4, ring.streams[1]));
     if (t->rank == 0) {
-        bool idle = true;
         tk_sleep_ms(30);
-        TK_OK(t, symmem_stream_query(ring.streams[1], &idle));
-        TK_CHECK_MSG(t, !idle, "the second stream's barrier overtook the first one's");
+        TK_CHECK_MSG(t, !is_idle(t, ring.streams[1]),
+                     "the second stream's barrier overtook the first one's");
         gate_open(&gate);
     }
     tk_synchronize(t, ring.streams[0]);
@@ -92,7 +91,7 @@ TK_TEST(stream, null_stream_takes_its_turn, "SM-STREAM-05,SM-STREAM-02", .needs 
     TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, NULL));
     if (t->rank != 0)
         gate_open(&gate);
-    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    hold(t, ring.streams[0], &gate);
     TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, ring.streams[0]));
     /* The stream's wait is first in line for the one signal; this one gets the second. */
     gate_open(&gate);
@@ -103,12 +102,6 @@ TK_TEST(stream, null_stream_takes_its_turn, "SM-STREAM-05,SM-STREAM-02", .needs 
     check_nothing_pending(t, ring.handle, -1, 0);
 }
 
-static void *open_later(void *arg) {
-    tk_sleep_ms(60);
-    gate_open(arg);
-    return NULL;
-}
-
 /* Alone in its group a rank waits for nobody but its own stream. */
 TK_TEST(stream, null_stream_waits_for_the_stream, "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN,
         .max_ranks = 2) {
@@ -116,7 +109,7 @@ TK_TEST(stream, null_stream_waits_for_the_stream, "SM-STREAM-05,SM-STREAM-02", .
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
     pthread_t thread;
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
@@ -131,12 +124,10 @@ TK_PORTED(test_stream_serialization_waits_on_pad_kernel_only, "SM-STREAM-06", .n
     struct ring ring = ring_begin(t);
     struct gate gate = {0};
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
-    TK_OK(t, symmem_stream_host_fn(ring.streams[0], gate_fn, &gate));
+    hold(t, ring.streams[0], &gate);
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[1]));
     TK_OK(t, symmem_stream_synchronize(ring.streams[1], ring.limit_ms));
-    bool idle = true;
-    TK_OK(t, symmem_stream_query(ring.streams[0], &idle));
-    TK_CHECK_MSG(t, !idle && !atomic_load(&gate.timed_out),
+    TK_CHECK_MSG(t, !is_idle(t, ring.streams[0]) && !atomic_load(&gate.timed_out),
                  "the second barrier waited for the first stream's other work");
     gate_open(&gate);
     tk_synchronize(t, ring.streams[0]);
@@ -158,9 +149,8 @@ TK_TEST(stream, channels_are_independent, "SM-STREAM-07", .needs = SYMMEM_CAP_ST
         TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, channel, ring.limit_ms, stream));
     }
     tk_synchronize(t, ring.streams[1]);
-    bool idle = true;
-    TK_OK(t, symmem_stream_query(ring.streams[0], &idle));
-    TK_CHECK_MSG(t, idle == (t->rank != 0), "signals of other channels satisfied channel 0");
+    TK_CHECK_MSG(t, is_idle(t, ring.streams[0]) == (t->rank != 0),
+                 "signals of other channels satisfied channel 0");
     tk_out_of_band_barrier(t);
     if (t->rank == source)
         TK_OK(t, symmem_put_signal(ring.handle, 0, 0, ring.limit_ms, ring.streams[1]));
@@ -188,18 +178,9 @@ static void *worker_run(void *arg) {
 TK_PORTED(test_stream_serialization_concurrent_threads, "SM-STREAM-05,SM-THREAD-02",
           .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4) {
     struct ring ring = ring_begin(t);
-    struct worker workers[2];
-    pthread_t ids[2];
-    int started = 0;
+    struct worker workers[2] = {{t, &ring, 0}, {t, &ring, 1}};
     uint32_t value = (uint32_t)t->rank + 55;
-    for (int i = 0; i < 2; i++) {
-        workers[i] = (struct worker){.t = t, .ring = &ring, .number = i};
-        if (started == i && pthread_create(&ids[i], NULL, worker_run, &workers[i]) == 0)
-            started++;
-    }
-    TK_EQ_INT(t, 2, started);
-    for (int i = 0; i < started; i++)
-        TK_CHECK(t, pthread_join(ids[i], NULL) == 0);
+    run_threads(t, worker_run, workers, sizeof(workers[0]), 2);
     TK_OK(t, symmem_put(ring.handle, t->rank, 0, &value, 4, ring.streams[0]));
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
     tk_synchronize(t, ring.streams[0]);

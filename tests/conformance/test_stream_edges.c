@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams at their edges: work that is running, work that comes later, limits, and what the lanes
  * of a capture that are not the origin's do. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -18,15 +19,12 @@ static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
 TK_TEST(stream, running_work_is_no_idleness, "SM-STREAM-20", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
-    bool idle = true;
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     TK_CHECK(t, await_flag(&gate.entered, LONG_MS));
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, !idle);
+    TK_CHECK(t, !is_idle(t, stream));
     gate_open(&gate);
     tk_synchronize(t, stream);
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    TK_CHECK(t, idle);
+    TK_CHECK(t, is_idle(t, stream));
 }
 
 struct waiter {
@@ -89,7 +87,6 @@ TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_
     symmem_stream *stream;
     pthread_t thread;
     void *memory;
-    bool symmetric = false;
     options.default_timeout_ms = 20;
     tk_reinit(t, &options);
     memory = tk_alloc(t, 64);
@@ -100,8 +97,7 @@ TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_
     atomic_store(&opener.returned, 1);
     TK_CHECK(t, pthread_join(thread, NULL) == 0);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
-    TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
-    TK_CHECK(t, symmetric);
+    TK_CHECK(t, is_symmetric(t, memory));
     tk_free(t, memory);
 }
 
@@ -173,8 +169,7 @@ TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs
 static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
                                             symmem_stream *stream) {
     int64_t words = 16;
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     DLTensor tensor = {.data = buffers[info_of(t, handle).rank],
                        .device = {(DLDeviceType)t->device_type, own_device(t)},
                        .ndim = 1,
@@ -200,7 +195,6 @@ TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_S
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
     int32_t count = 0;
-    bool reached = false;
     TK_OK(t, symmem_device_count(t->context, &count));
     if (count < 2)
         return;
@@ -211,8 +205,7 @@ TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_S
     TK_OK(t, symmem_event_record(event, own));
     TK_OK(t, symmem_stream_wait_event(other, event)); /* any device's may wait */
     TK_OK(t, symmem_stream_synchronize(other, LONG_MS));
-    TK_OK(t, symmem_event_query(event, &reached));
-    TK_CHECK(t, reached);
+    TK_CHECK(t, is_reached(t, event));
     TK_OK(t, symmem_stream_destroy(other));
 }
 
@@ -220,7 +213,6 @@ TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CA
         .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     symmem_stream *own = tk_stream(t), *other = NULL;
-    symmem_graph *graph = NULL;
     uint8_t byte = 9;
     int32_t count = 0;
     TK_OK(t, symmem_device_count(t->context, &count));
@@ -229,12 +221,11 @@ TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CA
     TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
     TK_OK(t, symmem_put(handle, t->rank, 0, &byte, 1, own));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(own, &graph));
+    symmem_graph *graph = tk_end_capture(t, own);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_graph_launch(graph, other));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
     TK_OK(t, symmem_graph_launch(graph, own));
     tk_synchronize(t, own);
     tk_expect_data(t, handle, t->rank, 0, &byte, 1);
-    TK_OK(t, symmem_graph_destroy(graph));
     TK_OK(t, symmem_stream_destroy(other));
 }

@@ -22,19 +22,16 @@ static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream 
  * needed would be there to have again. */
 TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .max_ranks = 4) {
     symmem_stream *stream = tk_stream(t);
-    symmem_handle *handle = NULL;
-    symmem_group *group = NULL;
     struct gate gate = {0};
     uint32_t value = 1000u + (uint32_t)t->rank;
     uint32_t seen = 0;
-    void *ptr = NULL;
-    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_group_create(t->context, "short", NULL, 0, NULL, &group));
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, LONG_MS, &handle));
+    void *ptr = tk_alloc(t, 4096);
+    symmem_group *group = tk_group(t, "short", NULL, 0);
+    symmem_handle *handle = tk_rendezvous(t, ptr, group);
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
     enqueue_exchange(t, handle, stream, &value, &seen);
-    symmem_handle_release(handle);
-    TK_OK(t, symmem_group_destroy(group));
+    tk_release(t, handle);
+    tk_group_destroy(t, group);
     symmem_handle *fresh = tk_handle(t, 4096, tk_world_group(t));
     tk_out_of_band_barrier(t);
     gate_open(&gate);
@@ -42,7 +39,6 @@ TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .m
     TK_EQ_INT(t, 1000 + t->previous, seen);
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
     TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
-    TK_OK(t, symmem_free(t->context, ptr));
 }
 
 /* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */

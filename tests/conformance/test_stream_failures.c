@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams whose work fails: when its limit begins, what runs behind it, and who is told. */
+#include "case_help.h"
 #include "ops_help.h"
 #include "timeout_help.h"
-#include "work_after.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-
-/* While a gate is closed a body must not leave: checks only, no REQUIRE. */
-
-static bool has_collectives(const struct tk *t) {
-    return (t->capabilities & COLLECTIVES) == COLLECTIVES;
-}
-
-/* A collective on `channel` that needs all of the handle's ranks. */
-static void enqueue_broadcast(struct tk *t, symmem_handle *handle, int32_t channel,
-                              uint32_t limit_ms, symmem_stream *stream) {
-    const DLTensor *tensor = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
-    TK_OK(t, symmem_broadcast(handle, tensor, 0, channel, limit_ms, stream));
-}
 
 /* --- what a failure leaves alone -------------------------------------------------------------- */
 
@@ -28,7 +15,7 @@ TK_TEST(stream, failure_outlasts_a_timeout, "SM-STREAM-03,SM-TIMEOUT-14", .needs
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, tk_limit_ms(t, 100)));
     gate_open(&gate);
     symmem_clear_error();
@@ -44,12 +31,12 @@ TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct step_log log = {0};
-    struct step step = {.log = &log, .number = 1};
+    struct step step;
     uint8_t from[16], to[16] = {0};
     memset(from, 0x7A, sizeof(from));
     TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 20, stream));
     TK_OK(t, symmem_copy(t->context, to, from, sizeof(from), stream));
-    TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
+    enqueue_step(t, stream, &step, &log, 1);
     TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
     TK_EQ_INT(t, 1, steps_done(&log));
     TK_CHECK_MSG(t, memcmp(from, to, sizeof(from)) == 0,
@@ -57,36 +44,25 @@ TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM
     work_after(t, stream);
 }
 
-/* --- what begins after a poisoning ------------------------------------------------------------ */
+/* --- held back behind a gate ------------------------------------------------------------------ */
 
-/* The stream's work waits for the gate; another failure comes first. */
-static void expect_poisoned(struct tk *t, symmem_handle *handle, symmem_stream *stream,
-                            struct gate *gate) {
-    poison_own(t, handle, 2);
-    gate_open(gate);
-    TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
+/* The three signal operations and, where there are collectives, one that needs all ranks. */
+enum { OP_BROADCAST = OP_COUNT };
+
+static int last_op(const struct tk *t) {
+    return (t->capabilities & COLLECTIVES) == COLLECTIVES ? OP_BROADCAST : OP_COUNT - 1;
 }
 
-static void begun_after_a_poison(struct tk *t, symmem_group *group, enum signal_op op) {
-    symmem_handle *handle = tk_handle(t, 64, group);
-    symmem_stream *stream = tk_stream(t);
-    struct gate gate = {0};
-    tk_checkpoint(t, "%s", op_name(op));
-    if (op == OP_WAIT)
-        TK_OK(t, symmem_put_signal(handle, 0, 1, LONG_MS, NULL));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, run_op(handle, op, 0, 1, LONG_MS, stream));
-    expect_poisoned(t, handle, stream, &gate);
-}
-
-static void collective_begun_after_a_poison(struct tk *t, symmem_group *group) {
-    symmem_handle *handle = tk_handle(t, 64, group);
-    symmem_stream *stream = tk_stream(t);
-    struct gate gate = {0};
-    tk_checkpoint(t, "broadcast");
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    enqueue_broadcast(t, handle, 1, LONG_MS, stream);
-    expect_poisoned(t, handle, stream, &gate);
+/* Enqueues the operation behind the gate. */
+static void hold_back(struct tk *t, symmem_handle *handle, int op, int32_t peer, int32_t channel,
+                      uint32_t limit_ms, symmem_stream *stream, struct gate *gate) {
+    const DLTensor *tensor = FLAT(ops_own(t, handle), SYMMEM_INT32, 16);
+    tk_checkpoint(t, "%s", op == OP_BROADCAST ? "broadcast" : op_name((enum signal_op)op));
+    hold(t, stream, gate);
+    if (op == OP_BROADCAST)
+        TK_OK(t, symmem_broadcast(handle, tensor, 0, channel, limit_ms, stream));
+    else
+        TK_OK(t, run_op(handle, (enum signal_op)op, peer, channel, limit_ms, stream));
 }
 
 /* Each was enqueued while all was well and would succeed at once; another stream's failure comes
@@ -94,36 +70,36 @@ static void collective_begun_after_a_poison(struct tk *t, symmem_group *group) {
 TK_TEST(stream, begun_after_a_poison_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = STREAM_FN,
         .max_ranks = 2) {
     symmem_group *group = tk_group(t, "alone", &t->rank, 1);
-    for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
-        begun_after_a_poison(t, group, op);
-    if (has_collectives(t))
-        collective_begun_after_a_poison(t, group);
+    for (int op = 0; op <= last_op(t); op++) {
+        symmem_handle *handle = tk_handle(t, 64, group);
+        symmem_stream *stream = tk_stream(t);
+        struct gate gate = {0};
+        if (op == OP_WAIT)
+            TK_OK(t, symmem_put_signal(handle, 0, 1, LONG_MS, NULL));
+        hold_back(t, handle, op, 0, 1, LONG_MS, stream, &gate);
+        poison_own(t, handle, 2);
+        gate_open(&gate);
+        TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
+    }
     work_after(t, NULL);
 }
 
-/* --- when a limit begins ---------------------------------------------------------------------- */
-
-/* Opens the gate when the limit has passed since the call, on rank 1 a moment later if it is
- * `late`: then rank 0's work has still to wait when it begins. */
-static void open_after_the_limit(struct tk *t, uint32_t limit_ms, bool late, struct gate *gate) {
-    tk_sleep_ms(limit_ms + 5);
-    tk_out_of_band_barrier(t);
-    if (late && t->rank == 1)
-        tk_sleep_ms(20);
-    gate_open(gate);
-}
-
-static void held_back(struct tk *t, enum signal_op op, uint32_t limit_ms) {
-    int32_t peer = 1 - t->rank;
+/* The gates open when the limit has passed since the call, where all ranks wait for each other on
+ * rank 1 a moment later: then rank 0's work has still to wait when it begins. */
+static void held_back_for_long(struct tk *t, int op, uint32_t limit_ms) {
+    bool for_all = op == OP_BARRIER || op == OP_BROADCAST;
+    int32_t peer = 1 - t->rank, channel = for_all ? 3 : t->rank; /* of one each: they take turns */
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
-    int32_t channel = op == OP_BARRIER ? 3 : t->rank; /* of one each, for they take turns */
-    tk_checkpoint(t, "%s", op_name(op));
-    make_unsatisfied(t, handle, op, peer, channel);
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, run_op(handle, op, peer, channel, limit_ms, stream));
-    open_after_the_limit(t, limit_ms, op == OP_BARRIER, &gate);
+    if (op == OP_PUT)
+        make_unsatisfied(t, handle, OP_PUT, peer, channel);
+    hold_back(t, handle, op, peer, channel, limit_ms, stream, &gate);
+    tk_sleep_ms(limit_ms + 5);
+    tk_out_of_band_barrier(t);
+    if (for_all && t->rank == 1)
+        tk_sleep_ms(20);
+    gate_open(&gate);
     tk_sleep_ms(20);
     if (op == OP_WAIT)
         TK_OK(t, symmem_put_signal(handle, peer, peer, LONG_MS, NULL));
@@ -134,25 +110,10 @@ static void held_back(struct tk *t, enum signal_op op, uint32_t limit_ms) {
     tk_out_of_band_barrier(t);
 }
 
-static void collective_held_back(struct tk *t, uint32_t limit_ms) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    symmem_stream *stream = tk_stream(t);
-    struct gate gate = {0};
-    tk_checkpoint(t, "broadcast");
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    enqueue_broadcast(t, handle, 1, limit_ms, stream);
-    open_after_the_limit(t, limit_ms, true, &gate);
-    tk_synchronize(t, stream);
-    TK_CHECK(t, !info_of(t, handle).poisoned);
-}
-
 /* The limit counts from the moment the operation begins to run, not from the call: each is held
  * back for longer than its limit, and has still to wait when it begins. */
 TK_TEST(stream, limit_counts_from_the_start_of_work, "SM-TIMEOUT-03", .needs = STREAM_FN,
         .ranks = {2, 2}) {
-    uint32_t limit_ms = tk_limit_ms(t, 250);
-    for (enum signal_op op = OP_BARRIER; op < OP_COUNT; op++)
-        held_back(t, op, limit_ms);
-    if (has_collectives(t))
-        collective_held_back(t, limit_ms);
+    for (int op = 0; op <= last_op(t); op++)
+        held_back_for_long(t, op, tk_limit_ms(t, 250));
 }

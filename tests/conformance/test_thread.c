@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Several threads of one rank. */
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 15000u
 #define BYTES 1024
@@ -15,14 +15,15 @@ struct worker {
     atomic_int *served; /* threads whose signal has come */
 };
 
-static void run(struct tk *t, void *(*body)(void *), struct worker *workers, int count) {
-    pthread_t threads[2 * THREADS];
-    bool started[2 * THREADS];
-    for (int i = 0; i < count; i++)
-        started[i] = TK_CHECK(t, pthread_create(&threads[i], NULL, body, &workers[i]) == 0);
-    for (int i = 0; i < count; i++)
-        if (started[i])
-            TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
+/* THREADS of them, numbered, with what `usual` has otherwise. */
+static void run(struct tk *t, void *(*body)(void *), struct worker usual) {
+    struct worker workers[THREADS];
+    for (int32_t i = 0; i < THREADS; i++) {
+        workers[i] = usual;
+        workers[i].t = t;
+        workers[i].number = i;
+    }
+    run_threads(t, body, workers, sizeof(workers[0]), THREADS);
 }
 
 /* --- allocations ------------------------------------------------------------------------------ */
@@ -35,13 +36,11 @@ static void *allocate_in_thread(void *arg) {
         char *ptr = NULL;
         uint8_t byte = (uint8_t)(own->number + 1), found = 0;
         size_t size = 0;
-        bool symmetric = false;
         if (!TK_OK(t, symmem_alloc(t->context, bytes, -1, NULL, (void **)&ptr)))
             return NULL;
         TK_OK(t, symmem_alloc_size(t->context, ptr + bytes / 2, &size));
         TK_EQ_SIZE(t, bytes, size);
-        TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-        TK_CHECK(t, symmetric);
+        TK_CHECK(t, is_symmetric(t, ptr));
         TK_OK(t, symmem_copy(t->context, ptr + bytes - 1, &byte, 1, NULL));
         TK_OK(t, symmem_copy(t->context, &found, ptr + bytes - 1, 1, NULL));
         TK_EQ_INT(t, byte, found);
@@ -51,10 +50,7 @@ static void *allocate_in_thread(void *arg) {
 }
 
 TK_TEST(thread, allocations_in_threads, "SM-THREAD-01", .max_ranks = 2) {
-    struct worker workers[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        workers[i] = (struct worker){.t = t, .number = i, .rounds = 25};
-    run(t, allocate_in_thread, workers, THREADS);
+    run(t, allocate_in_thread, (struct worker){.rounds = 25});
 }
 
 /* --- handles and channels --------------------------------------------------------------------- */
@@ -80,10 +76,7 @@ static void *operate_in_thread(void *arg) {
 
 TK_TEST(thread, channels_in_threads, "SM-THREAD-01", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    struct worker workers[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 15};
-    run(t, operate_in_thread, workers, THREADS);
+    run(t, operate_in_thread, (struct worker){.handle = handle, .rounds = 15});
 }
 
 TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
@@ -93,7 +86,7 @@ TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
                                      .handle = tk_handle(t, BYTES, tk_world_group(t)),
                                      .number = i % 2, /* two and two on the same channel */
                                      .rounds = 15};
-    run(t, operate_in_thread, workers, THREADS);
+    run_threads(t, operate_in_thread, workers, sizeof(workers[0]), THREADS);
 }
 
 /* --- one channel ------------------------------------------------------------------------------ */
@@ -119,20 +112,14 @@ static void *signal_in_thread(void *arg) {
 
 TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    struct worker workers[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
-    run(t, barrier_in_thread, workers, THREADS);
+    run(t, barrier_in_thread, (struct worker){.handle = handle, .rounds = 10});
     TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL)); /* nobody is a round ahead */
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
 TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
-    struct worker workers[THREADS];
-    for (int i = 0; i < THREADS; i++)
-        workers[i] = (struct worker){.t = t, .handle = handle, .number = i, .rounds = 10};
-    run(t, signal_in_thread, workers, THREADS);
+    run(t, signal_in_thread, (struct worker){.handle = handle, .rounds = 10});
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     if (t->rank == 1)
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, 0, 2, 40, NULL));
@@ -155,13 +142,10 @@ TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .ranks = {2, 2})
     static const int orders[3][THREADS] = {{3, 2, 1, 0}, {0, 1, 2, 3}, {2, 0, 3, 1}};
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     for (int i = 0; i < 3; i++) {
-        struct worker workers[THREADS];
         atomic_int served = 0;
-        for (int k = 0; k < THREADS; k++)
-            workers[k] = (struct worker){
-                .t = t, .handle = handle, .number = k, .order = orders[i], .served = &served};
         if (t->rank == 1)
-            run(t, wait_in_thread, workers, THREADS);
+            run(t, wait_in_thread,
+                (struct worker){.handle = handle, .order = orders[i], .served = &served});
         for (int k = 0; t->rank == 0 && k < THREADS; k++) {
             if (k == 0)
                 tk_sleep_ms(20); /* let them all begin to wait */
@@ -286,13 +270,8 @@ static void *share_in_thread(void *arg) {
 
 TK_TEST(thread, stream_in_threads, "SM-THREAD-04", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2) {
     struct shared shared = {.t = t, .memory = tk_alloc(t, 64 * THREADS)};
-    pthread_t threads[THREADS];
     for (int i = 0; i < 2; i++)
         shared.streams[i] = tk_stream(t);
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, -1, &shared.event));
-    for (int i = 0; i < THREADS; i++)
-        TK_REQUIRE(t, pthread_create(&threads[i], NULL, share_in_thread, &shared) == 0);
-    for (int i = 0; i < THREADS; i++)
-        TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
-    symmem_event_destroy(shared.event);
+    shared.event = tk_event(t);
+    run_threads(t, share_in_thread, &shared, 0, THREADS); /* all get the same */
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time limits of signal operations and the record of an expiry. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -51,19 +52,13 @@ static void op_times_out(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-TK_PORTED(test_barrier_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14", .ranks = {2, 4}) {
-    op_times_out(t, OP_BARRIER);
-}
-
-TK_PORTED(test_put_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-02,SM-TIMEOUT-14",
-          .ranks = {2, 4}) {
-    op_times_out(t, OP_PUT);
-}
-
-TK_PORTED(test_wait_signal_timeout, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-SIGNAL-01,SM-TIMEOUT-14",
-          .ranks = {2, 4}) {
-    op_times_out(t, OP_WAIT);
-}
+#define TIMES_OUT(name_, op_, requirements_)                                                       \
+    TK_PORTED(name_, "SM-TIMEOUT-01,SM-TIMEOUT-02,SM-TIMEOUT-14" requirements_, .ranks = {2, 4}) { \
+        op_times_out(t, op_);                                                                      \
+    }
+TIMES_OUT(test_barrier_timeout, OP_BARRIER, "")
+TIMES_OUT(test_put_signal_timeout, OP_PUT, ",SM-SIGNAL-02")
+TIMES_OUT(test_wait_signal_timeout, OP_WAIT, ",SM-SIGNAL-01")
 
 struct timed_thread {
     struct tk *t;
@@ -82,19 +77,11 @@ static void *expire_in_thread(void *arg) {
 /* All three at once, each on a block of its own. */
 TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2, 2}) {
     struct timed_thread threads[OP_COUNT];
-    pthread_t ids[OP_COUNT];
     for (int i = 0; i < OP_COUNT; i++)
         threads[i] = (struct timed_thread){
             .t = t, .handle = tk_handle(t, 64, tk_world_group(t)), .op = (enum signal_op)i};
-    if (t->rank == 0) {
-        int started = 0;
-        while (started < OP_COUNT &&
-               pthread_create(&ids[started], NULL, expire_in_thread, &threads[started]) == 0)
-            started++;
-        TK_EQ_INT(t, OP_COUNT, started);
-        for (int i = 0; i < started; i++)
-            TK_CHECK(t, pthread_join(ids[i], NULL) == 0);
-    }
+    if (t->rank == 0)
+        run_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }
@@ -232,36 +219,26 @@ TK_TEST(timeout, last_arrival_needs_no_time, "SM-TIMEOUT-03,SM-TIMEOUT-14", .ran
     work_after(t, NULL);
 }
 
-/* Peers that come after 100 ms of a limit of many seconds. */
+/* Peers that come after 100 ms of a limit of many seconds, and after 300 ms of none. */
 TK_TEST(timeout, late_peers_are_served, "SM-TIMEOUT-03", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    uint32_t limit_ms = LONG_MS;
-    if (t->rank == 0) {
-        TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-        TK_OK(t, symmem_wait_signal(handle, 1, 0, limit_ms, NULL));
-        TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
-        TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
-    } else {
-        tk_sleep_ms(100);
-        TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
-        tk_sleep_ms(100);
-        TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
-        tk_sleep_ms(100);
-        TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
-        TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
-    }
-}
-
-/* No limit: the peer comes after 300 ms. */
-TK_TEST(timeout, zero_is_no_limit, "SM-TIMEOUT-03", .ranks = {2, 2}) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    if (t->rank == 0) {
-        TK_OK(t, symmem_wait_signal(handle, 1, 0, 0, NULL));
-        TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
-    } else {
-        tk_sleep_ms(300);
-        TK_OK(t, symmem_put_signal(handle, 0, 0, 0, NULL));
-        TK_OK(t, symmem_barrier(handle, 0, 0, NULL));
+    const uint32_t limits_ms[] = {LONG_MS, 0};
+    for (int i = 0; i < 2; i++) {
+        const uint32_t limit_ms = limits_ms[i], late_ms = limit_ms != 0 ? 100 : 300;
+        if (t->rank == 0) {
+            TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
+            TK_OK(t, symmem_wait_signal(handle, 1, 0, limit_ms, NULL));
+            TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
+            TK_OK(t, symmem_put_signal(handle, 1, 0, limit_ms, NULL));
+        } else {
+            tk_sleep_ms(late_ms);
+            TK_OK(t, symmem_barrier(handle, 0, limit_ms, NULL));
+            tk_sleep_ms(late_ms);
+            TK_OK(t, symmem_put_signal(handle, 0, 0, limit_ms, NULL));
+            tk_sleep_ms(late_ms);
+            TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
+            TK_OK(t, symmem_wait_signal(handle, 0, 0, limit_ms, NULL));
+        }
     }
 }
 

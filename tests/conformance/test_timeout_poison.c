@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* After a failure: poison, its spread, what still works, and the collective reset. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
 
@@ -37,20 +38,13 @@ static void failure_poisons_the_link(struct tk *t, enum signal_op op) {
     work_after(t, NULL);
 }
 
-TK_TEST(timeout, barrier_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-        .ranks = {2, 4}) {
-    failure_poisons_the_link(t, OP_BARRIER);
-}
-
-TK_TEST(timeout, put_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-        .ranks = {2, 4}) {
-    failure_poisons_the_link(t, OP_PUT);
-}
-
-TK_TEST(timeout, wait_poisons_the_link, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14",
-        .ranks = {2, 4}) {
-    failure_poisons_the_link(t, OP_WAIT);
-}
+#define POISONS_THE_LINK(name_, op_)                                                               \
+    TK_TEST(timeout, name_, "SM-TIMEOUT-04,SM-TIMEOUT-06,SM-TIMEOUT-14", .ranks = {2, 4}) {        \
+        failure_poisons_the_link(t, op_);                                                          \
+    }
+POISONS_THE_LINK(barrier_poisons_the_link, OP_BARRIER)
+POISONS_THE_LINK(put_poisons_the_link, OP_PUT)
+POISONS_THE_LINK(wait_poisons_the_link, OP_WAIT)
 
 TK_TEST(timeout, data_and_memory_work_on, "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ranks = 4) {
     void *ptr = tk_alloc(t, 4096);
@@ -264,16 +258,21 @@ TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMM
     }
 }
 
+/* Begins a capture, on rank 0 with a wait for the last rank's signal. */
+static symmem_stream *capture_wait(struct tk *t, symmem_handle *handle, symmem_stream *stream) {
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    if (t->rank == 0)
+        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
+    return stream;
+}
+
 /* What a graph holds is pending while a launch of it is, and not before nor on other handles. */
 TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_CAPTURE,
         .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_handle *other = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
-    symmem_graph *graph = tk_end_capture(t, stream);
+    symmem_graph *graph = tk_end_capture(t, capture_wait(t, handle, stream));
     for (int launch = 0; launch < 2; launch++) {
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_graph_launch(graph, stream));
@@ -301,10 +300,7 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
     symmem_graph *graph = NULL;
     pthread_t thread;
     void *answer = NULL;
-    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    if (t->rank == 0)
-        TK_OK(t, symmem_wait_signal(handle, t->last, 0, LONG_MS, stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
+    TK_REQUIRE_OK(t, symmem_stream_end_capture(capture_wait(t, handle, stream), &graph));
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
     tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
@@ -365,9 +361,8 @@ TK_TEST(timeout, waits_ignore_the_users_pad, "SM-TIMEOUT-10,SM-TIMEOUT-14", .max
     for (size_t i = 0; i < 3; i++) {
         symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
         symmem_handle_info info = info_of(t, handle);
-        void *const *pads = NULL;
         uint32_t one = 1;
-        TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+        void *const *pads = pads_of(t, handle);
         pad_fill(t, handle, bytes[i]);
         for (int32_t slot = 0; bytes[i] == 0 && slot < 8 * t->world_size; slot++)
             TK_OK(t, symmem_copy(t->context, (uint32_t *)pads[info.rank] + slot, &one, 4, NULL));

@@ -2,7 +2,7 @@
 /* Calls that wait for a peer without limit when their context or group ends. */
 #include <sys/resource.h>
 
-#include "kit.h"
+#include "case_help.h"
 
 /* A world of two whose other rank never comes, so that every collective call waits. */
 struct lonely {
@@ -109,23 +109,17 @@ static void *wait_in_thread(void *arg) {
 TK_TEST(under_way, finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
     for (int freed = 0; freed < 2; freed++) {
         symmem_context_options options = tk_options(t);
-        symmem_context *context = NULL;
-        symmem_group *group = NULL;
-        struct waiter waiter = {.handle = NULL};
-        void *memory = NULL;
         pthread_t thread;
         options.store = NULL;
-        TK_REQUIRE_OK(t, symmem_init(&options, &context));
-        TK_REQUIRE_OK(t, symmem_group_create(context, "alone", NULL, 0, NULL, &group));
-        TK_REQUIRE_OK(t, symmem_alloc(context, 64, -1, NULL, &memory));
-        TK_REQUIRE_OK(t, symmem_rendezvous(context, memory, group, 5000, &waiter.handle));
+        struct own_world w = own_world_begin(t, &options, 64);
+        struct waiter waiter = {.handle = w.handle};
         TK_REQUIRE(t, pthread_create(&thread, NULL, wait_in_thread, &waiter) == 0);
         tk_sleep_ms(40);
         TK_EQ_INT(t, 0, atomic_load(&waiter.ended));
         if (freed)
-            TK_OK(t, symmem_free(context, memory));
+            TK_OK(t, symmem_free(w.context, w.memory));
         uint64_t begin_ms = tk_now_ms();
-        TK_OK(t, symmem_finalize(context));
+        TK_OK(t, symmem_finalize(w.context));
         while (!atomic_load_explicit(&waiter.ended, memory_order_acquire) &&
                tk_now_ms() - begin_ms < tk_scaled_ms(1000) + tk_late_ms(t, begin_ms))
             tk_sleep_ms(2);
@@ -135,8 +129,8 @@ TK_TEST(under_way, finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
         TK_EQ_INT(t, 0, pthread_join(thread, NULL));
         TK_CHECK_MSG(t, waiter.status == SYMMEM_POISONED || waiter.status == SYMMEM_NOT_INITIALISED,
                      "%s", symmem_status_name(waiter.status));
-        symmem_handle_release(waiter.handle);
-        symmem_context_free(context);
+        symmem_handle_release(w.handle);
+        symmem_context_free(w.context);
     }
 }
 

@@ -1,32 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every scenario of walk_scenarios.c, with a rank that fails or comes late at each test point. */
+/* Every scenario of walk_scenarios.c, with a rank that fails, comes late or is killed at each test
+ * point. */
 #include "walk.h"
 
+/* With the most ranks of a walk on which they are killed (0: no limit). */
 #define SCENARIOS(X)                                                                               \
-    X(start, 0)                                                                                    \
-    X(first_rendezvous, 0)                                                                         \
-    X(second_rendezvous, 0)                                                                        \
-    X(multicast, SYMMEM_CAP_MULTICAST)                                                             \
-    X(persistent, 0)                                                                               \
-    X(pool, SYMMEM_CAP_POOL)                                                                       \
-    X(pool_rendezvous, SYMMEM_CAP_POOL)                                                            \
-    X(subgroup, 0)                                                                                 \
-    X(regroup, 0)                                                                                  \
-    X(exchange, 0)                                                                                 \
-    X(descriptors, 0)                                                                              \
-    X(reset, 0)                                                                                    \
-    X(signals, 0)                                                                                  \
-    X(collective, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS)                               \
-    X(composed, SYMMEM_CAP_DIRECT_ACCESS)                                                          \
-    X(fused, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL)                                           \
-    X(data, 0)                                                                                     \
-    X(multimem, SYMMEM_CAP_MULTICAST)                                                              \
-    X(stream, SYMMEM_CAP_STREAMS)                                                                  \
-    X(graph, SYMMEM_CAP_CAPTURE)                                                                   \
-    X(free, 0)                                                                                     \
-    X(finalise, 0)
+    X(first_rendezvous, 0, 0)                                                                      \
+    X(second_rendezvous, 0, 8)                                                                     \
+    X(multicast, SYMMEM_CAP_MULTICAST, 8)                                                          \
+    X(persistent, 0, 8)                                                                            \
+    X(pool, SYMMEM_CAP_POOL, 8)                                                                    \
+    X(pool_rendezvous, SYMMEM_CAP_POOL, 8)                                                         \
+    X(subgroup, 0, 8)                                                                              \
+    X(regroup, 0, 8)                                                                               \
+    X(exchange, 0, 8)                                                                              \
+    X(descriptors, 0, 8)                                                                           \
+    X(reset, 0, 8)                                                                                 \
+    X(signals, 0, 0)                                                                               \
+    X(collective, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS, 8)                            \
+    X(data, 0, 8)                                                                                  \
+    X(multimem, SYMMEM_CAP_MULTICAST, 8)                                                           \
+    X(stream, SYMMEM_CAP_STREAMS, 8)                                                               \
+    X(graph, SYMMEM_CAP_CAPTURE, 8)                                                                \
+    X(free, 0, 8)                                                                                  \
+    X(finalise, 0, 8)
 
-#define WALK(scenario, needs_)                                                                     \
+#define WALK(scenario, needs_, unused_)                                                            \
     TK_TEST(walk, scenario,                                                                        \
             "SM-POINT-02,SM-POINT-03,SM-POINT-04,SM-POINT-05,SM-POINT-06,SM-RDV-10",               \
             .needs = needs_, .ranks = {2, 8}, .flags = TK_NO_CONTEXT | TK_GROWS_FAST,              \
@@ -34,12 +33,25 @@
         walk_faults(t, #scenario);                                                                 \
     }
 SCENARIOS(WALK)
+/* Who dies in "start", before it was known to anybody, cannot be told from one that is late; see
+ * test_life_kill.c. */
+WALK(start, 0, 0)
+WALK(composed, SYMMEM_CAP_DIRECT_ACCESS, 0)
+WALK(fused, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, 0)
+
+#define WALK_KILL(scenario, needs_, max_)                                                          \
+    TK_NAMED("walk_kill." #scenario, kill_##scenario, "SM-POINT-07,SM-POINT-08,SM-LIFE-02",        \
+             .needs = needs_, .ranks = {2, max_},                                                  \
+             .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK | TK_GROWS_FAST,    \
+             .timeout_s = 1800) {                                                                  \
+        walk_kills(t, #scenario);                                                                  \
+    }
+SCENARIOS(WALK_KILL)
 
 /* --- the points themselves ------------------------------------------------------------ */
 
 static bool is_backends(const char *backend, const char *name) {
     size_t length = strlen(backend);
-
     return strncmp(name, backend, length) == 0 && name[length] == '.' && name[length + 1] != 0;
 }
 

@@ -17,7 +17,6 @@ static void make_handle(struct withheld *w) {
 /* Nothing is left of the trial: the barrier works, and so does a signal to the next rank. */
 static void mend_handle(struct withheld *w) {
     struct tk *t = w->t;
-
     TK_REQUIRE_OK(t, symmem_handle_reset(w->handle, long_ms()));
     TK_REQUIRE_OK(
         t, symmem_put_signal(w->handle, (w->rank + 1) % w->size, w->channel, long_ms(), NULL));
@@ -116,7 +115,6 @@ TK_TEST(withheld, on_streams, "SM-STREAM-03,SM-TIMEOUT-02,SM-TIMEOUT-07",
 static symmem_status capture_into(struct withheld *w, symmem_status (*add)(struct withheld *w)) {
     symmem_status status = symmem_stream_begin_capture(w->stream);
     symmem_status ended;
-
     if (status == SYMMEM_OK)
         status = add(w);
     ended = symmem_stream_end_capture(w->stream, &w->graph);

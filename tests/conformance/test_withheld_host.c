@@ -18,7 +18,6 @@ static symmem_status run_group_barrier(struct withheld *w) {
 
 static symmem_status run_all_gather(struct withheld *w) {
     int32_t all[SYMMEM_MAX_WORLD_SIZE];
-
     return symmem_group_all_gather(w->group, &w->rank, sizeof(w->rank), all, w->limit_ms);
 }
 
@@ -27,7 +26,6 @@ static void mend_group(struct withheld *w) {
     int32_t all[SYMMEM_MAX_WORLD_SIZE];
     int32_t own = w->rank * 3 + 1;
     int32_t wrong = -1;
-
     TK_REQUIRE_OK(w->t, symmem_group_all_gather(w->group, &own, sizeof(own), all, long_ms()));
     for (int32_t r = 0; r < w->size; r++)
         if (all[r] != r * 3 + 1)
@@ -54,7 +52,6 @@ TK_TEST(withheld, all_gather, "SM-EXCHANGE-01,SM-EXCHANGE-04", .min_ranks = 2, .
 static void renew_group(struct withheld *w) {
     int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
     char name[32];
-
     mend_group(w);
     tk_group_destroy(w->t, w->group);
     snprintf(name, sizeof(name), "withheld.%d", w->index);
@@ -80,7 +77,6 @@ static void close_all(const int *fds, int32_t count) {
 static symmem_status run_gather_fds(struct withheld *w) {
     int fds[SYMMEM_MAX_WORLD_SIZE];
     symmem_status status = symmem_group_all_gather_fds(w->group, STDERR_FILENO, fds, w->limit_ms);
-
     if (status == SYMMEM_OK)
         close_all(fds, w->size);
     return status;
@@ -101,7 +97,6 @@ static symmem_status run_broadcast_fds(struct withheld *w) {
 static symmem_status run_recv_fd(struct withheld *w) {
     int fd = -1;
     symmem_status status = symmem_group_recv_fd(w->group, w->absent, &fd, w->limit_ms);
-
     if (status == SYMMEM_OK)
         close_all(&fd, 1);
     return status;
@@ -109,7 +104,6 @@ static symmem_status run_recv_fd(struct withheld *w) {
 
 static void mend_descriptors(struct withheld *w) {
     int fds[SYMMEM_MAX_WORLD_SIZE];
-
     TK_REQUIRE_OK(w->t, symmem_group_all_gather_fds(w->group, STDERR_FILENO, fds, long_ms()));
     close_all(fds, w->size);
 }
@@ -151,7 +145,6 @@ static symmem_status run_rendezvous(struct withheld *w) {
 static void mend_rendezvous(struct withheld *w) {
     struct tk *t = w->t;
     symmem_handle *handle;
-
     TK_CHECK_MSG(t, w->handle == NULL, "a failed rendezvous gave a handle");
     handle = tk_rendezvous(t, w->memory, w->group);
     TK_REQUIRE_OK(t, symmem_barrier(handle, 0, long_ms(), NULL));
@@ -194,7 +187,6 @@ static void key_of(const struct withheld *w, char *key, size_t capacity) {
 
 static symmem_status run_store_wait(struct withheld *w) {
     char key[32];
-
     key_of(w, key, sizeof(key));
     return symmem_store_wait(w->t->store, key, w->limit_ms);
 }
@@ -203,7 +195,6 @@ static symmem_status run_store_wait(struct withheld *w) {
 static void mend_key(struct withheld *w) {
     struct tk *t = w->t;
     char key[32];
-
     key_of(w, key, sizeof(key));
     if (t->rank == w->index % w->size)
         TK_OK(t, symmem_store_set(t->store, key, "x", 1, long_ms()));

@@ -4,7 +4,7 @@
  * one word, puts that lie close together in a queue, and ranks that are gone by the time it is
  * read.
  */
-#include "move_help.h"
+#include "gathers.h"
 
 /* --- threads that joined ------------------------------------------------------------- */
 
@@ -29,18 +29,11 @@ static void *write_one_part(void *arg) {
 static bool write_by_threads(struct tk *t, symmem_handle *handle, int32_t peer, uint32_t *words,
                              uint32_t generation) {
     struct writer writers[WRITERS];
-    pthread_t threads[WRITERS];
-    int started = 0;
     fill_words(words, (size_t)WRITERS * PART_WORDS, t->rank, generation);
-    for (; started < WRITERS; started++) {
-        size_t first = (size_t)started * PART_WORDS;
-        writers[started] = (struct writer){t, handle, words + first, peer, first * 4};
-        if (pthread_create(&threads[started], NULL, write_one_part, &writers[started]) != 0)
-            break;
-    }
-    for (int i = 0; i < started; i++)
-        TK_EQ_INT(t, 0, pthread_join(threads[i], NULL));
-    return TK_EQ_INT(t, WRITERS, started) && !tk_failed(t);
+    for (size_t i = 0; i < WRITERS; i++)
+        writers[i] = (struct writer){t, handle, words + i * PART_WORDS, peer, i * PART_WORDS * 4};
+    run_threads(t, write_one_part, writers, sizeof(writers[0]), WRITERS);
+    return !tk_failed(t);
 }
 
 TK_TEST(writers, joined_before_a_barrier, "SM-BARRIER-02,SM-THREAD-01", .ranks = {2, 8}) {
@@ -169,33 +162,14 @@ TK_TEST(writers, queued_pieces_with_gaps, "SM-ONESIDED-01,SM-STREAM-01",
 
 /* --- gathers of odd chunks ----------------------------------------------------------- */
 
-typedef symmem_status (*gather_fn)(symmem_handle *handle, const DLTensor *input,
-                                   const DLTensor *out, int32_t channel, uint32_t timeout_ms,
-                                   symmem_stream *stream);
-
 /* Each chunk but the first begins at an address that no word has. */
 static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     static const size_t counts[] = {1, 3, 5, 7, 9, 15, 17, 31, 33, 63, 65, 127, 129, 1001};
-    enum { IN_AT = 12291, OUT_AT = 3, MOST = 9000 };
-    symmem_handle *handle = tk_handle(t, AREA_BYTES, tk_world_group(t));
-    size_t size = (size_t)t->world_size;
-    struct area area;
-    area_init(&area, ops_own(t, handle), AREA_BYTES);
-    for (uint32_t i = 0; i < sizeof(counts) / sizeof(counts[0]) && !tk_failed(t); i++) {
-        size_t bytes = counts[i];
-        if (bytes * size > MOST)
-            continue;
-        area_clear(&area);
-        move_fill(area.expected + IN_AT, bytes, t->rank, i);
-        area_upload(t, &area);
-        TK_REQUIRE_OK(t,
-                      gather(handle, FLAT(area.at + IN_AT, SYMMEM_UINT8, bytes),
-                             FLAT(area.at + OUT_AT, SYMMEM_UINT8, bytes * size), 0, LONG_MS, NULL));
-        for (int32_t r = 0; r < t->world_size; r++)
-            move_fill(area.expected + OUT_AT + (size_t)r * bytes, bytes, r, i);
-        area_check(t, &area, "chunks of an odd size");
-        TK_REQUIRE_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    }
+    const struct gather_way way = {"odd chunks", gather, FROM_BLOCK_BEHIND, .to_block = true};
+    struct places *p = places_on(t, tk_world_group(t));
+    for (uint32_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
+        if (counts[i] * (size_t)p->size <= 9000)
+            gather_once(t, p, &way, SYMMEM_UINT8, counts[i], 3, 3, i);
 }
 
 TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .ranks = {2, 8}) {
@@ -203,10 +177,8 @@ TK_TEST(writers, odd_chunks, "SM-MOVE-01,SM-MOVE-09", .needs = COLLECTIVES, .ran
     gather_odd_chunks(t, symmem_low_contention_all_gather_out);
 }
 
-TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
-        .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 8}) {
-    if (!multicast_allowed(t))
-        return;
+ON_MULTICAST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
+             .needs = COLLECTIVES | SYMMEM_CAP_MULTICAST, .ranks = {2, 8}) {
     gather_odd_chunks(t, symmem_multimem_all_gather_out);
     gather_odd_chunks(t, symmem_low_contention_all_gather_ce_multicast_out);
 }
@@ -214,16 +186,14 @@ TK_TEST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
 /* --- multicast, deep in a segment ---------------------------------------------------- */
 
 /* A block far behind its segment's beginning, between neighbours that must stay as they are. */
-TK_TEST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
-        .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
+ON_MULTICAST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
+             .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
     enum { SEGMENT = 1 << 20, FAR = 700 * 1024 + 256, BYTES = 4096, AT = 1040, COUNT = 40 };
     static const size_t sizes[3] = {FAR, BYTES, BYTES};
     symmem_pool *pool = NULL;
     symmem_handle *handles[3];
     void *blocks[3];
     uint32_t words[COUNT], sums[COUNT] = {0};
-    if (!multicast_allowed(t))
-        return;
     TK_REQUIRE_OK(t, symmem_pool_create(t->context, own_device(t), SEGMENT, &pool));
     for (int i = 0; i < 3; i++) {
         TK_REQUIRE_OK(t, symmem_pool_alloc(pool, sizes[i], &blocks[i]));

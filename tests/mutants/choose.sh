@@ -24,8 +24,8 @@ tests_changed_since() { # REVISION
     git -C "$root" diff --name-only "$1" -- 'tests/conformance/test_*.c' 'tests/unit/**test_*.c' | while IFS= read -r file; do
         case $file in
         tests/unit/*) printf 'unit.%s\n' "$(basename "$file" .c)" ;;
-        *) sed -nE 's/^TK_TEST\((\w+), (\w+),.*/\1.\2/p; s/^TK_PORTED\((\w+),.*/\1/p
-            s/^TEST_WITH_AND_WITHOUT_STREAM\((\w+), (\w+),.*/\1.\2\n\1.\2_on_stream/p
+        *) sed -nE '/^TEST_WITH_AND_WITHOUT_STREAM/{h; s/^\w+\((\w+), (\w+),.*/\1.\2_on_stream/p; g}
+            s/^[A-Z_]+\((\w+), (\w+),.*/\1.\2\n\1/p; s/^[A-Z_]+\((\w+),? *$/\1/p
             s/^ *TK_CASE\("([^"]+)".*/\1/p' "$root/$file" 2>/dev/null ;;
         esac
     done | awk -F'\t' '
@@ -34,6 +34,9 @@ tests_changed_since() { # REVISION
             n = split($7, globs, ",")
             for (i = 1; i <= n; i++) {
                 sub(/@.*/, "", globs[i])
+                name = globs[i]
+                sub(/^[^.]*\./, "", name) # of a macro that knows the area
+                if (name in changed) { print $1; next }
                 prefix = globs[i] ~ /[*?]/ ? substr(globs[i], 1, match(globs[i], /[*?]/) - 1) : ""
                 for (test in changed)
                     if (test == globs[i] || (prefix != "" && index(test, prefix) == 1)) { print $1; next }
