@@ -14,6 +14,7 @@
 #include <symmem/symmem.h>
 
 #include "folder.h"
+#include "unit_clock.h"
 #include "unit_main.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
@@ -21,6 +22,13 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 enum {
     LIFE_WORKERS = 8,    /* they mostly wait */
     LIFE_LONGEST_S = 30, /* for one run: nothing hangs */
+};
+
+/* The first call of the library that failed. */
+struct life_failure {
+    char call[32]; /* without prefix; "": none */
+    int calls;     /* that may fail, up to its end */
+    symmem_error_record record;
 };
 
 /* How one rank lives. */
@@ -35,6 +43,9 @@ struct life {
     int calls;           /* that may fail, as far as it got */
     bool finished;       /* every step succeeded */
     const char *name;
+    const symmem_clock *clock; /* NULL: the machine's */
+    const char *failed_in; /* whose call failed: text of this file */
+    struct life_failure first;
 };
 
 /* What fails, and how; set by the program before ranks start. */
@@ -44,6 +55,8 @@ static struct life_faults {
     int (*disarm)(const char **name_p); /* how many calls there were, which one failed */
     symmem_store *(*open_store)(void);  /* for several ranks; NULL: one in memory */
     bool harmless;                      /* what fails is made up for: all goes well */
+    /* Not NULL: looks at what a failure has led to. Nothing but it takes the time then. */
+    void (*judge)(const struct life *lives, int32_t world_size, int nth);
 } life_faults;
 
 /* Set before the ranks start. The other rank waits this long for one that failed; long where
@@ -51,6 +64,9 @@ static struct life_faults {
 static uint32_t life_limit_ms;
 static bool life_fails; /* in this run some call fails */
 static _Thread_local bool life_finalising;
+/* Of the calling thread: whose life it is, what it calls, and what it called when a call failed. */
+static _Thread_local struct life *life_own;
+static _Thread_local const char *life_call, *life_failed_in;
 
 /* --- what may be left --------------------------------------------------------------- */
 
@@ -100,6 +116,12 @@ static symmem_status life_note_at(symmem_status status, int line) {
     symmem_error_record record;
     symmem_last_error(&record);
     if (status != SYMMEM_OK) {
+        if (life_own->first.call[0] == '\0') {
+            (void)sscanf(life_call, "symmem_%31[a-z0-9_]", life_own->first.call);
+            life_own->first.record = record;
+            if (life_faults.judge != NULL)
+                life_own->first.calls = life_faults.disarm(&life_own->name);
+        }
         if (record.status != status || !life_fails)
             printf("\n  %s returned by line %d, but the record says %s: %s/%s %s\n",
                    symmem_status_name(status), line, symmem_status_name(record.status),
@@ -111,7 +133,7 @@ static symmem_status life_note_at(symmem_status status, int line) {
     return status;
 }
 
-#define life_note(call) life_note_at(call, __LINE__)
+#define life_note(call) (life_call = #call, life_note_at(call, __LINE__))
 /* For functions with a variable `status` and a label `out`. */
 #define LIFE_TRY(call)                                                                             \
     do {                                                                                           \
@@ -324,6 +346,7 @@ static symmem_status life_begin(const struct life *life, struct life_objects *ow
     options.local_rank = life->rank;
     options.default_timeout_ms = life_limit_ms * 2;
     options.socket_dir = life->socket_dir;
+    options.clock = life->clock;
     options.multicast = life->multicast;
     options.store = life->store;
     if (life->store_path != NULL) {
@@ -347,6 +370,8 @@ static void *life_live(void *arg) {
     struct life_objects own = {.text = "0123456789"};
     symmem_status status;
 
+    life_own = life;
+    life_failed_in = NULL;
     symmem_clear_error();
     life_faults.arm(life->nth);
     if (life_begin(life, &own) != SYMMEM_OK)
@@ -361,8 +386,12 @@ static void *life_live(void *arg) {
     LIFE_TRY(symmem_group_barrier(own.group, life_limit_ms));
     life->finished = true;
 out:
+    life_call = "symmem_finalize";
     life_give_back(&own, life->finalise_first);
+    life->failed_in = life_failed_in;
     life->calls = life_faults.disarm(&life->name);
+    if (life->clock != NULL)
+        life->clock->threads(life->clock->arg, -1);
     return NULL;
 }
 
@@ -375,7 +404,10 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
     char directory[FOLDER_BYTES];
     symmem_store *store = NULL;
     bool own = files && make_folder(directory); /* a walk makes thousands of files */
-    life_limit_ms = nth == 0 || life_faults.harmless ? 10000 : 60;
+    unit_clock *clock = life_faults.judge != NULL ? unit_clock_open() : NULL;
+    if (clock != NULL)
+        unit_clock_threads(clock, world_size - 1);
+    life_limit_ms = nth == 0 || life_faults.harmless || clock != NULL ? 10000 : 60;
     life_fails = nth != 0 && !life_faults.harmless;
     time_t begin = time(NULL);
     int before = life_count_descriptors(), mappings = life_count_shared_mappings();
@@ -390,6 +422,7 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
         lives[rank].multicast = own ? 0 : 1;
         lives[rank].finalise_first = own;
         lives[rank].nth = rank == 0 ? nth : 0;
+        lives[rank].clock = clock != NULL ? &clock->clock : NULL;
         if (pthread_create(&threads[rank], NULL, life_live, &lives[rank]) != 0)
             abort();
     }
@@ -414,6 +447,10 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
         life_list_descriptors();
     CU_ASSERT_EQUAL(before, after);
     CU_ASSERT_EQUAL(mappings, mappings_after);
+    if (clock != NULL)
+        unit_clock_close(clock);
+    if (life_faults.judge != NULL && nth != 0)
+        life_faults.judge(lives, world_size, nth);
     if (!life_fails) {
         for (int32_t rank = 0; rank < world_size; rank++)
             CU_ASSERT_TRUE(lives[rank].finished);
