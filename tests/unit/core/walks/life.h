@@ -26,7 +26,7 @@ enum {
 
 /* The first call of the library that failed. */
 struct life_failure {
-    char call[32]; /* without prefix; "": none */
+    char call[64]; /* without prefix; "": none */
     int calls;     /* that may fail, up to its end */
     symmem_error_record record;
 };
@@ -44,7 +44,7 @@ struct life {
     bool finished;       /* every step succeeded */
     const char *name;
     const symmem_clock *clock; /* NULL: the machine's */
-    const char *failed_in; /* whose call failed: text of this file */
+    const char *failed_in;     /* whose call failed: text of this file */
     struct life_failure first;
 };
 
@@ -117,7 +117,7 @@ static symmem_status life_note_at(symmem_status status, int line) {
     symmem_last_error(&record);
     if (status != SYMMEM_OK) {
         if (life_own->first.call[0] == '\0') {
-            (void)sscanf(life_call, "symmem_%31[a-z0-9_]", life_own->first.call);
+            (void)sscanf(life_call, "symmem_%63[a-z0-9_]", life_own->first.call);
             life_own->first.record = record;
             if (life_faults.judge != NULL)
                 life_own->first.calls = life_faults.disarm(&life_own->name);
@@ -152,10 +152,11 @@ struct life_objects {
     symmem_graph *graph;
     symmem_pool *pool;
     symmem_store *own_store;
-    DLManagedTensor *view, *twin, *pad;
+    DLManagedTensor *view, *twin, *pad, *sum;
     void *ptr, *kept, *one, *two;
     char text[64]; /* outlives the streams' work */
     uint32_t words[16];
+    float values[4][64];
 };
 
 static symmem_status life_queries(const struct life_objects *own) {
@@ -221,6 +222,61 @@ out:
     return status;
 }
 
+static DLTensor life_matrix(void *data, int64_t shape[2]) {
+    return (DLTensor){.data = data, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+}
+
+/* What the backend does in one step, of memory that is symmetric or not. */
+static symmem_status life_collectives(const struct life *life, struct life_objects *own,
+                                      symmem_stream *stream) {
+    symmem_status status;
+    symmem_handle_info info;
+    int64_t part[2] = {2, 4}, whole[2] = {2 * life->world_size, 4};
+    DLTensor here = life_matrix((char *)own->ptr + 2304, whole);
+    DLTensor one = life_matrix(own->values[0], part), other = life_matrix(own->values[1], part);
+    DLTensor all = life_matrix(own->values[2], whole), sum = life_matrix(own->values[3], whole);
+    DLTensor mine = life_matrix(here.data, part), line = here, line_part = one;
+    line.ndim = line_part.ndim = 1;
+#define LIFE_COLLECT(name, ...)                                                                    \
+    LIFE_TRY(symmem_##name(own->handle, __VA_ARGS__, 3, life_limit_ms, stream))
+    LIFE_COLLECT(all_reduce, &one, SYMMEM_SUM, &other);
+    LIFE_COLLECT(two_shot_all_reduce, &here, SYMMEM_MAX);
+    LIFE_COLLECT(one_shot_all_reduce_copy_out, &here, &all, SYMMEM_SUM, &sum);
+    LIFE_COLLECT(reduce_scatter_out, &line, SYMMEM_SUM, false, &line_part);
+    LIFE_COLLECT(low_contention_reduce_scatter, &here, SYMMEM_SUM, &one);
+    LIFE_COLLECT(all_gather_out, &mine, &all);
+    LIFE_COLLECT(low_contention_all_gather_out, &mine, &all);
+    LIFE_COLLECT(broadcast, &here, 0);
+    LIFE_COLLECT(all_to_all_out, &here, NULL, &all, NULL);
+    LIFE_TRY(symmem_handle_get_info(own->handle, &info));
+    if (info.multicast_ptr != NULL) {
+        LIFE_COLLECT(multimem_all_reduce, &here, SYMMEM_SUM);
+        LIFE_COLLECT(multimem_one_shot_reduce_out, &here, SYMMEM_SUM, 0, &sum);
+        LIFE_COLLECT(low_contention_all_gather_ce_multicast_out, &one, &here);
+        LIFE_TRY(symmem_memcpy_to_multicast(own->handle, 2304, &all, stream));
+    }
+out:
+    return status;
+}
+
+/* What is made of many steps. */
+static symmem_status life_products(const struct life *life, struct life_objects *own,
+                                   symmem_stream *stream) {
+    symmem_status status;
+    int64_t part[2] = {2, 4}, whole[2] = {2 * life->world_size, 4}, square[2] = {4, 4};
+    DLTensor here = life_matrix((char *)own->ptr + 2304, part);
+    DLTensor a = life_matrix(own->values[0], whole), b = life_matrix(own->values[1], square);
+    DLTensor out = life_matrix(own->values[2], whole), one = life_matrix(own->values[3], part);
+    const DLTensor *const bs[1] = {&b}, *const outs[1] = {&out};
+    LIFE_TRY(symmem_fused_all_gather_matmul(own->handle, &one, 0, 1, bs, &a, outs, 4, life_limit_ms,
+                                            stream, NULL));
+    LIFE_TRY(symmem_fused_matmul_reduce_scatter(own->handle, &a, &b, SYMMEM_SUM, 0, &one, 4,
+                                                life_limit_ms, stream, NULL));
+    LIFE_TRY(symmem_restride(own->context, &one, &here, stream));
+out:
+    return status;
+}
+
 static symmem_status life_views(const struct life *life, struct life_objects *own) {
     symmem_status status;
     int64_t sizes[1] = {16};
@@ -238,6 +294,7 @@ static symmem_status life_capture(const struct life *life, struct life_objects *
     LIFE_TRY(symmem_stream_is_capturing(own->stream, &capturing));
     LIFE_TRY(symmem_barrier(own->handle, 2, life_limit_ms, own->stream));
     LIFE_TRY(life_one_sided(life, own, own->stream));
+    LIFE_TRY(life_products(life, own, own->stream));
     LIFE_TRY(symmem_event_record(own->event, own->stream));
     LIFE_TRY(symmem_stream_wait_event(own->side, own->event));
     LIFE_TRY(symmem_stream_host_fn(own->side, life_host_noop, NULL));
@@ -263,6 +320,8 @@ static symmem_status life_streams(const struct life *life, struct life_objects *
     LIFE_TRY(symmem_barrier(own->handle, 1, life_limit_ms, own->stream));
     LIFE_TRY(symmem_barrier(own->handle, 1, life_limit_ms, own->side));
     LIFE_TRY(life_one_sided(life, own, own->stream));
+    LIFE_TRY(life_collectives(life, own, own->stream));
+    LIFE_TRY(life_products(life, own, own->stream));
     LIFE_TRY(symmem_stream_synchronize(own->stream, life_limit_ms * 2));
     LIFE_TRY(symmem_stream_synchronize(own->side, life_limit_ms * 2));
     LIFE_TRY(symmem_stream_host_fn(own->stream, life_host_noop, NULL));
@@ -301,7 +360,7 @@ out:
 }
 
 static void life_give_back(struct life_objects *own, bool finalise_first) {
-    DLManagedTensor *views[] = {own->view, own->twin, own->pad};
+    DLManagedTensor *views[] = {own->view, own->twin, own->pad, own->sum};
     life_finalising = finalise_first;
     if (finalise_first && own->context != NULL)
         CU_ASSERT_EQUAL(symmem_finalize(own->context), SYMMEM_OK);
@@ -379,7 +438,9 @@ static void *life_live(void *arg) {
     LIFE_TRY(symmem_barrier(own.handle, 0, life_limit_ms, NULL));
     /* These note their own failures. */
     if (life_exchange(life, &own) != SYMMEM_OK || life_views(life, &own) != SYMMEM_OK ||
-        life_one_sided(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
+        life_one_sided(life, &own, NULL) != SYMMEM_OK ||
+        life_collectives(life, &own, NULL) != SYMMEM_OK ||
+        life_products(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
         life_reuse(&own) != SYMMEM_OK)
         goto out;
     LIFE_TRY(symmem_handle_reset(own.handle, life_limit_ms));
