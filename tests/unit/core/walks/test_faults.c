@@ -6,11 +6,73 @@
 #include "life.h"
 #include "wrap.h"
 
+/* What a call's failure is told as, and whether the library may do without. */
+static const struct known {
+    const char *call;
+    symmem_status status, other; /* the other is of what a peer got that way; or the same */
+    bool may_finish;
+} known[] = {
+    {"malloc", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, true},
+    {"calloc", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, true},
+    {"realloc", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, false},
+    {"strdup", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, false},
+    {"mmap", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, true},
+    {"pthread_mutex_init", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, false},
+    {"pthread_cond_init", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, false},
+    {"pthread_condattr_init", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, false},
+    {"poll", SYMMEM_OUT_OF_MEMORY, SYMMEM_OUT_OF_MEMORY, true},
+    {"pthread_create", SYMMEM_LIMIT, SYMMEM_LIMIT, false},
+    {"memfd_create", SYMMEM_LIMIT, SYMMEM_LIMIT, true},
+    {"socket", SYMMEM_LIMIT, SYMMEM_LIMIT, true},
+    {"openat", SYMMEM_LIMIT, SYMMEM_LIMIT, true},
+    {"fcntl", SYMMEM_LIMIT, SYMMEM_CORRUPT, true},
+    {"bind", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
+    {"faccessat", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
+    {"gethostname", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
+    {"mkdir", SYMMEM_PERMISSION, SYMMEM_PERMISSION, false},
+    {"stat", SYMMEM_PERMISSION, SYMMEM_PERMISSION, true},
+    {"fchmod", SYMMEM_PERMISSION, SYMMEM_CORRUPT, true},
+    {"open", SYMMEM_PERMISSION, SYMMEM_SYSTEM, true}, /* SYSTEM: where /proc is wanted */
+    {"posix_fallocate", SYMMEM_NO_SPACE, SYMMEM_CORRUPT, true},
+    {"fallocate", SYMMEM_NO_SPACE, SYMMEM_CORRUPT, true},
+};
+
+/* Of all others. */
+static const struct known unknown = {"", SYMMEM_SYSTEM, SYMMEM_SYSTEM, true};
+
+static void judge(const struct life *lives, int32_t world_size, int nth) {
+    const struct known *found = &unknown;
+    const symmem_error_record *record = &lives[0].first.record;
+    unsigned before = CU_get_number_of_failure_records();
+    if (lives[0].name == NULL) /* rank 0 was last less often, or later */
+        return;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(known[i].call, lives[0].name) == 0)
+            found = &known[i];
+    if (lives[0].finished) {
+        CU_ASSERT(found->may_finish);
+        CU_ASSERT(world_size == 1 || lives[1].finished);
+    } else if (lives[0].clock != NULL || record->status != SYMMEM_TIMEOUT) {
+        CU_ASSERT(record->status == found->status || record->status == found->other);
+    }
+    if (lives[0].clock != NULL && world_size > 1 && !lives[1].finished &&
+        lives[1].first.record.status != record->status &&
+        lives[1].first.record.status != SYMMEM_POISONED)
+        CU_ASSERT_EQUAL(lives[1].first.record.status, SYMMEM_TIMEOUT);
+    if (CU_get_number_of_failure_records() != before)
+        printf("  call %d, %s: %s %s/%s: %s; other: %s\n", nth, lives[0].name,
+               symmem_status_name(record->status), record->operation, record->stage,
+               record->message, symmem_status_name(lives[1].first.record.status));
+}
+
 int main(void) {
     struct life_faults faults = {
         .table = symmem_backend_entry(SYMMEM_BACKEND_ABI),
         .arm = wrap_arm,
         .disarm = wrap_disarm,
+        .judge = judge,
+        .live = wrap_live,
+        .waits = true,
     };
     return life_main("faults", &faults);
 }
