@@ -55,6 +55,7 @@ static struct life_faults {
     void (*arm)(int nth);               /* the nth call of the calling thread fails; 0: none */
     int (*disarm)(const char **name_p); /* how many calls there were, which one failed */
     symmem_store *(*open_store)(void);  /* for several ranks; NULL: one in memory */
+    symmem_point_fn point;              /* of the contexts; or NULL */
     bool harmless;                      /* what fails is made up for: all goes well */
     /* Not NULL: looks at what a failure has led to. Nothing but it takes the time then. */
     void (*judge)(const struct life *lives, int32_t world_size, int nth);
@@ -417,6 +418,7 @@ static symmem_status life_begin(const struct life *life, struct life_objects *ow
     options.default_timeout_ms = life_limit_ms * 2;
     options.socket_dir = life->socket_dir;
     options.clock = life->clock;
+    options.point = life_faults.point;
     options.multicast = life->multicast;
     options.store = life->store;
     if (life->store_path != NULL) {
