@@ -154,8 +154,14 @@ RANKS_TEST("fills and collectives", .world = 1) {
     size_t splits[1] = {3};
     DLTensor words = tensor(numbers, kDLUInt, 32, 1, &four), floats = words, far = words;
     DLTensor wide = words, none = words, minus = words, huge = words, here = words, odd = words;
+    DLTensor halves = words, pairs = words, shifted = words, shapeless = words, scalar = words;
     DLTensor flat = tensor(numbers, kDLFloat, 32, 1, &four), square = flat, small = flat;
     floats.dtype.code = kDLFloat;
+    halves.dtype.bits = 16;
+    pairs.dtype.lanes = 2;
+    shifted.byte_offset = 2;
+    shapeless.shape = NULL;
+    scalar.ndim = 0;
     far.device.device_id = 9;
     far.device.device_type = 77;
     wide.ndim = 2;
@@ -172,6 +178,18 @@ RANKS_TEST("fills and collectives", .world = 1) {
     REFUSED(memset32, (context, NULL, 0, 1, 1, NULL), "INVALID_ARGUMENT 0 0 -1/0 tensor is NULL");
     REFUSED(memset32, (context, &floats, 0, 1, 1, NULL),
             "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
+    REFUSED(memset32, (context, &halves, 0, 1, 1, NULL), "");
+    REFUSED(memset32, (context, &pairs, 0, 1, 1, NULL),
+            "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
+    REFUSED(memset32, (context, &shifted, 0, 1, 1, NULL), "MISALIGNED 0 0 -1/0 *4 bytes");
+    REFUSED(memset32, (context, &shapeless, 0, 1, 1, NULL), "INVALID_ARGUMENT 0 0 -1/0 *64*");
+    REFUSED(memset32, (context, &scalar, 0, 1, 1, NULL),
+            "INVALID_ARGUMENT 0 0 -1/0 tensor is not of one dimension");
+    REFUSED(memset32, (NULL, &words, 0, 1, 1, NULL), "NOT_INITIALISED 0 0 -1/0 context is NULL");
+    REFUSED(stream_write_value32, (context, &floats, 0, 1, NULL),
+            "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
+    REFUSED(stream_write_value32, (context, &words, 4, 1, NULL),
+            "OUT_OF_RANGE 4 5 -1/0 *4 + count 1*4 elements");
     REFUSED(memset32, (context, &wide, 0, 1, 1, NULL),
             "INVALID_ARGUMENT 0 0 -1/0 tensor is not of one dimension");
     REFUSED(memset32, (context, &odd, 0, 1, 1, NULL),
