@@ -178,7 +178,8 @@ RANKS_TEST("fills and collectives", .world = 1) {
     REFUSED(memset32, (context, NULL, 0, 1, 1, NULL), "INVALID_ARGUMENT 0 0 -1/0 tensor is NULL");
     REFUSED(memset32, (context, &floats, 0, 1, 1, NULL),
             "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
-    REFUSED(memset32, (context, &halves, 0, 1, 1, NULL), "");
+    REFUSED(memset32, (context, &halves, 0, 1, 1, NULL),
+            "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
     REFUSED(memset32, (context, &pairs, 0, 1, 1, NULL),
             "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
     REFUSED(memset32, (context, &shifted, 0, 1, 1, NULL), "MISALIGNED 0 0 -1/0 *4 bytes");
