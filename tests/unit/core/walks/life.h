@@ -276,14 +276,19 @@ static symmem_status life_products(const struct life *life, struct life_objects 
                                    symmem_stream *stream) {
     symmem_status status;
     int64_t part[2] = {2, 4}, whole[2] = {2 * life->world_size, 4}, square[2] = {4, 4};
+    int64_t of_part[2] = {2, 1}, of_whole[2] = {2 * life->world_size, 1}, single[2] = {1, 1};
     DLTensor here = life_matrix((char *)own->ptr + 2304, part);
     DLTensor a = life_matrix(own->values[0], whole), b = life_matrix(own->values[1], square);
     DLTensor out = life_matrix(own->values[2], whole), one = life_matrix(own->values[3], part);
-    const DLTensor *const bs[1] = {&b}, *const outs[1] = {&out};
-    LIFE_TRY(symmem_fused_all_gather_matmul(own->handle, &one, 0, 1, bs, &a, outs, 4, life_limit_ms,
-                                            stream, NULL));
-    LIFE_TRY(symmem_fused_matmul_reduce_scatter(own->handle, &a, &b, SYMMEM_SUM, 0, &one, 4,
-                                                life_limit_ms, stream, NULL));
+    DLTensor scale = life_matrix(own->values[3] + 32, single), one_scale = scale, a_scale = scale;
+    const DLTensor *const bs[1] = {&b}, *const scales[1] = {&scale}, *const outs[1] = {&out};
+    one_scale.shape = of_part;
+    a_scale.shape = of_whole;
+    LIFE_TRY(symmem_fused_all_gather_scaled_matmul(own->handle, &one, &one_scale, 0, 1, bs, scales,
+                                                   &a, outs, 4, life_limit_ms, stream, NULL));
+    LIFE_TRY(symmem_fused_scaled_matmul_reduce_scatter(own->handle, &a, &b, &a_scale, &scale,
+                                                       SYMMEM_SUM, 0, &one, 4, life_limit_ms,
+                                                       stream, NULL));
     LIFE_TRY(symmem_restride(own->context, &one, &here, stream));
 out:
     return status;
