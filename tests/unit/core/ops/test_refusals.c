@@ -152,10 +152,14 @@ RANKS_TEST("fills and collectives", .world = 1) {
     symmem_context *context = env->context;
     int64_t four = 4, lots = INT64_MAX / 2, two[2] = {1, 2};
     size_t splits[1] = {3};
+    symmem_stream *other = env_stream(env);
+    symmem_graph *graph = NULL;
     DLTensor words = tensor(numbers, kDLUInt, 32, 1, &four), floats = words, far = words;
     DLTensor wide = words, none = words, minus = words, huge = words, here = words, odd = words;
     DLTensor halves = words, pairs = words, shifted = words, shapeless = words, scalar = words;
     DLTensor flat = tensor(numbers, kDLFloat, 32, 1, &four), square = flat, small = flat;
+    DLTensor square_out = square;
+    const DLTensor *b = &square, *out = &square_out;
     floats.dtype.code = kDLFloat;
     halves.dtype.bits = 16;
     pairs.dtype.lanes = 2;
@@ -175,6 +179,8 @@ RANKS_TEST("fills and collectives", .world = 1) {
     square.ndim = 2;
     square.shape = sizes[0];
     small.shape = two;
+    square_out = square;
+    square_out.data = numbers + 32;
     REFUSED(memset32, (context, NULL, 0, 1, 1, NULL), "INVALID_ARGUMENT 0 0 -1/0 tensor is NULL");
     REFUSED(memset32, (context, &floats, 0, 1, 1, NULL),
             "INVALID_ARGUMENT 0 0 -1/0 tensor is not of uint32");
@@ -235,6 +241,12 @@ RANKS_TEST("fills and collectives", .world = 1) {
     REFUSED(all_to_all_out, (handle, &here, splits, &flat, splits, 0, 9, NULL),
             "INVALID_ARGUMENT 4 3 -1/0 *3*4");
     REFUSED(multimem_all_reduce, (handle, &here, SYMMEM_SUM, 0, 9, NULL), "UNSUPPORTED 0 0 0/1 *");
+    CHECK_OK(env, symmem_stream_begin_capture(other));
+    REFUSED(fused_all_gather_matmul,
+            (handle, &square, 0, 1, &b, NULL, &out, 0, 9, env_stream(env), other),
+            "CAPTURE 0 0 0/1 *second stream takes part in another capture");
+    CHECK_OK(env, symmem_stream_end_capture(other, &graph));
+    CHECK_OK(env, symmem_graph_destroy(graph));
     REFUSED(fused_strides, (-1, &four, 0, two), "INVALID_ARGUMENT 0 0 -1/0 ndim is negative");
     REFUSED(fused_strides, (1, NULL, 0, two), "INVALID_ARGUMENT 0 0 -1/0 shape or strides is NULL");
     REFUSED(fused_strides, (1, &four, 1, two),

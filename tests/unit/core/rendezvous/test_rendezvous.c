@@ -92,3 +92,16 @@ RANKS_TEST("neither memory nor group", .world = 1) {
                  SYMMEM_NOT_SYMMETRIC);
     CHECK(env, handle == NULL);
 }
+
+RANKS_TEST("another allocation", .world = 2) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    for (int turn = 0; turn < 2; turn++) { /* of another size, then also not the same one */
+        if (env->rank == turn)
+            CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        CHECK_OK(env, symmem_alloc(env->context, BYTES + (size_t)env->rank, -1, NULL, &ptr));
+        CHECK_STATUS(env, meet_at(env, ptr, 10000, &handle), SYMMEM_MISMATCH);
+        CHECK(env, last_record().actual == BYTES + 1 && last_record().failed_rank == 1);
+        CHECK(env, (strstr(last_record().message, "of the same number") != NULL) == (turn == 0));
+    }
+}

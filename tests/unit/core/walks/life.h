@@ -8,6 +8,7 @@
 #define LIFE_H
 
 #include <dirent.h>
+#include <fnmatch.h>
 #include <ftw.h>
 #include <sys/eventfd.h>
 
@@ -52,12 +53,14 @@ struct life {
 /* What fails, and how; set by the program before ranks start. */
 static struct life_faults {
     const symmem_backend *table;
-    void (*arm)(int nth);               /* the nth call of the calling thread fails; 0: none */
+    /* The nth call of the calling thread fails; 0: none. NULL: life_strikes says so. */
+    void (*arm)(int nth);
     int (*disarm)(const char **name_p); /* how many calls there were, which one failed */
     symmem_store *(*open_store)(void);  /* for several ranks; NULL: one in memory */
     symmem_point_fn point;              /* of the contexts; or NULL */
     bool harmless;                      /* what fails is made up for: all goes well */
-    /* Not NULL: looks at what a failure has led to. Nothing but it takes the time then. */
+    /* Not NULL: looks at what a failure has led to, if rank 0 got as far. Waiting takes no time
+     * then. */
     void (*judge)(const struct life *lives, int32_t world_size, int nth);
     bool waits;        /* over files by the machine's clock all the same */
     int (*live)(void); /* of what all threads made, how much there is; or NULL */
@@ -71,6 +74,38 @@ static _Thread_local bool life_finalising;
 /* Of the calling thread: whose life it is, what it calls, and what it called when a call failed. */
 static _Thread_local struct life *life_own;
 static _Thread_local const char *life_call, *life_failed_in;
+static _Thread_local int life_calls, life_fail_at;
+static _Thread_local const char *life_failed;
+
+static void life_arm(int nth) {
+    life_calls = 0;
+    life_fail_at = nth;
+    life_failed = life_failed_in = NULL;
+    if (life_faults.arm != NULL)
+        life_faults.arm(nth);
+}
+
+static int life_disarm(const char **name_p) {
+    life_fail_at = 0;
+    *name_p = life_failed;
+    return life_faults.arm != NULL ? life_faults.disarm(name_p) : life_calls;
+}
+
+/* For what may fail: true once, for the call that is to. */
+__attribute__((unused)) static bool life_strikes(const char *name) {
+    if (++life_calls != life_fail_at)
+        return false;
+    life_failed = name;
+    life_failed_in = life_call;
+    return true;
+}
+
+/* Of patterns with a NULL behind them. */
+__attribute__((unused)) static bool life_is_one_of(const char *name, const char *const *patterns) {
+    while (*patterns != NULL && fnmatch(*patterns, name, 0) != 0)
+        patterns++;
+    return *patterns != NULL;
+}
 
 /* --- what may be left --------------------------------------------------------------- */
 
@@ -134,7 +169,7 @@ static symmem_status life_note_at(symmem_status status, int line) {
             (void)sscanf(life_call, "symmem_%63[a-z0-9_]", life_own->first.call);
             life_own->first.record = record;
             if (life_faults.judge != NULL)
-                life_own->first.calls = life_faults.disarm(&life_own->name);
+                life_own->first.calls = life_disarm(&life_own->name);
         }
         if (record.status != status || !life_fails)
             printf("\n  %s returned by line %d, but the record says %s: %s/%s %s\n",
@@ -448,9 +483,8 @@ static void *life_live(void *arg) {
     symmem_status status;
 
     life_own = life;
-    life_failed_in = NULL;
     symmem_clear_error();
-    life_faults.arm(life->nth);
+    life_arm(life->nth);
     if (life_begin(life, &own) != SYMMEM_OK)
         goto out;
     LIFE_TRY(symmem_barrier(own.handle, 0, life_limit_ms, NULL));
@@ -468,13 +502,28 @@ out:
     life_call = "symmem_finalize";
     life_give_back(&own, life->finalise_first);
     life->failed_in = life_failed_in;
-    life->calls = life_faults.disarm(&life->name);
+    life->calls = life_disarm(&life->name);
     if (life->clock != NULL)
         life->clock->threads(life->clock->arg, -1);
     return NULL;
 }
 
 /* --- the walk ----------------------------------------------------------------------- */
+
+static void life_judge(const struct life *lives, int32_t world_size, int nth) {
+    unsigned before = CU_get_number_of_failure_records();
+    life_faults.judge(lives, world_size, nth);
+    if (lives[0].finished)
+        CU_ASSERT(world_size == 1 || lives[1].finished);
+    if (CU_get_number_of_failure_records() == before)
+        return;
+    printf("\n  call %d, %s in %.40s\n", nth, lives[0].name, lives[0].failed_in);
+    for (int32_t rank = 0; rank < world_size; rank++) {
+        const symmem_error_record *record = &lives[rank].first.record;
+        printf("    %s: %s %s/%s: %s\n", lives[rank].first.call, symmem_status_name(record->status),
+               record->operation, record->stage, record->message);
+    }
+}
 
 /* Runs all ranks as threads; rank 0's nth call fails. Returns how many calls rank 0 made. */
 static int life_run_once(int32_t world_size, int nth, bool files) {
@@ -532,8 +581,8 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
         life_expect_live(live, &lives[0]);
     if (clock != NULL)
         unit_clock_close(clock);
-    if (life_faults.judge != NULL && nth != 0)
-        life_faults.judge(lives, world_size, nth);
+    if (life_faults.judge != NULL && lives[0].name != NULL)
+        life_judge(lives, world_size, nth);
     if (!life_fails) {
         for (int32_t rank = 0; rank < world_size; rank++)
             CU_ASSERT_TRUE(lives[rank].finished);

@@ -43,15 +43,11 @@ static const struct known unknown = {"", SYMMEM_SYSTEM, SYMMEM_SYSTEM, true};
 static void judge(const struct life *lives, int32_t world_size, int nth) {
     const struct known *found = &unknown;
     const symmem_error_record *record = &lives[0].first.record;
-    unsigned before = CU_get_number_of_failure_records();
-    if (lives[0].name == NULL) /* rank 0 was last less often, or later */
-        return;
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
         if (strcmp(known[i].call, lives[0].name) == 0)
             found = &known[i];
     if (lives[0].finished) {
         CU_ASSERT(found->may_finish);
-        CU_ASSERT(world_size == 1 || lives[1].finished);
     } else if (lives[0].clock != NULL || record->status != SYMMEM_TIMEOUT) {
         CU_ASSERT(record->status == found->status || record->status == found->other);
     }
@@ -59,10 +55,6 @@ static void judge(const struct life *lives, int32_t world_size, int nth) {
         lives[1].first.record.status != record->status &&
         lives[1].first.record.status != SYMMEM_POISONED)
         CU_ASSERT_EQUAL(lives[1].first.record.status, SYMMEM_TIMEOUT);
-    if (CU_get_number_of_failure_records() != before)
-        printf("  call %d, %s: %s %s/%s: %s; other: %s\n", nth, lives[0].name,
-               symmem_status_name(record->status), record->operation, record->stage,
-               record->message, symmem_status_name(lives[1].first.record.status));
 }
 
 int main(void) {
