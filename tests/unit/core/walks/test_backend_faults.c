@@ -311,7 +311,7 @@ static void judge(const struct life *own, const struct life *other, int nth) {
 int main(void) {
     real = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     symmem_backend table = faulty_table();
-    const struct life_faults faults = {.table = &table, .judge = judge};
+    const struct life_faults faults = {.table = &table, .judge = judge, .goes_on = true};
     described = false;
     int result = life_main("backend faults, not described", &faults);
     described = true;

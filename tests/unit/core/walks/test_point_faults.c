@@ -69,6 +69,7 @@ int main(void) {
         .table = symmem_backend_entry(SYMMEM_BACKEND_ABI),
         .point = point,
         .judge = judge,
+        .goes_on = true,
     };
     return life_main("point faults", &faults);
 }
