@@ -146,7 +146,7 @@ static int life_count_shared_mappings(void) {
 
 /* Streams' threads may be at it still. */
 static void life_expect_live(int wanted, const struct life *life) {
-    for (int i = 0; i < 200 && life_faults.live() != wanted; i++)
+    for (int i = 0; i < 1000 && life_faults.live() != wanted; i++)
         usleep(10000);
     if (life_faults.live() != wanted)
         printf("\n  call %d (%s): %d are left\n", life->nth, life->name,
@@ -242,7 +242,7 @@ out:
 static void life_judge(const struct life *own, const struct life *other, int nth) {
     unsigned before = CU_get_number_of_failure_records();
     life_faults.judge(own, other, nth);
-    if (own->finished)
+    if (own->finished && own->clock != NULL)
         CU_ASSERT(other == NULL || other->finished);
     if (CU_get_number_of_failure_records() == before)
         return;
