@@ -310,10 +310,10 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
     CU_ASSERT_EQUAL(mappings, mappings_after);
     if (life_faults.live != NULL && nth != 0)
         life_expect_live(live, odd);
-    if (clock != NULL)
-        unit_clock_close(clock);
     if (life_faults.judge != NULL && odd->name != NULL)
         life_judge(odd, world_size > 1 ? &lives[1 - odd->rank] : NULL, nth);
+    if (clock != NULL)
+        unit_clock_close(clock);
     if (!life_fails) {
         for (int32_t rank = 0; rank < world_size; rank++)
             CU_ASSERT_TRUE(lives[rank].finished);
