@@ -78,6 +78,16 @@ RANKS_TEST("records", .world = 3) {
     CHECK(env, strcmp(record.message,
                       "poisoned by wait_signal: PEER_LOST, ranks 1, 2: process ended") == 0);
     CHECK(env, record.failed_rank == 2 && record.channel == 5 && record.rank == env->rank);
+    /* As many as fit are listed, whichever they are. */
+    symmem_fault fault = {.operation = "barrier", .status = SYMMEM_PEER_LOST, .missing = {0, 64}};
+    handle->link->group->world_size = SYMMEM_MAX_WORLD_SIZE;
+    sm_link_signal_failed(peers, &fault, &record);
+    CHECK(env, strcmp(record.message, "rank 70: process ended") == 0);
+    memset(fault.missing, 0xff, sizeof fault.missing);
+    sm_link_signal_failed(peers, &fault, &record);
+    handle->link->group->world_size = 3;
+    CHECK(env, record.missing_count == SYMMEM_MAX_WORLD_SIZE);
+    CHECK(env, fnmatch("ranks 0, 1, 2, *, 32, 33: process ended", record.message, 0) == 0);
     for (int32_t rank = 0; rank < 3; rank++) {
         CHECK(env, sm_link_peer_state(peers, rank) == SYMMEM_PEER_ALIVE);
         CHECK(env, !sm_link_peer_is_ending(peers, rank));
