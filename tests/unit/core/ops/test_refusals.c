@@ -97,6 +97,7 @@ RANKS_TEST("handles", .world = 1) {
     NO(handle_global_rank, (h, 1, &number), "OUT_OF_RANGE 1 1 rank 1 is not in ?0, 1)");
     NO(barrier, (h, -1, 9, NULL), "OUT_OF_RANGE 2304 -1 channel -1 is not in ?0, 2304)");
     NO(barrier, (h, 1 << 20, 9, NULL), "OUT_OF_RANGE 2304 1048576 *1048576*0, 2304)");
+    CHECK(env, last_record().channel == 1 << 20);
     NO(put_signal, (h, 1, 0, 9, NULL), "OUT_OF_RANGE 1 1 rank 1 is not in ?0, 1)");
     NO(get_buffer, (h, 1, 2, sizes[0], SYMMEM_FLOAT32, 0, &view),
        "OUT_OF_RANGE 1 1 rank 1 is not in ?0, 1)");
