@@ -1,23 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Entries of a backend that fail below a handle, and fills. */
+/* Memory that is out of reach below a handle, and fills. */
 #include "link_ranks.h"
 
-/* --- entries that fail -------------------------------------------------------------- */
-
-static symmem_status no_copy(void *instance, int32_t device, void *dst, const void *src,
-                             size_t bytes, const symmem_exec *exec) {
-    return SYMMEM_BACKEND;
-}
-
-static symmem_status no_memset(void *instance, int32_t device, void *dst, uint32_t value,
-                               size_t count, const symmem_exec *exec) {
-    return SYMMEM_BACKEND;
-}
-
-static symmem_status no_write(void *instance, int32_t device, void *dst, uint32_t value,
-                              const symmem_exec *exec) {
-    return SYMMEM_BACKEND;
-}
+/* --- out of reach ------------------------------------------------------------------- */
 
 static symmem_status import_far(void *instance, int32_t device, const symmem_share *share,
                                 size_t bytes, symmem_memory *memory) {
@@ -35,36 +20,26 @@ static DLTensor words(void *data, int64_t *shape) {
                       .shape = shape};
 }
 
-static void body_failing(rank_env *env) {
+static void body_out_of_reach(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     symmem_handle_info info;
     int64_t shape = 4;
     int value = 0;
-    DLTensor tensor = words(ptr, &shape);
     CHECK_OK(env, symmem_handle_get_info(handle, &info));
     CHECK(env, !info.world_within_direct_access);
     CHECK_STATUS(env, symmem_put(handle, 1 - env->rank, 0, &value, 4, NULL), SYMMEM_UNREACHABLE);
     CHECK(env, last_record().failed_rank == 1 - env->rank);
-    CHECK_STATUS(env, symmem_put(handle, env->rank, 0, &value, 4, NULL), SYMMEM_BACKEND);
-    CHECK(env, strcmp(last_record().operation, "put") == 0);
-    CHECK_STATUS(env, symmem_copy(env->context, ptr, &value, 4, NULL), SYMMEM_BACKEND);
-    CHECK_STATUS(env, symmem_memset32(env->context, &tensor, 0, 1, 1, NULL), SYMMEM_BACKEND);
-    CHECK_STATUS(env, symmem_stream_write_value32(env->context, &tensor, 0, 1, NULL),
-                 SYMMEM_BACKEND);
     DLManagedTensor *view = NULL;
     CHECK_STATUS(env,
                  symmem_get_remote_tensor(handle, 1 - env->rank, 1, &shape, SYMMEM_UINT8, 0, &view),
                  SYMMEM_UNREACHABLE);
 }
 
-TEST("entries that fail") {
+TEST("out of reach") {
     symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    table.copy = no_copy;
-    table.memset32 = no_memset;
-    table.write_value32 = no_write;
     table.memory_import = import_far;
-    run_threads((plan){.world = 2, .body = body_failing, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_out_of_reach, .backend = &table});
 }
 
 /* --- fills -------------------------------------------------------------------------- */
@@ -74,7 +49,7 @@ RANKS_TEST("fills", .world = 1) {
     symmem_stream *stream = NULL;
     uint32_t host[8] = {0};
     void *ptr = NULL;
-    int64_t shape = 8, two[2] = {2, 4}, stride = 1;
+    int64_t shape = 8, stride = 1;
     DLTensor t = words(host, &shape), bad;
     CHECK_OK(env, symmem_memset32(context, &t, 2, 0xffffffff, 3, NULL));
     CHECK(env, host[1] == 0 && host[2] == 0xffffffff && host[4] == 0xffffffff && host[5] == 0);
@@ -96,37 +71,13 @@ RANKS_TEST("fills", .world = 1) {
     bad = words((char *)ptr + BYTES - 4, &shape);
     CHECK_STATUS(env, symmem_memset32(context, &bad, 0, 3, 2, NULL), SYMMEM_OUT_OF_RANGE);
 
-#define REFUSED(field, value, status)                                                              \
-    do {                                                                                           \
-        bad = t;                                                                                   \
-        bad.field = value;                                                                         \
-        CHECK_STATUS(env, symmem_memset32(context, &bad, -1, -1, -1, NULL), status);               \
-        CHECK_STATUS(env, symmem_stream_write_value32(context, &bad, -1, -1, NULL), status);       \
-    } while (0)
-    REFUSED(dtype.code, kDLInt, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(dtype.bits, 16, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(dtype.lanes, 2, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(ndim, 0, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(shape, NULL, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(data, NULL, SYMMEM_INVALID_ARGUMENT);
-    REFUSED(byte_offset, 2, SYMMEM_MISALIGNED);
-    stride = 2;
-    REFUSED(byte_offset, 0, SYMMEM_INVALID_ARGUMENT);
-    stride = 1;
-    bad = t;
-    bad.ndim = 2;
-    bad.shape = two;
-    CHECK_STATUS(env, symmem_memset32(context, &bad, 0, 0, 1, NULL), SYMMEM_INVALID_ARGUMENT);
-    two[0] = -1;
-    bad.ndim = 1;
-    CHECK_STATUS(env, symmem_memset32(context, &bad, 0, 0, 1, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_memset32(context, NULL, 0, 0, 1, NULL), SYMMEM_INVALID_ARGUMENT);
-    CHECK_STATUS(env, symmem_memset32(NULL, &t, 0, 0, 1, NULL), SYMMEM_NOT_INITIALISED);
     memset(host, 0, sizeof host);
-    static const int64_t refused[][3] = {
-        /* offset, value, count */
-        {-1, 0, 1}, {0, 0, 0}, {0, 0, -1},        {0, -1, 1},        {0, 1ll << 32, 1}, {8, 1, 1},
-        {0, 1, 9},  {7, 1, 2}, {INT64_MAX, 1, 1}, {1, 1, INT64_MAX}, {9, 1, 1}};
+    static const int64_t refused[][3] = {/* offset, value, count */
+                                         {0, 0, -1},
+                                         {8, 1, 1},
+                                         {0, 1, 9},
+                                         {INT64_MAX, 1, 1},
+                                         {1, 1, INT64_MAX}};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         CHECK_STATUS(
             env, symmem_memset32(context, &t, refused[i][0], refused[i][1], refused[i][2], NULL),

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Records of ranks on several hosts: only memory that needs no descriptor can be reached. */
+/* What ranks tell each other at rendezvous, and the verdict on it: records that differ, and those
+ * of several hosts, where only memory that needs no descriptor can be reached. */
+#include <fnmatch.h>
+
 #include "rendezvous.h"
 #include "session.h"
 #include "unit.h"
@@ -136,4 +139,139 @@ TEST("bytes travel") {
     CU_ASSERT_EQUAL(memcmp(found.bytes, own.bytes, sizeof(own.bytes)), 0);
     CU_ASSERT_EQUAL(memcmp(found.more_bytes, own.more_bytes, sizeof(own.more_bytes)), 0);
     free(self);
+}
+
+/* --- records that differ -------------------------------------------------------------------- */
+
+#define FIELD(name, value_)                                                                        \
+    {                                                                                              \
+        offsetof(sm_rendezvous_record, name), sizeof(((sm_rendezvous_record *)0)->name),           \
+            (uint64_t)(value_)                                                                     \
+    }
+
+/* Fields of one rank's record, and what is told then: status, stage, failed rank, errno, expected,
+ * actual, message. */
+static const struct {
+    int32_t rank; /* RANKS: of all */
+    struct {
+        size_t at, bytes;
+        uint64_t value;
+    } fields[3];
+    const char *told;
+} verdicts[] = {
+    {1, {FIELD(flags, 0)}, "OK"},
+    {0, {FIELD(magic, 5)}, "MISMATCH metadata 0 0 * 5 *record format: rank 0 has *, rank 0 has 5"},
+    {2, {FIELD(magic, 5)}, "MISMATCH metadata 2 0 * 5 *record format: rank 0 has *, rank 2 has 5"},
+    {2, {FIELD(abi, 9)}, "MISMATCH metadata 2 0 1 9 *backend ABI: rank 0 has 1, rank 2 has 9"},
+    {1,
+     {FIELD(status, SYMMEM_LIMIT), FIELD(system_errno, 3), FIELD(actual, 8)},
+     "LIMIT metadata 1 3 0 8 rank 1: "},
+    {2,
+     {FIELD(status, SYMMEM_BUSY), FIELD(expected, 7), FIELD(stage[0], 'x')},
+     "BUSY x 2 0 7 0 rank 2: "},
+    {0, {FIELD(status, 999)}, "CORRUPT metadata 0 0 0 0 rank 0: *does not exist"},
+    {0, {FIELD(status, -999)}, "CORRUPT metadata 0 0 0 0 rank 0: *does not exist"},
+    {1,
+     {FIELD(backend, 4), FIELD(backend_name[0], 'b')},
+     "MISMATCH metadata 1 0 0 0 *rank 0 has , rank 1 has b"},
+    {2, {FIELD(flags, SM_RECORD_CHECKING)}, "MISMATCH metadata 2 0 0 1 *check_collectives*"},
+    {0, {FIELD(flags, SM_RECORD_CHECKING)}, "MISMATCH metadata 1 0 1 0 *check_collectives*"},
+    {1, {FIELD(allocation_bytes, 8)}, "MISMATCH metadata 1 0 65536 8 *size: * rank 1 has 8"},
+    {2, {FIELD(block_offset, 8)}, "MISMATCH metadata 2 0 0 8 *block offset: *, rank 2 has 8"},
+    {2,
+     {FIELD(block_bytes, 8), FIELD(ordinal, 2)},
+     "MISMATCH metadata 2 0 65536 8 *block size: *, rank 2 has 8 (*of the same number)"},
+    {1, {FIELD(alloc_id, 8)}, "OK"},
+    {0, {FIELD(alloc_id, 8)}, "OK"},
+    {1, {FIELD(signal_pad_size, 8)}, "MISMATCH metadata 1 0 9216 8 *pad size: *, rank 1 has 8"},
+    {RANKS, {FIELD(signal_pad_size, 12)}, "OK"},
+    {RANKS, {FIELD(signal_pad_size, 8)}, "OUT_OF_RANGE metadata -1 0 12 8 *of 8 *3 ranks*takes 12"},
+    {2, {FIELD(device, 1)}, "OVERLAP metadata 2 0 0 1 ranks 1 and 2 both use device 1 *"},
+    {2, {FIELD(device, 1), FIELD(flags, SM_RECORD_OVERLAP)}, "OVERLAP metadata 2 0 0 1 *"},
+    {RANKS, {FIELD(device, 1), FIELD(flags, SM_RECORD_OVERLAP)}, "OK overlap"},
+    {RANKS, {FIELD(device_id[3], 1)}, "OVERLAP metadata 1 0 0 1 ranks 0 and 1 *"},
+    {2, {FIELD(device_id[3], 1), FIELD(device, 1)}, "OVERLAP metadata 2 0 0 1 ranks 1 and 2 *"},
+    {RANKS, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK mapped open"},
+    {RANKS, {FIELD(mapping, 6)}, "OK mapped"},
+    {RANKS, {FIELD(opening, 6)}, "OK open"},
+    {2, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
+    {0, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
+};
+
+static void tell(const sm_rendezvous *judged, symmem_status status, char *told, size_t capacity) {
+    const symmem_error_record *record = sm_record();
+    if (status == SYMMEM_OK)
+        snprintf(told, capacity, "OK%s%s%s", judged->overlap ? " overlap" : "",
+                 judged->exchange_data ? "" : " mapped", judged->open_anew ? "" : " open");
+    else
+        snprintf(told, capacity, "%s %s %d %d %llu %llu %s", symmem_status_name(status),
+                 record->stage, record->failed_rank, record->system_errno,
+                 (unsigned long long)record->expected, (unsigned long long)record->actual,
+                 record->message);
+}
+
+TEST("verdicts") {
+    const int hosts[] = {0, 0, 0}, kinds[] = {FD, FD, FD};
+    char told[400];
+    for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
+        world *self = make_world(0, hosts, kinds);
+        for (int32_t rank = 0; rank < RANKS; rank++)
+            for (int f = 0; f < 3 && (verdicts[i].rank == rank || verdicts[i].rank == RANKS); f++)
+                memcpy((char *)&self->records[rank] + verdicts[i].fields[f].at,
+                       &verdicts[i].fields[f].value, verdicts[i].fields[f].bytes);
+        symmem_clear_error();
+        tell(&self->rendezvous, sm_record_judge(&self->rendezvous), told, sizeof(told));
+        CU_ASSERT_EQUAL(fnmatch(verdicts[i].told, told, 0), 0);
+        if (fnmatch(verdicts[i].told, told, 0) != 0)
+            fprintf(stderr, "%zu: \"%s\"\n", i, told);
+        free(self);
+    }
+}
+
+static symmem_status tell_device(void *instance, int32_t device, symmem_device_info *info_p) {
+    info_p->unique_id[0] = (uint8_t)(device + 70);
+    return device == 3 ? SYMMEM_BACKEND : SYMMEM_OK;
+}
+
+TEST("what a rank tells") {
+    const int hosts[] = {0, 0, 0}, kinds[] = {FD, FD, FD};
+    for (int32_t device = 2; device <= 3; device++) {
+        world *self = make_world(0, hosts, kinds);
+        sm_rendezvous *from = &self->rendezvous;
+        const sm_rendezvous_record *own = &from->own;
+        sm_allocation allocation = {.alloc_id = 11, .bytes = 12, .device = device};
+        sm_mapping mapping = {.stamp = 13};
+        self->table.device_info = tell_device;
+        self->context.check_collectives = device == 2;
+        self->group.backend_group_open = device == 2;
+        self->group.backend_group_stamp = 14;
+        from->own = (sm_rendezvous_record){.flags = SM_RECORD_MULTICAST | SM_RECORD_OVERLAP};
+        from->block_ordinal = 15;
+        from->block_offset = 16;
+        from->block_bytes = 17;
+        from->signal_pad_size = 18;
+        from->status = SYMMEM_LIMIT;
+        from->failure = (symmem_error_record){
+            .system_errno = 19, .expected = 20, .actual = 21, .stage = "step", .message = "why"};
+        sm_record_fill(from);
+        CU_ASSERT(own->ordinal == 0 && own->alloc_id == 0); /* nothing of memory */
+        from->allocation = &allocation;
+        from->mapping = device == 2 ? &mapping : NULL;
+        from->multicast.kind = FD;
+        sm_record_fill(from);
+        CU_ASSERT(own->magic == SM_RECORD_MAGIC && own->abi == SYMMEM_BACKEND_ABI);
+        CU_ASSERT_EQUAL(own->flags, SM_RECORD_MULTICAST | (device == 2 ? SM_RECORD_CHECKING : 0));
+        CU_ASSERT(own->alloc_id == 11 && own->allocation_bytes == 12 && own->device == device);
+        CU_ASSERT_EQUAL(own->mapping, device == 2 ? 13 : 0);
+        CU_ASSERT_EQUAL(own->opening, device == 2 ? 14 : 0);
+        CU_ASSERT(own->ordinal == 15 && own->block_offset == 16 && own->block_bytes == 17);
+        CU_ASSERT(own->signal_pad_size == 18 && own->status == SYMMEM_LIMIT);
+        CU_ASSERT(own->system_errno == 19 && own->expected == 20 && own->actual == 21);
+        CU_ASSERT(strcmp(own->stage, "step") == 0 && strcmp(own->message, "why") == 0);
+        CU_ASSERT_STRING_EQUAL(own->backend_name, "test");
+        CU_ASSERT_EQUAL(own->backend, sm_hash("test", 4, SM_HASH_SEED));
+        CU_ASSERT_EQUAL(own->device_id[0], device == 2 ? 72 : 0);
+        CU_ASSERT(own->multicast.kind == FD && own->data.kind == 0);
+        free(self);
+    }
 }

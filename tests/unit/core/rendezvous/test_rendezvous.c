@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rendezvous: two threads of a rank, and faults at every step. */
+/* Rendezvous: two threads of a rank, and what fails it. */
 #include "link_ranks.h"
 
 /* --- caching ---------------------------------------------------------------------------------- */
@@ -32,51 +32,7 @@ RANKS_TEST("two threads, one rendezvous", .world = 2) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-/* --- absent ranks and faults -------------------------------------------------------- */
-
-static const char *const points[] = {
-    "rendezvous.begin",
-    "rendezvous.metadata.before",
-    "rendezvous.metadata.after",
-    "rendezvous.descriptors.before",
-    "rendezvous.descriptors.after",
-    "rendezvous.map.before",
-    "rendezvous.map.after",
-    "rendezvous.commit.before",
-    "ipc.send.before",
-    "ipc.recv.after",
-};
-#define POINT_COUNT (int)(sizeof points / sizeof points[0])
-
-static void body_fault(rank_env *env) {
-    void *ptr = NULL;
-    symmem_handle *handle = NULL;
-    int faulty = env->plan->argument % 8;
-    const char *point = points[env->plan->argument / 8];
-    CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
-    if (env->rank == faulty) {
-        env->fault_point = point;
-        env->fault_status = SYMMEM_PERMISSION;
-    }
-    CHECK_STATUS(env, meet_at(env, ptr, 5000, &handle), SYMMEM_PERMISSION);
-    CHECK(env, handle == NULL);
-    CHECK(env, last_record().failed_rank == faulty);
-    CHECK(env, env->rank != faulty || env->fault_hits == 1);
-    CHECK(env, strstr(point, last_record().stage) != NULL || strcmp(point, "ipc") > 0);
-    CHECK(env, sm_list_empty(
-                   &SM_CONTAINER(env->context->allocations.next, sm_allocation, node)->mappings));
-    CHECK_OK(env, symmem_free(env->context, ptr));
-    check_works(env);
-}
-
-TEST("fault at each point on each rank") {
-    for (int point = 0; point < POINT_COUNT; point++)
-        for (int faulty = 0; faulty < 3; faulty++)
-            run_threads((plan){.world = 3,
-                               .body = body_fault,
-                               .argument = point * 8 + faulty,
-                               .multicast = point % 2});
-}
+/* --- failures ----------------------------------------------------------------------- */
 
 RANKS_TEST("after the commit nothing fails", .world = 2) {
     env->fault_point = "rendezvous.commit.after";
@@ -91,4 +47,17 @@ RANKS_TEST("neither memory nor group", .world = 1) {
     CHECK_STATUS(env, symmem_rendezvous(env->context, &local, NULL, 1000, &handle),
                  SYMMEM_NOT_SYMMETRIC);
     CHECK(env, handle == NULL);
+}
+
+RANKS_TEST("another allocation", .world = 2) {
+    void *ptr = NULL;
+    symmem_handle *handle = NULL;
+    for (int turn = 0; turn < 2; turn++) { /* of another size, then also not the same one */
+        if (env->rank == turn)
+            CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
+        CHECK_OK(env, symmem_alloc(env->context, BYTES + (size_t)env->rank, -1, NULL, &ptr));
+        CHECK_STATUS(env, meet_at(env, ptr, 10000, &handle), SYMMEM_MISMATCH);
+        CHECK(env, last_record().actual == BYTES + 1 && last_record().failed_rank == 1);
+        CHECK(env, (strstr(last_record().message, "of the same number") != NULL) == (turn == 0));
+    }
 }

@@ -8,12 +8,15 @@
 #define LIFE_H
 
 #include <dirent.h>
+#include <fnmatch.h>
 #include <ftw.h>
+#include <sys/eventfd.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
 
 #include "folder.h"
+#include "unit_clock.h"
 #include "unit_main.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
@@ -21,6 +24,13 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 enum {
     LIFE_WORKERS = 8,    /* they mostly wait */
     LIFE_LONGEST_S = 30, /* for one run: nothing hangs */
+};
+
+/* The first call of the library that failed. */
+struct life_failure {
+    char call[64]; /* without prefix; "": none */
+    int calls;     /* that may fail, up to its end */
+    symmem_error_record record;
 };
 
 /* How one rank lives. */
@@ -35,15 +45,26 @@ struct life {
     int calls;           /* that may fail, as far as it got */
     bool finished;       /* every step succeeded */
     const char *name;
+    const symmem_clock *clock; /* NULL: the machine's */
+    const char *failed_in;     /* whose call failed: text of this file */
+    struct life_failure first;
 };
 
 /* What fails, and how; set by the program before ranks start. */
 static struct life_faults {
     const symmem_backend *table;
-    void (*arm)(int nth);               /* the nth call of the calling thread fails; 0: none */
+    /* The nth call of the calling thread fails; 0: none. NULL: life_strikes says so. */
+    void (*arm)(int nth);
     int (*disarm)(const char **name_p); /* how many calls there were, which one failed */
     symmem_store *(*open_store)(void);  /* for several ranks; NULL: one in memory */
+    symmem_point_fn point;              /* of the contexts; or NULL */
     bool harmless;                      /* what fails is made up for: all goes well */
+    /* Not NULL: looks at what a failure has led to, if the rank got as far; `other` is NULL for a
+     * rank alone. Waiting takes no time then. */
+    void (*judge)(const struct life *own, const struct life *other, int nth);
+    bool goes_on;      /* what ranks agree on leaves all as it was */
+    bool waits;        /* over files by the machine's clock all the same */
+    int (*live)(void); /* of what all threads made, how much there is; or NULL */
 } life_faults;
 
 /* Set before the ranks start. The other rank waits this long for one that failed; long where
@@ -51,6 +72,41 @@ static struct life_faults {
 static uint32_t life_limit_ms;
 static bool life_fails; /* in this run some call fails */
 static _Thread_local bool life_finalising;
+/* Of the calling thread: whose life it is, what it calls, and what it called when a call failed. */
+static _Thread_local struct life *life_own;
+static _Thread_local const char *life_call, *life_failed_in;
+static _Thread_local int life_calls, life_fail_at;
+static _Thread_local const char *life_failed;
+
+static void life_arm(int nth) {
+    life_calls = 0;
+    life_fail_at = nth;
+    life_failed = life_failed_in = NULL;
+    if (life_faults.arm != NULL)
+        life_faults.arm(nth);
+}
+
+static int life_disarm(const char **name_p) {
+    life_fail_at = 0;
+    *name_p = life_failed;
+    return life_faults.arm != NULL ? life_faults.disarm(name_p) : life_calls;
+}
+
+/* For what may fail: true once, for the call that is to. */
+__attribute__((unused)) static bool life_strikes(const char *name) {
+    if (++life_calls != life_fail_at)
+        return false;
+    life_failed = name;
+    life_failed_in = life_call;
+    return true;
+}
+
+/* Of patterns with a NULL behind them. */
+__attribute__((unused)) static bool life_is_one_of(const char *name, const char *const *patterns) {
+    while (*patterns != NULL && fnmatch(*patterns, name, 0) != 0)
+        patterns++;
+    return *patterns != NULL;
+}
 
 /* --- what may be left --------------------------------------------------------------- */
 
@@ -88,232 +144,24 @@ static int life_count_shared_mappings(void) {
     return count;
 }
 
+/* Streams' threads may be at it still. */
+static void life_expect_live(int wanted, const struct life *life) {
+    for (int i = 0; i < 1000 && life_faults.live() != wanted; i++)
+        usleep(10000);
+    if (life_faults.live() != wanted)
+        printf("\n  call %d (%s): %d are left\n", life->nth, life->name,
+               life_faults.live() - wanted);
+    CU_ASSERT_EQUAL(life_faults.live(), wanted);
+}
+
 static int life_remove_entry(const char *path, const struct stat *info, int kind,
                              struct FTW *place) {
     return remove(path);
 }
 
-/* --- steps -------------------------------------------------------------------------- */
+#include "life_steps.h"
 
-/* A failing call must leave a record of that status. */
-static symmem_status life_note_at(symmem_status status, int line) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (status != SYMMEM_OK) {
-        if (record.status != status || !life_fails)
-            printf("\n  %s returned by line %d, but the record says %s: %s/%s %s\n",
-                   symmem_status_name(status), line, symmem_status_name(record.status),
-                   record.operation, record.stage, record.message);
-        CU_ASSERT_EQUAL(record.status, status);
-        CU_ASSERT_NOT_EQUAL(record.operation[0], '\0');
-        CU_ASSERT_NOT_EQUAL(record.message[0], '\0');
-    }
-    return status;
-}
-
-#define life_note(call) life_note_at(call, __LINE__)
-/* For functions with a variable `status` and a label `out`. */
-#define LIFE_TRY(call)                                                                             \
-    do {                                                                                           \
-        if ((status = life_note(call)) != SYMMEM_OK)                                               \
-            goto out;                                                                              \
-    } while (0)
-
-static void life_host_noop(void *arg) {}
-
-struct life_objects {
-    symmem_context *context;
-    symmem_group *group, *second;
-    symmem_handle *handle, *kept_handle;
-    symmem_stream *stream, *side;
-    symmem_event *event;
-    symmem_graph *graph;
-    symmem_pool *pool;
-    symmem_store *own_store;
-    DLManagedTensor *view, *twin, *pad;
-    void *ptr, *kept, *one, *two;
-    char text[64]; /* outlives the streams' work */
-    uint32_t words[16];
-};
-
-static symmem_status life_queries(const struct life_objects *own) {
-    symmem_status status;
-    int32_t count, type;
-    bool supported;
-    LIFE_TRY(symmem_device_count(own->context, &count));
-    LIFE_TRY(symmem_device_type(own->context, &type));
-    LIFE_TRY(symmem_has_multicast_support(own->context, type, -1, &supported));
-    LIFE_TRY(symmem_has_multicast_support(own->context, type, 0, &supported));
-out:
-    return status;
-}
-
-/* Pairwise and collective exchange between two ranks, or of one with itself. */
-static symmem_status life_exchange(const struct life *life, struct life_objects *own) {
-    symmem_status status;
-    int fds[4] = {-1, -1, -1, -1}, single = -1;
-    int32_t peer = (life->rank + 1) % life->world_size;
-    uint64_t mine = (uint64_t)life->rank, all[4];
-    int given = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (given < 0)
-        return life_note(SYMMEM_OK);
-    LIFE_TRY(symmem_group_all_gather(own->group, &mine, sizeof(mine), all, life_limit_ms));
-    LIFE_TRY(symmem_group_all_gather_fds(own->group, given, fds, life_limit_ms));
-    LIFE_TRY(symmem_group_broadcast_fds(own->group, 0, given, &single, life_limit_ms));
-    if (life->world_size > 1) {
-        close(single);
-        single = -1;
-        LIFE_TRY(symmem_group_send_fd(own->group, peer, given, life_limit_ms));
-        LIFE_TRY(symmem_group_recv_fd(own->group, peer, &single, life_limit_ms));
-    }
-out:
-    for (int i = 0; i < 4; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-    if (single >= 0)
-        close(single);
-    close(given);
-    return status;
-}
-
-/* Ranks write to places of their own. */
-static symmem_status life_one_sided(const struct life *life, struct life_objects *own,
-                                    symmem_stream *stream) {
-    symmem_status status;
-    symmem_handle_info info;
-    LIFE_TRY(symmem_put_signal(own->handle, life->rank, 0, life_limit_ms, stream));
-    LIFE_TRY(symmem_wait_signal(own->handle, life->rank, 0, life_limit_ms, stream));
-    LIFE_TRY(symmem_put(own->handle, life->rank, 16, own->text, 16, stream));
-    LIFE_TRY(symmem_get(own->handle, life->rank, 16, own->text, 16, stream));
-    LIFE_TRY(symmem_copy(own->context, own->ptr, own->text, 8, stream));
-    LIFE_TRY(symmem_memset32(own->context, &own->view->dl_tensor, 1, 7, 4, stream));
-    LIFE_TRY(symmem_stream_write_value32(own->context, &own->view->dl_tensor, 2, 9, stream));
-    LIFE_TRY(symmem_handle_get_info(own->handle, &info));
-    if (info.multicast_ptr != NULL) {
-        LIFE_TRY(symmem_multimem_store(own->handle, 1024 + 64 * (size_t)life->rank, own->text, 16,
-                                       stream));
-        LIFE_TRY(symmem_multimem_ld_reduce(own->handle, 2048, own->words, 4, SYMMEM_UINT32,
-                                           SYMMEM_SUM, stream));
-    }
-out:
-    return status;
-}
-
-static symmem_status life_views(const struct life *life, struct life_objects *own) {
-    symmem_status status;
-    int64_t sizes[1] = {16};
-    LIFE_TRY(symmem_get_buffer(own->handle, life->rank, 1, sizes, SYMMEM_UINT32, 0, &own->view));
-    LIFE_TRY(symmem_get_remote_tensor(own->handle, 0, 1, sizes, SYMMEM_FLOAT32, 1, &own->twin));
-    LIFE_TRY(symmem_get_signal_pad(own->handle, 0, 0, NULL, SYMMEM_UINT32, 0, &own->pad));
-out:
-    return status;
-}
-
-static symmem_status life_capture(const struct life *life, struct life_objects *own) {
-    symmem_status status;
-    bool capturing;
-    LIFE_TRY(symmem_stream_begin_capture(own->stream));
-    LIFE_TRY(symmem_stream_is_capturing(own->stream, &capturing));
-    LIFE_TRY(symmem_barrier(own->handle, 2, life_limit_ms, own->stream));
-    LIFE_TRY(life_one_sided(life, own, own->stream));
-    LIFE_TRY(symmem_event_record(own->event, own->stream));
-    LIFE_TRY(symmem_stream_wait_event(own->side, own->event));
-    LIFE_TRY(symmem_stream_host_fn(own->side, life_host_noop, NULL));
-    LIFE_TRY(symmem_put_signal(own->handle, life->rank, 1, life_limit_ms, own->side));
-    LIFE_TRY(symmem_event_record(own->event, own->side));
-    LIFE_TRY(symmem_stream_wait_event(own->stream, own->event));
-    LIFE_TRY(symmem_wait_signal(own->handle, life->rank, 1, life_limit_ms, own->stream));
-    LIFE_TRY(symmem_stream_end_capture(own->stream, &own->graph));
-    LIFE_TRY(symmem_graph_launch(own->graph, own->stream));
-    LIFE_TRY(symmem_graph_launch(own->graph, own->side));
-    LIFE_TRY(symmem_stream_synchronize(own->stream, life_limit_ms * 2));
-    LIFE_TRY(symmem_stream_synchronize(own->side, life_limit_ms * 2));
-out:
-    return status;
-}
-
-static symmem_status life_streams(const struct life *life, struct life_objects *own) {
-    symmem_status status;
-    bool reached;
-    LIFE_TRY(symmem_stream_create(own->context, -1, &own->stream));
-    LIFE_TRY(symmem_stream_create(own->context, -1, &own->side));
-    LIFE_TRY(symmem_event_create(own->context, -1, &own->event));
-    LIFE_TRY(symmem_barrier(own->handle, 1, life_limit_ms, own->stream));
-    LIFE_TRY(symmem_barrier(own->handle, 1, life_limit_ms, own->side));
-    LIFE_TRY(life_one_sided(life, own, own->stream));
-    LIFE_TRY(symmem_stream_synchronize(own->stream, life_limit_ms * 2));
-    LIFE_TRY(symmem_stream_synchronize(own->side, life_limit_ms * 2));
-    LIFE_TRY(symmem_stream_host_fn(own->stream, life_host_noop, NULL));
-    LIFE_TRY(symmem_stream_query(own->stream, &reached));
-    LIFE_TRY(symmem_event_record(own->event, own->stream));
-    LIFE_TRY(symmem_event_synchronize(own->event, life_limit_ms));
-    LIFE_TRY(symmem_event_query(own->event, &reached));
-    status = life_capture(life, own);
-out:
-    return status;
-}
-
-/* Pool blocks, and a persistent allocation that comes back with its links. */
-static symmem_status life_reuse(struct life_objects *own) {
-    symmem_status status;
-    symmem_alloc_options persistent;
-    symmem_handle *handle = NULL;
-    symmem_alloc_options_init(&persistent);
-    persistent.alloc_id = 7;
-    persistent.default_group = own->group;
-    LIFE_TRY(symmem_alloc(own->context, 300, -1, &persistent, &own->kept));
-    LIFE_TRY(symmem_rendezvous(own->context, own->kept, NULL, life_limit_ms, &own->kept_handle));
-    LIFE_TRY(symmem_free(own->context, own->kept));
-    own->kept = NULL;
-    LIFE_TRY(symmem_alloc(own->context, 300, -1, &persistent, &own->kept));
-    LIFE_TRY(symmem_pool_create(own->context, -1, 1 << 16, &own->pool));
-    LIFE_TRY(symmem_pool_alloc(own->pool, 1000, &own->one));
-    LIFE_TRY(symmem_pool_alloc(own->pool, 100000, &own->two));
-    LIFE_TRY(symmem_rendezvous(own->context, own->one, own->group, life_limit_ms, &handle));
-    symmem_handle_release(handle);
-    LIFE_TRY(symmem_group_create(own->context, "second", NULL, 0, NULL, &own->second));
-    LIFE_TRY(symmem_rendezvous(own->context, own->ptr, own->second, life_limit_ms, &handle));
-    symmem_handle_release(handle);
-out:
-    return status;
-}
-
-static void life_give_back(struct life_objects *own, bool finalise_first) {
-    DLManagedTensor *views[] = {own->view, own->twin, own->pad};
-    life_finalising = finalise_first;
-    if (finalise_first && own->context != NULL)
-        CU_ASSERT_EQUAL(symmem_finalize(own->context), SYMMEM_OK);
-    life_finalising = false;
-    for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++)
-        if (views[i] != NULL)
-            views[i]->deleter(views[i]);
-    symmem_status status = symmem_graph_destroy(own->graph);
-    if (status != SYMMEM_OK) /* then it is still ours */
-        status = symmem_graph_destroy(own->graph);
-    /* Its work may go on for longer than twice the limit, for which each try waits. */
-    for (time_t begin = time(NULL);
-         status == SYMMEM_TIMEOUT && time(NULL) - begin < LIFE_LONGEST_S / 3;)
-        status = symmem_graph_destroy(own->graph);
-    CU_ASSERT_EQUAL(status, SYMMEM_OK);
-    symmem_event_destroy(own->event);
-    (void)!symmem_stream_destroy(own->side);
-    (void)!symmem_stream_destroy(own->stream);
-    symmem_handle_release(own->handle);
-    symmem_handle_release(own->kept_handle);
-    if (own->two != NULL)
-        (void)!symmem_pool_free(own->pool, own->two);
-    if (own->one != NULL)
-        (void)!symmem_pool_free(own->pool, own->one);
-    (void)!symmem_pool_destroy(own->pool);
-    if (own->context != NULL) {
-        (void)!symmem_free(own->context, own->ptr);
-        (void)!symmem_free(own->context, own->kept);
-    }
-    (void)!symmem_group_destroy(own->second);
-    (void)!symmem_group_destroy(own->group);
-    symmem_context_free(own->context);
-    symmem_store_close(own->own_store);
-}
+/* --- the life ----------------------------------------------------------------------- */
 
 static symmem_status life_begin(const struct life *life, struct life_objects *own) {
     symmem_status status;
@@ -324,6 +172,8 @@ static symmem_status life_begin(const struct life *life, struct life_objects *ow
     options.local_rank = life->rank;
     options.default_timeout_ms = life_limit_ms * 2;
     options.socket_dir = life->socket_dir;
+    options.clock = life->clock;
+    options.point = life_faults.point;
     options.multicast = life->multicast;
     options.store = life->store;
     if (life->store_path != NULL) {
@@ -341,44 +191,87 @@ out:
     return status;
 }
 
+/* After a failure that all ranks agreed on the group and the memory are as good as before. */
+static void life_go_on(const struct life *life, struct life_objects *own) {
+    const struct life_failure *first = &life->first;
+    symmem_handle *handle = NULL;
+    if (!life_faults.goes_on || own->group == NULL || strcmp(first->call, "rendezvous") != 0 ||
+        first->record.failed_rank < 0 || first->record.missing_count != 0)
+        return;
+    CU_ASSERT_EQUAL(symmem_rendezvous(own->context, own->ptr, own->group, life_limit_ms, &handle),
+                    SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_barrier(handle, 5, life_limit_ms, NULL), SYMMEM_OK);
+    symmem_handle_release(handle);
+}
+
 /* The body of a rank's thread. */
 static void *life_live(void *arg) {
     struct life *life = arg;
     struct life_objects own = {.text = "0123456789"};
     symmem_status status;
 
+    life_own = life;
     symmem_clear_error();
-    life_faults.arm(life->nth);
+    life_arm(life->nth);
     if (life_begin(life, &own) != SYMMEM_OK)
         goto out;
     LIFE_TRY(symmem_barrier(own.handle, 0, life_limit_ms, NULL));
     /* These note their own failures. */
     if (life_exchange(life, &own) != SYMMEM_OK || life_views(life, &own) != SYMMEM_OK ||
-        life_one_sided(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
+        life_one_sided(life, &own, NULL) != SYMMEM_OK ||
+        life_collectives(life, &own, NULL) != SYMMEM_OK ||
+        life_products(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
         life_reuse(&own) != SYMMEM_OK)
         goto out;
     LIFE_TRY(symmem_handle_reset(own.handle, life_limit_ms));
     LIFE_TRY(symmem_group_barrier(own.group, life_limit_ms));
     life->finished = true;
 out:
+    life_go_on(life, &own);
+    life_call = "symmem_finalize";
     life_give_back(&own, life->finalise_first);
-    life->calls = life_faults.disarm(&life->name);
+    life->failed_in = life_failed_in;
+    life->calls = life_disarm(&life->name);
+    if (life->clock != NULL)
+        life->clock->threads(life->clock->arg, -1);
     return NULL;
 }
 
 /* --- the walk ----------------------------------------------------------------------- */
 
-/* Runs all ranks as threads; rank 0's nth call fails. Returns how many calls rank 0 made. */
+static void life_judge(const struct life *own, const struct life *other, int nth) {
+    unsigned before = CU_get_number_of_failure_records();
+    life_faults.judge(own, other, nth);
+    if (own->finished && own->clock != NULL)
+        CU_ASSERT(other == NULL || other->finished);
+    if (CU_get_number_of_failure_records() == before)
+        return;
+    printf("\n  call %d, %s in %.40s\n", nth, own->name, own->failed_in);
+    for (const struct life *life = own; life != NULL; life = life == own ? other : NULL) {
+        const symmem_error_record *record = &life->first.record;
+        printf("    rank %d, %s: %s %s/%s: %s\n", life->rank, life->first.call,
+               symmem_status_name(record->status), record->operation, record->stage,
+               record->message);
+    }
+}
+
+/* Runs all ranks as threads; the nth call of rank 0, over files of the last one, fails. Returns how
+ * many calls that rank made. */
 static int life_run_once(int32_t world_size, int nth, bool files) {
-    struct life lives[4] = {0};
+    struct life lives[4] = {0}, *odd = &lives[files ? world_size - 1 : 0];
     pthread_t threads[4];
     char directory[FOLDER_BYTES];
     symmem_store *store = NULL;
     bool own = files && make_folder(directory); /* a walk makes thousands of files */
-    life_limit_ms = nth == 0 || life_faults.harmless ? 10000 : 60;
+    bool by_clock = life_faults.judge != NULL && !(life_faults.waits && files);
+    unit_clock *clock = by_clock ? unit_clock_open() : NULL;
+    if (clock != NULL)
+        unit_clock_threads(clock, world_size - 1);
+    life_limit_ms = nth == 0 || life_faults.harmless || clock != NULL ? 10000 : 60;
     life_fails = nth != 0 && !life_faults.harmless;
     time_t begin = time(NULL);
     int before = life_count_descriptors(), mappings = life_count_shared_mappings();
+    int live = life_faults.live != NULL ? life_faults.live() : 0;
     if (!own && world_size > 1 && life_faults.open_store != NULL)
         store = life_faults.open_store();
     else if (!own && world_size > 1)
@@ -389,7 +282,8 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
         lives[rank].socket_dir = own ? directory : NULL;
         lives[rank].multicast = own ? 0 : 1;
         lives[rank].finalise_first = own;
-        lives[rank].nth = rank == 0 ? nth : 0;
+        lives[rank].nth = &lives[rank] == odd ? nth : 0;
+        lives[rank].clock = clock != NULL ? &clock->clock : NULL;
         if (pthread_create(&threads[rank], NULL, life_live, &lives[rank]) != 0)
             abort();
     }
@@ -408,17 +302,23 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
     }
     if (after != before || mappings_after != mappings)
         printf("\n  call %d (%s) of %d ranks: descriptors %d -> %d, mappings %d -> %d\n", nth,
-               lives[0].name != NULL ? lives[0].name : "none", world_size, before, after, mappings,
+               odd->name != NULL ? odd->name : "none", world_size, before, after, mappings,
                mappings_after);
     if (after != before)
         life_list_descriptors();
     CU_ASSERT_EQUAL(before, after);
     CU_ASSERT_EQUAL(mappings, mappings_after);
+    if (life_faults.live != NULL && nth != 0)
+        life_expect_live(live, odd);
+    if (life_faults.judge != NULL && odd->name != NULL)
+        life_judge(odd, world_size > 1 ? &lives[1 - odd->rank] : NULL, nth);
+    if (clock != NULL)
+        unit_clock_close(clock);
     if (!life_fails) {
         for (int32_t rank = 0; rank < world_size; rank++)
             CU_ASSERT_TRUE(lives[rank].finished);
     }
-    return lives[0].calls;
+    return odd->calls;
 }
 
 /* One worker's share of the walk, in a process of its own: most of a run is waiting. */

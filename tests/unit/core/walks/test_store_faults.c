@@ -12,31 +12,17 @@ typedef enum fault_kind { FAILS, EXPIRES, CUTS, CHANGES } fault_kind;
 
 static fault_kind kind; /* set between walks */
 static size_t place;    /* of the changed byte; the last one if the value is shorter */
-static _Thread_local int calls, fail_at;
-static _Thread_local const char *failed_call;
+static char failed_key[SYMMEM_STORE_KEY_MAX]; /* rank 0's */
 
-static void arm(int nth) {
-    failed_call = NULL;
-    calls = 0;
-    fail_at = nth;
-}
-
-static int disarm(const char **name_p) {
-    fail_at = 0;
-    *name_p = failed_call;
-    return calls;
-}
-
-/* True once, for the call that is to go wrong. */
-static bool strikes(const char *name) {
-    if (++calls != fail_at)
+static bool strikes(const char *name, const char *key) {
+    if (!life_strikes(name))
         return false;
-    failed_call = name;
+    snprintf(failed_key, sizeof(failed_key), "%s", key);
     return true;
 }
 
-static bool fails(const char *name) {
-    return (kind == FAILS || kind == EXPIRES) && strikes(name);
+static bool fails(const char *name, const char *key) {
+    return (kind == FAILS || kind == EXPIRES) && strikes(name, key);
 }
 
 /* Stores of others know nothing of records. */
@@ -46,34 +32,34 @@ static symmem_status failure(void) {
 
 static symmem_status faulty_set(void *self, const char *key, const void *value, size_t bytes,
                                 uint32_t timeout_ms) {
-    return fails("set") ? failure() : symmem_store_set(self, key, value, bytes, timeout_ms);
+    return fails("set", key) ? failure() : symmem_store_set(self, key, value, bytes, timeout_ms);
 }
 
 static symmem_status faulty_get(void *self, const char *key, void *value, size_t capacity,
                                 size_t *bytes_p, uint32_t timeout_ms) {
-    if (fails("get"))
+    if (fails("get", key))
         return failure();
     symmem_status status = symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
     if (status == SYMMEM_OK && *bytes_p > 0) {
-        if (kind == CUTS && strikes("get"))
+        if (kind == CUTS && strikes("get", key))
             --*bytes_p;
-        else if (kind == CHANGES && strikes("get"))
+        else if (kind == CHANGES && strikes("get", key))
             ((unsigned char *)value)[place < *bytes_p ? place : *bytes_p - 1] ^= 0x55;
     }
     return status;
 }
 
 static symmem_status faulty_wait(void *self, const char *key, uint32_t timeout_ms) {
-    return fails("wait") ? failure() : symmem_store_wait(self, key, timeout_ms);
+    return fails("wait", key) ? failure() : symmem_store_wait(self, key, timeout_ms);
 }
 
 static symmem_status faulty_add(void *self, const char *key, int64_t delta, int64_t *value_p,
                                 uint32_t timeout_ms) {
-    return fails("add") ? failure() : symmem_store_add(self, key, delta, value_p, timeout_ms);
+    return fails("add", key) ? failure() : symmem_store_add(self, key, delta, value_p, timeout_ms);
 }
 
 static symmem_status faulty_remove(void *self, const char *key, uint32_t timeout_ms) {
-    return fails("remove") ? failure() : symmem_store_remove(self, key, timeout_ms);
+    return fails("remove", key) ? failure() : symmem_store_remove(self, key, timeout_ms);
 }
 
 static void faulty_close(void *self) {
@@ -96,14 +82,77 @@ static symmem_store *open_store(void) {
     return store;
 }
 
+/* --- what it has to lead to ------------------------------------------------------------- */
+
+static bool key_ends(const char *end) {
+    size_t length = strlen(failed_key), ends = strlen(end);
+    return length >= ends && strcmp(failed_key + length - ends, end) == 0;
+}
+
+/* Cleaning up never fails a call, nor does a look at what this rank left or another may have. */
+static bool must_finish(const char *call) {
+    return strcmp(call, "remove") == 0 || key_ends("/d") ||
+           (strcmp(call, "get") == 0 && (key_ends("/j/0") || key_ends("/id/0"))) ||
+           (kind == EXPIRES && strcmp(call, "wait") == 0);
+}
+
+static bool may_finish(const char *call) {
+    return kind == CHANGES || (strcmp(call, "get") == 0 && key_ends("/1"));
+}
+
+static void judge_other(const struct life *other, const symmem_error_record *own) {
+    const symmem_error_record *record = &other->first.record;
+    bool agreed = key_ends("/1") && !key_ends("/j/1"); /* what the last rank reads for all */
+    if (kind == CHANGES || (other->finished && strcmp(own->operation, "group_barrier") == 0))
+        return; /* who has all that it needs is not held up */
+    CU_ASSERT_EQUAL(record->status, agreed ? own->status : SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(record->failed_rank, 0);
+    CU_ASSERT_EQUAL(record->missing_count, agreed ? 0 : 1);
+    CU_ASSERT_EQUAL(record->missing[0], agreed ? 0 : 1);
+    if (agreed)
+        CU_ASSERT_STRING_EQUAL(record->message, own->message);
+}
+
+static void judge_own(const struct life *life) {
+    static const symmem_status statuses[] = {[FAILS] = SYMMEM_SYSTEM,
+                                             [EXPIRES] = SYMMEM_TIMEOUT,
+                                             [CUTS] = SYMMEM_CORRUPT,
+                                             [CHANGES] = SYMMEM_CORRUPT};
+    const symmem_error_record *record = &life->first.record;
+    bool of_join = kind == CUTS && key_ends("/j/1"), publishes = key_ends("/id/0");
+    if (kind != CHANGES)
+        CU_ASSERT_EQUAL(record->status, of_join ? SYMMEM_MISMATCH : statuses[kind]);
+    if (!publishes) {
+        CU_ASSERT_EQUAL(record->rank, 0);
+        CU_ASSERT_EQUAL(record->world_size, 2);
+    }
+    if (kind == CHANGES)
+        return;
+    CU_ASSERT_STRING_EQUAL(record->operation, publishes ? "store_set" : life->first.call);
+    if (kind == FAILS) {
+        CU_ASSERT_PTR_NOT_NULL(strstr(record->message, failed_key));
+        CU_ASSERT_EQUAL(record->failed_rank,
+                        strstr(failed_key, "/j/") == NULL && key_ends("/1") ? 0 : -1);
+    }
+}
+
+static void judge(const struct life *own, const struct life *other, int nth) {
+    if (must_finish(own->name) || (may_finish(own->name) && own->finished)) {
+        CU_ASSERT(own->finished);
+    } else {
+        CU_ASSERT_FALSE(own->finished);
+        judge_own(own);
+        judge_other(other, &own->first.record);
+    }
+}
+
 int main(void) {
     static const char *const names[] = {"store calls fail", "store calls expire", "values are cut",
                                         "values are changed"};
     const struct life_faults faults = {
         .table = symmem_backend_entry(SYMMEM_BACKEND_ABI),
-        .arm = arm,
-        .disarm = disarm,
         .open_store = open_store,
+        .judge = judge,
     };
     int result = 0;
     for (kind = FAILS; kind < CHANGES; kind++)

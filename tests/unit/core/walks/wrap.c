@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +17,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+static atomic_int live;
 static bool interrupts; /* set before threads start */
 static _Thread_local int calls, fail_at;
 static _Thread_local const char *failed_call;
@@ -35,6 +37,10 @@ int wrap_disarm(const char **name_p) {
 
 void wrap_interrupt(bool only) {
     interrupts = only;
+}
+
+int wrap_live(void) {
+    return atomic_load(&live);
 }
 
 /* True once, for the call that is to fail. */
@@ -72,10 +78,33 @@ static bool fails(const char *name, bool can_wait) {
         return result;                                                                             \
     } while (0)
 
-WRAP(void *, malloc, (size_t bytes), (bytes), ERRNO(ENOMEM, NULL))
-WRAP(void *, calloc, (size_t count, size_t bytes), (count, bytes), ERRNO(ENOMEM, NULL))
-WRAP(void *, realloc, (void *old, size_t bytes), (old, bytes), ERRNO(ENOMEM, NULL))
-WRAP(char *, strdup, (const char *text), (text), ERRNO(ENOMEM, NULL))
+/* The same of calls that make what another one has to end, which it is if `made`. */
+#define WRAP_MAKER(type, name, parameters, arguments, failure, made)                               \
+    type __real_##name parameters;                                                                 \
+    type __wrap_##name parameters;                                                                 \
+    type __wrap_##name parameters {                                                                \
+        if (fails(#name, false))                                                                   \
+            failure;                                                                               \
+        type result = __real_##name arguments;                                                     \
+        atomic_fetch_add(&live, made);                                                             \
+        return result;                                                                             \
+    }
+#define WRAP_ENDER(type, name, parameter, argument, ended)                                         \
+    type __real_##name(parameter);                                                                 \
+    type __wrap_##name(parameter);                                                                 \
+    type __wrap_##name(parameter) {                                                                \
+        atomic_fetch_sub(&live, ended);                                                            \
+        return __real_##name(argument);                                                            \
+    }
+
+WRAP_MAKER(void *, malloc, (size_t bytes), (bytes), ERRNO(ENOMEM, NULL), result != NULL)
+WRAP_MAKER(void *, calloc, (size_t count, size_t bytes), (count, bytes), ERRNO(ENOMEM, NULL),
+           result != NULL)
+WRAP_MAKER(void *, realloc, (void *old, size_t bytes), (old, bytes), ERRNO(ENOMEM, NULL),
+           old == NULL && result != NULL)
+WRAP_MAKER(char *, strdup, (const char *text), (text), ERRNO(ENOMEM, NULL), result != NULL)
+WRAP_ENDER(void, free, void *ptr, ptr, ptr != NULL)
+WRAP_ENDER(int, pthread_cond_destroy, pthread_cond_t *condition, condition, 1)
 WRAP(int, shm_open, (const char *name, int flags, mode_t mode), (name, flags, mode),
      ERRNO(EMFILE, -1))
 WRAP(int, memfd_create, (const char *name, unsigned flags), (name, flags), ERRNO(EMFILE, -1))
@@ -115,8 +144,9 @@ WRAP_WAIT(ssize_t, write, (int fd, const void *data, size_t bytes), (fd, data, b
           ERRNO(EIO, -1))
 WRAP(int, pthread_mutex_init, (pthread_mutex_t * mutex, const pthread_mutexattr_t *attributes),
      (mutex, attributes), return ENOMEM)
-WRAP(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr_t *attributes),
-     (condition, attributes), return ENOMEM)
+WRAP_MAKER(int, pthread_cond_init,
+           (pthread_cond_t * condition, const pthread_condattr_t *attributes),
+           (condition, attributes), return ENOMEM, result == 0)
 WRAP(int, pthread_condattr_init, (pthread_condattr_t * attributes), (attributes), return ENOMEM)
 WRAP(int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg),

@@ -14,5 +14,7 @@ void wrap_arm(int nth);
 void wrap_interrupt(bool only);
 /* Disarms; how many wrapped calls there were. *name_p, if not NULL: which one failed, or NULL. */
 int wrap_disarm(const char **name_p);
+/* How many allocations and conditions of all threads have been made and not ended. */
+int wrap_live(void);
 
 #endif
