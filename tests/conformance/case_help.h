@@ -56,12 +56,6 @@ static inline DLManagedTensor *view_by(struct tk *t, view_fn view, symmem_handle
     return tensor;
 }
 
-static inline bool is_idle(struct tk *t, symmem_stream *stream) {
-    bool idle = false;
-    TK_OK(t, symmem_stream_query(stream, &idle));
-    return idle;
-}
-
 static inline bool is_reached(struct tk *t, symmem_event *event) {
     bool reached = false;
     TK_OK(t, symmem_event_query(event, &reached));
