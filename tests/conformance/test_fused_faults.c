@@ -227,10 +227,11 @@ static symmem_status fail_behind_gate(struct tk *t, struct fused_pair *x, symmem
                                           LONG_MS, stream, second);
 }
 
-/* What an operation left on its streams when it failed in the middle is pending for a reset. */
+/* What an operation left on its streams when its last product failed is pending for a reset. That
+ * product is the first stream's: where the second one's fails the call may wait for it. */
 TK_TEST(fused_faults, rest_is_pending, "SM-TIMEOUT-12", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
         .ranks = {2, 3}) {
-    struct own_product own = {.status = SYMMEM_LIMIT, .good = 1, .is_empty = true};
+    struct own_product own = {.status = SYMMEM_LIMIT, .good = t->last, .is_empty = true};
     const int32_t before = (t->rank + t->last) % t->world_size;
     uncompared(t);
     symmem_handle *gate = tk_handle(t, 64, tk_world_group(t));

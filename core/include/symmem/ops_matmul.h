@@ -9,8 +9,8 @@
  * workspace  Symmetric memory that the call may overwrite from the handle's pointer on: at least as
  *            many bytes as the ..._workspace function of the operation says. Calls that share one
  *            are made in the same order on all ranks, on the same channel.
- * channel    Has all barriers of the operation, and is its own as by one call: another thread's comes
- *            before it or behind it.
+ * channel    Has all barriers of the operation, and is its own as by one call: another thread's
+ *            comes before it or behind it.
  * streams    `stream` as for symmem_barrier. Barriers and copies are on it, and the last products;
  *            those that can go on beside them are on `second`, which joins it and a capture of its.
  *            second NULL: one that the context makes for each

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// symmem-cuda-check [header, crosswise or starts]: what the conformance suite cannot know of the CUDA
-// backend, on real devices: a user's own kernels by symmem/device.cuh, started by the CUDA runtime;
-// what they store, and the library's signals after it, also many times beside a busy link; operations
-// that ranks begin in different orders; the machine's float16; the links between devices; captures of
-// somebody else's; a device that has no room for the library's kernels, and one that is reset. With an
-// argument that alone. Each rank is a process with RANK, WORLD_SIZE and SYMMEM_STORE set, as
-// tests/run_ranks.sh starts them; ranks beyond the number of devices share them. Exit status: 0 good,
-// 1 bad, 77 nothing to check here.
+// symmem-cuda-check [header, crosswise or starts]: what the conformance suite cannot know of the
+// CUDA backend, on real devices: a user's own kernels by symmem/device.cuh, started by the CUDA
+// runtime; what they store, and the library's signals after it, also many times beside a busy
+// link; operations that ranks begin in different orders; the machine's float16; the links between
+// devices; captures of somebody else's; a device that has no room for the library's kernels, and
+// one that is reset. With an argument that alone. Each rank is a process with RANK, WORLD_SIZE and
+// SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks beyond the number of devices share
+// them. Exit status: 0 good, 1 bad, 77 nothing to check here.
 #include "check.cuh"
 
 #include <cstdarg>
