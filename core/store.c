@@ -8,8 +8,7 @@
 struct symmem_store {
     const symmem_store_ops *ops;
     void *self;
-    bool foreign;     /* its entries leave no record in our form */
-    uint32_t made_in; /* sm_fork_generation */
+    bool foreign; /* its entries leave no record in our form */
 };
 
 static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
@@ -17,8 +16,7 @@ static symmem_status wrap(const symmem_store_ops *ops, void *self, bool foreign,
     symmem_store *store = malloc(sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
-    *store = (symmem_store){
-        .ops = ops, .self = self, .foreign = foreign, .made_in = sm_fork_generation()};
+    *store = (symmem_store){.ops = ops, .self = self, .foreign = foreign};
     *store_p = store;
     return SYMMEM_OK;
 }
@@ -47,7 +45,7 @@ symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
 
 void symmem_store_close(symmem_store *store) {
     SM_UNCANCELLED;
-    if (store == NULL || sm_fork_is_parents(store->made_in))
+    if (store == NULL)
         return;
     store->ops->close(store->self);
     free(store);
@@ -61,8 +59,6 @@ static bool key_character(char c) {
 static symmem_status check_key(const symmem_store *store, const char *key, const char *operation) {
     if (store == NULL || key == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "NULL argument");
-    if (sm_fork_is_parents(store->made_in))
-        return sm_fork_refuse(operation);
     size_t length = strnlen(key, SYMMEM_STORE_KEY_MAX + 1);
     if (length == 0 || length > SYMMEM_STORE_KEY_MAX) {
         sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a key has 1 to %d characters",

@@ -47,7 +47,9 @@ answering() { # HEADER...: the calls that return a status
 refused() {
     {
         cat "$cases"/*.[ch] | tr '\n' ' ' | grep -oE '\b(REFUSED|TK_STATUS|TK_FAILS|[A-Z]+_STATUS)\([^;]*;'
-        grep -h 'return symmem_' "$cases"/ops_table_help.h
+        # Rows of the table, each of which is refused wrong arguments.
+        sed -nE 's/^ROW(_MADE)?\(\w+, (\w+),.*/symmem_\2(/p; /return symmem_/p' "$cases"/ops_table_help.h \
+            "$cases"/ops_calls.h
     } | names
 }
 

@@ -147,8 +147,6 @@ void kit_fail_at(struct tk *t, const char *file, int line, const char *format, .
 void kit_fail_late_at(struct tk *t, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 /* "what: status and its record" */
-/* The rank's store, which its ranks share or the one in its scratch folder. */
-bool kit_open_store(struct tk *t);
 void kit_fail_status_at(struct tk *t, const char *file, int line, const char *what,
                         symmem_status status);
 /* Counts a check that compared two values, named by format, and returns `same`; if they differ both

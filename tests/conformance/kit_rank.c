@@ -40,7 +40,7 @@ symmem_context_options tk_options(struct tk *t) {
     return options;
 }
 
-bool kit_open_store(struct tk *t) {
+static bool open_store(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     char path[300];
     if (setup->shared_store != NULL) {
@@ -71,7 +71,7 @@ static bool open_context(struct tk *t) {
 
 static bool prologue(struct tk *t) {
     unsigned flags = t->own->setup->test->flags;
-    return kit_open_store(t) && ((flags & TK_NO_CONTEXT) != 0 || open_context(t));
+    return open_store(t) && ((flags & TK_NO_CONTEXT) != 0 || open_context(t));
 }
 
 void kit_end_context(struct tk *t) {

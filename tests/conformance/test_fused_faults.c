@@ -389,7 +389,6 @@ TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCT
     pair_expect_gather(t, x, 1);
 }
 
-
 /* The next channel may be another thread's all the while, and there need not be one. */
 TK_TEST(fused_faults, one_channel, "SM-COLL-10", .needs = PRODUCTS, .ranks = {2, 3}) {
     struct fused_pair *x = pair_begin(t);

@@ -14,8 +14,9 @@
  *   NULL     For an object or an output that the call needs: INVALID_ARGUMENT, for a context
  *            NOT_INITIALISED.
  *   End      Once the context is finalised: NOT_INITIALISED, but for what gives something back.
- *   fork     In a child every call on an object of the parent's is NOT_INITIALISED and changes
- *            nothing, one that gives it back included. The child may make a context of its own,
+ *   fork     In a child every call on a context of the parent's, or on what belongs to one, is
+ *            NOT_INITIALISED and changes nothing, one that gives it back included. A store is
+ *            inherited (store.h). The child may make a context of its own,
  *            whatever the parent's other threads were doing, where its devices work in a child: the
  *            emulation's do, NVIDIA's do not once the parent has used them. [SM-THREAD-05, -06]
  *   exec     Is the end of a rank: no descriptor and no memory of the library passes it.

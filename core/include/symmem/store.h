@@ -53,9 +53,10 @@ typedef struct symmem_store_ops {
  * job name the same path and run as the same user. Nobody else may change what is there: a
  * directory or a file of another user, a directory that the group or others may write to, and a
  * file that is open to them are refused, and so is a symbolic link to the directory. [SM-STORE-12,
- * -13] The caller removes the directory when the job is over. Errors: INVALID_ARGUMENT (no path, or
- * not a directory), PATH_TOO_LONG, PERMISSION (see above, or not writable), NO_SPACE, LIMIT
- * (descriptors), SYSTEM (what it would lie in is not there).
+ * -13] The caller removes the directory when the job is over. A child of fork inherits the store,
+ * and may use and close it if no other thread was in a call on it at the fork. Errors:
+ * INVALID_ARGUMENT (no path, or not a directory), PATH_TOO_LONG, PERMISSION (see above, or not
+ * writable), NO_SPACE, LIMIT (descriptors), SYSTEM (what it would lie in is not there).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);

@@ -266,7 +266,7 @@ static int most_after(const char *entry, const char *call) {
     if (strcmp(call, "rendezvous") == 0) /* its record for the others has the device's id */
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_export") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
-        return 7;
+        return 8;
     return life_is_one_of(entry, in_order) ? 2 : 0; /* likewise other streams */
 }
 
