@@ -33,8 +33,11 @@ static symmem_status pass_one(struct tk *t, symmem_group *group, const char *dir
 
 static int bind_stranger(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const size_t bytes = strlen(path);
+    if (bytes >= sizeof address.sun_path)
+        return -1;
+    memcpy(address.sun_path, path, bytes);
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
     if (fd >= 0 && (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
                     chmod(path, 0666) != 0 || chown(path, 65534, (gid_t)-1) != 0)) {
         close(fd);
