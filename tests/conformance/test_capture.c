@@ -345,11 +345,15 @@ struct fork {
     symmem_graph *graph;
 };
 
-static void fork_begin(struct tk *t, struct fork *f) {
+static void fork_open(struct tk *t, struct fork *f) {
     *f = (struct fork){.first = tk_stream(t), .second = tk_stream(t)};
     TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->out));
     TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->back));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(f->first));
+}
+
+static void fork_begin(struct tk *t, struct fork *f) {
+    fork_open(t, f);
     let_follow(t, f->second, f->out, f->first);
 }
 
@@ -371,7 +375,9 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
     uint32_t values[CAPTURES] = {71, 72, 73};
     const uint32_t nothing = 0;
     for (int i = 0; i < CAPTURES; i++)
-        fork_begin(t, &forks[i]);
+        fork_open(t, &forks[i]);
+    for (int i = 0; i < CAPTURES; i++) /* the second stream joins one that others began after */
+        let_follow(t, forks[i].second, forks[i].out, forks[i].first);
     for (int i = 0; i < CAPTURES; i++)
         TK_OK(t, symmem_put(handle, t->rank, 4 * (size_t)i, &values[i], 4, forks[i].second));
     for (int i = 0; i < CAPTURES; i++) {
