@@ -12,7 +12,7 @@
 /* How many forks lie between the process that loaded the library and this one. */
 static _Atomic uint32_t generation;
 
-/* The parent's threads may be about to open or to close one. */
+/* No thread of the parent is then half way through opening or closing a socket. */
 static void before(void) {
     sm_ipc_lock_all();
 }

@@ -50,29 +50,29 @@ struct sm_ipc {
     int32_t kept_count;
 };
 
-/* --- all of them -------------------------------------------------------------------- */
+/* --- the sockets of this process, for its forks ------------------------------------- */
 
-static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
-static sm_ipc *all;
+static pthread_mutex_t open_sockets_lock = PTHREAD_MUTEX_INITIALIZER;
+static sm_ipc *open_sockets;
 
 void sm_ipc_lock_all(void) {
-    (void)pthread_mutex_lock(&all_lock);
+    (void)pthread_mutex_lock(&open_sockets_lock);
 }
 
 void sm_ipc_unlock_all(void) {
-    (void)pthread_mutex_unlock(&all_lock);
+    (void)pthread_mutex_unlock(&open_sockets_lock);
 }
 
 void sm_ipc_forget_all(void) {
-    for (; all != NULL; all = all->next) {
-        close(all->fd);
-        all->fd = -1;
+    for (; open_sockets != NULL; open_sockets = open_sockets->next) {
+        close(open_sockets->fd);
+        open_sockets->fd = -1;
     }
 }
 
 static void close_socket(sm_ipc *ipc) {
     sm_ipc_lock_all();
-    sm_ipc **place = &all;
+    sm_ipc **place = &open_sockets;
     while (*place != NULL && *place != ipc)
         place = &(*place)->next;
     if (*place != NULL)
@@ -120,8 +120,8 @@ static symmem_status open_socket(sm_ipc *ipc, bool path) {
     ipc->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int error = errno;
     if (ipc->fd >= 0) {
-        ipc->next = all;
-        all = ipc;
+        ipc->next = open_sockets;
+        open_sockets = ipc;
     }
     sm_ipc_unlock_all();
     if (ipc->fd < 0)

@@ -101,7 +101,8 @@ static bool pass_message(struct tk *t, const struct ring *ring, size_t count, ui
     return good && give_credit(t, ring, CREDIT);
 }
 
-static void pass_messages(struct tk *t, bool direct, size_t most_lines,
+/* Of 1, `factor`, `factor` * `factor` and so on lines. */
+static void pass_messages(struct tk *t, bool direct, size_t most_lines, size_t factor,
                           int (*rounds_of)(size_t lines, bool slow)) {
     struct ring ring = ring_begin(t, most_lines * LINE_WORDS);
     struct plain plain = {0};
@@ -110,7 +111,7 @@ static void pass_messages(struct tk *t, bool direct, size_t most_lines,
     if (direct)
         plain = plain_begin(t, ring.count, true);
     ring.stream = plain.stream;
-    for (size_t lines = 1; good && lines <= most_lines; lines *= 4)
+    for (size_t lines = 1; good && lines <= most_lines; lines *= factor)
         for (int i = rounds_of(lines, !plain_by_cpu(&plain)); good && i > 0; i--)
             good = pass_message(t, &ring, lines * LINE_WORDS, ++generation, direct ? &plain : NULL);
     if (ring.stream != NULL)
@@ -127,24 +128,24 @@ static int many_rounds(size_t lines, bool slow) {
 }
 
 TK_TEST(signal, message_passing, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4}) {
-    pass_messages(t, false, 64, some_rounds);
+    pass_messages(t, false, 64, 2, some_rounds);
 }
 
 /* Plain stores and loads, so that ThreadSanitizer sees a missing release or acquire. */
 TK_TEST(signal, message_passing_direct, "SM-SIGNAL-01", .needs = SYMMEM_CAP_DIRECT_ACCESS,
         .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY) {
-    pass_messages(t, true, 64, some_rounds);
+    pass_messages(t, true, 64, 2, some_rounds);
 }
 
 TK_TEST(litmus, puts_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4},
         .timeout_s = 60) {
-    pass_messages(t, false, MAX_LINES, many_rounds);
+    pass_messages(t, false, MAX_LINES, 4, many_rounds);
 }
 
 TK_TEST(litmus, stores_of_any_length, "SM-SIGNAL-01,SM-ONESIDED-04",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}, .flags = TK_PLAIN_MEMORY,
         .timeout_s = 60) {
-    pass_messages(t, true, MAX_LINES, many_rounds);
+    pass_messages(t, true, MAX_LINES, 4, many_rounds);
 }
 
 /* --- several threads, one of which signals ---------------------------------------------------- */

@@ -74,7 +74,7 @@ static void reduce_odd_count(struct tk *t, symmem_handle *handle, char *at, size
 }
 
 TK_TEST(ops, past_two_gib, "SM-MOVE-02,SM-MOVE-04,SM-REDUCE-02", .needs = COLLECTIVES,
-        .ranks = {2, 2}, .flags = TK_LARGE, .timeout_s = 240) {
+        .ranks = {2, 2}, .flags = TK_LARGE, .timeout_s = 120) {
     const size_t bytes = ((size_t)1 << 31) + 8192;
     void *ptr = NULL;
     symmem_status status = symmem_alloc(t->context, bytes, -1, NULL, &ptr);

@@ -16,10 +16,10 @@
  *   End      Once the context is finalised: NOT_INITIALISED, but for what gives something back.
  *   fork     In a child every call on a context of the parent's, or on what belongs to one, is
  *            NOT_INITIALISED and changes nothing, one that gives it back included. A store is
- *            inherited (store.h). The child may make a context of its own,
- *            whatever the parent's other threads were doing, where its devices work in a child: the
- *            emulation's do, NVIDIA's do not once the parent has used them. [SM-THREAD-05, -06]
- *   exec     Is the end of a rank: no descriptor and no memory of the library passes it.
+ *            inherited (store.h). The child may make a context of its own, whatever the parent's
+ *            other threads were doing, on devices whose drivers work in a child of a process that
+ *            has used them. [SM-THREAD-05, -06]
+ *   exec     Ends a rank: nothing of the library passes it. Peers learn of it by their limits.
  *   Cancel   No call is a cancellation point. A thread that is cancelled in one gets the call's
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
