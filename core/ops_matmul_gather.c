@@ -152,6 +152,15 @@ static symmem_status check_a_out(gather *g, const DLTensor *a_out) {
     return status;
 }
 
+static char *own(const gather *g, size_t place) {
+    return sm_pipeline_at(&g->pipeline, g->pipeline.rank) + place;
+}
+
+/* Whether the peers and the own products can have a tensor's elements in their order. */
+static bool in_order(const sm_strided *tensor, int32_t dim) {
+    return tensor->count == 0 || sm_strided_has_layout(tensor, dim);
+}
+
 /* Not the caller's, nor any other argument's, memory. */
 static symmem_status check_places(const gather *g, const sm_strided *tensor, bool written) {
     const sm_pipeline *p = &g->pipeline;
@@ -165,6 +174,14 @@ static symmem_status check_places(const gather *g, const sm_strided *tensor, boo
     if (status == SYMMEM_OK && g->scaling != NOT_SCALED)
         status = sm_strided_apart(tensor, &g->a_scale, p->name);
     return status;
+}
+
+/* Where the peers read it, in the layout in which they do, a shard needs no copy. */
+static symmem_status check_shard_place(const gather *g) {
+    const sm_pipeline *p = &g->pipeline;
+    return g->shard.data == own(g, g->places.shard) && in_order(&g->shard, g->dim)
+               ? sm_strided_inside(&g->shard, p->link->context, p->name, p->link->device)
+               : check_places(g, &g->shard, false);
 }
 
 /* One b with its scale, if there is one, and its output. */
@@ -269,15 +286,6 @@ static symmem_call_id identify(const gather *g) {
                             .dtype = (uint16_t)g->shard.dtype,
                             .count = g->shard.count,
                             .detail = detail};
-}
-
-static char *own(const gather *g, size_t place) {
-    return sm_pipeline_at(&g->pipeline, g->pipeline.rank) + place;
-}
-
-/* Whether the peers and the own products can have a tensor's elements in their order. */
-static bool in_order(const sm_strided *tensor, int32_t dim) {
-    return tensor->count == 0 || sm_strided_has_layout(tensor, dim);
 }
 
 /* A tensor that is not in the layout of that dimension, into its place in that. */
@@ -429,7 +437,7 @@ static symmem_status check_tensors(gather *g, const DLTensor *a_shard, const DLT
     if (status == SYMMEM_OK)
         status = sm_pipeline_fits(p, g->places.bytes);
     if (status == SYMMEM_OK)
-        status = check_places(g, &g->shard, false);
+        status = check_shard_place(g);
     if (status == SYMMEM_OK && a_scale != NULL)
         status = check_places(g, &g->a_scale, false);
     if (status == SYMMEM_OK && g->want_a)

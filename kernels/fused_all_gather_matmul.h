@@ -10,9 +10,9 @@
  *             1. where calls are compared: a barrier, which compares them.
  *             2. shard and scales that are not in the layout of gather_dim: into the own workspace
  *                in that, on cur. bk waits for cur.
- *             3. shard, and scales if sharded, that are in order: into the own workspace, on cur;
- *                barrier: all shards are there. Beside that and the next steps' transfers the own
- *                shard's products on bk.
+ *             3. shard, and scales if sharded, that are in order: into the own workspace, on cur,
+ *                unless the shard lies there; barrier: all shards are there. Beside that and the
+ *                next steps' transfers the own shard's products on bk.
  *             4. for step 1 to n - 1: the shard of rank (r + step) mod n is copied on cur, into its
  *                place in a_out, or into one of two that take turns; then its products, on bk, and
  *                beside them the next step's copy. The last step's products are on cur, unless
@@ -36,7 +36,7 @@
  *             multiplied with is each rank's own affair.
  * After       the workspace and all inputs may be written again.
  * Aliasing    outputs overlap nothing; no argument lies in the part of any rank's workspace that is
- *             used.
+ *             used, but a shard may be where step 3 would copy it to.
  * Bound       symmem/matmul.h for each product; the gathered A is bit for bit.
  * Source      PyTorch symm_mem::fused_all_gather_matmul and fused_all_gather_scaled_matmul, which
  *             check after the first barrier, take no scales along K, and use channels 0 and 1 and

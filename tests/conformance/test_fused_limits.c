@@ -117,6 +117,7 @@ static void refuse_gathers(struct tk *t, const struct fused_pair *x, struct pair
     fused_make(t, &wide, SYMMEM_FLOAT32, 2, wide_shape, 0);
     DLTensor misplaced = x->shard.dl, crooked = x->out.dl, outside = x->out.dl;
     misplaced.data = ops_own(t, x->workspace);
+    misplaced.byte_offset = sizeof(float);
     crooked.byte_offset = 2;
     outside.byte_offset = x->out.bytes / 2;
     REFUSED(GATHERS, INVALID_ARGUMENT, call.shard = NULL);

@@ -50,6 +50,36 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     pair_expect_untouched(t, x);
 }
 
+/* A shard in the own workspace is there already, if it lies where the peers read it. */
+TEST_WITH_AND_WITHOUT_STREAM(fused_refusals, shard_in_the_workspace, "SM-FUSED-17", PRODUCTS,
+                             .max_ranks = 3) {
+    struct fused_pair *x = pair_begin(t);
+    struct fused_tensor there = x->shard;
+    struct pair_call call = pair_call(x);
+    there.memory = ops_own(t, x->workspace);
+    there.dl.data = there.memory;
+    there.dl.shape = there.shape;
+    there.dl.strides = there.strides;
+    call.shard = &there.dl;
+    call.stream = stream;
+    TK_OK(t, symmem_copy(t->context, there.memory, x->shard.memory, there.bytes, NULL));
+    there.dl.byte_offset = sizeof(float);
+    TK_FAILS(t, INVALID_ARGUMENT, pair_run(&call, PAIR_GATHER));
+    there.dl.byte_offset = 0;
+    there.strides[0] = 1;
+    there.strides[1] = PAIR_ROWS;
+    TK_FAILS(t, INVALID_ARGUMENT, pair_run(&call, PAIR_GATHER));
+    pair_expect_untouched(t, x);
+    memcpy(there.strides, x->shard.strides, sizeof there.strides);
+    call.limit_ms = LONG_MS;
+    for (int i = 0; i < 3; i++) { /* the same again: it stays */
+        TK_OK(t, pair_run(&call, PAIR_GATHER));
+        tk_synchronize(t, stream);
+        pair_expect_gather(t, x, 1);
+        fused_expect(t, &there, NULL, "the shard in the workspace");
+    }
+}
+
 /* What a tensor with strides may be. Local, and nothing of it is read. */
 TK_TEST(fused_refusals, descriptors, "SM-FUSED-10", .max_ranks = 1) {
     enum { NO_SHAPE = 1, NO_DATA = 2, ODD = 4, NO_DTYPE = 8 };

@@ -8,7 +8,8 @@
  *
  * workspace  Symmetric memory that the call may overwrite from the handle's pointer on: at least as
  *            many bytes as the ..._workspace function of the operation says. Calls that share one
- *            are made in the same order on all ranks, on the same channel.
+ *            are made in the same order on all ranks, on the same channel. A gather's a_shard may
+ *            be its first bytes, in the layout of gather_dim: it saves a copy, and stays as it is.
  * channel    Has all barriers of the operation, and is its own as by one call: another thread's
  *            comes before it or behind it.
  * streams    `stream` as for symmem_barrier. Barriers and copies are on it, and the last products;
