@@ -233,7 +233,7 @@ static bool retire(symmem_context *context, sm_allocation *allocation) {
 }
 
 symmem_status symmem_free(symmem_context *context, void *ptr) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_allocation *allocation = NULL;
     symmem_status status = sm_context_check(context, "free");
     if (status != SYMMEM_OK || !ptr)

@@ -63,7 +63,7 @@ static symmem_status check_count(symmem_context *context, int32_t device_count) 
 
 symmem_status symmem_connectivity(symmem_context *context, const char *connection,
                                   int32_t device_count, int32_t *matrix) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
         return status;

@@ -244,7 +244,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
 }
 
 symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (!context_p)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "", "context_p is NULL");
     *context_p = NULL;
@@ -333,7 +333,7 @@ static void remove_identity(symmem_context *context) {
 }
 
 symmem_status symmem_finalize(symmem_context *context) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (context && sm_fork_is_parents(context->made_in))
         return sm_fork_refuse("finalize");
     /* pairs with: acquire in sm_context_check */
@@ -367,7 +367,7 @@ symmem_status symmem_finalize(symmem_context *context) {
 }
 
 void symmem_context_free(symmem_context *context) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = SYMMEM_OK;
     if (!context || sm_fork_is_parents(context->made_in))
         return;

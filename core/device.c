@@ -96,7 +96,7 @@ static symmem_status begin(symmem_context *context, const char *operation, const
 }
 
 symmem_status symmem_device_count(symmem_context *context, int32_t *count_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = begin(context, "device_count", count_p);
     if (status != SYMMEM_OK)
         return status;
@@ -106,7 +106,7 @@ symmem_status symmem_device_count(symmem_context *context, int32_t *count_p) {
 }
 
 symmem_status symmem_device_type(symmem_context *context, int32_t *device_type_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_device_info info = {0};
     symmem_status status = begin(context, "device_type", device_type_p);
     if (status != SYMMEM_OK)
@@ -141,7 +141,7 @@ static symmem_status ask_multicast(symmem_context *context, int32_t device_type,
 
 symmem_status symmem_has_multicast_support(symmem_context *context, int32_t device_type,
                                            int32_t device, bool *supported_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "has_multicast_support";
     const char *name = NULL;
     symmem_status status = sm_context_check(context, operation);

@@ -52,7 +52,7 @@ fail_instance:
 }
 
 symmem_status symmem_event_create(symmem_context *context, int32_t device, symmem_event **event_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "event_create";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -71,7 +71,7 @@ static void end_event(symmem_context *context, void *native) {
 }
 
 void symmem_event_destroy(symmem_event *event) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (event == NULL || sm_fork_is_parents(event->context->made_in))
         return;
     symmem_context *context = event->context;
@@ -100,7 +100,7 @@ void sm_event_destroy_all(symmem_context *context) {
 }
 
 symmem_status symmem_event_record(symmem_event *event, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "event_record";
     symmem_status status = check_pair(event, stream, operation);
     if (status == SYMMEM_OK)
@@ -114,7 +114,7 @@ symmem_status symmem_event_record(symmem_event *event, symmem_stream *stream) {
 }
 
 symmem_status symmem_stream_wait_event(symmem_stream *stream, symmem_event *event) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_wait_event";
     symmem_status status = check_pair(event, stream, operation);
     if (status != SYMMEM_OK)
@@ -126,7 +126,7 @@ symmem_status symmem_stream_wait_event(symmem_stream *stream, symmem_event *even
 }
 
 symmem_status symmem_event_synchronize(symmem_event *event, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "event_synchronize";
     symmem_status status = check_event(event, operation);
     if (status != SYMMEM_OK)
@@ -143,7 +143,7 @@ symmem_status symmem_event_synchronize(symmem_event *event, uint32_t timeout_ms)
 }
 
 symmem_status symmem_event_query(symmem_event *event, bool *reached_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "event_query";
     symmem_status status = check_event(event, operation);
     if (status != SYMMEM_OK)

@@ -88,7 +88,7 @@ static symmem_status check_all(symmem_context *context, const char *operation,
 
 symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, int64_t offset,
                               int64_t value, int64_t count, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
     symmem_status status =
@@ -112,7 +112,7 @@ symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, i
 
 symmem_status symmem_stream_write_value32(symmem_context *context, const DLTensor *tensor,
                                           int64_t offset, int64_t value, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     char *dst;
     int32_t device;
     symmem_status status =

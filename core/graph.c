@@ -16,7 +16,7 @@ static symmem_status check_capture(const symmem_stream *stream, const char *oper
 }
 
 symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_begin_capture";
     symmem_status status = check_capture(stream, operation);
     if (status == SYMMEM_OK)
@@ -101,7 +101,7 @@ fail_turn:
 }
 
 symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_end_capture";
     symmem_status status = check_capture(stream, operation);
     if (status != SYMMEM_OK)
@@ -133,7 +133,7 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
 }
 
 symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_is_capturing";
     symmem_status status = check_capture(stream, operation);
     if (status != SYMMEM_OK)
@@ -179,7 +179,7 @@ static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
 }
 
 symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "graph_launch";
     if (graph == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph is NULL");
@@ -253,7 +253,7 @@ static bool keep_graph(symmem_graph *graph, void *native) {
 }
 
 symmem_status symmem_graph_destroy(symmem_graph *graph) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (graph == NULL)
         return SYMMEM_OK;
     symmem_context *context = graph->context;

@@ -302,7 +302,7 @@ static symmem_status enlist(symmem_context *context, symmem_group *group) {
 
 symmem_status symmem_group_create(symmem_context *context, const char *name, const int32_t *ranks,
                                   int32_t count, symmem_store *store, symmem_group **group_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_group *group = NULL;
     int32_t rank = -1;
     symmem_status status = sm_context_check(context, "group_create");
@@ -353,7 +353,7 @@ static void end_group(symmem_group *group) {
 }
 
 symmem_status symmem_group_destroy(symmem_group *group) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (!group)
         return SYMMEM_OK;
     symmem_status status = sm_context_check(group->context, "group_destroy");

@@ -50,7 +50,7 @@ static symmem_status meet(const symmem_group *group, const char *operation, uint
 
 symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_t bytes, void *out,
                                       uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_all_gather";
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
@@ -78,7 +78,7 @@ symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_
 }
 
 symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_barrier";
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
@@ -122,7 +122,7 @@ static symmem_status agree_on_fds(symmem_group *group, const char *operation, sy
 
 symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_p,
                                           uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_all_gather_fds";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
@@ -150,7 +150,7 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
 
 symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, int *fd_p,
                                          uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_broadcast_fds";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
@@ -179,7 +179,7 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
 
 symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd,
                                    uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_send_fd";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
@@ -200,7 +200,7 @@ symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd
 
 symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *fd_p,
                                    uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_recv_fd";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)

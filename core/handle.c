@@ -39,7 +39,7 @@ symmem_status symmem_handle_retain(symmem_handle *handle) {
 }
 
 void symmem_handle_release(symmem_handle *handle) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     /* pairs with: itself, in the thread that drops the last reference */
     if (handle == NULL || sm_fork_is_parents(handle->link->context->made_in) ||
         atomic_fetch_sub_explicit(&handle->references, 1, memory_order_acq_rel) != 1)
@@ -87,7 +87,7 @@ symmem_status symmem_handle_signal_pad_ptrs(const symmem_handle *handle, void *c
 }
 
 symmem_status symmem_handle_buffer_ptrs_dev(const symmem_handle *handle, void **table_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, table_p, "handle_buffer_ptrs_dev");
     if (status == SYMMEM_OK)
         *table_p = handle->link->buffers_dev;
@@ -95,7 +95,7 @@ symmem_status symmem_handle_buffer_ptrs_dev(const symmem_handle *handle, void **
 }
 
 symmem_status symmem_handle_signal_pad_ptrs_dev(const symmem_handle *handle, void **table_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, table_p, "handle_signal_pad_ptrs_dev");
     if (status == SYMMEM_OK)
         *table_p = handle->link->pads_dev;

@@ -8,6 +8,7 @@
 #ifndef SYMMEM_CORE_INTERNAL_H
 #define SYMMEM_CORE_INTERNAL_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -75,23 +76,30 @@ bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 
-/* --- cancellation --------------------------------------------------------------------- */
+/* --- public calls --------------------------------------------------------------------- */
 
-static inline int sm_cancel_hold(void) {
-    int state = PTHREAD_CANCEL_ENABLE;
-    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-    return state;
+/* What a thread has of its own, as a public call finds and leaves it. */
+typedef struct sm_caller {
+    int cancel_state, error_number;
+} sm_caller;
+
+static inline sm_caller sm_caller_hold(void) {
+    sm_caller caller = {.cancel_state = PTHREAD_CANCEL_ENABLE, .error_number = errno};
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &caller.cancel_state);
+    return caller;
 }
 
-static inline void sm_cancel_restore(const int *state) {
+static inline void sm_caller_restore(const sm_caller *caller) {
     int ignored;
-    (void)pthread_setcancelstate(*state, &ignored);
+    (void)pthread_setcancelstate(caller->cancel_state, &ignored);
+    errno = caller->error_number;
 }
 
-/* First in a public call that may wait, or that calls a backend: none is a cancellation point. A
- * thread that ended in one would leave its locks and half of its work. */
-#define SM_UNCANCELLED                                                                             \
-    __attribute__((cleanup(sm_cancel_restore), unused)) const int cancel_state_ = sm_cancel_hold()
+/* First in a public call that may wait, or that calls the system or a backend: none is a
+ * cancellation point, for a thread that ended in one would leave its locks and half of its work;
+ * and none changes errno. */
+#define SM_PUBLIC_CALL                                                                             \
+    __attribute__((cleanup(sm_caller_restore), unused)) const sm_caller caller_ = sm_caller_hold()
 
 /* --- children of fork (fork.c) -------------------------------------------------------- */
 

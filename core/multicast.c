@@ -57,7 +57,7 @@ symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, si
 
 symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset, const void *src,
                                     size_t bytes, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return sm_multimem_store(handle, "multimem_store", offset, src, bytes, stream);
 }
 
@@ -77,7 +77,7 @@ static symmem_status check_elements(const char *operation, size_t count, symmem_
 symmem_status symmem_multimem_ld_reduce(symmem_handle *handle, size_t offset, void *dst,
                                         size_t count, symmem_dtype dtype, symmem_reduce_op op,
                                         symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "multimem_ld_reduce";
     char *address = NULL;
     size_t bytes;

@@ -165,7 +165,7 @@ static symmem_status transfer(sm_link *link, const char *operation, void *dst, c
 
 symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
                          const void *src, size_t bytes, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     char *dst = NULL;
     symmem_status status =
         check_transfer(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
@@ -176,7 +176,7 @@ symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_off
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
                          size_t bytes, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     char *src = NULL;
     symmem_status status =
         check_transfer(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
@@ -206,7 +206,7 @@ static symmem_status copy_between(symmem_context *context, sm_refs *refs, void *
 
 symmem_status symmem_copy(symmem_context *context, void *dst, const void *src, size_t bytes,
                           symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "copy");
     if (status == SYMMEM_OK)
         status = sm_stream_check(context, stream, -1, "copy");

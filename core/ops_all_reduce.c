@@ -220,7 +220,7 @@ static symmem_status between_private(sm_reduction_call *call) {
 symmem_status symmem_all_reduce(symmem_handle *handle, const DLTensor *input, symmem_reduce_op op,
                                 const DLTensor *output, int32_t channel, uint32_t timeout_ms,
                                 symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction_call call;
     sm_reduction reduction = sm_reduction_of("all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle,
                                              input, op, channel, timeout_ms, stream);

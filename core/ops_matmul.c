@@ -78,7 +78,7 @@ static symmem_status check_restride(symmem_context *context, const char *name, c
 
 symmem_status symmem_restride(symmem_context *context, const DLTensor *src, const DLTensor *dst,
                               symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "restride";
     sm_strided from, to;
     sm_refs refs;
@@ -165,7 +165,7 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
                                     const DLTensor *a_chunk_signals, int64_t a_chunk_pivot,
                                     const DLTensor *out, uint32_t timeout_ms,
                                     symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_strided tensors[3], signals;
     sm_matrix matrices[3];
     symmem_matmul product;

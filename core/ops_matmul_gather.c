@@ -476,7 +476,7 @@ symmem_status symmem_fused_all_gather_matmul(symmem_handle *workspace, const DLT
                                              const DLTensor *const *outs, int32_t channel,
                                              uint32_t timeout_ms, symmem_stream *stream,
                                              symmem_stream *second) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     gather g = {.want_a = false};
     symmem_status status = sm_pipeline_check(&g.pipeline, "fused_all_gather_matmul", workspace,
                                              channel, timeout_ms, stream, second);
@@ -490,7 +490,7 @@ symmem_status symmem_fused_all_gather_scaled_matmul(
     int32_t b_count, const DLTensor *const *bs, const DLTensor *const *b_scales,
     const DLTensor *a_out, const DLTensor *const *outs, int32_t channel, uint32_t timeout_ms,
     symmem_stream *stream, symmem_stream *second) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "fused_all_gather_scaled_matmul";
     gather g = {.want_a = false};
     symmem_status status =

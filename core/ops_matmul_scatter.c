@@ -348,7 +348,7 @@ symmem_status symmem_fused_matmul_reduce_scatter(symmem_handle *workspace, const
                                                  int32_t scatter_dim, const DLTensor *out,
                                                  int32_t channel, uint32_t timeout_ms,
                                                  symmem_stream *stream, symmem_stream *second) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return run(workspace, "fused_matmul_reduce_scatter", false, a, b, NULL, NULL, op, scatter_dim,
                out, channel, timeout_ms, stream, second);
 }
@@ -357,7 +357,7 @@ symmem_status symmem_fused_scaled_matmul_reduce_scatter(
     symmem_handle *workspace, const DLTensor *a, const DLTensor *b, const DLTensor *a_scale,
     const DLTensor *b_scale, symmem_reduce_op op, int32_t scatter_dim, const DLTensor *out,
     int32_t channel, uint32_t timeout_ms, symmem_stream *stream, symmem_stream *second) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return run(workspace, "fused_scaled_matmul_reduce_scatter", true, a, b, a_scale, b_scale, op,
                scatter_dim, out, channel, timeout_ms, stream, second);
 }

@@ -34,7 +34,7 @@ static bool is_own_chunk(const sm_collective_op *call, const sm_tensor *in, cons
 symmem_status symmem_all_gather_out(symmem_handle *handle, const DLTensor *input,
                                     const DLTensor *out, int32_t channel, uint32_t timeout_ms,
                                     symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "all_gather_out";
     sm_collective_op call;
     sm_tensor in, result;
@@ -59,7 +59,7 @@ symmem_status symmem_all_gather_out(symmem_handle *handle, const DLTensor *input
 
 symmem_status symmem_broadcast(symmem_handle *handle, const DLTensor *tensor, int32_t root,
                                int32_t channel, uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "broadcast";
     sm_collective_op call;
     sm_tensor data;

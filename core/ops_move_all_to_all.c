@@ -92,7 +92,7 @@ symmem_status symmem_all_to_all_out(symmem_handle *handle, const DLTensor *input
                                     const size_t *in_splits, const DLTensor *out,
                                     const size_t *out_splits, int32_t channel, uint32_t timeout_ms,
                                     symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "all_to_all_out";
     sm_collective_op call;
     sm_tensor in, result;

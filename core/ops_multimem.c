@@ -22,7 +22,7 @@ symmem_status sm_multimem_symmetric(sm_collective_op *op, const sm_tensor *tenso
 symmem_status symmem_multimem_all_reduce(symmem_handle *handle, const DLTensor *tensor,
                                          symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
                                          symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "multimem_all_reduce";
     sm_collective_op call;
     sm_tensor data;
@@ -71,7 +71,7 @@ symmem_status symmem_multimem_one_shot_all_reduce_out(symmem_handle *handle, con
                                                       symmem_reduce_op op, const DLTensor *out,
                                                       int32_t channel, uint32_t timeout_ms,
                                                       symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_collective_op call;
     symmem_status status =
         sm_multimem_begin(&call, "multimem_one_shot_all_reduce_out", handle,
@@ -83,7 +83,7 @@ symmem_status symmem_multimem_one_shot_reduce_out(symmem_handle *handle, const D
                                                   symmem_reduce_op op, int32_t root,
                                                   const DLTensor *out, int32_t channel,
                                                   uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "multimem_one_shot_reduce_out";
     sm_collective_op call;
     symmem_status status = sm_multimem_begin(

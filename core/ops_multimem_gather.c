@@ -24,7 +24,7 @@ static symmem_status check_gather(sm_collective_op *call, const DLTensor *input,
 symmem_status symmem_multimem_all_gather_out(symmem_handle *handle, const DLTensor *input,
                                              const DLTensor *out, int32_t channel,
                                              uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_collective_op call;
     sm_tensor in, result;
     symmem_status status =
@@ -37,7 +37,7 @@ symmem_status symmem_multimem_all_gather_out(symmem_handle *handle, const DLTens
 
 symmem_status symmem_memcpy_to_multicast(symmem_handle *handle, size_t byte_offset,
                                          const DLTensor *src, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "memcpy_to_multicast";
     sm_tensor data;
     symmem_status status = sm_handle_check(handle, name);

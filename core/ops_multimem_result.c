@@ -9,7 +9,7 @@ symmem_status symmem_multimem_one_shot_all_reduce(symmem_handle *handle, const D
                                                   symmem_reduce_op op, int32_t channel,
                                                   uint32_t timeout_ms, symmem_stream *stream,
                                                   DLManagedTensor **out_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char name[] = "multimem_one_shot_all_reduce";
     sm_collective_op call;
     sm_tensor in;
@@ -132,7 +132,7 @@ symmem_status symmem_low_contention_all_gather_ce_multicast(symmem_handle *handl
                                                             uint32_t timeout_ms,
                                                             symmem_stream *stream,
                                                             DLManagedTensor **out_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_collective_op call;
     sm_tensor in;
     symmem_handle *made = NULL;

@@ -149,7 +149,7 @@ symmem_status symmem_one_shot_all_reduce_out(symmem_handle *handle, const DLTens
                                              symmem_reduce_op op, const DLTensor *out,
                                              int32_t channel, uint32_t timeout_ms,
                                              symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction reduction =
         sm_reduction_of("one_shot_all_reduce_out", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input,
                         op, channel, timeout_ms, stream);
@@ -161,7 +161,7 @@ symmem_status symmem_one_shot_all_reduce_copy_out(symmem_handle *handle, const D
                                                   const DLTensor *input, symmem_reduce_op op,
                                                   const DLTensor *out, int32_t channel,
                                                   uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction reduction =
         sm_reduction_of("one_shot_all_reduce_copy_out", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle,
                         input, op, channel, timeout_ms, stream);
@@ -173,7 +173,7 @@ symmem_status symmem_one_shot_all_reduce_copy_out(symmem_handle *handle, const D
 symmem_status symmem_one_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
                                          symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
                                          symmem_stream *stream, DLManagedTensor **out_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     const sm_reduction reduction =
         sm_reduction_of("one_shot_all_reduce", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input, op,
                         channel, timeout_ms, stream);
@@ -184,7 +184,7 @@ symmem_status symmem_one_shot_all_reduce_copy(symmem_handle *handle, const DLTen
                                               const DLTensor *input, symmem_reduce_op op,
                                               int32_t channel, uint32_t timeout_ms,
                                               symmem_stream *stream, DLManagedTensor **out_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction reduction =
         sm_reduction_of("one_shot_all_reduce_copy", SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, handle, input,
                         op, channel, timeout_ms, stream);
@@ -197,7 +197,7 @@ symmem_status symmem_one_shot_all_reduce_copy(symmem_handle *handle, const DLTen
 symmem_status symmem_two_shot_all_reduce(symmem_handle *handle, const DLTensor *input,
                                          symmem_reduce_op op, int32_t channel, uint32_t timeout_ms,
                                          symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction_call call;
     const sm_reduction reduction =
         sm_reduction_of("two_shot_all_reduce", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input, op,
@@ -213,7 +213,7 @@ symmem_status symmem_two_shot_all_reduce_out(symmem_handle *handle, const DLTens
                                              symmem_reduce_op op, const DLTensor *out,
                                              int32_t channel, uint32_t timeout_ms,
                                              symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction_call call;
     sm_reduction reduction =
         sm_reduction_of("two_shot_all_reduce_out", SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, handle, input,

@@ -61,7 +61,7 @@ symmem_status symmem_reduce_scatter_out(symmem_handle *handle, const DLTensor *i
                                         symmem_reduce_op op, bool split_last_dim,
                                         const DLTensor *out, int32_t channel, uint32_t timeout_ms,
                                         symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction_call call;
     int64_t row = 0;
     sm_reduction reduction = sm_reduction_of("reduce_scatter_out", SYMMEM_CALL_REDUCE_SCATTER,
@@ -122,7 +122,7 @@ symmem_status symmem_low_contention_reduce_scatter(symmem_handle *handle, const 
                                                    symmem_reduce_op op, const DLTensor *out,
                                                    int32_t channel, uint32_t timeout_ms,
                                                    symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     sm_reduction_call call;
     sm_reduction reduction =
         sm_reduction_of("low_contention_reduce_scatter", SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER,

@@ -136,7 +136,7 @@ static symmem_status check(symmem_context *context, size_t bytes, int32_t device
 
 symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device,
                            const symmem_alloc_options *options, void **ptr_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     request wanted = {0};
     bool found = false;
     symmem_status status = check(context, bytes, device, options, ptr_p, &wanted);

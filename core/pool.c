@@ -207,7 +207,7 @@ static symmem_status check(const symmem_pool *pool, const char *operation) {
 }
 
 symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "pool_alloc";
     size_t rounded = 0;
     void *ptr = NULL;
@@ -258,7 +258,7 @@ static symmem_status detach(symmem_pool *pool, void *ptr, range **range_p, sm_bl
 }
 
 symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     range *freed = NULL;
     sm_block *block = NULL;
     symmem_status status = check(pool, "pool_free");
@@ -303,7 +303,7 @@ symmem_status symmem_pool_get_stats(symmem_pool *pool, symmem_pool_stats *stats_
 
 symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t segment_bytes,
                                  symmem_pool **pool_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "pool_create";
     size_t rounded = 0;
     symmem_status status = sm_context_check(context, operation);
@@ -383,7 +383,7 @@ static void free_shell(symmem_pool *pool) {
 }
 
 symmem_status symmem_pool_destroy(symmem_pool *pool) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (!pool)
         return SYMMEM_OK;
     symmem_status status = check(pool, "pool_destroy");
@@ -456,7 +456,7 @@ void *symmem_pool_malloc(size_t size, int device, void *stream) {
 }
 
 void symmem_pool_mfree(void *ptr, size_t size, int device, void *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     (void)size;
     (void)stream;
     if (!ptr || check_bound("pool_mfree", device) != SYMMEM_OK)

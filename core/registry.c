@@ -104,7 +104,7 @@ static symmem_status probe(symmem_context *context, const symmem_backend *table,
 /* --- public --------------------------------------------------------------------------------- */
 
 symmem_status symmem_register_backend(symmem_context *context, const symmem_backend *backend) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "register_backend";
     symmem_status status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
@@ -116,7 +116,7 @@ symmem_status symmem_register_backend(symmem_context *context, const symmem_back
 }
 
 symmem_status symmem_load_backend(symmem_context *context, const char *path) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "load_backend";
     candidate new = {0};
     symmem_status status = sm_context_check(context, operation);
@@ -132,7 +132,7 @@ symmem_status symmem_load_backend(symmem_context *context, const char *path) {
 
 symmem_status symmem_backend_available(symmem_context *context, const char *name,
                                        bool *available_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "backend_available";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -172,7 +172,7 @@ static symmem_status activate(symmem_context *context, const candidate *chosen,
 }
 
 symmem_status symmem_set_backend(symmem_context *context, const char *name) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "set_backend";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

@@ -291,7 +291,7 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
 
 symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
                                 uint32_t timeout_ms, symmem_handle **handle_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (handle_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, SM_RENDEZVOUS, "", "handle_p is NULL");
     *handle_p = NULL;

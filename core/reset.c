@@ -177,7 +177,7 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
 }
 
 symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_handle_check(handle, operation);
     if (status != SYMMEM_OK)
         return status;

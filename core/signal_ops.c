@@ -326,18 +326,18 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
 
 symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
                              symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return signal_call(handle, SM_BARRIER, 0, channel, timeout_ms, stream);
 }
 
 symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank, int32_t channel,
                                 uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return signal_call(handle, SM_PUT_SIGNAL, dst_rank, channel, timeout_ms, stream);
 }
 
 symmem_status symmem_wait_signal(symmem_handle *handle, int32_t src_rank, int32_t channel,
                                  uint32_t timeout_ms, symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     return signal_call(handle, SM_WAIT_SIGNAL, src_rank, channel, timeout_ms, stream);
 }

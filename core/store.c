@@ -27,7 +27,7 @@ symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_stor
 
 symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
                                        symmem_store **store_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (ops == NULL || store_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_custom", "", "NULL argument");
     if (ops->size < sizeof(*ops)) {
@@ -44,7 +44,7 @@ symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
 }
 
 void symmem_store_close(symmem_store *store) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (store == NULL)
         return;
     store->ops->close(store->self);
@@ -88,7 +88,7 @@ static symmem_status described(const symmem_store *store, symmem_status status,
 
 symmem_status symmem_store_set(symmem_store *store, const char *key, const void *value,
                                size_t bytes, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_key(store, key, "store_set");
     if (status != SYMMEM_OK)
         return status;
@@ -107,7 +107,7 @@ symmem_status symmem_store_set(symmem_store *store, const char *key, const void 
 
 symmem_status symmem_store_get(symmem_store *store, const char *key, void *value, size_t capacity,
                                size_t *bytes_p, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_key(store, key, "store_get");
     if (status != SYMMEM_OK)
         return status;
@@ -125,7 +125,7 @@ symmem_status symmem_store_get(symmem_store *store, const char *key, void *value
 }
 
 symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_key(store, key, "store_wait");
     if (status != SYMMEM_OK)
         return status;
@@ -134,7 +134,7 @@ symmem_status symmem_store_wait(symmem_store *store, const char *key, uint32_t t
 
 symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t delta,
                                int64_t *value_p, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_key(store, key, "store_add");
     if (status != SYMMEM_OK)
         return status;
@@ -145,7 +145,7 @@ symmem_status symmem_store_add(symmem_store *store, const char *key, int64_t del
 }
 
 symmem_status symmem_store_remove(symmem_store *store, const char *key, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     symmem_status status = check_key(store, key, "store_remove");
     if (status != SYMMEM_OK)
         return status;

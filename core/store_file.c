@@ -436,7 +436,7 @@ static symmem_status open_notify(file_store *store) {
 }
 
 symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (path == NULL || path[0] == '\0' || store_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "", "no path");
     file_store *store = calloc(1, sizeof(*store));

@@ -172,7 +172,7 @@ static const symmem_store_ops memory_ops = {
 };
 
 symmem_status symmem_store_open_memory(symmem_store **store_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (store_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_memory", "", "NULL argument");
     memory_store *store = calloc(1, sizeof(*store));

@@ -120,7 +120,7 @@ fail_instance:
 
 symmem_status symmem_stream_create(symmem_context *context, int32_t device,
                                    symmem_stream **stream_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_create";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -135,7 +135,7 @@ symmem_status symmem_stream_create(symmem_context *context, int32_t device,
 
 symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *native,
                                  symmem_stream **stream_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_wrap";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -189,7 +189,7 @@ static symmem_status end_stream(symmem_context *context, void *native, bool capt
 }
 
 symmem_status symmem_stream_destroy(symmem_stream *stream) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     if (stream == NULL)
         return SYMMEM_OK;
     symmem_context *context = stream->context;
@@ -250,7 +250,7 @@ void sm_stream_destroy_all(symmem_context *context) {
 /* --- use ---------------------------------------------------------------------------- */
 
 symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_ms) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_synchronize";
     symmem_status status = sm_stream_need(stream, operation);
     if (status == SYMMEM_OK)
@@ -286,7 +286,7 @@ bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeo
 }
 
 symmem_status symmem_stream_query(symmem_stream *stream, bool *idle_p) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_query";
     symmem_status status = sm_stream_need(stream, operation);
     if (status != SYMMEM_OK)
@@ -300,7 +300,7 @@ symmem_status symmem_stream_query(symmem_stream *stream, bool *idle_p) {
 }
 
 symmem_status symmem_stream_host_fn(symmem_stream *stream, void (*fn)(void *arg), void *arg) {
-    SM_UNCANCELLED;
+    SM_PUBLIC_CALL;
     static const char operation[] = "stream_host_fn";
     symmem_status status = sm_stream_need(stream, operation);
     if (status != SYMMEM_OK)

@@ -4,6 +4,8 @@
  * of a backend's barrier and copy entries (core/ops_move_low_contention.c), so that copy engines do
  * the work on a device that has them, and a backend without collectives can do it.
  *
+ * Small       A symmetric input of up to 64 KiB is gathered by the backend's all_gather, if it has
+ *             one and calls are not compared: that takes less than starting copies.
  * What        Chunk r of `out` is rank r's input, byte for byte.
  *             symmetric  the input lies in the handle's block
  *             staged     it is anywhere and is first copied to the handle's place in the block,

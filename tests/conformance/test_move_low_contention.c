@@ -46,6 +46,15 @@ ON_EACH_SHAPE(move, low_contention_on_every_group_shape, "SM-MOVE-09,SM-COLL-07"
         gather_drawn(t, p, &low_contention_ways[draw(&state, 2)], &state, draw(&state, 131), i);
 }
 
+/* As calls are in programs, and not in the suite: small ones may go another way. */
+TK_TEST(move, low_contention_uncompared, "SM-MOVE-09", .needs = REACH, .max_ranks = 8) {
+    TK_REINIT(t, options.check_collectives = 0);
+    uint64_t state = t->seed;
+    struct places *p = places_behind(t, tk_world_group(t));
+    for (uint32_t i = 0; i < 16; i++)
+        gather_drawn(t, p, &low_contention_ways[i % 2], &state, draw(&state, 131), i);
+}
+
 /* --- arguments -------------------------------------------------------------------------------- */
 
 /* Where others' calls have no workspace. */

@@ -99,13 +99,16 @@ static bool went_the_other_way(const struct walk_point *point, const bool *passe
 }
 
 /* The table in SPEC.md is what the library does: no other points, and each is passed somewhere. */
-TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .ranks = {2, 8},
+TK_TEST(walk, points_are_in_the_table, "SM-POINT-01,SM-LIFE-16", .ranks = {2, 8},
         .timeout_s = 40 /* as many groups as scenarios */) {
     bool passed[128] = {false};
     const char *backend = NULL;
     TK_REQUIRE(t, walk_core_point_count <= 128);
     TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
+    TK_REQ(t, "SM-POINT-01");
     run_all(t, backend, passed);
+    walk_expect_errno(t);
+    TK_REQ(t, "SM-POINT-01");
     for (int i = 0; i < walk_core_point_count; i++) {
         bool anybody = false;
         tk_share_u64(t, 0, passed[i]);
@@ -121,14 +124,16 @@ TK_TEST(walk, points_are_in_the_table, "SM-POINT-01", .ranks = {2, 8},
 }
 
 /* What a device's driver does without host memory is its own affair. */
-TK_TEST(walk, no_memory, "SM-ERROR-09", .needs = SYMMEM_CAP_HOST_ACCESS, .max_ranks = 1,
+TK_TEST(walk, no_memory, "SM-ERROR-09,SM-LIFE-16", .needs = SYMMEM_CAP_HOST_ACCESS, .max_ranks = 1,
         .flags = TK_NO_CONTEXT, .timeout_s = 60) {
     walk_shortages(t);
+    walk_expect_errno(t);
 }
 
-TK_TEST(walk, points_of_one, "SM-POINT-02,SM-POINT-05", .max_ranks = 1, .flags = TK_NO_CONTEXT,
-        .timeout_s = 60) {
+TK_TEST(walk, points_of_one, "SM-POINT-02,SM-POINT-05,SM-LIFE-16", .max_ranks = 1,
+        .flags = TK_NO_CONTEXT, .timeout_s = 60) {
     walk_points_of_one(t);
+    walk_expect_errno(t);
 }
 
 TK_TEST(walk, no_memory_multicast, "SM-ERROR-09",

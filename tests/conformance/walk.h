@@ -10,6 +10,8 @@
 #ifndef SYMMEM_CONFORMANCE_WALK_H
 #define SYMMEM_CONFORMANCE_WALK_H
 
+#include <errno.h>
+
 #include "kit.h"
 
 #define WALK_LIMIT_MS 8000u /* that only a broken library reaches */
@@ -63,10 +65,18 @@ extern const struct walk_scenario walk_scenarios[];
 extern const int walk_scenario_count;
 const struct walk_scenario *walk_find(const char *name);
 
+#define WALK_ERRNO 4000 /* of no system call */
+/* Notes the first call behind which errno is another one. */
+void walk_look_at_errno(const char *call);
+/* One check: there was none on this thread since the last check. */
+void walk_expect_errno(struct tk *t);
+
 /* In act: a call whose failure is the step's. */
 #define WALK_STEP(call)                                                                            \
     do {                                                                                           \
+        errno = WALK_ERRNO;                                                                        \
         symmem_status status_ = (call);                                                            \
+        walk_look_at_errno(#call);                                                                 \
         if (status_ != SYMMEM_OK)                                                                  \
             return status_;                                                                        \
     } while (0)

@@ -57,6 +57,19 @@ void walk_begin(struct walk_run *run, const struct walk_scenario *scenario) {
     scenario->prepare(run);
 }
 
+static _Thread_local const char *changed_errno;
+
+void walk_look_at_errno(const char *call) {
+    if (changed_errno == NULL && errno != WALK_ERRNO)
+        changed_errno = call;
+}
+
+void walk_expect_errno(struct tk *t) {
+    TK_REQ(t, "SM-LIFE-16");
+    TK_CHECK_MSG(t, changed_errno == NULL, "errno is another one after %s", changed_errno);
+    changed_errno = NULL;
+}
+
 void walk_works(struct walk_run *run, symmem_group *group) {
     if (run->context == NULL)
         open_context(run);

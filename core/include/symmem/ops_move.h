@@ -48,12 +48,13 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_out(
     const size_t *out_splits, int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /*
- * An all-gather of barriers and copies only, so that a device with copy engines leaves its
- * processors to other work; needs no SYMMEM_CAP_COLLECTIVES. input and out as above, but the input
- * is either symmetric, or anywhere: then it goes through the handle's block, at the handle's place,
- * which has to have room for it (OUT_OF_RANGE) and is overwritten as soon as the first rank calls.
- * out overlaps no rank's input, nor what is used of its block. All ranks do the same. If a step
- * fails, the handle is poisoned on every rank. Contract: kernels/low_contention_all_gather.h.
+ * An all-gather of barriers and copies only (from 64 KiB on), so that a device with copy engines
+ * leaves its processors to other work; needs no SYMMEM_CAP_COLLECTIVES. input and out as above, but
+ * the input is either symmetric, or anywhere: then it goes through the handle's block, at the
+ * handle's place, which has to have room for it (OUT_OF_RANGE) and is overwritten as soon as the
+ * first rank calls. out overlaps no rank's input, nor what is used of its block. All ranks do the
+ * same. If a step fails, the handle is poisoned on every rank. Contract:
+ * kernels/low_contention_all_gather.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_out(
     symmem_handle *handle, const DLTensor *input, const DLTensor *out, int32_t channel,

@@ -24,6 +24,8 @@
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
  *            call is not ended by a signal that its thread handles meanwhile.
+ *   errno    Is after a call what it was before; what a system call said stands in the record.
+ *            [SM-LIFE-16]
  *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H
