@@ -61,6 +61,27 @@ TK_TEST(barrier, never_more_than_one_round_ahead, "SM-BARRIER-03", .min_ranks = 
     }
 }
 
+#define NEAR_16_BITS ((1 << 16) - 32)
+
+/* Counters of 16 bits wrap; those of 32 take hours, and have unit tests. */
+TK_TEST(barrier, past_two_to_the_sixteen, "SM-BARRIER-08", .ranks = {2, 2},
+        .timeout_s = 60 /* a device's calls take tens of microseconds */) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    symmem_status status = SYMMEM_OK;
+    for (int i = 0; i < NEAR_16_BITS && status == SYMMEM_OK; i++)
+        status = symmem_barrier(handle, 0, LONG_MS, NULL);
+    TK_STATUS(t, SYMMEM_OK, status);
+    for (uint64_t g = 1; g <= 64 && in_step(t, handle, 0, g); g++)
+        if (t->rank == (int32_t)(g % 2))
+            tk_sleep_ms(1);
+    for (int i = 0; i < NEAR_16_BITS + 64 && status == SYMMEM_OK; i++) {
+        status = symmem_put_signal(handle, t->next, 0, LONG_MS, NULL);
+        if (status == SYMMEM_OK)
+            status = symmem_wait_signal(handle, t->previous, 0, LONG_MS, NULL);
+    }
+    TK_STATUS(t, SYMMEM_OK, status);
+}
+
 /* The two halves of the group take turns in coming late. */
 TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
