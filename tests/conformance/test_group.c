@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: creation, queries, names, and rendezvous on groups of all kinds. */
+#include <unistd.h>
+
 #include "case_help.h"
 
 #define LIMIT_MS 20000u
@@ -260,6 +262,41 @@ TK_PORTED(test_subgroup, "SM-GROUP-06,SM-RDV-03", .ranks = {4, 16}) {
     TK_OK(t, symmem_barrier(part, 0, LIMIT_MS, NULL));
     tk_expect_bytes(t, world, t->rank, 0, BYTES,
                     (uint8_t)(ranks[(info.rank + count - 1) % count] + 101));
+}
+
+/* All that two ranks can do together. */
+static void live_as_two(struct tk *t) {
+    const int32_t both[2] = {1, 0};
+    symmem_group *group = NULL;
+    symmem_handle *handle = NULL;
+    void *memory = NULL;
+    int fd = -1;
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "two", both, 2, NULL, &group));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, group, LONG_MS, &handle));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
+    TK_OK(t, symmem_group_broadcast_fds(group, 0, t->rank == 1 ? STDERR_FILENO : -1, &fd, LONG_MS));
+    if (fd >= 0)
+        close(fd);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_free(t->context, memory));
+    TK_OK(t, symmem_group_destroy(group));
+    TK_OK(t, symmem_finalize(t->context));
+}
+
+/* The last rank makes no call until the others have finalised, or has done so before they begin. */
+TK_TEST(group, waits_for_members_only, "SM-GROUP-14", .ranks = {3, 3}) {
+    const bool first = t->seed % 2 == 0;
+    if (t->rank == 2 && first)
+        TK_OK(t, symmem_finalize(t->context));
+    if (first)
+        tk_out_of_band_barrier(t);
+    if (t->rank != 2)
+        live_as_two(t);
+    tk_out_of_band_barrier(t);
 }
 
 TK_TEST(group, many_groups_at_once, "SM-GROUP-01,SM-EXCHANGE-01", .max_ranks = 4) {
