@@ -54,6 +54,7 @@ __device__ inline void store_release(uint32_t *word, uint32_t value) {
 }
 
 enum class order { relaxed, acquire, release, acq_rel };
+constexpr order unfenced = order::relaxed; // what meet_first_unfenced puts with
 
 // `value` if the word is `expected`; what it was.
 template <order ORDER>
@@ -80,6 +81,47 @@ __device__ inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32
                      : "l"(word), "r"(expected), "r"(value)
                      : "memory");
     return found;
+}
+
+// Adds to a word, here or on a peer; what it was. Peers' adds to one word need no other order.
+template <order ORDER> __device__ inline uint32_t fetch_add(uint32_t *word, uint32_t value) {
+    uint32_t found;
+    if constexpr (ORDER == order::relaxed)
+        asm volatile("atom.relaxed.sys.global.add.u32 %0, [%1], %2;"
+                     : "=r"(found)
+                     : "l"(word), "r"(value)
+                     : "memory");
+    else if constexpr (ORDER == order::acquire)
+        asm volatile("atom.acquire.sys.global.add.u32 %0, [%1], %2;"
+                     : "=r"(found)
+                     : "l"(word), "r"(value)
+                     : "memory");
+    else if constexpr (ORDER == order::release)
+        asm volatile("atom.release.sys.global.add.u32 %0, [%1], %2;"
+                     : "=r"(found)
+                     : "l"(word), "r"(value)
+                     : "memory");
+    else
+        asm volatile("atom.acq_rel.sys.global.add.u32 %0, [%1], %2;"
+                     : "=r"(found)
+                     : "l"(word), "r"(value)
+                     : "memory");
+    return found;
+}
+
+// The same without the answer, so that nobody waits for the journey to a peer and back.
+template <order ORDER> __device__ inline void add(uint32_t *word, uint32_t value) {
+    static_assert(ORDER == order::relaxed || ORDER == order::release, "it reads nothing");
+    if constexpr (ORDER == order::relaxed)
+        asm volatile("red.relaxed.sys.global.add.u32 [%0], %1;"
+                     :
+                     : "l"(word), "r"(value)
+                     : "memory");
+    else
+        asm volatile("red.release.sys.global.add.u32 [%0], %1;"
+                     :
+                     : "l"(word), "r"(value)
+                     : "memory");
 }
 
 // --- time --------------------------------------------------------------------------------
@@ -138,6 +180,40 @@ __device__ inline bool wait(uint32_t *slot, deadline limit) {
     return turn_slot<order::acquire>(slot, 1, 0, limit);
 }
 
+// --- a word's value, by one thread -------------------------------------------------------------
+// Of numbers without a sign. `reached`: of counts that wrap, no more than 2^31 apart.
+
+enum class compare { eq, ne, gt, ge, lt, le, reached };
+
+template <compare HOW> __device__ inline bool compares(uint32_t found, uint32_t wanted) {
+    switch (HOW) {
+    case compare::eq:
+        return found == wanted;
+    case compare::ne:
+        return found != wanted;
+    case compare::gt:
+        return found > wanted;
+    case compare::ge:
+        return found >= wanted;
+    case compare::lt:
+        return found < wanted;
+    case compare::le:
+        return found <= wanted;
+    default:
+        return static_cast<int32_t>(found - wanted) >= 0;
+    }
+}
+
+// Acquire: this thread sees what came before the release that wrote the value. The word stays as it
+// is. False: the deadline passed first.
+template <compare HOW>
+__device__ inline bool wait_until(const uint32_t *word, uint32_t wanted, deadline limit) {
+    while (!compares<HOW>(load_acquire(word), wanted))
+        if (is_over(limit))
+            return false;
+    return true;
+}
+
 // --- a block and the blocks of its number on all ranks -----------------------------------------
 // All threads of the block call, with the same arguments; all get the same answer, false if some
 // peer did not come in time. Block b uses channel first_channel + b, so the ranks launch the same
@@ -151,8 +227,9 @@ struct peers {
     int32_t first_channel;
 };
 
-// What the threads that put have seen or written comes before, and what peers put before comes
-// before what follows in the threads that wait.
+// What the threads that put have seen or written comes before, unless PUT is relaxed, and what
+// peers put before comes before what follows in the threads that wait.
+template <order PUT = order::release>
 __device__ inline bool exchange_signals(const peers &all, deadline limit) {
     const int32_t channel = all.first_channel + int32_t(blockIdx.x);
     const int32_t step = int32_t(blockDim.x * blockDim.y * blockDim.z);
@@ -160,7 +237,9 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
         int32_t(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
     bool came = true;
     for (int32_t peer = first; peer < all.world_size; peer += step)
-        came = put(signal_slot(all.pads, peer, all.world_size, channel, all.rank), limit) && came;
+        came = turn_slot<PUT>(signal_slot(all.pads, peer, all.world_size, channel, all.rank), 0, 1,
+                              limit) &&
+               came;
     for (int32_t peer = first; peer < all.world_size; peer += step)
         came = wait(signal_slot(all.pads, all.rank, all.world_size, channel, peer), limit) && came;
     return came;
@@ -170,6 +249,15 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
 // have written. The put releases that: nothing says that a kernel's end does so for other devices.
 __device__ inline bool meet_first(const peers &all, deadline limit) {
     return __syncthreads_and(exchange_signals(all, limit));
+}
+
+// The same without a fence, which is half a microsecond sooner. It relies on the order of a stream:
+// a kernel begins when what kernels and copies before it in its stream wrote is complete, on peers,
+// too. CUDA's manual does not say so in as many words; the library's own operations rely on it. Not
+// for a kernel that has written anything before, nor for one that begins before the one in front of
+// it has ended (programmatic dependent launch).
+__device__ inline bool meet_first_unfenced(const peers &all, deadline limit) {
+    return __syncthreads_and(exchange_signals<unfenced>(all, limit));
 }
 
 // In between: afterwards each block sees what the blocks of its number wrote before.
@@ -209,6 +297,144 @@ __device__ inline void store_vec16(void *to, const vec16 &v) {
                  : "memory");
 }
 #endif
+
+// --- copies, here or to and from a peer ---------------------------------------------------------
+// Each byte is one thread's. In no order: a signal, or a meeting, comes behind.
+
+// The share of thread `self` of `threads`.
+__device__ inline void copy_share(char *to, const char *from, size_t bytes, size_t self,
+                                  size_t threads) {
+    constexpr size_t VEC = sizeof(vec16);
+    constexpr int AT_ONCE = 4; // loads under way
+    const size_t to_align = (VEC - reinterpret_cast<uintptr_t>(to) % VEC) % VEC;
+    const bool alike = (reinterpret_cast<uintptr_t>(from) + to_align) % VEC == 0;
+    const size_t head = !alike || to_align > bytes ? bytes : to_align;
+    const size_t vecs = (bytes - head) / VEC, behind = head + vecs * VEC;
+    for (size_t i = self; i < head; i += threads)
+        to[i] = from[i];
+    for (size_t i = self; i < vecs; i += AT_ONCE * threads) {
+        vec16 kept[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (i + k * threads < vecs)
+                kept[k] = load_vec16(from + head + (i + k * threads) * VEC);
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+            if (i + k * threads < vecs)
+                store_vec16(to + head + (i + k * threads) * VEC, kept[k]);
+    }
+    for (size_t i = behind + self; i < bytes; i += threads)
+        to[i] = from[i];
+}
+
+// By all 32 lanes of a warp, in blocks counted along x. Fast where both are alike modulo 16.
+__device__ inline void copy_by_warp(void *to, const void *from, size_t bytes) {
+    copy_share(static_cast<char *>(to), static_cast<const char *>(from), bytes, threadIdx.x % 32,
+               32);
+}
+
+// By all threads of a block, counted along x.
+__device__ inline void copy_by_block(void *to, const void *from, size_t bytes) {
+    copy_share(static_cast<char *>(to), static_cast<const char *>(from), bytes, threadIdx.x,
+               blockDim.x);
+}
+
+// --- lines: data that carry their own word of arrival -------------------------------------------
+// Two words of 64 bits, of which each has 32 bits of data and, above them, 32 of flag, and is
+// written and read as a whole: whoever finds the flag that it waits for has the data. So lines need
+// no order, and no meeting behind them. A flag must differ from all that lay there before, so
+// number the rounds; two places by turns let a rank send the next round while a peer still reads:
+// its own next line says that it has read the one before. Lines are aligned to 16 bytes.
+
+struct line {
+    uint64_t low, high;
+};
+static_assert(sizeof(line) == sizeof(vec16), "stored at once");
+
+__device__ inline line make_line(uint64_t data, uint32_t flag) {
+    const uint64_t above = static_cast<uint64_t>(flag) << 32;
+    return {above | static_cast<uint32_t>(data), above | data >> 32};
+}
+
+__device__ inline bool is_full(const line &found, uint32_t flag) {
+    return found.low >> 32 == flag && found.high >> 32 == flag;
+}
+
+__device__ inline uint64_t data_of(const line &found) {
+    return found.high << 32 | static_cast<uint32_t>(found.low);
+}
+
+#ifndef SYMMEM_CUDA_ON_HOST
+__device__ inline void store_line(line *to, const line &value) {
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+                 :
+                 : "l"(to), "l"(value.low), "l"(value.high)
+                 : "memory");
+}
+
+__device__ inline line load_line(const line *from) {
+    line found;
+    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+                 : "=l"(found.low), "=l"(found.high)
+                 : "l"(from)
+                 : "memory");
+    return found;
+}
+
+// Of a wide line the warp's lanes store and load their parts at once.
+template <bool WIDE> __device__ inline void store_line_of(line *to, const line &value, uint32_t) {
+    store_line(to, value);
+}
+
+// *full: no longer, unless the flag is there; of a wide line the lane knows that has it.
+template <bool WIDE>
+__device__ inline line load_line_of(const line *from, uint32_t lane, uint32_t flag, bool *full) {
+    const line found = load_line(from);
+    *full = *full && (WIDE ? lane % 8 != 7 || found.high == flag : is_full(found, flag));
+    return found;
+}
+#endif
+
+// By one thread. False: the deadline passed first.
+__device__ inline bool await_line(const line *from, uint32_t flag, deadline limit,
+                                  uint64_t *data_p) {
+    for (;;) {
+        const line found = load_line(from);
+        if (is_full(found, flag)) {
+            *data_p = data_of(found);
+            return true;
+        }
+        if (is_over(limit))
+            return false;
+    }
+}
+
+// Wide lines have 128 bytes, of which the last eight are the flag. Four of them are a warp's: each
+// lane has 16 bytes, in the order of the lanes, the last one of eight lanes 8 and the flag. All
+// lanes call. They are aligned to 128 bytes. It relies on what no manual promises: that the stores
+// of eight lanes to one such line arrive as a whole. Between devices with NVLink they do (NCCL's
+// LL128 relies on it); elsewhere use lines of 16 bytes.
+__device__ inline void store_wide_line(line *to, line own, uint32_t flag) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (lane % 8 == 7)
+        own.high = flag;
+    __syncwarp();
+    store_line_of<true>(to + lane, own, lane);
+}
+
+// The same for all lanes. *found_p: the lane's part.
+__device__ inline bool await_wide_line(const line *from, uint32_t flag, deadline limit,
+                                       line *found_p) {
+    const uint32_t lane = threadIdx.x % 32;
+    for (;;) {
+        bool full = true;
+        *found_p = load_line_of<true>(from + lane, lane, flag, &full);
+        if (__all_sync(~0u, full))
+            return true;
+        if (__all_sync(~0u, is_over(limit)))
+            return false;
+    }
+}
 
 } // namespace symmem
 

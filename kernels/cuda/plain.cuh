@@ -7,7 +7,7 @@
 
 #include "cuda/chunks.cuh"
 #include "cuda/collective.h"
-#include "cuda/lines.cuh"
+#include "cuda/device.cuh"
 #include "cuda/near.cuh"
 #include "cuda/reduce_loop.h"
 #include "cuda/rounds.cuh"

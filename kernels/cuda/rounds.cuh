@@ -15,13 +15,13 @@
 // 128 bytes, of which the last eight are the flag. That relies on what no manual promises, and what
 // NCCL's protocol LL128 relies on as well: what a warp stores at once to one aligned line of 128
 // bytes arrives over NVLink as a whole, and one load of the warp sees it as a whole. Everywhere
-// else a line has 16 bytes and each half of it a flag of its own (lines.cuh), and there are twice
+// else a line has 16 bytes and each half of it a flag of its own (device.cuh), and there are twice
 // as many.
 #ifndef SYMMEM_KERNELS_CUDA_ROUNDS_CUH
 #define SYMMEM_KERNELS_CUDA_ROUNDS_CUH
 
 #include "cuda/collective.h"
-#include "cuda/lines.cuh"
+#include "cuda/device.cuh"
 #include "cuda/reduce_loop.h"
 
 namespace {
@@ -30,6 +30,7 @@ constexpr uint32_t LANES = 32, GROUP = 8, FLAG_LANE = 7;
 constexpr uint32_t DECIDED = ~0u; // by another warp of the block; of no symmem_status
 // Of a lane's two lines of a round; units that all lanes have in the first ones.
 constexpr uint32_t LINES_APART = LANES * sizeof(symmem::line), FIRST_UNITS = 28;
+static_assert(sizeof(symmem::line) == SYMMEM_CUDA_LINE_SIZE, "lines as signal.h places them");
 static_assert(2 * LINES_APART == SYMMEM_CUDA_ROUND_BYTES, "two lines a lane");
 static_assert(FIRST_UNITS == SYMMEM_CUDA_SHORT_UNITS, "a short round has one unit a lane");
 static_assert(2 * FIRST_UNITS + LANES / GROUP == SYMMEM_CUDA_ROUND_UNITS, "and one for the flags");

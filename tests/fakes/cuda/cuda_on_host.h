@@ -192,7 +192,7 @@ static inline void store_relaxed(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-// kernels/cuda/lines.cuh has the type, which is defined only later.
+// kernels/cuda/device.cuh has the type, which is defined only later.
 // The halves come one by one, this or that first, now and then with time between them: more rarely
 // after a while, since beside others who compute each time may take milliseconds.
 template <typename Line> static inline void store_line(Line *to, const Line &value) {
@@ -247,6 +247,16 @@ static inline Line load_line_of(const Line *from, uint32_t lane, uint32_t flag, 
 }
 
 enum class order { relaxed, acquire, release, acq_rel };
+// As in tell_at_start.
+constexpr order unfenced = order::release;
+
+template <order> static inline uint32_t fetch_add(uint32_t *word, uint32_t value) {
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
+template <order> static inline void add(uint32_t *word, uint32_t value) {
+    __atomic_fetch_add(word, value, __ATOMIC_RELEASE);
+}
 
 template <order ORDER>
 static inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {

@@ -77,8 +77,9 @@ static void graph(check &c, summing &s) {
     need(c, "capture",
          cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     launch(c, s, COUNT, blocks_for(c, 3), LIMIT_MS);
-    need(c, "graph", cudaStreamEndCapture(c.stream, &captured) == cudaSuccess &&
-                         cudaGraphInstantiate(&executable, captured, 0) == cudaSuccess);
+    need(c, "graph",
+         cudaStreamEndCapture(c.stream, &captured) == cudaSuccess &&
+             cudaGraphInstantiate(&executable, captured, 0) == cudaSuccess);
     int good = 0;
     for (int round = 0; round < LAUNCHES; round++) {
         fill(c, s, round, COUNT);
@@ -111,6 +112,187 @@ static void words(check &c) {
     expect(c, "words that are handed on", good == ROUNDS, "%d of %d", good, ROUNDS);
 }
 
+// --- beside the library's operations
+// ----------------------------------------------------------------
+
+constexpr int IN_GRAPH = 50;
+
+// Ranks that share a device take turns, slowly.
+static int launches_for(const check &c) {
+    int devices = 0;
+    return cudaGetDeviceCount(&devices) == cudaSuccess && devices >= c.world ? 20 : 1;
+}
+
+// Microseconds of one of those that `enqueue` puts into a graph.
+template <typename Enqueue> static double time_of(check &c, const Enqueue &enqueue) {
+    cudaGraph_t captured = nullptr;
+    cudaGraphExec_t graph = nullptr;
+    cudaEvent_t events[2] = {};
+    float ms = 0;
+    need(c, "capture",
+         cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    for (int i = 0; i < IN_GRAPH; i++)
+        enqueue();
+    need(c, "graph",
+         cudaStreamEndCapture(c.stream, &captured) == cudaSuccess &&
+             cudaGraphInstantiate(&graph, captured, 0) == cudaSuccess &&
+             cudaEventCreate(&events[0]) == cudaSuccess &&
+             cudaEventCreate(&events[1]) == cudaSuccess);
+    meet(c);
+    need(c, "launch",
+         cudaGraphLaunch(graph, c.stream) == cudaSuccess &&
+             cudaEventRecord(events[0], c.stream) == cudaSuccess);
+    const int launches = launches_for(c);
+    for (int i = 0; i < launches; i++)
+        need(c, "launch", cudaGraphLaunch(graph, c.stream) == cudaSuccess);
+    need(c, "time",
+         cudaEventRecord(events[1], c.stream) == cudaSuccess &&
+             cudaStreamSynchronize(c.stream) == cudaSuccess &&
+             cudaEventElapsedTime(&ms, events[0], events[1]) == cudaSuccess);
+    (void)cudaGraphExecDestroy(graph);
+    (void)cudaGraphDestroy(captured);
+    (void)cudaEventDestroy(events[0]);
+    (void)cudaEventDestroy(events[1]);
+    return ms * 1e3 / (launches * IN_GRAPH);
+}
+
+struct beside {
+    float2 *pairs; // symmetric, of another handle
+    symmem_handle *handle;
+    symmem_stream *stream;
+    uint32_t *rounds;
+};
+
+static DLTensor floats_at(const check &c, void *data, int64_t *count) {
+    DLTensor tensor = {};
+    tensor.data = data;
+    tensor.device = {kDLCUDA, c.device};
+    tensor.ndim = 1;
+    tensor.dtype = {kDLFloat, 32, 1};
+    tensor.shape = count;
+    return tensor;
+}
+
+// Sums by lines of both kinds: right at first, then timed.
+static void lines(check &c, const beside &b, bool wide) {
+    constexpr size_t PAIRS = 2048; // 16 KiB
+    constexpr unsigned int THREADS = 128;
+    const unsigned int blocks = (PAIRS + (wide ? 239 : 127)) / (wide ? 240 : 128);
+    std::vector<float> host(2 * PAIRS);
+    int64_t count = 2 * PAIRS;
+    const DLTensor tensor = floats_at(c, b.pairs, &count);
+    int good = 0;
+    const auto enqueue = [&] {
+        (wide ? sum_by_wide_lines : sum_by_lines)<<<blocks, THREADS, 0, c.stream>>>(
+            c.buffers, c.info.rank, c.info.world_size, b.pairs, PAIRS, b.rounds, LIMIT_MS,
+            c.words_dev + LATE);
+    };
+    meet(c); // who is behind may still read what another kernel left in the buffers
+    need(c, "zeros",
+         cudaMemset(c.memory, 0, MOST * sizeof(float4)) == cudaSuccess &&
+             cudaMemset(b.rounds, 0, 4096) == cudaSuccess &&
+             cudaDeviceSynchronize() == cudaSuccess);
+    meet(c);
+    for (int round = 0; round < 30; round++) {
+        for (size_t i = 0; i < host.size(); i++)
+            host[i] = value(c.rank, round, i);
+        c.words[LATE] = 0;
+        (void)cudaMemcpyAsync(b.pairs, host.data(), 8 * PAIRS, cudaMemcpyDefault, c.stream);
+        enqueue();
+        (void)cudaMemcpyAsync(host.data(), b.pairs, 8 * PAIRS, cudaMemcpyDefault, c.stream);
+        bool right = cudaStreamSynchronize(c.stream) == cudaSuccess && c.words[LATE] == 0;
+        for (size_t i = 0; i < host.size(); i++)
+            right = right && host[i] == sum(c.world, round, i);
+        good += right ? 1 : 0;
+    }
+    const double own = time_of(c, enqueue);
+    const double library = time_of(c, [&] {
+        need(c, "all-reduce",
+             symmem_two_shot_all_reduce(b.handle, &tensor, SYMMEM_SUM, 0, LIMIT_MS, b.stream) ==
+                 SYMMEM_OK);
+    });
+    expect(c, wide ? "sums by wide lines" : "sums by lines", good == 30,
+           "%d of 30 rounds; 16 KiB in %.2f us, the library in %.2f", good, own, library);
+}
+
+static void parts(check &c, const beside &b) {
+    constexpr size_t BYTES = 64 << 10;
+    std::vector<unsigned char> host(BYTES * static_cast<size_t>(c.world), 0);
+    int64_t count = BYTES / 4, all = count * c.world;
+    void *out = nullptr;
+    need(c, "out", cudaMalloc(&out, host.size()) == cudaSuccess);
+    const DLTensor in = floats_at(c, b.pairs, &count), to = floats_at(c, out, &all);
+    const unsigned int blocks = blocks_for(c, 15);
+    const auto enqueue = [&] {
+        gather_parts<<<blocks, 512, 0, c.stream>>>(c.buffers, c.pads, c.info.rank,
+                                                   c.info.world_size, b.pairs, BYTES, LIMIT_MS,
+                                                   c.words_dev + LATE);
+    };
+    c.words[LATE] = 0;
+    need(c, "part",
+         cudaMemset(b.pairs, c.rank + 1, BYTES) == cudaSuccess &&
+             cudaDeviceSynchronize() == cudaSuccess);
+    meet(c);
+    enqueue();
+    bool good = cudaStreamSynchronize(c.stream) == cudaSuccess && c.words[LATE] == 0 &&
+                cudaMemcpy(host.data(), c.memory, host.size(), cudaMemcpyDefault) == cudaSuccess;
+    for (size_t i = 0; i < host.size(); i++)
+        good = good && host[i] == i / BYTES + 1;
+    const double own = time_of(c, enqueue);
+    const double library = time_of(c, [&] {
+        need(c, "all-gather",
+             symmem_all_gather_out(b.handle, &in, &to, 0, LIMIT_MS, b.stream) == SYMMEM_OK);
+    });
+    expect(c, "parts that blocks copy", good && c.words[LATE] == 0,
+           "64 KiB in %.2f us, the library in %.2f", own, library);
+    (void)cudaFree(out);
+}
+
+static void counts(check &c, const beside &b) {
+    const auto enqueue = [&] {
+        count_in<<<1, 32, 0, c.stream>>>(c.buffers, c.info.rank, c.info.world_size, b.rounds,
+                                         LIMIT_MS, c.words_dev + LATE);
+    };
+    c.words[LATE] = 0;
+    meet(c);
+    need(c, "zeros",
+         cudaMemset(c.memory, 0, 4096) == cudaSuccess &&
+             cudaMemset(b.rounds, 0, 4) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
+    meet(c);
+    const double own = time_of(c, enqueue);
+    const double library = time_of(c, [&] {
+        need(c, "barrier", symmem_barrier(b.handle, 0, LIMIT_MS, b.stream) == SYMMEM_OK);
+    });
+    uint32_t found[2] = {};
+    const bool good = cudaMemcpy(found, c.memory, 4, cudaMemcpyDefault) == cudaSuccess &&
+                      cudaMemcpy(found + 1, b.rounds, 4, cudaMemcpyDefault) == cudaSuccess &&
+                      found[1] == static_cast<uint32_t>(IN_GRAPH * (launches_for(c) + 1)) &&
+                      found[0] >= found[1] * static_cast<uint32_t>(c.world);
+    expect(c, "words that are counted", good && c.words[LATE] == 0,
+           "a barrier in %.2f us, the library's in %.2f", own, library);
+}
+
+static void beside_the_library(check &c) {
+    beside b = {};
+    void *memory = nullptr;
+    need(c, "memory",
+         symmem_alloc(c.context, 1 << 20, c.device, nullptr, &memory) == SYMMEM_OK &&
+             symmem_rendezvous(c.context, memory, c.group, LIMIT_MS, &b.handle) == SYMMEM_OK &&
+             symmem_stream_wrap(c.context, c.device, c.stream, &b.stream) == SYMMEM_OK &&
+             cudaMalloc(&b.rounds, 4096) == cudaSuccess);
+    b.pairs = static_cast<float2 *>(memory);
+    lines(c, b, false);
+    if (launches_for(c) > 1)
+        lines(c, b, true); // wide ones need NVLink between devices
+    parts(c, b);
+    counts(c, b);
+    meet(c);
+    (void)cudaFree(b.rounds);
+    need(c, "end", symmem_stream_destroy(b.stream) == SYMMEM_OK);
+    symmem_handle_release(b.handle);
+    need(c, "free", symmem_free(c.context, memory) == SYMMEM_OK);
+}
+
 // The last rank stays away: the others' kernels end by themselves, and after their pads have been
 // zeroed all is as before.
 static void missing(check &c, summing &s) {
@@ -130,10 +312,10 @@ static void missing(check &c, summing &s) {
                "%s after %.3f s", c.words[LATE] == 1 ? "told" : "not told", took_s);
     }
     meet(c);
-    need(c, "own pad", cudaMemcpy(&pad, c.pads + c.rank, sizeof pad, cudaMemcpyDeviceToHost) ==
-                               cudaSuccess &&
-                           cudaMemset(pad, 0, c.info.signal_pad_size) == cudaSuccess &&
-                           cudaDeviceSynchronize() == cudaSuccess);
+    need(c, "own pad",
+         cudaMemcpy(&pad, c.pads + c.rank, sizeof pad, cudaMemcpyDeviceToHost) == cudaSuccess &&
+             cudaMemset(pad, 0, c.info.signal_pad_size) == cudaSuccess &&
+             cudaDeviceSynchronize() == cudaSuccess);
     meet(c);
     sums(c, s);
 }
@@ -144,6 +326,7 @@ void check_header(check &c) {
     sums(c, s);
     graph(c, s);
     words(c);
+    beside_the_library(c);
     missing(c, s);
     meet(c);
     (void)cudaFree(s.scratch);

@@ -6,9 +6,14 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+struct float2 {
+    float x, y;
+};
 
 struct float4 {
     float x, y, z, w;
@@ -70,42 +75,42 @@ static pthread_barrier_t *meeting; // of the ranks, without what is tested
 
 // --- launches ----------------------------------------------------------------------------------
 
-struct sum_launch {
-    int rank;
-    size_t count;
-    uint32_t timeout_ms;
-    uint32_t *late;
-};
+using kernel = std::function<void()>;
 
-struct sum_thread {
-    const sum_launch *launch;
+struct block_thread {
+    const kernel *run;
     unsigned int index;
 };
 
-static void *run_sum(void *opaque) {
-    const sum_thread *thread = static_cast<const sum_thread *>(opaque);
-    const sum_launch *l = thread->launch;
+static void *run_thread(void *opaque) {
+    const block_thread *thread = static_cast<const block_thread *>(opaque);
     threadIdx.x = thread->index;
-    sum_of_all(buffers, pads, l->rank, RANKS, scratch, l->count, l->timeout_ms, l->late);
+    (*thread->run)();
     return nullptr;
 }
 
 // One block after the other: each waits for those of its number only.
-static void launch_sum(const sum_launch &launch, unsigned int blocks) {
+static void launch(const kernel &run, unsigned int blocks) {
     pthread_t handles[THREADS];
-    sum_thread states[THREADS];
+    block_thread states[THREADS];
     blockDim.x = THREADS;
     gridDim.x = blocks;
     pthread_barrier_init(&host_block, nullptr, THREADS);
     for (blockIdx.x = 0; blockIdx.x < blocks; blockIdx.x++) {
         for (unsigned int i = 0; i < THREADS; i++) {
-            states[i] = sum_thread{&launch, i};
-            pthread_create(&handles[i], nullptr, run_sum, &states[i]);
+            states[i] = block_thread{&run, i};
+            pthread_create(&handles[i], nullptr, run_thread, &states[i]);
         }
         for (pthread_t handle : handles)
             pthread_join(handle, nullptr);
     }
     pthread_barrier_destroy(&host_block);
+}
+
+static void launch_sum(int rank, size_t count, uint32_t timeout_ms, uint32_t *late,
+                       unsigned int blocks) {
+    launch([=] { sum_of_all(buffers, pads, rank, RANKS, scratch, count, timeout_ms, late); },
+           blocks);
 }
 
 // --- scenarios ---------------------------------------------------------------------------------
@@ -133,7 +138,7 @@ static bool sums(int rank) {
             own[i] = value(rank, round, i);
         if (round % 7 == rank)
             usleep(2000);
-        launch_sum({rank, count, LIMIT_MS, &late}, 1 + static_cast<unsigned int>(round % CHANNELS));
+        launch_sum(rank, count, LIMIT_MS, &late, 1 + static_cast<unsigned int>(round % CHANNELS));
         CHECK(late == 0 && is_sum(own, round, count));
         if (round % 2 != 0)
             continue;
@@ -172,7 +177,7 @@ static bool one_does_not_come(int rank) {
     if (rank == 1)
         return true;
     const uint64_t begin_ns = symmem::now_ns();
-    launch_sum({rank, 1, 200, &late}, 1);
+    launch_sum(rank, 1, 200, &late, 1);
     const uint64_t took_ms = (symmem::now_ns() - begin_ns) / 1000000;
     CHECK(late == 1);
     CHECK(took_ms >= 200 && took_ms < 5000);
@@ -189,6 +194,91 @@ static bool what_is_there_is_taken(int rank) {
     CHECK(symmem::put(slot, over) && *slot == 1);
     CHECK(!symmem::put(slot, over) && *slot == 1);
     CHECK(symmem::wait(slot, over) && *slot == 0);
+    return true;
+}
+
+// Nobody meets anybody in between.
+static bool lines_carry_sums(int rank) {
+    constexpr unsigned int BLOCKS = 3;
+    constexpr size_t COUNT = BLOCKS * THREADS - 1; // a thread has none
+    uint32_t rounds[BLOCKS] = {}, late = 0;
+    rounds[0] = UINT32_MAX - 20; // each block counts for itself
+    for (int round = 0; round < 100; round++) {
+        float2 pairs[COUNT];
+        for (size_t i = 0; i < COUNT; i++)
+            pairs[i] = {value(rank, round, 2 * i), value(rank, round, 2 * i + 1)};
+        if (round % 7 == rank)
+            usleep(2000);
+        launch([&] { sum_by_lines(buffers, rank, RANKS, pairs, COUNT, rounds, LIMIT_MS, &late); },
+               BLOCKS);
+        CHECK(late == 0 && is_sum(&pairs[0].x, round, COUNT / 2));
+        CHECK(rounds[0] == UINT32_MAX - 20 + static_cast<uint32_t>(round) + 1);
+    }
+    return true;
+}
+
+// Parts of any size and place, by several blocks.
+static bool parts_are_gathered(int rank) {
+    static const size_t sizes[] = {0, 1, 15, 16, 33, 64, 257, 1000, 1441};
+    alignas(16) char part[1500];
+    for (int round = 0; round < 36; round++) {
+        const size_t bytes = sizes[round % 9],
+                     shift = round % 2 == 0 ? 0 : static_cast<size_t>(round);
+        const char *own = static_cast<const char *>(buffers[rank]);
+        uint32_t late = 0;
+        for (size_t i = 0; i < bytes; i++)
+            part[shift + i] = static_cast<char>(i * 3 + static_cast<size_t>(rank * 50 + round));
+        launch(
+            [&] { gather_parts(buffers, pads, rank, RANKS, part + shift, bytes, LIMIT_MS, &late); },
+            1 + static_cast<unsigned int>(round % CHANNELS));
+        CHECK(late == 0);
+        for (size_t i = 0; i < RANKS * bytes; i++)
+            CHECK(own[i] ==
+                  static_cast<char>(i % bytes * 3 + i / bytes * 50 + static_cast<size_t>(round)));
+        CHECK(own[RANKS * bytes] == 0 || round >= 9);
+    }
+    return true;
+}
+
+// Nobody is through before all have come, across the wrap of the count, too.
+static bool words_are_counted(int rank) {
+    uint32_t rounds = 0, late = 0;
+    uint32_t *entered = static_cast<uint32_t *>(pads[0]);
+    for (uint32_t round = 1; round <= 100; round++) {
+        if (round % 7 == static_cast<uint32_t>(rank))
+            usleep(2000);
+        __atomic_fetch_add(entered, 1, __ATOMIC_RELAXED);
+        launch([&] { count_in(buffers, rank, RANKS, &rounds, LIMIT_MS, &late); }, 1);
+        CHECK(late == 0 && rounds == round);
+        CHECK(__atomic_load_n(entered, __ATOMIC_RELAXED) >= round * RANKS);
+    }
+    return true;
+}
+
+static bool values_are_compared(int) {
+    using symmem::compare;
+    const symmem::deadline over = {1};
+    const struct {
+        uint32_t found, wanted;
+        bool is[7]; // eq, ne, gt, ge, lt, le, reached
+    } rows[] = {
+        {5, 5, {true, false, false, true, false, true, true}},
+        {6, 5, {false, true, true, true, false, false, true}},
+        {4, 5, {false, true, false, false, true, true, false}},
+        {1, UINT32_MAX, {false, true, false, false, true, true, true}},
+        {UINT32_MAX, 1, {false, true, true, true, false, false, false}},
+    };
+    const int rank = 0;
+    for (const auto &row : rows) {
+        const uint32_t *word = &row.found;
+        CHECK(symmem::wait_until<compare::eq>(word, row.wanted, over) == row.is[0]);
+        CHECK(symmem::wait_until<compare::ne>(word, row.wanted, over) == row.is[1]);
+        CHECK(symmem::wait_until<compare::gt>(word, row.wanted, over) == row.is[2]);
+        CHECK(symmem::wait_until<compare::ge>(word, row.wanted, over) == row.is[3]);
+        CHECK(symmem::wait_until<compare::lt>(word, row.wanted, over) == row.is[4]);
+        CHECK(symmem::wait_until<compare::le>(word, row.wanted, over) == row.is[5]);
+        CHECK(symmem::wait_until<compare::reached>(word, row.wanted, over) == row.is[6]);
+    }
     return true;
 }
 
@@ -223,6 +313,22 @@ static void run_ranks(bool (*scenario)(int rank)) {
 
 TEST("sums") {
     run_ranks(sums);
+}
+
+TEST("lines carry sums") {
+    run_ranks(lines_carry_sums);
+}
+
+TEST("parts are gathered") {
+    run_ranks(parts_are_gathered);
+}
+
+TEST("words are counted") {
+    run_ranks(words_are_counted);
+}
+
+TEST("values are compared") {
+    run_ranks(values_are_compared);
 }
 
 TEST("words go round") {
