@@ -282,6 +282,19 @@ static bool values_are_compared(int) {
     return true;
 }
 
+static bool half_a_line_is_none(int rank) {
+    const symmem::deadline over = {1};
+    const symmem::line whole = symmem::make_line(0x123456789abcdef0u, 7);
+    uint64_t data = 1;
+    for (int missing = 0; missing < 2; missing++) {
+        symmem::line found = whole;
+        (missing == 0 ? found.low : found.high) ^= uint64_t(1) << 32;
+        CHECK(!symmem::await_line(&found, 7, over, &data) && data == 1);
+    }
+    CHECK(symmem::await_line(&whole, 7, over, &data) && data == 0x123456789abcdef0u);
+    return true;
+}
+
 // --- ranks -------------------------------------------------------------------------------------
 
 static void run_ranks(bool (*scenario)(int rank)) {
@@ -317,6 +330,10 @@ TEST("sums") {
 
 TEST("lines carry sums") {
     run_ranks(lines_carry_sums);
+}
+
+TEST("half a line is none") {
+    run_ranks(half_a_line_is_none);
 }
 
 TEST("parts are gathered") {
