@@ -58,8 +58,7 @@ static int number(const char *name, int otherwise) {
 static void open_device(check &c) {
     void *words = nullptr, *words_dev = nullptr;
     need(c, "device", cudaSetDevice(c.device) == cudaSuccess);
-    need(c, "stream",
-         cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking) == cudaSuccess);
+    need(c, "stream", cudaStreamCreateWithFlags(&c.stream, cudaStreamNonBlocking) == cudaSuccess);
     need(c, "host memory",
          cudaHostAlloc(&words, WORDS * sizeof(uint32_t), cudaHostAllocMapped) == cudaSuccess &&
              cudaHostGetDevicePointer(&words_dev, words, 0) == cudaSuccess);
@@ -81,8 +80,9 @@ static void open_handle(check &c) {
     need(c, "rendezvous",
          symmem_rendezvous(c.context, c.memory, c.group, LIMIT_MS, &c.handle) == SYMMEM_OK);
     need(c, "handle", symmem_handle_get_info(c.handle, &c.info) == SYMMEM_OK);
-    need(c, "tables", symmem_handle_buffer_ptrs_dev(c.handle, &buffers) == SYMMEM_OK &&
-                          symmem_handle_signal_pad_ptrs_dev(c.handle, &pads) == SYMMEM_OK);
+    need(c, "tables",
+         symmem_handle_buffer_ptrs_dev(c.handle, &buffers) == SYMMEM_OK &&
+             symmem_handle_signal_pad_ptrs_dev(c.handle, &pads) == SYMMEM_OK);
     c.buffers = static_cast<void *const *>(buffers);
     c.pads = static_cast<void *const *>(pads);
 }
@@ -91,6 +91,7 @@ static void check_all(check &c) {
     check_topology(c);
     check_halves(c);
     check_header(c);
+    check_host_cost(c);
     check_plain(c);
     check_starts(c);
     check_crosswise(c);
@@ -102,6 +103,7 @@ static void check_all(check &c) {
 static void (*part_of(const char *name))(check &) {
     return strcmp(name, "header") == 0      ? check_header
            : strcmp(name, "crosswise") == 0 ? check_crosswise
+           : strcmp(name, "host_cost") == 0 ? check_host_cost
            : strcmp(name, "starts") == 0    ? check_starts
                                             : nullptr;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Beside others in a process: a capture in global mode, as PyTorch's are, during which calls of this
-// library are made; and a device that the program resets after the library's last context.
+// Beside others in a process: a capture in global mode, as PyTorch's are, during which calls of
+// this library are made; and a device that the program resets after the library's last context.
 #include "check.cuh"
 
 #include <cuda.h>
@@ -131,8 +131,8 @@ void check_elsewhere(check &c) {
     beside(c, "calls of another thread beside a capture", word, true);
     beside(c, "calls of the thread that captures", word, false);
     uint32_t count = 0;
-    need(c, "the word", cudaMemcpy(&count, word, sizeof count, cudaMemcpyDeviceToHost) ==
-                            cudaSuccess);
+    need(c, "the word",
+         cudaMemcpy(&count, word, sizeof count, cudaMemcpyDeviceToHost) == cudaSuccess);
     expect(c, "the captured kernels", count == (kept ? 4 : 3), "ran %u times", count);
     (void)cudaEventDestroy(event);
     (void)cudaFree(word);

@@ -38,8 +38,8 @@ static __global__ void to_pairs(unsigned long long *wrong) {
             continue;
         }
         found += symmem_cuda_numbers_to_bfloats(value, other) !=
-                 (symmem_cuda_to_bfloat(value) |
-                  static_cast<uint32_t>(symmem_cuda_to_bfloat(other)) << 16);
+                 (symmem_cuda_to_bfloat(value) | static_cast<uint32_t>(symmem_cuda_to_bfloat(other))
+                                                     << 16);
         found += symmem_cuda_numbers_to_halves(value, other) !=
                  (symmem_cuda_to_half_plain(value) |
                   static_cast<uint32_t>(symmem_cuda_to_half_plain(other)) << 16);
@@ -52,14 +52,15 @@ void check_halves(check &c) {
     unsigned long long *wrong = nullptr, found[3] = {1, 1, 1};
     if (c.rank != 0)
         return;
-    need(c, "counters", cudaMalloc(&wrong, sizeof found) == cudaSuccess &&
-                            cudaMemset(wrong, 0, sizeof found) == cudaSuccess);
+    need(c, "counters",
+         cudaMalloc(&wrong, sizeof found) == cudaSuccess &&
+             cudaMemset(wrong, 0, sizeof found) == cudaSuccess);
     from_halves<<<256, 256, 0, c.stream>>>(wrong);
     to_halves<<<1024, 256, 0, c.stream>>>(wrong + 1);
     to_pairs<<<1024, 256, 0, c.stream>>>(wrong + 2);
-    need(c, "kernels", cudaStreamSynchronize(c.stream) == cudaSuccess &&
-                           cudaMemcpy(found, wrong, sizeof found, cudaMemcpyDeviceToHost) ==
-                               cudaSuccess);
+    need(c, "kernels",
+         cudaStreamSynchronize(c.stream) == cudaSuccess &&
+             cudaMemcpy(found, wrong, sizeof found, cudaMemcpyDeviceToHost) == cudaSuccess);
     expect(c, "from float16", found[0] == 0, "%llu of 65536 differ", found[0]);
     expect(c, "to float16", found[1] == 0, "%llu of 2^32 differ", found[1]);
     expect(c, "pairs to 16 bits", found[2] == 0, "%llu of 2^32 differ", found[2]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Plain stores of a user's kernels into a peer's memory, and then the library's signal or barrier, or
-// one block's by symmem/device.cuh: what was stored is there for the peer's next kernel. On the CPU
-// the suite's litmus.*stores*, signal.message_passing_direct and barrier.plain_writes_are_visible
-// show that, with stores of the CPU's own.
+// Plain stores of a user's kernels into a peer's memory, and then the library's signal or barrier,
+// or one block's by symmem/device.cuh: what was stored is there for the peer's next kernel. On the
+// CPU the suite's litmus.*stores*, signal.message_passing_direct and
+// barrier.plain_writes_are_visible show that, with stores of the CPU's own.
 #include "check.cuh"
 
 #include <symmem/device.cuh>
@@ -14,7 +14,8 @@ static constexpr unsigned int BLOCKS = 24, THREADS = 256;
 static constexpr size_t WORDS_MOST = MOST * 4;
 
 static __host__ __device__ uint32_t word_of(uint32_t writer, uint32_t generation, size_t i) {
-    return (writer + 1) * 2654435761u ^ generation * 40503u ^ static_cast<uint32_t>(i) * 2246822519u;
+    return (writer + 1) * 2654435761u ^ generation * 40503u ^
+           static_cast<uint32_t>(i) * 2246822519u;
 }
 
 // So that ranks meet in every order: up to 30 us, another time for each rank and generation.
@@ -54,7 +55,8 @@ static __global__ void store_and_signal(uint32_t *to, size_t count, uint32_t wri
     __syncthreads();
     if (threadIdx.x != 0)
         return;
-    __threadfence_system(); // release; pairs with: the fence of the block that finds itself the last
+    __threadfence_system(); // release; pairs with: the fence of the block that finds itself the
+                            // last
     if (atomicAdd(through, 1) != gridDim.x - 1)
         return;
     __threadfence_system();
@@ -107,9 +109,9 @@ void give_credit(check &c, passing &p) {
 }
 
 void compare_own(check &c, const passing &p, uint32_t generation) {
-    compare<<<BLOCKS, THREADS, 0, c.stream>>>(
-        words_of(p, c.rank), count_of(generation), static_cast<uint32_t>(p.previous), generation,
-        static_cast<uint32_t>(c.rank), p.wrong);
+    compare<<<BLOCKS, THREADS, 0, c.stream>>>(words_of(p, c.rank), count_of(generation),
+                                              static_cast<uint32_t>(p.previous), generation,
+                                              static_cast<uint32_t>(c.rank), p.wrong);
 }
 
 // The host waits for nothing in between.
@@ -141,9 +143,9 @@ void by_barrier(check &c, passing &p, uint32_t generation) {
                                             static_cast<uint32_t>(c.rank), generation);
     ask(p, symmem_barrier(c.handle, DATA, LIMIT_MS, p.stream));
     for (int rank = 0; rank < c.world; rank++)
-        compare<<<BLOCKS, THREADS, 0, c.stream>>>(
-            words_of(p, rank), count_of(generation), static_cast<uint32_t>(rank), generation,
-            static_cast<uint32_t>(c.rank), p.wrong);
+        compare<<<BLOCKS, THREADS, 0, c.stream>>>(words_of(p, rank), count_of(generation),
+                                                  static_cast<uint32_t>(rank), generation,
+                                                  static_cast<uint32_t>(c.rank), p.wrong);
     ask(p, symmem_barrier(c.handle, DATA, LIMIT_MS, p.stream));
 }
 
@@ -152,14 +154,15 @@ void pass(check &c, passing &p, const char *what,
     constexpr uint32_t ROUNDS = 350;
     unsigned int wrong = 1;
     p.operations = p.failed = 0;
-    need(c, "nothing is wrong yet", cudaMemset(p.wrong, 0, sizeof *p.wrong) == cudaSuccess &&
-                                        cudaDeviceSynchronize() == cudaSuccess);
+    need(c, "nothing is wrong yet",
+         cudaMemset(p.wrong, 0, sizeof *p.wrong) == cudaSuccess &&
+             cudaDeviceSynchronize() == cudaSuccess);
     meet(c);
     for (uint32_t generation = 1; generation <= ROUNDS; generation++)
         round(c, p, generation);
     const symmem_status status = symmem_stream_synchronize(p.stream, LIMIT_MS);
-    need(c, "what is wrong", cudaMemcpy(&wrong, p.wrong, sizeof wrong, cudaMemcpyDeviceToHost) ==
-                                 cudaSuccess);
+    need(c, "what is wrong",
+         cudaMemcpy(&wrong, p.wrong, sizeof wrong, cudaMemcpyDeviceToHost) == cudaSuccess);
     expect(c, what, status == SYMMEM_OK && wrong == 0 && p.failed == 0,
            "%u generations, %u words wrong, %d of %d operations refused, %s", ROUNDS, wrong,
            p.failed, p.operations, symmem_status_name(status));
@@ -174,13 +177,15 @@ void check_plain(check &c) {
     passing p = {};
     p.next = (c.rank + 1) % c.world;
     p.previous = (c.rank + c.world - 1) % c.world;
-    need(c, "memory", cudaMalloc(&p.wrong, sizeof *p.wrong) == cudaSuccess &&
-                          cudaMalloc(&p.through, sizeof *p.through) == cudaSuccess &&
-                          cudaMemset(p.through, 0, sizeof *p.through) == cudaSuccess &&
-                          cudaDeviceSynchronize() == cudaSuccess);
+    need(c, "memory",
+         cudaMalloc(&p.wrong, sizeof *p.wrong) == cudaSuccess &&
+             cudaMalloc(&p.through, sizeof *p.through) == cudaSuccess &&
+             cudaMemset(p.through, 0, sizeof *p.through) == cudaSuccess &&
+             cudaDeviceSynchronize() == cudaSuccess);
     need(c, "wrap", symmem_stream_wrap(c.context, c.device, c.stream, &p.stream) == SYMMEM_OK);
-    need(c, "pointers", symmem_handle_buffer_ptrs(c.handle, &p.buffers) == SYMMEM_OK &&
-                            symmem_handle_signal_pad_ptrs(c.handle, &p.pads) == SYMMEM_OK);
+    need(c, "pointers",
+         symmem_handle_buffer_ptrs(c.handle, &p.buffers) == SYMMEM_OK &&
+             symmem_handle_signal_pad_ptrs(c.handle, &p.pads) == SYMMEM_OK);
     pass(c, p, "plain stores, then a signal", by_signal);
     pass(c, p, "plain stores of all blocks, then one's signal", by_one_block);
     pass(c, p, "plain stores, then a barrier", by_barrier);

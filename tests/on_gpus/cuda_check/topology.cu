@@ -48,8 +48,9 @@ void check_topology(check &c) {
     if (c.rank != 0)
         return;
     if (getenv("CUDA_VISIBLE_DEVICES") != nullptr) {
-        printf("rank 0: SKIPPED: links between devices: nvidia-smi counts all, CUDA_VISIBLE_DEVICES "
-               "hides some\n");
+        printf(
+            "rank 0: SKIPPED: links between devices: nvidia-smi counts all, CUDA_VISIBLE_DEVICES "
+            "hides some\n");
         return;
     }
     need(c, "devices", symmem_device_count(c.context, &devices) == SYMMEM_OK);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A device all of whose room a user's kernel takes: a call without a stream comes back all the same,
-// and when there is room again everything works.
+// A device all of whose room a user's kernel takes: a call without a stream comes back all the
+// same, and when there is room again everything works.
 #include "check.cuh"
 
 #include <cstring>
@@ -22,13 +22,14 @@ static void fill_device(check &c) {
     constexpr uint32_t MOST_MS = 15000;
     cudaDeviceProp properties;
     symmem::deadline *at = nullptr, limit = {0};
-    need(c, "properties", cudaGetDeviceProperties(&properties, c.device) == cudaSuccess &&
-                              cudaMalloc(&at, sizeof *at) == cudaSuccess);
+    need(c, "properties",
+         cudaGetDeviceProperties(&properties, c.device) == cudaSuccess &&
+             cudaMalloc(&at, sizeof *at) == cudaSuccess);
     start<<<1, 1, 0, c.stream>>>(at, MOST_MS);
-    need(c, "the device's clock", cudaMemcpyAsync(&limit, at, sizeof limit, cudaMemcpyDeviceToHost,
-                                                  c.stream) == cudaSuccess &&
-                                      cudaStreamSynchronize(c.stream) == cudaSuccess &&
-                                      limit.end_ns != 0);
+    need(c, "the device's clock",
+         cudaMemcpyAsync(&limit, at, sizeof limit, cudaMemcpyDeviceToHost, c.stream) ==
+                 cudaSuccess &&
+             cudaStreamSynchronize(c.stream) == cudaSuccess && limit.end_ns != 0);
     (void)cudaFree(at);
     c.words[RELEASED] = 0;
     const int each = properties.maxThreadsPerMultiProcessor / 1024;
