@@ -276,11 +276,11 @@ __device__ inline bool meet_last(const peers &all, deadline limit) {
 // --- sixteen bytes at once ----------------------------------------------------------------------
 // Aligned to 16 bytes. Not torn within a word of 32 bits, and in no order: signals order them.
 
+#ifndef SYMMEM_CUDA_ON_HOST
 struct alignas(16) vec16 {
     uint32_t words[4];
 };
 
-#ifndef SYMMEM_CUDA_ON_HOST
 __device__ inline vec16 load_vec16(const void *from) {
     vec16 v;
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -192,6 +192,23 @@ static inline void store_relaxed(uint32_t *word, uint32_t value) {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
+// Words of 32 bits are whole, as on the device.
+struct alignas(16) vec16 {
+    uint32_t words[4];
+};
+
+static inline vec16 load_vec16(const void *from) {
+    vec16 v;
+    for (int i = 0; i < 4; i++)
+        v.words[i] = __atomic_load_n(static_cast<const uint32_t *>(from) + i, __ATOMIC_RELAXED);
+    return v;
+}
+
+static inline void store_vec16(void *to, const vec16 &v) {
+    for (int i = 0; i < 4; i++)
+        __atomic_store_n(static_cast<uint32_t *>(to) + i, v.words[i], __ATOMIC_RELAXED);
+}
+
 // kernels/cuda/device.cuh has the type, which is defined only later.
 // The halves come one by one, this or that first, now and then with time between them: more rarely
 // after a while, since beside others who compute each time may take milliseconds.

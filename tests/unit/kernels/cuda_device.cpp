@@ -31,28 +31,7 @@ static inline uint32_t __float_as_uint(float value) {
     return bits;
 }
 
-namespace symmem {
-struct vec16;
-static inline vec16 load_vec16(const void *from);
-static inline void store_vec16(void *to, const vec16 &v);
-} // namespace symmem
-
 #include <symmem/device.cuh>
-
-// Words of 32 bits are whole, as on the device.
-namespace symmem {
-static inline vec16 load_vec16(const void *from) {
-    vec16 v;
-    for (int i = 0; i < 4; i++)
-        v.words[i] = __atomic_load_n(static_cast<const uint32_t *>(from) + i, __ATOMIC_RELAXED);
-    return v;
-}
-
-static inline void store_vec16(void *to, const vec16 &v) {
-    for (int i = 0; i < 4; i++)
-        __atomic_store_n(static_cast<uint32_t *>(to) + i, v.words[i], __ATOMIC_RELAXED);
-}
-} // namespace symmem
 
 #include "cuda/device_example.cu"
 
