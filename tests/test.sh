@@ -57,12 +57,18 @@ fi
 logs=$root/build-logs
 mkdir -p "$logs" || exit 1
 
+# Of all that a shell has started and that has ended. How long a stage takes depends on what else the machine
+# does, this hardly.
+processor_seconds() { # PROCESS
+    awk -v hertz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%.0f", ($14 + $15) / hertz }' "/proc/$1/stat"
+}
+
 # One stage in a shell of its own: what it sets and starts is its own affair. Leaves its output, and its
 # seconds and counts in a file.
 run_stage() ( # STAGE
     stage=$1
     stage_passed=0 stage_failed=0 stage_skipped=0
-    begin=$SECONDS turn=
+    begin=$SECONDS turn='' shell=$BASHPID
     export TMPDIR=$temporary/$stage
     mkdir "$TMPDIR" || exit 1
     {
@@ -70,7 +76,7 @@ run_stage() ( # STAGE
         "stage_${stage//-/_}"
     } >"$logs/$stage.log" 2>&1
     [ -z "$turn" ] || rmdir -- "$turn"
-    echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped" >"$logs/$stage.counts"
+    echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped $(processor_seconds "$shell")" >"$logs/$stage.counts"
     cat "$logs/$stage.log"
 )
 
@@ -87,11 +93,12 @@ done
 # priority than they, which have limits to keep. The first tree ends with the kernels' image, which only one
 # processor compiles: what is left of the other one is for the next trees, one after the other.
 make_tree() { # TREE
-    local begin=$SECONDS status
+    local begin=$SECONDS shell=$BASHPID before status
+    before=$(processor_seconds "$shell")
     kill -0 "$$" 2>/dev/null || return # interrupted
     "make_$1" >"$logs/$1.tree.log" 2>&1
     status=$?
-    echo "made in $((SECONDS - begin)) s" >>"$logs/$1.tree.log"
+    echo "made in $((SECONDS - begin)) s, processors $(($(processor_seconds "$shell") - before)) s" >>"$logs/$1.tree.log"
     echo "$status" >"$logs/$1.tree.part" && mv -- "$logs/$1.tree.part" "$logs/$1.tree"
 }
 
@@ -124,8 +131,8 @@ wait
 
 passed=0 failed=0 skipped=0 table=()
 for stage in "${stages[@]}"; do
-    seconds=0 stage_passed=0 stage_failed=1 stage_skipped=0 # if it left nothing
-    read -r seconds stage_passed stage_failed stage_skipped <"$logs/$stage.counts"
+    seconds=0 stage_passed=0 stage_failed=1 stage_skipped=0 busy=0 # if it left nothing
+    read -r seconds stage_passed stage_failed stage_skipped busy <"$logs/$stage.counts"
     if [ "$stage_failed" -gt 0 ]; then
         result=FAILED
     elif [ "$stage_passed" -gt 0 ]; then
@@ -133,7 +140,7 @@ for stage in "${stages[@]}"; do
     else
         result=skipped
     fi
-    table+=("$(printf '%-12s %-8s %5d s %8d %8d %8d' "$stage" "$result" "$seconds" \
+    table+=("$(printf '%-12s %-8s %5d s %8d s %8d %8d %8d' "$stage" "$result" "$seconds" "$busy" \
         "$stage_passed" "$stage_failed" "$stage_skipped")")
     passed=$((passed + stage_passed))
     failed=$((failed + stage_failed))
@@ -145,9 +152,12 @@ if [ -x build-gcc/bin/symmem-report ]; then
     coverage/build.sh 2>&1
 fi
 
-printf '\n%-12s %-8s %7s %8s %8s %8s\n' stage result time passed failed skipped
+printf '\n%-12s %-8s %7s %10s %8s %8s %8s\n' stage result time processors passed failed skipped
 printf '%s\n' "${table[@]}"
-printf 'all in %d s\n\n' "$SECONDS"
+for tree in "${trees[@]}"; do
+    printf 'tree %-12s %s\n' "$tree" "$(tail -n 1 "$logs/$tree.tree.log")"
+done
+printf 'all in %d s, processors %d s\n\n' "$SECONDS" "$(processor_seconds "$$")"
 for stage in "${stages[@]}"; do
     [ ! -f "$logs/$stage.left-out" ] || sed "s/^/left out: /" "$logs/$stage.left-out"
 done
