@@ -32,18 +32,33 @@ check() { # NAME COMMAND...
     fi
 }
 
-# A stage's tree, which the builder of test.sh makes.
-made() { # TREE
-    check "build build-$1" tree_is_made "$1"
+# A stage's tree, which the builder of test.sh makes, or of a tree that is still being made what leaves FILE
+# there. Then the stage's turn, which it has until its end.
+made() { # TREE [FILE]
+    check "build build-$1${2:+ as far as $2}" tree_is_made "$@" && take_turn
 }
 
-tree_is_made() { # TREE
+tree_is_made() { # TREE [FILE]
     # The builder may write the file and end between a look at one and at the other.
     while [ ! -f "$logs/$1.tree" ] && kill -0 "$builder" 2>/dev/null; do
-        sleep 0.2
+        [ -z "${2:-}" ] || [ ! "build-$1/$2" -nt "$logs/begin" ] || return 0
+        sleep 0.5
     done
     cat "$logs/$1.tree.log"
     [ "$(cat "$logs/$1.tree")" = 0 ]
+}
+
+take_turn() {
+    local number
+    while [ -z "$turn" ]; do
+        for ((number = 1; number <= turns; number++)); do
+            mkdir -- "$temporary/turn.$number" 2>/dev/null || continue
+            turn=$temporary/turn.$number
+            begin=$SECONDS # of the stage's own time
+            return
+        done
+        sleep 0.5
+    done
 }
 
 # Adds a run's counts; a run that failed without saying so counts as one failure.
@@ -248,15 +263,23 @@ trees_of() { # STAGE
     esac
 }
 
-optimised="-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG"
+optimised=("-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG")
 
-make_gcc() { build_in build-gcc -DCMAKE_C_COMPILER=gcc "$optimised"; }
+# The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of the
+# backends for GPUs it is that of one device, and nothing that the driver translates for others.
+make_gcc() {
+    local code="-DSYMMEM_CUDA_CODE=arch=compute_90,code=sm_90"
+    ! builds_all_code || code=-USYMMEM_CUDA_CODE
+    build_in build-gcc -DCMAKE_C_COMPILER=gcc "${optimised[@]}" "$code"
+}
+
+builds_all_code() { [[ " ${stages[*]} " == *" skeletons "* ]]; }
 
 # The library and the emulation as another compiler has them; the suite is the plain tree's. What is undefined
 # ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "$optimised" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
+        -DSYMMEM_SKELETONS=OFF "${optimised[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
@@ -316,19 +339,21 @@ about() { # STAGE
 
 stage_unit() {
     made gcc || return
+    builds_all_code || ! grep -q '^NVCC:FILEPATH=/' build-gcc/CMakeCache.txt ||
+        echo "the CUDA kernels for devices other than sm_90 (nvcc alone looks at those)" >"$logs/$stage.left-out"
     unit_tests build-gcc
 }
 
 # Large memory in one of the lanes: each takes up to 9 GiB, and other stages may run beside.
 stage_suite() {
-    made gcc || return
+    made gcc suite.made || return
     conformance build-gcc "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
 }
 
 # With 8 ranks all but what the stage "withheld" does there, and more of it. In a mount namespace of its own
 # /dev/shm is as small as containers have it.
 stage_worlds() {
-    made gcc || return
+    made gcc suite.made || return
     conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
         "--ranks 2 --no-large" "--ranks 1 --no-large"
     if [ "${#own_shm[@]}" -eq 0 ]; then
@@ -353,7 +378,7 @@ stage_inputs() {
 }
 
 stage_clang() {
-    made clang && made gcc || return
+    made clang && made gcc suite.made || return
     prefix=(env LD_LIBRARY_PATH="$root/build-clang/lib")
     check "the suite finds what clang made" finds_library "${prefix[@]}" || return
     conformance build-gcc "--ranks 2 --no-large" "--ranks 2 --rank-mode thread --no-large"

@@ -13,7 +13,7 @@ cd "$root" || exit 1
 . tests/stages.sh
 
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
-# coverage/landings.md. Stages begin in the order of their list.
+# coverage/landings.md. Stages begin in the order of their list, once what they need is compiled.
 first_tier=(style unit suite clang races changed)
 all_stages=(style unit suite clang worlds withheld inputs plugin bad-backends skeletons asan tsan msan coverage fuzz
     mutants multicast generated)
@@ -57,19 +57,26 @@ fi
 logs=$root/build-logs
 mkdir -p "$logs" || exit 1
 
+# Of all that a shell has started and that has ended. How long a stage takes depends on what else the machine
+# does, this hardly.
+processor_seconds() { # PROCESS
+    awk -v hertz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%.0f", ($14 + $15) / hertz }' "/proc/$1/stat"
+}
+
 # One stage in a shell of its own: what it sets and starts is its own affair. Leaves its output, and its
 # seconds and counts in a file.
 run_stage() ( # STAGE
     stage=$1
     stage_passed=0 stage_failed=0 stage_skipped=0
-    begin=$SECONDS
+    begin=$SECONDS turn='' shell=$BASHPID
     export TMPDIR=$temporary/$stage
     mkdir "$TMPDIR" || exit 1
     {
         printf '\n== %s\n' "$stage"
         "stage_${stage//-/_}"
     } >"$logs/$stage.log" 2>&1
-    echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped" >"$logs/$stage.counts"
+    [ -z "$turn" ] || rmdir -- "$turn"
+    echo "$((SECONDS - begin)) $stage_passed $stage_failed $stage_skipped $(processor_seconds "$shell")" >"$logs/$stage.counts"
     cat "$logs/$stage.log"
 )
 
@@ -82,37 +89,50 @@ for stage in "${stages[@]}"; do
     done
 done
 
-# All that is compiled, one tree after the other, so that what tests do not use of the machine while
-# they wait is used. Of lower priority than they, which have limits to keep.
-make_trees() {
-    local tree begin status
-    renice -n 15 "$BASHPID" >/dev/null 2>&1
-    for tree in "${trees[@]}"; do
-        kill -0 "$$" 2>/dev/null || return # interrupted
-        begin=$SECONDS
-        "make_$tree" >"$logs/$tree.tree.log" 2>&1
-        status=$?
-        echo "made in $((SECONDS - begin)) s" >>"$logs/$tree.tree.log"
-        echo "$status" >"$logs/$tree.tree.part" && mv -- "$logs/$tree.tree.part" "$logs/$tree.tree"
-    done
+# All that is compiled, so that what tests do not use of the machine while they wait is used. Of lower
+# priority than they, which have limits to keep. The first tree ends with the kernels' image, which only one
+# processor compiles: what is left of the other one is for the next trees, one after the other.
+make_tree() { # TREE
+    local begin=$SECONDS shell=$BASHPID before status
+    before=$(processor_seconds "$shell")
+    kill -0 "$$" 2>/dev/null || return # interrupted
+    "make_$1" >"$logs/$1.tree.log" 2>&1
+    status=$?
+    echo "made in $((SECONDS - begin)) s, processors $(($(processor_seconds "$shell") - before)) s" >>"$logs/$1.tree.log"
+    echo "$status" >"$logs/$1.tree.part" && mv -- "$logs/$1.tree.part" "$logs/$1.tree"
 }
+
+make_trees() {
+    local tree
+    renice -n 15 "$BASHPID" >/dev/null 2>&1
+    (
+        renice -n 19 "$BASHPID" >/dev/null 2>&1
+        for tree in "${trees[@]:1}"; do
+            make_tree "$tree"
+        done
+    ) &
+    make_tree "${trees[0]}"
+    wait
+}
+: >"$logs/begin"
 make_trees &
 builder=$!
 
 # As many stages at a time as there are processors: the suite and the mutants use what they wait for by
-# themselves. Each has names of its own in /dev/shm and in TMPDIR, for some tests count them; where that is not
-# permitted the stages take turns. A subshell, so that it waits for stages only.
-lanes=$(getconf _NPROCESSORS_ONLN)
-[ "${#own_shm[@]}" -gt 0 ] || lanes=1
+# themselves. A few more only wait for what they need. Each has names of its own in /dev/shm and in TMPDIR, for
+# some tests count them; where that is not permitted the stages take turns. A subshell, so that it waits for
+# stages only.
+turns=$(getconf _NPROCESSORS_ONLN)
+[ "${#own_shm[@]}" -gt 0 ] || turns=1
 temporary=$(mktemp -d /tmp/test.XXXXXX) || exit 1
 trap 'rm -rf -- "$temporary"' EXIT
-(in_lanes "$lanes" run_stage "${stages[@]}")
+(in_lanes "$((turns + 4))" run_stage "${stages[@]}")
 wait
 
 passed=0 failed=0 skipped=0 table=()
 for stage in "${stages[@]}"; do
-    seconds=0 stage_passed=0 stage_failed=1 stage_skipped=0 # if it left nothing
-    read -r seconds stage_passed stage_failed stage_skipped <"$logs/$stage.counts"
+    seconds=0 stage_passed=0 stage_failed=1 stage_skipped=0 busy=0 # if it left nothing
+    read -r seconds stage_passed stage_failed stage_skipped busy <"$logs/$stage.counts"
     if [ "$stage_failed" -gt 0 ]; then
         result=FAILED
     elif [ "$stage_passed" -gt 0 ]; then
@@ -120,7 +140,7 @@ for stage in "${stages[@]}"; do
     else
         result=skipped
     fi
-    table+=("$(printf '%-12s %-8s %5d s %8d %8d %8d' "$stage" "$result" "$seconds" \
+    table+=("$(printf '%-12s %-8s %5d s %8d s %8d %8d %8d' "$stage" "$result" "$seconds" "$busy" \
         "$stage_passed" "$stage_failed" "$stage_skipped")")
     passed=$((passed + stage_passed))
     failed=$((failed + stage_failed))
@@ -132,9 +152,12 @@ if [ -x build-gcc/bin/symmem-report ]; then
     coverage/build.sh 2>&1
 fi
 
-printf '\n%-12s %-8s %7s %8s %8s %8s\n' stage result time passed failed skipped
+printf '\n%-12s %-8s %7s %10s %8s %8s %8s\n' stage result time processors passed failed skipped
 printf '%s\n' "${table[@]}"
-printf 'all in %d s\n\n' "$SECONDS"
+for tree in "${trees[@]}"; do
+    printf 'tree %-12s %s\n' "$tree" "$(tail -n 1 "$logs/$tree.tree.log")"
+done
+printf 'all in %d s, processors %d s\n\n' "$SECONDS" "$(processor_seconds "$$")"
 for stage in "${stages[@]}"; do
     [ ! -f "$logs/$stage.left-out" ] || sed "s/^/left out: /" "$logs/$stage.left-out"
 done

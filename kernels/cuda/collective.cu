@@ -57,7 +57,11 @@ __device__ size_t all_lanes() {
 
 namespace {
 
+// What a kernel has beside the others. FETCHES_PARTS: all-to-alls, on whose splits ranks may have to agree.
+// What never does has no code for it.
 struct bytes_only {
+    static constexpr bool FETCHES_PARTS = true;
+
     static __device__ void run(const symmem_cuda_job &, const symmem_cuda_step &, size_t, size_t) {}
 
     static __device__ exchanging_ops exchange(const symmem_cuda_collective_args &args) {
@@ -83,6 +87,8 @@ struct bytes_only {
 };
 
 template <typename Element> struct reduces {
+    static constexpr bool FETCHES_PARTS = false;
+
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
                                      verdict *result) {
         const reducing_ops<Element> ops = {
@@ -136,8 +142,9 @@ __device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &arg
     return wrong == args.job.world_size || fail_corrupt(args, wrong, 0, result);
 }
 
-__device__ bool fetches_parts(const symmem_cuda_step &step) {
-    return step.kind == SYMMEM_CUDA_MOVE && step.route == SYMMEM_CUDA_FETCH_PARTS;
+template <typename Reduce> __device__ bool fetches_parts(const symmem_cuda_step &step) {
+    return Reduce::FETCHES_PARTS && step.kind == SYMMEM_CUDA_MOVE &&
+           step.route == SYMMEM_CUDA_FETCH_PARTS;
 }
 
 // One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
@@ -180,9 +187,9 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
         if (step.kind == SYMMEM_CUDA_MEET)
             going = meet(args.signal, channel_spot(args.signal), &result, start_ns,
                          step.first && args.signal.call[0] != CALL_NONE);
-        else if (step.kind == SYMMEM_CUDA_AGREE)
+        else if (Reduce::FETCHES_PARTS && step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
-        else if (fetches_parts(step) && !parts_can_be(args, &result, start_ns))
+        else if (fetches_parts<Reduce>(step) && !parts_can_be(args, &result, start_ns))
             going = false;
         else
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
@@ -222,7 +229,7 @@ template <typename Reduce> __device__ void run_spread(const symmem_cuda_collecti
     } else if (!meet(args.signal, where, &result, start_ns, false)) {
         return;
     }
-    if (fetches_parts(args.step) && !parts_can_be(args, &result, start_ns))
+    if (fetches_parts<Reduce>(args.step) && !parts_can_be(args, &result, start_ns))
         return;
     work<Reduce>(args.job, args.step, own_lane(), all_lanes());
     (void)meet(args.signal, where, &result, start_ns, false);
@@ -279,7 +286,7 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
 // One of several kernels.
 template <typename Reduce> __device__ void run_step(const symmem_cuda_collective_args &args) {
     __shared__ verdict result;
-    if (!fetches_parts(args.step) || parts_can_be(args, &result, now_ns()))
+    if (!fetches_parts<Reduce>(args.step) || parts_can_be(args, &result, now_ns()))
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 
@@ -290,7 +297,7 @@ template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_
         run_all<Reduce>(args);
     else if (args.way != SYMMEM_CUDA_ONE_STEP)
         run_spread<Reduce>(args);
-    else if (args.step.kind == SYMMEM_CUDA_AGREE)
+    else if (Reduce::FETCHES_PARTS && args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
     else if (args.step.first || is_unbroken(&state_of(args.signal)->failed))
         run_step<Reduce>(args);

@@ -215,7 +215,8 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_least(size_t a, size_t b) {
 
 /* Where `rank`'s shard of `count` elements begins: whole lines; the last ones may have less, or
  * nothing. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t count, int32_t rank) {
+SYMMEM_CUDA_CALLED size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t count,
+                                            int32_t rank) {
     size_t ranks = (size_t)job->world_size, line = SYMMEM_CUDA_SHARD_UNIT / job->element;
     size_t shard = count / ranks + (count % ranks != 0);
     shard = (shard + line - 1) / line * line;

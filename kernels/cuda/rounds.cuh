@@ -468,12 +468,10 @@ template <typename Bits> struct general_ops {
         return left < COUNT ? static_cast<uint32_t>(left) : COUNT;
     }
 
-    // Of `count` elements at `begin`.
-    static __device__ symmem_cuda_unit load_of(const char *begin, size_t count, uint32_t unit) {
-        const char *from = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t elements = elements_of(unit, count);
-        if (elements == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
-            return *reinterpret_cast<const symmem_cuda_unit *>(from);
+    // A unit that is not whole, or lies anywhere, takes its time. One copy in a kernel: inlined
+    // wherever a unit is loaded or stored, these two would be a quarter of it.
+    static __device__ __noinline__ symmem_cuda_unit load_singly(const char *from,
+                                                                uint32_t elements) {
         symmem_cuda_unit found = {0, 0};
         for (uint32_t i = 0; i < elements; i++) {
             const uint64_t raw = raw_bits(reinterpret_cast<const Bits *>(from)[i]);
@@ -483,19 +481,32 @@ template <typename Bits> struct general_ops {
         return found;
     }
 
-    static __device__ void store_to(char *begin, size_t count, uint32_t unit,
-                                    const symmem_cuda_unit &value) {
-        char *to = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
-        const uint32_t elements = elements_of(unit, count);
-        if (elements == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0) {
-            *reinterpret_cast<symmem_cuda_unit *>(to) = value;
-            return;
-        }
+    static __device__ __noinline__ void store_singly(char *to, uint32_t elements,
+                                                     symmem_cuda_unit value) {
         for (uint32_t i = 0; i < elements; i++) {
             const uint32_t at = i * static_cast<uint32_t>(sizeof(Bits));
             reinterpret_cast<Bits *>(to)[i] =
                 static_cast<Bits>((at < 8 ? value.low : value.high) >> at % 8 * 8);
         }
+    }
+
+    // Of `count` elements at `begin`.
+    static __device__ symmem_cuda_unit load_of(const char *begin, size_t count, uint32_t unit) {
+        const char *from = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit, count);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(from) % sizeof(symmem_cuda_unit) == 0)
+            return *reinterpret_cast<const symmem_cuda_unit *>(from);
+        return load_singly(from, elements);
+    }
+
+    static __device__ void store_to(char *begin, size_t count, uint32_t unit,
+                                    const symmem_cuda_unit &value) {
+        char *to = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
+        const uint32_t elements = elements_of(unit, count);
+        if (elements == COUNT && reinterpret_cast<uintptr_t>(to) % sizeof(symmem_cuda_unit) == 0)
+            *reinterpret_cast<symmem_cuda_unit *>(to) = value;
+        else
+            store_singly(to, elements, value);
     }
 
     __device__ symmem_cuda_unit load(uint32_t unit) const {

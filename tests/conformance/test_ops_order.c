@@ -87,31 +87,45 @@ TK_TEST(ops, lagging_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) 
     each_row(t, lagging);
 }
 
-/* Two back to back through one memory, one rank delayed now and then: each as the first with some
- * as the second, others with another seed. */
+/* Two back to back through one memory, one rank delayed now and then. */
+static void one_behind_the_other(struct tk *t, const struct ops_desk *desk,
+                                 const struct ops_row *first, const struct ops_row *second,
+                                 uint32_t generation) {
+    uint8_t expected[OPS_HALF];
+    if (!ops_can(desk, first) || !ops_can(desk, second))
+        return;
+    tk_checkpoint(t, "%s, then %s", first->what, second->what);
+    load_and_meet(t, desk, generation);
+    run_and_meet(t, desk, first);
+    run_and_meet(t, desk, second);
+    ops_result(t, desk, second, expected);
+    load_and_meet(t, desk, generation);
+    if (generation % 4 == 0 && t->rank == (int32_t)(generation / 4) % t->world_size)
+        tk_sleep_ms(1);
+    TK_OK(t, ops_run_usual(t, desk, first, 2, NULL));
+    TK_OK(t, ops_run_usual(t, desk, second, 2, NULL));
+    expect_result(t, desk, second, expected, first->what);
+    tk_out_of_band_barrier(t);
+}
+
+static bool only_moves(const struct ops_row *row) {
+    return !(row->traits & (ROW_REDUCES | ROW_FUSED));
+}
+
+/* All pairs of what only moves; of the others each as the first with some as the second, others
+ * with another seed, and all with SYMMEM_SUITE_LONG=1. */
 TK_TEST(ops, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .ranks = {2, 3}) {
     struct ops_desk desk = ops_desk_begin(t);
     uint64_t state = t->seed;
-    uint8_t expected[OPS_HALF];
     uint32_t generation = 0;
-    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++)
-        for (int some = tk_suite_is_long() ? OPS_ROWS : 5; some > 0; some--) {
-            const struct ops_row *first = &ops_rows[i], *second = &ops_rows[draw(&state, OPS_ROWS)];
-            if (!ops_can(&desk, first) || !ops_can(&desk, second))
-                continue;
-            tk_checkpoint(t, "%s, then %s", first->what, second->what);
-            load_and_meet(t, &desk, ++generation);
-            run_and_meet(t, &desk, first);
-            run_and_meet(t, &desk, second);
-            ops_result(t, &desk, second, expected);
-            load_and_meet(t, &desk, generation);
-            if (generation % 4 == 0 && t->rank == (int32_t)(generation / 4) % t->world_size)
-                tk_sleep_ms(1);
-            TK_OK(t, ops_run_usual(t, &desk, first, 2, NULL));
-            TK_OK(t, ops_run_usual(t, &desk, second, 2, NULL));
-            expect_result(t, &desk, second, expected, first->what);
-            tk_out_of_band_barrier(t);
-        }
+    for (int i = 0; i < OPS_ROWS && !tk_failed(t); i++) {
+        const struct ops_row *first = &ops_rows[i];
+        for (int k = 0; k < OPS_ROWS; k++)
+            if (tk_suite_is_long() || (only_moves(first) && only_moves(&ops_rows[k])))
+                one_behind_the_other(t, &desk, first, &ops_rows[k], ++generation);
+        for (int some = 0; some < 5 && !tk_suite_is_long(); some++)
+            one_behind_the_other(t, &desk, first, &ops_rows[draw(&state, OPS_ROWS)], ++generation);
+    }
 }
 
 /* All at once behind a gate, on two streams by turns, one channel, each on what the one before has

@@ -239,6 +239,24 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
     }
 }
 
+/* Every pair of dtype and op, the forms by turns, on a stream and on a channel other than the
+ * first. */
+TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
+        .max_ranks = 3) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
+    desk.stream = tk_stream(t);
+    desk.channel = info_of(t, desk.handle).channel_count - 1;
+    for (int i = 0; i < reduce_pair_count(); i++) {
+        uint64_t turn = t->seed + (uint64_t)i;
+        struct reduce_call call = {.form = (enum reduce_form)(turn % FORM_COUNT),
+                                   .count = (size_t)(turn * 337 % 1031),
+                                   .at = turn % 5};
+        reduce_pair(i, &call.dtype, &call.op);
+        tk_checkpoint(t, "pair %d, form %d, %zu elements", i, (int)call.form, call.count);
+        reduce_check(t, &desk, &call);
+    }
+}
+
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
  * order: neither waits for the other, nor meets it. */
 TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",

@@ -136,6 +136,18 @@ static void scatter_part(struct tk *t, struct reduce_desk *desk, size_t part, ui
     scatter_check(t, desk, &call);
 }
 
+/* Every pair of dtype and op, the forms by turns. */
+TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
+    struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
+    desk.stream = tk_stream(t);
+    desk.channel = info_of(t, desk.handle).channel_count - 1;
+    for (int i = 0; i < reduce_pair_count(); i++) {
+        uint64_t turn = t->seed + (uint64_t)i;
+        scatter_part(t, &desk, (size_t)(turn * 337 % 1031), turn, (uint64_t)i);
+    }
+}
+
 /* Parts of any size: a form and pair for each, all of both with SYMMEM_SUITE_LONG=1. */
 TK_TEST(reduce_scatter, every_count, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
         .max_ranks = 8, .timeout_s = 60) {

@@ -48,6 +48,7 @@ stage_changed() {
 
 run_mutants() { # OPTIONS of run.sh
     local log=$logs/$stage.run.log status counts
+    take_turn
     # Hundreds of runs: on a busy machine they have taken longer than a suite may.
     timeout -k 15 "$((2 * run_limit))" tests/mutants/run.sh --output "$logs/mutants.json" "$@" >"$log" 2>&1
     status=$?
@@ -69,6 +70,7 @@ run_mutants() { # OPTIONS of run.sh
 
 # Generated mutants measure the tests: their figures are told, and a whole run is the check.
 stage_generated() {
+    take_turn
     check "generated mutants" timeout -k 15 "$((2 * run_limit))" tests/mutants/generate/run.sh --sample 40 \
         --seed "$mutants_seed" && sed 's/^/    /' "$logs/$stage.generated_mutants.log"
 }

@@ -165,7 +165,9 @@ if [ -z "${ONLY_RACES:-}" ] && [ -s "$plan/unit" ]; then
     while read -r seconds program; do
         program_limit=$((30 + slower * ${seconds%.*}))
         programs=$((programs + 1))
-        ninja -C build "$program" >"$log" 2>&1 || continue
+        # What the mutant left of the product has been built, so this one should be, too.
+        ninja -C build "$program" >"$log" 2>&1 ||
+            verdict error - unit "$program" "the unit test does not build: $(grep -m 1 -iE 'error|unknown' "$log" | tr '\t' ' ')"
         run_program "$program" || run_program "$program" || verdict killed unit unit "$failed_case" -
     done <"$plan/unit"
 fi
