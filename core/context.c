@@ -205,6 +205,8 @@ fail_lock:
 
 static symmem_status publish(symmem_context *context) {
     symmem_status status = sm_identity_self(&context->identity);
+    if (status == SYMMEM_OK && context->world_size > 1)
+        status = sm_identity_listen(&context->identity, context->socket_dir, &context->life_file);
     if (status != SYMMEM_OK)
         return status;
     status = sm_liveness_create(context->world_size, &context->liveness);
@@ -360,6 +362,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     remove_identity(context);
+    sm_life_file_end(context->life_file);
+    context->life_file = NULL;
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);
@@ -396,6 +400,7 @@ static void free_memory(symmem_context *context) {
     }
     if (context->liveness)
         sm_liveness_destroy(context->liveness);
+    sm_life_file_end(context->life_file);
     if (context->owns_store)
         symmem_store_close(context->store);
     free(
