@@ -212,6 +212,7 @@ static symmem_status publish(symmem_context *context) {
     status = sm_liveness_create(context->world_size, &context->liveness);
     if (status != SYMMEM_OK)
         return status;
+    sm_liveness_read(context->liveness, context->store, context->world_prefix);
     sm_liveness_learn(context->liveness, context->rank, &context->identity);
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
@@ -362,8 +363,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     remove_identity(context);
-    sm_life_file_end(context->life_file);
-    context->life_file = NULL;
+    sm_identity_unlisten(&context->identity, context->life_file);
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);
@@ -400,7 +400,6 @@ static void free_memory(symmem_context *context) {
     }
     if (context->liveness)
         sm_liveness_destroy(context->liveness);
-    sm_life_file_end(context->life_file);
     if (context->owns_store)
         symmem_store_close(context->store);
     free(

@@ -54,6 +54,13 @@ symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
     return SYMMEM_OK;
 }
 
+void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file) {
+    if (!identity->listens)
+        return;
+    sm_life_file_end(file);
+    sm_life_end();
+}
+
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b) {
     if (a->boot_id != 0 && b->boot_id != 0)
         return a->boot_id == b->boot_id;

@@ -129,8 +129,9 @@ typedef struct sm_life_file sm_life_file;
 
 /* A random number of this process's, also after a fork. */
 symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]);
-/* From here on others can see it by its name, until it ends. Any number of times. */
+/* From here on others can see it by its name, until each such call that was OK is ended. */
 symmem_status sm_life_begin(void);
+void sm_life_end(void);
 /* The same by a file in a directory, till that is taken back. NULL, without a record: not there. */
 sm_life_file *sm_life_file_begin(const char *directory);
 const char *sm_life_file_path(const sm_life_file *file);
@@ -166,6 +167,8 @@ symmem_status sm_identity_self(sm_identity *identity_p);
 /* Makes this process's life seen by others, in the directory, too, if there is one. */
 symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
                                  sm_life_file **file_p);
+/* Once. */
+void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file);
 /* By what they say. That they say otherwise does not tell hosts apart: see sm_session_hosts. */
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
@@ -177,6 +180,8 @@ bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
 typedef struct sm_liveness sm_liveness;
 symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p);
 void sm_liveness_destroy(sm_liveness *liveness);
+/* Where identities stand, to be taken back in good order. Both outlive it. */
+void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix);
 /* Tells who global rank `rank` is. Later calls with the same identity are free; a new identity
  * (the rank was restarted) replaces the old. */
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity);

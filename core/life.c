@@ -5,9 +5,10 @@
  * lives, that it runs on the same kernel, and, by the kernel's word, which process it is. exec
  * closes it, and so does the child of a fork.
  *
- * One has an abstract name, is the process's and stays open until it ends: a context that was
- * finalised is no end. Those names end at the network namespace, so a context with a socket
- * directory has one in there besides; its file goes with the context, which is no end either.
+ * One has an abstract name and is the process's, as long as it has a context. Those names end at
+ * the network namespace, so a context with a socket directory has one in there besides. A context
+ * that ends in good order takes its identity from the store first: then nobody takes the socket's
+ * end for the process's.
  */
 #include "life.h"
 
@@ -37,6 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and 
 static bool is_named;
 static uint8_t own_id[SM_LIFE_ID_BYTES];
 static int own_fd = -1;
+static int32_t users; /* of own_fd */
 static sm_life_file *files;
 
 void sm_life_lock_all(void) {
@@ -51,6 +53,7 @@ void sm_life_forget_all(void) {
     if (own_fd >= 0)
         close(own_fd);
     own_fd = -1;
+    users = 0;
     is_named = false;
     for (; files != NULL; files = files->next) {
         close(files->fd);
@@ -118,10 +121,20 @@ symmem_status sm_life_begin(void) {
     if (own_fd < 0)
         own_fd = listen_at(&address, bytes);
     int error = own_fd < 0 ? errno : 0;
+    users += own_fd < 0 ? 0 : 1;
     sm_life_unlock_all();
     if (error != 0)
         return sm_fail_errno(error, "identity", "socket", "cannot make a socket");
     return SYMMEM_OK;
+}
+
+void sm_life_end(void) {
+    sm_life_lock_all();
+    if (--users == 0) {
+        close(own_fd);
+        own_fd = -1;
+    }
+    sm_life_unlock_all();
 }
 
 /* What is wrong with the directory shows in the group's own socket there, and all ranks hear of it.
@@ -262,10 +275,11 @@ void sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer
     *answer = (sm_life_answer){.pidfd = -1, .by_file = SM_LIFE_UNKNOWN};
     socklen_t bytes = abstract_address(identity->life, &address);
     answer->by_name = ask(&address, bytes, wants_process, answer);
-    if (answer->by_name == SM_LIFE_LIVES || identity->life_file[0] != '/')
-        return;
     memset(&address, 0, sizeof(address));
     address.sun_family = AF_UNIX;
     sm_copy_text(address.sun_path, sizeof(address.sun_path), identity->life_file);
+    const char *name = strrchr(address.sun_path, '/');
+    if (answer->by_name == SM_LIFE_LIVES || name == NULL || strncmp(name, "/symmem-", 8) != 0)
+        return; /* nobody else's socket is to be tried */
     answer->by_file = ask(&address, sizeof(address), wants_process, answer);
 }

@@ -25,6 +25,9 @@
  * is not seen, whatever its devices' drivers have to do. */
 #define CLOSED_NS 10000000000u
 
+/* For a look into the store, of one who must not wait. */
+#define STORE_MS 20u
+
 typedef struct watched {
     sm_identity identity;
     int pidfd;   /* -1: not opened yet or not possible */
@@ -43,6 +46,8 @@ struct sm_liveness {
     int spare;             /* given up for a moment where a descriptor is needed and none is left */
     uint64_t *kernels;     /* boot ids that processes on this kernel see */
     int32_t kernel_count;
+    symmem_store *store; /* NULL: nobody says what is in it */
+    const char *world_prefix;
     watched ranks[];
 };
 
@@ -69,6 +74,11 @@ symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p) {
         liveness->ranks[rank].pidfd = -1;
     *liveness_p = liveness;
     return SYMMEM_OK;
+}
+
+void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix) {
+    liveness->store = store;
+    liveness->world_prefix = world_prefix;
 }
 
 static void forget(watched *rank) {
@@ -227,8 +237,30 @@ static bool ended_by_number(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
+/* Whether a context that is not seen any more has gone without taking back what stands in the
+ * store, which one that ends in good order does before. */
+static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const watched *entry) {
+    if (liveness->store == NULL)
+        return true;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity found;
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(liveness->world_prefix, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(found))
+        return false; /* it is looked at again */
+    /* Who is not held has gone for its successor, too. */
+    return entry->pidfd < 0 || memcmp(&found, &entry->identity, sizeof(found)) == 0;
+}
+
 /* Its socket is closed. A process that is seen here is ending, or is another program. */
-static bool closed_is_ended(const sm_liveness *liveness, const watched *entry, uint64_t now_ns) {
+static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
+                            uint64_t now_ns) {
+    if (!is_left_in_store(liveness, rank, entry))
+        return false;
     if (entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity))
         return true; /* nothing else will tell */
     if (is_ending_as(liveness, &entry->identity, entry->pid))
@@ -240,7 +272,7 @@ static bool closed_is_ended(const sm_liveness *liveness, const watched *entry, u
     return is_seen || now_ns - entry->closed_ns >= CLOSED_NS;
 }
 
-static bool ended_by_socket(sm_liveness *liveness, watched *entry) {
+static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry) {
     sm_life_answer answer;
     const uint64_t now_ns = sm_now_ns();
     if (!entry->identity.listens || now_ns < entry->look_ns)
@@ -259,10 +291,10 @@ static bool ended_by_socket(sm_liveness *liveness, watched *entry) {
     const bool by_file_alone = answer.by_file != SM_LIFE_UNKNOWN && entry->closed_ns == 0;
     if (entry->closed_ns == 0)
         entry->closed_ns = now_ns;
-    return !by_file_alone && closed_is_ended(liveness, entry, now_ns);
+    return !by_file_alone && closed_is_ended(liveness, rank, entry, now_ns);
 }
 
-static bool ended(sm_liveness *liveness, watched *entry) {
+static bool ended(sm_liveness *liveness, int32_t rank, watched *entry) {
     if (entry->pidfd >= 0) {
         if (pidfd_ended(entry->pidfd))
             return true;
@@ -273,13 +305,14 @@ static bool ended(sm_liveness *liveness, watched *entry) {
                errno == ESRCH) {
         return true;
     }
-    return ended_by_socket(liveness, entry);
+    return ended_by_socket(liveness, rank, entry);
 }
 
 /* The mutex is held. */
-static bool is_gone(sm_liveness *liveness, watched *entry) {
+static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry) {
     if (entry->known && !entry->gone &&
-        !sm_identity_same_process(&liveness->self, &entry->identity) && ended(liveness, entry)) {
+        !sm_identity_same_process(&liveness->self, &entry->identity) &&
+        ended(liveness, rank, entry)) {
         entry->gone = true;
         forget(entry);
     }
@@ -290,16 +323,16 @@ symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
     if (rank < 0 || rank >= liveness->world_size)
         return SYMMEM_PEER_ALIVE;
     pthread_mutex_lock(&liveness->mutex);
-    bool gone = is_gone(liveness, &liveness->ranks[rank]);
+    bool gone = is_gone(liveness, rank, &liveness->ranks[rank]);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 
 /* One that is not held: another one is known in its place. */
-static bool is_gone_now(sm_liveness *liveness, const sm_identity *identity) {
+static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
     watched entry = {.identity = *identity, .pidfd = -1, .known = true};
     bool gone = is_in_proc(liveness, identity) ? ended_without_pidfd(liveness, identity)
-                                               : is_gone(liveness, &entry);
+                                               : is_gone(liveness, rank, &entry);
     forget(&entry);
     return gone;
 }
@@ -313,9 +346,9 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
     bool is_known = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
-    bool gone = is_known ? is_gone(liveness, entry)
+    bool gone = is_known ? is_gone(liveness, rank, entry)
                          : !sm_identity_same_process(&liveness->self, identity) &&
-                               is_gone_now(liveness, identity);
+                               is_gone_now(liveness, rank, identity);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
@@ -327,21 +360,26 @@ bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity) {
         return sm_process_is_ending(identity->pid, identity->start_time);
     if (!identity->listens)
         return false;
-    sm_life_answer answer;
-    watched entry = {.identity = *identity, .pidfd = -1};
+    bool is_ending = false;
     pthread_mutex_lock(&liveness->mutex);
-    look(liveness, &entry, false, &answer);
-    bool closed = is_closed(liveness, &entry, &answer);
+    for (int32_t rank = 0; rank < liveness->world_size && !is_ending; rank++) {
+        watched *entry = &liveness->ranks[rank];
+        sm_life_answer answer;
+        if (!entry->known || memcmp(&entry->identity, identity, sizeof(*identity)) != 0)
+            continue;
+        look(liveness, entry, false, &answer);
+        is_ending = is_closed(liveness, entry, &answer) && is_left_in_store(liveness, rank, entry);
+    }
     pthread_mutex_unlock(&liveness->mutex);
-    return closed;
+    return is_ending;
 }
 
 bool sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
-    if (rank < 0 || rank >= liveness->world_size)
+    if (liveness == NULL || rank < 0 || rank >= liveness->world_size)
         return false;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    bool gone = is_gone(liveness, entry);
+    bool gone = is_gone(liveness, rank, entry);
     bool sees = gone || entry->pidfd >= 0 || entry->answered ||
                 sm_identity_same_process(&liveness->self, &entry->identity) ||
                 is_in_proc(liveness, &entry->identity);
