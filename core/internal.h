@@ -169,7 +169,7 @@ symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
                                  sm_life_file **file_p);
 /* Once. */
 void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file);
-/* By what they say. That they say otherwise does not tell hosts apart: see sm_session_hosts. */
+/* By what they say. That they say otherwise does not tell hosts apart: see sm_session_same_host. */
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
 
@@ -197,8 +197,8 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
 bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity);
 /* Whether the end of the process that is known would be seen from here. Looks once. */
 bool sm_liveness_sees(sm_liveness *liveness, int32_t rank);
-/* Whether that process and this one are on one host: they say so, or it was seen. Looks once. */
-bool sm_liveness_same_host(sm_liveness *liveness, const sm_identity *identity);
+/* Whether that process was seen on this kernel, whatever it says. Looks once. */
+bool sm_liveness_is_near(sm_liveness *liveness, const sm_identity *identity);
 
 /* --- store (store.c) ---------------------------------------------------------------- */
 

@@ -387,17 +387,17 @@ bool sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
     return sees;
 }
 
-bool sm_liveness_same_host(sm_liveness *liveness, const sm_identity *identity) {
-    if (sm_identity_same_host(&liveness->self, identity) || !identity->listens)
-        return sm_identity_same_host(&liveness->self, identity);
+bool sm_liveness_is_near(sm_liveness *liveness, const sm_identity *identity) {
+    if (!identity->listens)
+        return false;
     sm_life_answer answer;
     watched entry = {.identity = *identity, .pidfd = -1};
     pthread_mutex_lock(&liveness->mutex);
-    bool is_here = on_this_kernel(liveness, identity);
-    if (!is_here) {
+    bool is_near = on_this_kernel(liveness, identity);
+    if (!is_near) {
         look(liveness, &entry, false, &answer);
-        is_here = entry.answered;
+        is_near = entry.answered;
     }
     pthread_mutex_unlock(&liveness->mutex);
-    return is_here;
+    return is_near;
 }

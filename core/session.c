@@ -343,7 +343,8 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
 static int32_t first_here(const sm_session *session) {
     int32_t rank = 0;
     while (rank < session->config.rank &&
-           !sm_liveness_same_host(session->config.liveness, &session->joins[rank].identity))
+           !sm_identity_same_host(session->config.identity, &session->joins[rank].identity) &&
+           !sm_liveness_is_near(session->config.liveness, &session->joins[rank].identity))
         rank++;
     return rank;
 }
