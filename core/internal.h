@@ -118,7 +118,7 @@ bool sm_process_read(int32_t pid, sm_process *process_p);
 /* Whether /proc numbers processes as getpid() does: it may be another namespace's, or not there. */
 bool sm_process_numbers_are_ours(void);
 /* All threads of that very process have begun to end, so none of its code runs any more. False if
- * that is not known. `start_time` 0: whichever has the number. */
+ * that is not known. */
 bool sm_process_is_ending(int32_t pid, uint64_t start_time);
 
 /* --- a process's life, for others to see (life.c) --------------------------------------- */

@@ -15,14 +15,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+#ifndef SYS_process_mrelease
+#define SYS_process_mrelease 448 /* Linux 5.15 */
+#endif
 
 /* Between two looks at one socket: more where there are more of them. */
 #define LOOK_NS 200000000u
 #define LOOK_A_RANK_NS 1500000u
 #define LOOK_MOST_NS 1500000000u
-/* A socket is closed before a process has ended: by so much at the most where the process itself
- * is not seen, whatever its devices' drivers have to do. */
+/* A socket is closed before a process has ended: by so much at the most where nobody says
+ * which it is, whatever its devices' drivers have to do. */
 #define CLOSED_NS 10000000000u
 
 /* For a look into the store, of one who must not wait. */
@@ -30,8 +35,7 @@
 
 typedef struct watched {
     sm_identity identity;
-    int pidfd;   /* -1: not opened yet or not possible */
-    int32_t pid; /* as numbered here, 0: it is not */
+    int pidfd; /* -1: not opened yet or not possible */
     bool known, gone;
     bool answered;      /* its socket did once */
     uint64_t look_ns;   /* not to look at its socket before */
@@ -79,6 +83,13 @@ symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p) {
 void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix) {
     liveness->store = store;
     liveness->world_prefix = world_prefix;
+}
+
+/* Processes do not go by a context's clock. */
+static uint64_t machine_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void forget(watched *rank) {
@@ -152,13 +163,6 @@ static bool is_in_proc(const sm_liveness *liveness, const sm_identity *identity)
            identity->start_time != 0 && liveness->self.time_namespace == identity->time_namespace;
 }
 
-/* Under the number that a socket's owner has here, whichever clock it goes by. */
-static bool is_ending_as(const sm_liveness *liveness, const sm_identity *identity, int32_t pid) {
-    if (is_in_proc(liveness, identity))
-        return sm_process_is_ending(identity->pid, identity->start_time);
-    return pid > 0 && liveness->numbers_are_ours && sm_process_is_ending(pid, 0);
-}
-
 /* With the spare descriptor given up meanwhile. */
 static void look(sm_liveness *liveness, watched *entry, bool wants_process,
                  sm_life_answer *answer) {
@@ -170,8 +174,6 @@ static void look(sm_liveness *liveness, watched *entry, bool wants_process,
         return;
     entry->answered = true;
     entry->closed_ns = 0;
-    if (answer->pid > 0)
-        entry->pid = answer->pid;
     note_kernel(liveness, &entry->identity);
 }
 
@@ -232,7 +234,6 @@ static bool ended_by_number(sm_liveness *liveness, watched *entry) {
         close(pidfd);
         return true;
     }
-    entry->pid = identity->pid;
     entry->pidfd = pidfd;
     return pidfd_ended(pidfd);
 }
@@ -256,6 +257,19 @@ static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const wa
     return entry->pidfd < 0 || memcmp(&found, &entry->identity, sizeof(found)) == 0;
 }
 
+enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };
+
+/* A process that ends gives up its memory before its sockets, and one that becomes another program
+ * has new memory by then. The call takes back that of a process that is being killed, and says
+ * whether there was anything to do; from any namespace. */
+static enum memory memory_of(int pidfd) {
+    if (pidfd < 0)
+        return MEMORY_UNKNOWN;
+    if (syscall(SYS_process_mrelease, pidfd, 0) == 0 || errno == ESRCH)
+        return MEMORY_GONE;
+    return errno == EINVAL ? MEMORY_THERE : MEMORY_UNKNOWN;
+}
+
 /* Its socket is closed. A process that is seen here is ending, or is another program. */
 static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
                             uint64_t now_ns) {
@@ -263,18 +277,22 @@ static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const wat
         return false;
     if (entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity))
         return true; /* nothing else will tell */
-    if (is_ending_as(liveness, &entry->identity, entry->pid))
-        return false;
-    /* One that has begun to end since it was looked at first would be seen to now. */
     sm_process state;
-    const bool is_seen = entry->pid > 0 && liveness->numbers_are_ours &&
-                         sm_process_read(entry->pid, &state) && !state.is_exiting;
-    return is_seen || now_ns - entry->closed_ns >= CLOSED_NS;
+    switch (memory_of(entry->pidfd)) {
+    case MEMORY_THERE:
+        return true;
+    case MEMORY_GONE:
+        return false;
+    default: /* One that had begun to end before its socket was closed would be seen to. */
+        return (is_in_proc(liveness, &entry->identity) &&
+                sm_process_read(entry->identity.pid, &state) && !state.is_exiting) ||
+               now_ns - entry->closed_ns >= CLOSED_NS;
+    }
 }
 
 static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry) {
     sm_life_answer answer;
-    const uint64_t now_ns = sm_now_ns();
+    const uint64_t now_ns = machine_ns();
     if (!entry->identity.listens || now_ns < entry->look_ns)
         return false;
     entry->look_ns = now_ns + look_interval_ns(liveness);

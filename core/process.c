@@ -94,6 +94,6 @@ static bool all_are_exiting(int32_t pid) {
 /* The first thread is asked first: of a process that lives it almost always does, too. */
 bool sm_process_is_ending(int32_t pid, uint64_t start_time) {
     sm_process first;
-    return sm_process_read(pid, &first) && (start_time == 0 || first.start_time == start_time) &&
-           first.is_exiting && all_are_exiting(pid);
+    return sm_process_read(pid, &first) && first.start_time == start_time && first.is_exiting &&
+           all_are_exiting(pid);
 }

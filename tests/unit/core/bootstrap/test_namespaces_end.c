@@ -60,3 +60,23 @@ TEST("a rank that becomes another program") {
     ENDS("together", BY_EXEC, .flags = {0, 0});
     ENDS("user", BY_EXEC, .flags = {0, CLONE_NEWUSER});
 }
+
+/* Both in one pid namespace, /proc another's: the last case, as all children are there from now. */
+TEST("a rank that sees others' numbers") {
+    if (unshare(CLONE_NEWPID) != 0) {
+        printf("\n    not permitted here, not checked");
+        return;
+    }
+    pid_t first = fork(); /* without it the namespace would end */
+    CU_ASSERT_FATAL(first >= 0);
+    if (first == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)alarm(LONGEST_S);
+        for (;;)
+            pause();
+    }
+    ENDS("together", IN_BARRIER, .flags = {0, 0});
+    ENDS("together, another program", BY_EXEC, .flags = {0, 0});
+    kill(first, SIGKILL);
+    CU_ASSERT_EQUAL(waitpid(first, NULL, 0), first);
+}
