@@ -205,11 +205,14 @@ fail_lock:
 
 static symmem_status publish(symmem_context *context) {
     symmem_status status = sm_identity_self(&context->identity);
+    if (status == SYMMEM_OK && context->world_size > 1)
+        status = sm_identity_listen(&context->identity, context->socket_dir, &context->life_file);
     if (status != SYMMEM_OK)
         return status;
     status = sm_liveness_create(context->world_size, &context->liveness);
     if (status != SYMMEM_OK)
         return status;
+    sm_liveness_read(context->liveness, context->store, context->world_prefix);
     sm_liveness_learn(context->liveness, context->rank, &context->identity);
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
@@ -360,6 +363,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     remove_identity(context);
+    sm_identity_unlisten(&context->identity, context->life_file);
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);

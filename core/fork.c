@@ -15,15 +15,19 @@ static _Atomic uint32_t generation;
 /* No thread of the parent is then half way through opening or closing a socket. */
 static void before(void) {
     sm_ipc_lock_all();
+    sm_life_lock_all();
 }
 
 static void in_parent(void) {
+    sm_life_unlock_all();
     sm_ipc_unlock_all();
 }
 
 static void in_child(void) {
     (void)atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+    sm_life_forget_all();
     sm_ipc_forget_all();
+    sm_life_unlock_all();
     sm_ipc_unlock_all();
 }
 

@@ -121,49 +121,92 @@ typedef struct sm_process {
 
 /* The beginning of a small file, as a string. False with errno if it cannot be read or is empty. */
 bool sm_read_text(const char *path, char *text, size_t capacity);
-/* False if that cannot be read, which alone proves nothing. */
+/* False if that cannot be read, which alone proves nothing. `pid` 0: of this process. */
 bool sm_process_read(int32_t pid, sm_process *process_p);
+/* Whether /proc numbers processes as getpid() does: it may be another namespace's, or not there. */
+bool sm_process_numbers_are_ours(void);
 /* All threads of that very process have begun to end, so none of its code runs any more. False if
  * that is not known. */
 bool sm_process_is_ending(int32_t pid, uint64_t start_time);
 
-/* --- identity and liveness (identity.c) --------------------------------------------- */
+/* --- a process's life, for others to see (life.c) --------------------------------------- */
 
-/* Who a process is, in a form that two processes can compare. Sent between ranks as is. */
+#define SM_LIFE_ID_BYTES 16
+#define SM_IPC_ADDRESS_MAX 112 /* bytes of sockaddr_un that travel */
+typedef struct sm_life_file sm_life_file;
+
+/* A random number of this process's, also after a fork. */
+symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]);
+/* From here on others can see it by its name, until each such call that was OK is ended. */
+symmem_status sm_life_begin(void);
+void sm_life_end(void);
+/* The same by a file in a directory, till that is taken back. NULL, without a record: not there. */
+sm_life_file *sm_life_file_begin(const char *directory);
+const char *sm_life_file_path(const sm_life_file *file);
+void sm_life_file_end(sm_life_file *file);
+/* Lets go of those that have looked. Now and then. */
+void sm_life_serve(void);
+/* Around a fork, and in the child, as those of sockets below. */
+void sm_life_lock_all(void);
+void sm_life_unlock_all(void);
+void sm_life_forget_all(void);
+
+/* --- identity (identity.c) --------------------------------------------------------- */
+
+/* Who a process is, in a form that two processes can compare. Sent between ranks as is. All but
+ * `life` and the files depends on who looks. */
 typedef struct sm_identity {
-    uint64_t boot_id;       /* hash of the kernel's boot id */
-    uint64_t pid_namespace; /* inodes of the namespaces, 0 if unknown */
+    uint8_t life[SM_LIFE_ID_BYTES]; /* see life.c */
+    uint64_t boot_id;               /* hash of the kernel's boot id, 0 if unknown */
+    uint64_t pid_namespace;         /* inodes of the namespaces, 0 if unknown */
     uint64_t net_namespace;
     uint64_t mount_namespace;
-    uint64_t start_time; /* of the process, in clock ticks since boot */
+    uint64_t time_namespace;
+    uint64_t start_time; /* of the process, in clock ticks since boot, 0 if unknown */
     int32_t pid;
-    int32_t reserved;
+    int32_t listens; /* 1: its life can be seen by name, and by the file if there is one */
+    char life_file[SM_IPC_ADDRESS_MAX];
     char host[SYMMEM_NAME_MAX];
 } sm_identity;
 
 /* A hash of the running kernel's boot id, 0 if that cannot be read. */
 uint64_t sm_boot_id(void);
 symmem_status sm_identity_self(sm_identity *identity_p);
+/* Makes this process's life seen by others, in the directory, too, if there is one. */
+symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
+                                 sm_life_file **file_p);
+/* Once. */
+void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file);
+/* By what they say. That they say otherwise does not tell hosts apart: see sm_session_same_host. */
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
+
+/* --- liveness (liveness.c) ---------------------------------------------------------- */
 
 /* Watches the processes of a context's world. Thread-safe. One per context. A descriptor (pidfd)
  * per watched process, made on first question; without descriptors left it reads /proc. */
 typedef struct sm_liveness sm_liveness;
 symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p);
 void sm_liveness_destroy(sm_liveness *liveness);
+/* Where identities stand, to be taken back in good order. Both outlive it. */
+void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix);
 /* Tells who global rank `rank` is. Later calls with the same identity are free; a new identity
  * (the rank was restarted) replaces the old. */
 void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity);
 bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
-/* SYMMEM_PEER_GONE only if that very process has ended. Never waits. */
+/* SYMMEM_PEER_GONE only if that very process has ended, or is another program by now. Never waits.
+ */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
 /* The same of the process that the rank was then, whoever is known in its place by now. */
 symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
                                      const sm_identity *identity);
 /* Whether it is on its way there, see symmem_host.peer_is_ending. Once it is GONE, either answer.
  */
-bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
+bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity);
+/* Whether the end of the process that is known would be seen from here. Looks once. */
+bool sm_liveness_sees(sm_liveness *liveness, int32_t rank);
+/* Whether that process was seen on this kernel, whatever it says. Looks once. */
+bool sm_liveness_is_near(sm_liveness *liveness, const sm_identity *identity);
 
 /* --- store (store.c) ---------------------------------------------------------------- */
 
@@ -209,6 +252,8 @@ uint64_t sm_session_id(const sm_session *session);
  * other time. Not 0. */
 uint64_t sm_session_stamp(const sm_session *session);
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank);
+/* Since the bring-up, and the same on all ranks: whether two of them are on one host. */
+bool sm_session_same_host(const sm_session *session, int32_t one, int32_t other);
 /* While the session is up, of the process that it was brought up with. */
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank);
 bool sm_session_peer_is_ending(const sm_session *session, int32_t rank);
@@ -243,8 +288,7 @@ void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t c
 /* --- IPC channel (ipc.c): one datagram socket, authenticated messages with descriptors --- */
 
 typedef struct sm_ipc sm_ipc;
-#define SM_IPC_ADDRESS_MAX 112 /* bytes of sockaddr_un that travel */
-#define SM_IPC_MAX_FDS 250     /* in one message */
+#define SM_IPC_MAX_FDS 250 /* in one message */
 
 typedef struct sm_ipc_tag {
     uint8_t nonce[16]; /* secret of the session */

@@ -87,10 +87,9 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
             link->within_direct_access = false;
     }
     int32_t local_rank_count = 0;
-    const sm_identity *own = sm_session_peer(group->session, group->rank);
     for (int32_t r = 0; r < group->world_size; r++) {
         link->identities[r] = *sm_session_peer(group->session, r);
-        local_rank_count += sm_identity_same_host(own, &link->identities[r]);
+        local_rank_count += sm_session_same_host(group->session, group->rank, r);
     }
     link->peers = (symmem_peers){
         .size = sizeof link->peers,

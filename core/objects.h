@@ -96,6 +96,7 @@ struct symmem_context {
     char *socket_dir;
     sm_identity identity;
     sm_liveness *liveness;
+    sm_life_file *life_file; /* in socket_dir, if there is one */
     bool identity_published;
     atomic_int allow_overlapping_devices; /* -1, 0, 1 */
     int32_t multicast;                    /* -1, 0, 1 */

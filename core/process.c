@@ -54,8 +54,16 @@ static bool read_stat(const char *path, sm_process *process_p) {
 
 bool sm_process_read(int32_t pid, sm_process *process_p) {
     char path[32];
+    if (pid == 0)
+        return read_stat("/proc/self/stat", process_p);
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     return read_stat(path, process_p);
+}
+
+bool sm_process_numbers_are_ours(void) {
+    char text[16] = "", own[16];
+    (void)snprintf(own, sizeof(own), "%d", (int)getpid());
+    return readlink("/proc/self", text, sizeof(text) - 1) > 0 && strcmp(text, own) == 0;
 }
 
 /* One that is gone by now has ended. */

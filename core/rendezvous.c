@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The call: finds the block and a cached link, or leads all ranks through the steps. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "rendezvous.h"
@@ -222,6 +223,27 @@ static symmem_status make_handle(sm_rendezvous *rendezvous, sm_link *link,
     return status;
 }
 
+/* Who waits for a rank whose end nobody tells here may wait for ever. */
+static void tell_of_unseen(const sm_rendezvous *rendezvous) {
+    const symmem_group *group = rendezvous->group;
+    int32_t first = -1, count = 0;
+    char text[256];
+    for (int32_t r = 0; r < group->world_size; r++) {
+        if (sm_liveness_sees(rendezvous->context->liveness, group->global_ranks[r]))
+            continue;
+        first = first < 0 ? r : first;
+        count++;
+    }
+    if (count == 0)
+        return;
+    snprintf(
+        text, sizeof text,
+        "group %.63s: the end of %d of its ranks cannot be seen from rank %d (the first is "
+        "rank %d: on another host, or in namespaces that hide it); waits for them need a limit",
+        group->name, count, group->rank, first);
+    sm_context_notice(rendezvous->context, text);
+}
+
 static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     const symmem_error_record before = *sm_record();
     /* Where an entry fails without a reason, none may be found in what an earlier call left. */
@@ -243,6 +265,8 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     status =
         link != NULL ? make_handle(rendezvous, link, handle_p) : run_steps(rendezvous, handle_p);
     sm_group_leave(rendezvous->group);
+    if (status == SYMMEM_OK && link == NULL)
+        tell_of_unseen(rendezvous);
     /* Multicast may have failed on the way; that is not this call's failure. */
     if (status == SYMMEM_OK)
         (void)sm_fail_record(&before);

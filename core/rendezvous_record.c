@@ -227,7 +227,7 @@ static symmem_status judge_overlap(sm_rendezvous *rendezvous) {
         for (int32_t q = 0; q < r; q++) {
             int32_t device = rendezvous->records[r].device;
             if (!same_device(&rendezvous->records[q], &rendezvous->records[r]) ||
-                !sm_identity_same_host(sm_session_peer(session, q), sm_session_peer(session, r)))
+                !sm_session_same_host(session, q, r))
                 continue;
             rendezvous->overlap = true;
             if (allowed)
@@ -246,7 +246,7 @@ static symmem_status judge_overlap(sm_rendezvous *rendezvous) {
 static int32_t first_far_rank(const sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
-        if (!sm_identity_same_host(sm_session_peer(session, 0), sm_session_peer(session, r)))
+        if (!sm_session_same_host(session, 0, r))
             return r;
     }
     return 0;

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define JOIN_VERSION 2u
+#define JOIN_VERSION 3u
 #define STALE_JOIN_SLEEP_NS 20000000u
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -93,6 +93,14 @@ void sm_session_observe(const sm_session *session, const char *name) {
 
 /* --- life --------------------------------------------------------------------------- */
 
+static void free_memory(sm_session *session) {
+    free(session->joins);
+    free(session->hosts);
+    free(session->sent);
+    free(session->received);
+    free(session);
+}
+
 symmem_status sm_session_create(const sm_session_config *config, sm_session **session_p) {
     size_t count = (size_t)config->world_size;
     /* Room for "/<id>/<sequence>/<rank>" behind the prefix. */
@@ -103,13 +111,12 @@ symmem_status sm_session_create(const sm_session_config *config, sm_session **se
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "group_create", "", "no memory for a session");
     session->config = *config;
     session->joins = calloc(count, sizeof(session->joins[0]));
+    session->hosts = calloc(count, sizeof(session->hosts[0]));
     session->sent = calloc(count, sizeof(session->sent[0]));
     session->received = calloc(count, sizeof(session->received[0]));
-    if (session->joins == NULL || session->sent == NULL || session->received == NULL) {
-        free(session->joins);
-        free(session->sent);
-        free(session->received);
-        free(session);
+    if (session->joins == NULL || session->hosts == NULL || session->sent == NULL ||
+        session->received == NULL) {
+        free_memory(session);
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "group_create", "", "no memory for a session");
     }
     *session_p = session;
@@ -151,10 +158,7 @@ void sm_session_destroy(sm_session *session) {
     close_down(session);
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
-    free(session->joins);
-    free(session->sent);
-    free(session->received);
-    free(session);
+    free_memory(session);
 }
 
 uint64_t sm_session_id(const sm_session *session) {
@@ -335,6 +339,31 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
+/* The first rank of which this one knows that it is on the same host. */
+static int32_t first_here(const sm_session *session) {
+    int32_t rank = 0;
+    while (rank < session->config.rank &&
+           !sm_identity_same_host(session->config.identity, &session->joins[rank].identity) &&
+           !sm_liveness_is_near(session->config.liveness, &session->joins[rank].identity))
+        rank++;
+    return rank;
+}
+
+/* A rank names one before it, so those are settled already. False: one does not. */
+static bool settle_hosts(sm_session *session) {
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        const int32_t first = session->hosts[rank];
+        if (first < 0 || first > rank)
+            return false;
+        session->hosts[rank] = first == rank ? rank : session->hosts[first];
+    }
+    return true;
+}
+
+bool sm_session_same_host(const sm_session *session, int32_t one, int32_t other) {
+    return session->hosts[one] == session->hosts[other];
+}
+
 /* The id is public, it stands in keys; the secret is not. */
 static uint64_t derive(sm_session *session) {
     uint64_t id = SM_HASH_SEED;
@@ -356,7 +385,12 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
         if (status != SYMMEM_OK)
             return own == NULL ? status : sm_earlier_failure(session, call, own, status);
         uint64_t id = derive(session);
-        sm_outcome outcome = sm_exchange(session, call, "join", id, 0, own, NULL, 0, NULL);
+        const int32_t host = first_here(session);
+        sm_outcome outcome =
+            sm_exchange(session, call, "join", id, 0, own, &host, sizeof(host), session->hosts);
+        if (outcome.status == SYMMEM_OK && !settle_hosts(session))
+            outcome.status = sm_session_fail(session, call, SYMMEM_CORRUPT,
+                                             "a rank names a host that does not exist");
         if (outcome.status == SYMMEM_OK) {
             *id_p = id;
             return SYMMEM_OK;

@@ -54,6 +54,7 @@ struct sm_session {
     sm_own_fd *own_fds; /* sent to itself, in order */
     uint8_t secret[SM_NONCE_BYTES];
     sm_join *joins; /* one a rank, own included */
+    int32_t *hosts; /* of each rank, the first one on its host, as all have agreed */
     sm_ipc *ipc;
     bool joining;      /* own join key is in the store */
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */

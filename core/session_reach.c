@@ -28,7 +28,7 @@ static const char *in_another_network(const sm_identity *one, const sm_identity 
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
     const sm_join *peer = &session->joins[rank];
     const sm_identity *own = session->config.identity;
-    if (!sm_identity_same_host(&peer->identity, own))
+    if (!sm_session_same_host(session, session->config.rank, rank))
         return "on another host";
     const struct sockaddr_un address = file_of(peer);
     if (address.sun_path[0] == '\0')
@@ -43,7 +43,7 @@ const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
 const char *sm_session_reaches_not(const sm_session *session, int32_t rank) {
     const sm_join *peer = &session->joins[rank];
     const sm_identity *own = session->config.identity;
-    if (!sm_identity_same_host(&peer->identity, own))
+    if (!sm_session_same_host(session, session->config.rank, rank))
         return "on another host";
     if (file_of(&session->joins[session->config.rank]).sun_path[0] == '\0')
         return in_another_network(&peer->identity, own);

@@ -190,6 +190,7 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
         return sm_outcome_of(status);
     /* Joins first: a rank that was restarted and is back is no loss. */
     sm_outcome outcome = watch_joins(session, call);
+    sm_life_serve();
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
     session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;

@@ -145,6 +145,43 @@ static void shorten(void) {
     symmem_handle_release(handle);
 }
 
+/* Rank 1 leaves, and the others wait for it, for so long: they are told at once that it has. */
+static void leave(uint32_t limit_ms) {
+    symmem_handle *handle;
+    symmem_error_record record;
+    struct timespec begin, end;
+    (void)memory(4096, &handle);
+    OK(symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    if (rank == 1) {
+        usleep(300000);
+        _exit(0);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    symmem_status status = symmem_barrier(handle, 0, limit_ms, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    symmem_last_error(&record);
+    printf("rank %d: %s after %d s: %s\n", (int)rank, symmem_status_name(status),
+           (int)(end.tv_sec - begin.tv_sec), record.message);
+    /* Of two who wait, one may hear it from the other. */
+    WANT(status == SYMMEM_PEER_LOST || (status == SYMMEM_POISONED && world_size > 2));
+    WANT(end.tv_sec - begin.tv_sec < 5);
+    symmem_handle_release(handle);
+}
+
+/* A small job that comes to its end. */
+static void meet(void) {
+    symmem_handle *handle;
+    int32_t value = 100 + rank, seen = 0;
+    int32_t before = (rank + world_size - 1) % world_size;
+    (void)memory(4096, &handle);
+    OK(symmem_put(handle, (rank + 1) % world_size, 64, &value, sizeof value, NULL));
+    OK(symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    OK(symmem_get(handle, rank, 64, &seen, sizeof seen, NULL));
+    WANT(seen == 100 + before);
+    OK(symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    symmem_handle_release(handle);
+}
+
 /* --- a member that writes what it likes where its peers look ---------------------------------- */
 
 enum { AT = 0x5000, PART = 0x123, BYTES = PART * 4 };
@@ -205,7 +242,7 @@ int main(int argc, char **argv) {
     symmem_context_options_init(&options);
     options.allow_overlapping_devices = 1;
     options.backend = "shm";
-    options.check_collectives = argc > 2 ? atoi(argv[2]) : -1;
+    options.check_collectives = argc > 2 && strcmp(what, "boards") == 0 ? atoi(argv[2]) : -1;
     if (getenv("WORLD_SIZE") == NULL) {
         options.rank = 0;
         options.world_size = 1;
@@ -223,10 +260,13 @@ int main(int argc, char **argv) {
                  {"big", big},
                  {"wrap", wrap},
                  {"many", many},
-                 {"shorten", shorten}};
+                 {"shorten", shorten},
+                 {"meet", meet}};
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
         if (strcmp(what, whats[i].name) == 0)
             whats[i].run();
+    if (strcmp(what, "leave") == 0)
+        leave(argc > 2 ? (uint32_t)atoi(argv[2]) : 0);
     if (strcmp(what, "boards") == 0)
         boards(argc > 3 ? atoi(argv[3]) : 0);
     OK(symmem_finalize(context));

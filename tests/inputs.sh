@@ -118,6 +118,69 @@ input_boards() {
     done
 }
 
+# In namespaces: without the right to make them, as root of a user namespace.
+own_root=()
+unshare -m true 2>/dev/null || own_root=(-Ur)
+can_be_apart() { unshare "${own_root[@]}" -mpf true; }
+
+# apart N RANKS COMMAND... -- ARGUMENTS: a job of N ranks, of which those in the list, between commas, are started by COMMAND.
+apart() {
+    local count=$1 list=$2 command=()
+    shift 2
+    while [ "$1" != -- ]; do
+        command+=("$1")
+        shift
+    done
+    shift
+    # shellcheck disable=SC2016 # for the ranks' shells
+    ranks "$count" bash -c 'list=,$1, count=$2; shift 2; command=("${@:1:count}"); shift "$count"
+        [[ $list != *,$RANK,* ]] || exec "${command[@]}" "$@"
+        exec "$@"' bash "$list" "${#command[@]}" "${command[@]}" ./inputs "$@"
+}
+own() { unshare_own=(unshare "${own_root[@]}" "$@"); }
+# shellcheck disable=SC2016 # for the ranks' shells
+with_boot_id='mount --make-rprivate / && mount --bind "$FILES$RANK" /proc/sys/kernel/random/boot_id && exec "$@"'
+
+# The death of a rank in a pid namespace of its own is seen, with a limit and without one, and by it those of others.
+input_pid_namespace() {
+    can_be_apart || return 77
+    own -pf
+    local limit
+    for limit in 6000 0; do
+        apart 3 1 "${unshare_own[@]}" -- leave "$limit" && apart 3 0 "${unshare_own[@]}" -- leave "$limit" || return 1
+    done
+    # The same where the boot id cannot be read.
+    own -mpf
+    FILES=/dev/null apart 3 1 "${unshare_own[@]}" bash -c "${with_boot_id/\$RANK/}" bash -- leave 6000
+}
+
+# Containers with a boot id of their own each are one host.
+input_boot_ids() {
+    can_be_apart || return 77
+    local number
+    for number in 0 1 2; do cat /proc/sys/kernel/random/uuid >"$work/boot$number"; done
+    own -m
+    FILES=$work/boot apart 3 0,1,2 "${unshare_own[@]}" bash -c "$with_boot_id" bash -- meet &&
+        FILES=$work/boot apart 3 1,2 "${unshare_own[@]}" bash -c "$with_boot_id" bash -- leave 0
+}
+
+# Whatever a rank sees of the system, its death is seen, and a job of such ranks works. Or they are told why not.
+input_views() {
+    can_be_apart || return 77
+    local view said
+    # shellcheck disable=SC2016 # for the ranks' shells
+    for view in "" "-U" "-i" "-pf" "-pf --mount-proc" "-T" "-mu" '-m bash -c "umount -l /proc; exec \"\$@\"" bash' \
+        '-mpf --mount-proc bash -c "mount -o remount,hidepid=2 /proc; exec \"\$@\"" bash'; do
+        eval "own $view"
+        [ -n "$view" ] || unshare_own=(env)
+        apart 2 1 "${unshare_own[@]}" -- meet && apart 2 1 "${unshare_own[@]}" -- leave 0 || return 1
+    done
+    own -n
+    said=$(apart 2 1 "${unshare_own[@]}" -- meet 2>&1) && return 1
+    echo "$said"
+    grep -q 'rank 1 in another network namespace' <<<"$said"
+}
+
 # --- all of them ------------------------------------------------------------------------------------
 
 names=("$@")

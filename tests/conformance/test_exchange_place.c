@@ -10,13 +10,28 @@
 
 #define LIMIT_MS 10000u
 
+/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
+ * see that it lives. */
+static bool takes_datagrams(const struct sockaddr_un *address) {
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    if (fd >= 0)
+        close(fd);
+    return takes;
+}
+
 /* The one name in the directory. */
 static void name_of_socket(struct tk *t, const char *directory, char *path, size_t capacity) {
     DIR *listing = opendir(directory);
     TK_REQUIRE(t, listing != NULL);
-    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;)
-        if (entry->d_name[0] != '.')
-            snprintf(path, capacity, "%s/%s", directory, entry->d_name);
+    for (const struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int length = snprintf(address.sun_path, sizeof address.sun_path, "%.60s/%.45s", directory,
+                              entry->d_name);
+        if (entry->d_name[0] != '.' && length < (int)sizeof address.sun_path &&
+            takes_datagrams(&address))
+            snprintf(path, capacity, "%s", address.sun_path);
+    }
     closedir(listing);
 }
 

@@ -11,7 +11,17 @@
 #define MAX_SOCKETS 16
 #define LONGEST 256u /* of junk; more than any message of the library */
 
-/* The sockets in a directory. */
+/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
+ * see that it lives. */
+static bool takes_datagrams(const struct sockaddr_un *address) {
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    if (fd >= 0)
+        close(fd);
+    return takes;
+}
+
+/* Those of a directory. */
 static int find_sockets(const char *directory, struct sockaddr_un *found) {
     DIR *open_directory = opendir(directory);
     struct dirent *entry;
@@ -23,7 +33,8 @@ static int find_sockets(const char *directory, struct sockaddr_un *found) {
         address->sun_family = AF_UNIX;
         int length = snprintf(address->sun_path, sizeof(address->sun_path), "%.60s/%.45s",
                               directory, entry->d_name);
-        count += entry->d_name[0] != '.' && length < (int)sizeof(address->sun_path);
+        count += entry->d_name[0] != '.' && length < (int)sizeof(address->sun_path) &&
+                 takes_datagrams(address);
     }
     if (open_directory != NULL)
         closedir(open_directory);

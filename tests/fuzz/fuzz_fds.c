@@ -19,6 +19,7 @@ typedef struct world {
     sm_identity identity;
     sm_join joins[WORLD_MAX];
     uint64_t sent[WORLD_MAX], received[WORLD_MAX];
+    int32_t hosts[WORLD_MAX]; /* all on one */
     int32_t global_ranks[WORLD_MAX];
     sm_ipc *peer;
     int spare;
@@ -44,6 +45,7 @@ static void open_world(world *self, fuzz_input *in) {
     self->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     session->id = 77;
     session->joins = self->joins;
+    session->hosts = self->hosts;
     session->sent = self->sent;
     session->received = self->received;
     session->config = (sm_session_config){

@@ -14,6 +14,7 @@ typedef struct world {
     symmem_context context;
     sm_session session;
     sm_join joins[WORLD_MAX];
+    int32_t hosts[WORLD_MAX];
     symmem_group group;
     sm_rendezvous rendezvous;
 } world;
@@ -45,6 +46,7 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
     self->context.world_size = size;
     atomic_init(&self->context.allow_overlapping_devices, 1);
     self->session.joins = self->joins;
+    self->session.hosts = self->hosts;
     self->session.config.world_size = size;
     self->group.session = &self->session;
     self->group.world_size = size;
@@ -67,7 +69,9 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
             memset(records[rank].stage, 'x',
                    sizeof(records[rank]) - offsetof(sm_rendezvous_record, stage));
         }
-        identity->host[sizeof(identity->host) - 1] = '\0'; /* the session does that */
+        identity->host[sizeof(identity->host) - 1] = '\0'; /* the session does that, and this: */
+        while (!sm_identity_same_host(identity, &self->joins[self->hosts[rank]].identity))
+            self->hosts[rank]++;
         fuzz_spoil(in, &records[rank], sizeof(records[rank]));
     }
 }

@@ -16,14 +16,14 @@ trap 'rm -rf -- "$work"' EXIT
 export work program
 bad=0
 
-# What tells hosts apart, as each rank sees it.
+# What tells hosts apart, as each rank sees it: a boot id, and that no socket leads to the other.
 for rank in 0 1; do
     printf '0000000%s-1111-2222-3333-444444444444\n' "$rank" >"$work/boot_id.$rank"
 done
 # shellcheck disable=SC2016,SC2089,SC2090 # for the ranks' shells
 host='mount --bind "$work/boot_id.$RANK" /proc/sys/kernel/random/boot_id'
-if ! RANK=0 unshare -m sh -c "$host" 2>/dev/null; then
-    echo "no mounts of one's own here"
+if ! RANK=0 unshare -mn sh -c "$host" 2>/dev/null; then
+    echo "no mounts and networks of one's own here"
     exit 77
 fi
 
@@ -37,7 +37,7 @@ run() {
         had=had$RANK
         export had=${!had}
         [ -z "${!fabric}" ] || export FAKE_CUDA_FABRIC=${!fabric}
-        [ "$hosts" = 1 ] || exec unshare -m sh -c "$host && exec \"\$program\" \$had" >"$work/said.$RANK"
+        [ "$hosts" = 1 ] || exec unshare -mn sh -c "$host && exec \"\$program\" \$had" >"$work/said.$RANK"
         exec "$program" $had >"$work/said.$RANK"'
 }
 

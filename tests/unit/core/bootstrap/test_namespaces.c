@@ -4,170 +4,7 @@
  * are told within their limit, and neither hangs. Needs the right to make namespaces; without it
  * the cases say so and check nothing.
  */
-#include <sched.h>
-#include <sys/mount.h>
-
-#include <symmem/backend.h>
-#include <symmem/symmem.h>
-
-#include "unit.h"
-
-const symmem_backend *symmem_backend_entry(uint32_t abi);
-
-enum { LIMIT_MS = 10000, LONGEST_S = 40 };
-
-/* What a rank reports through its pipe. */
-struct report {
-    bool ran; /* namespaces could be made */
-    symmem_status status;
-    symmem_error_record record;
-    uint64_t took_ms;
-};
-
-struct place {
-    const char *directory; /* of the store */
-    const char *socket_dir;
-    bool hidden;   /* the second rank has a file system of its own there */
-    bool of_first; /* the second rank's sockets have no file names */
-    int flags[2];  /* CLONE_NEW... of each rank */
-};
-
-static uint64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
-/* --- a rank ----------------------------------------------------------------------------------- */
-
-static symmem_status life(const struct place *place, int32_t rank) {
-    const symmem_backend *table = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    symmem_context_options options;
-    symmem_store *store = NULL;
-    symmem_context *context = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
-    symmem_context_options_init(&options);
-    options.rank = rank;
-    options.world_size = 2;
-    options.socket_dir = place->of_first && rank != 0 ? NULL : place->socket_dir;
-    symmem_status status = symmem_store_open_file(place->directory, &store);
-    options.store = store;
-    if (status == SYMMEM_OK)
-        status = symmem_init(&options, &context);
-    if (status == SYMMEM_OK)
-        status = symmem_register_backend(context, table);
-    if (status == SYMMEM_OK)
-        status = symmem_set_backend(context, table->name);
-    if (status == SYMMEM_OK)
-        status = symmem_set_allow_overlapping_devices(context, 1);
-    if (status == SYMMEM_OK)
-        status = symmem_group_create(context, "all", NULL, 0, NULL, &group);
-    if (status == SYMMEM_OK)
-        status = symmem_alloc(context, 4096, 0, NULL, &memory);
-    if (status == SYMMEM_OK)
-        status = symmem_rendezvous(context, memory, group, LIMIT_MS, &handle);
-    uint32_t mine = 0xB0000000u + (uint32_t)rank, seen = 0;
-    if (status == SYMMEM_OK)
-        status = symmem_put(handle, 1 - rank, 64, &mine, 4, NULL);
-    if (status == SYMMEM_OK)
-        status = symmem_barrier(handle, 0, LIMIT_MS, NULL);
-    if (status == SYMMEM_OK)
-        status = symmem_get(handle, rank, 64, &seen, 4, NULL);
-    if (status == SYMMEM_OK && seen != 0xB0000000u + (uint32_t)(1 - rank))
-        status = SYMMEM_CORRUPT;
-    if (status == SYMMEM_OK)
-        status = symmem_barrier(handle, 0, LIMIT_MS, NULL);
-    symmem_handle_release(handle);
-    symmem_context_free(context);
-    symmem_store_close(store);
-    return status;
-}
-
-/* In the process that is to be the rank. */
-static void be_rank(const struct place *place, int32_t rank, int to) {
-    struct report report = {.ran = true};
-    uint64_t begin_ms = now_ms();
-    report.status = life(place, rank);
-    report.took_ms = now_ms() - begin_ms;
-    symmem_last_error(&report.record);
-    _exit(write(to, &report, sizeof(report)) == (ssize_t)sizeof(report) ? 0 : 1);
-}
-
-/* The child: leaves its namespaces and, for a pid namespace, has a child of its own in it. */
-static void enter_and_be(const struct place *place, int32_t rank, int to) {
-    const struct report none = {.ran = false};
-    int flags = place->flags[rank];
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)alarm(LONGEST_S);
-    if (flags != 0 && unshare(flags) != 0)
-        _exit(write(to, &none, sizeof(none)) == (ssize_t)sizeof(none) ? 0 : 1);
-    if (place->hidden && rank == 1 &&
-        (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-         mount("tmpfs", place->socket_dir, "tmpfs", 0, "size=1m") != 0))
-        _exit(write(to, &none, sizeof(none)) == (ssize_t)sizeof(none) ? 0 : 1);
-    if ((flags & CLONE_NEWPID) == 0)
-        be_rank(place, rank, to);
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(LONGEST_S);
-        be_rank(place, rank, to);
-    }
-    int status = 1;
-    if (pid < 0 || waitpid(pid, &status, 0) != pid)
-        _exit(1);
-    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
-}
-
-/* --- two ranks -------------------------------------------------------------------------------- */
-
-static bool run_ranks(const struct place *place, struct report reports[2]) {
-    pid_t pids[2];
-    int pipes[2][2];
-    bool good = true;
-    (void)fflush(NULL);
-    for (int32_t r = 0; r < 2; r++) {
-        CU_ASSERT_EQUAL_FATAL(pipe(pipes[r]), 0);
-        pids[r] = fork();
-        CU_ASSERT_FATAL(pids[r] >= 0);
-        if (pids[r] == 0)
-            enter_and_be(place, r, pipes[r][1]);
-        close(pipes[r][1]);
-    }
-    for (int32_t r = 0; r < 2; r++) {
-        int status = 0;
-        memset(&reports[r], 0, sizeof(reports[r]));
-        ssize_t got = read(pipes[r][0], &reports[r], sizeof(reports[r]));
-        good = good && got == (ssize_t)sizeof(reports[r]);
-        close(pipes[r][0]);
-        CU_ASSERT_EQUAL(waitpid(pids[r], &status, 0), pids[r]);
-        good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-    }
-    CU_ASSERT(good); /* no crash, and no hang that the alarm had to end */
-    return good && reports[0].ran && reports[1].ran;
-}
-
-/* A directory of the test's own with one for the store and one for sockets in it. */
-struct room {
-    char top[64], store[80], sockets[80];
-};
-
-static void room_make(struct room *room) {
-    snprintf(room->top, sizeof(room->top), "/tmp/symm-ns-XXXXXX");
-    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(room->top));
-    snprintf(room->store, sizeof(room->store), "%s/store", room->top);
-    snprintf(room->sockets, sizeof(room->sockets), "%s/s", room->top);
-    CU_ASSERT_EQUAL_FATAL(mkdir(room->sockets, 0700), 0);
-}
-
-static void room_end(const struct room *room) {
-    char command[160];
-    CU_ASSERT_EQUAL(rmdir(room->sockets), 0); /* no socket is left in it */
-    snprintf(command, sizeof(command), "rm -rf -- '%s'", room->top);
-    CU_ASSERT_EQUAL(system(command), 0);
-}
+#include "places.h"
 
 /* Both work, or both are told that the other is out of reach. */
 static void expect_clear(const char *name, const struct report reports[2]) {
@@ -194,11 +31,12 @@ static void apart(const char *name, int first, int second, enum sockets sockets,
     struct room room;
     struct report reports[2];
     room_make(&room);
-    const struct place place = {.directory = room.store,
-                                .socket_dir = sockets == WITHOUT_NAMES ? NULL : room.sockets,
-                                .hidden = sockets == IN_A_HIDDEN_DIRECTORY,
-                                .of_first = sockets == FIRST_IN_A_DIRECTORY,
-                                .flags = {first, second}};
+    const struct place place = {
+        .directory = room.store,
+        .socket_dir = sockets == WITHOUT_NAMES ? NULL : room.sockets,
+        .own = {0, sockets == IN_A_HIDDEN_DIRECTORY ? OWN_SOCKET_DIR : OWN_NOTHING},
+        .of_first = sockets == FIRST_IN_A_DIRECTORY,
+        .flags = {first, second}};
     if (run_ranks(&place, reports)) {
         expect_clear(name, reports);
         CU_ASSERT_EQUAL(reports[0].status, expected);
@@ -246,4 +84,32 @@ TEST("both elsewhere, with one number") {
     apart("both pid", CLONE_NEWPID, CLONE_NEWPID, WITHOUT_NAMES, SYMMEM_OK);
     apart("both pid and net", CLONE_NEWPID | CLONE_NEWNET, CLONE_NEWPID | CLONE_NEWNET,
           IN_A_DIRECTORY, SYMMEM_OK);
+}
+
+static void apart_with(const char *name, enum own first, enum own second) {
+    struct room room;
+    struct report reports[2];
+    room_make(&room);
+    const struct place place = {
+        .directory = room.store,
+        .own = {first, second},
+        .flags = {first != OWN_NOTHING ? CLONE_NEWNS : 0, second != OWN_NOTHING ? CLONE_NEWNS : 0}};
+    if (run_ranks(&place, reports)) {
+        expect_clear(name, reports);
+        CU_ASSERT_EQUAL(reports[0].status, SYMMEM_OK);
+    } else {
+        printf("\n    %s: not permitted here, not checked", name);
+    }
+    room_end(&room);
+}
+
+/* They are on one host whatever they take its name to be. */
+TEST("one host under several names") {
+    apart_with("boot id of its own", OWN_NOTHING, OWN_BOOT_ID);
+    apart_with("boot ids of their own", OWN_BOOT_ID, OWN_BOOT_ID);
+    apart_with("no boot id", OWN_EMPTY_BOOT_ID, OWN_NOTHING);
+    apart_with("no /proc", OWN_NOTHING, OWN_NO_PROC);
+    apart_with("neither has /proc", OWN_NO_PROC, OWN_NO_PROC);
+    apart("time", 0, CLONE_NEWTIME, WITHOUT_NAMES, SYMMEM_OK);
+    apart("user", 0, CLONE_NEWUSER, WITHOUT_NAMES, SYMMEM_OK);
 }

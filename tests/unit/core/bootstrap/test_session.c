@@ -258,3 +258,24 @@ TEST("a successor joins") {
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
 }
+
+/* By their names ranks 0 and 2 are on two hosts, and rank 1 on that of both. */
+static int body_between(test_rank *self) {
+    static const uint64_t boot_ids[] = {11, 0, 22};
+    self->identity.boot_id = boot_ids[self->rank];
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    for (int32_t rank = 0; rank < 3; rank++)
+        EXPECT(sm_session_same_host(self->session, self->rank, rank));
+    EXPECT(sm_session_all_gather(self->session, "op", "", &self->rank, 0, NULL, true,
+                                 sm_deadline_ns(10000)) == SYMMEM_OK);
+    return 0;
+}
+
+TEST("one host by way of another rank") {
+    symmem_store *store = NULL;
+    test_rank ranks[3];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, body_between, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+}

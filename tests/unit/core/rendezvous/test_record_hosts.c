@@ -19,6 +19,7 @@ typedef struct world {
     symmem_group group;
     sm_rendezvous rendezvous;
     sm_rendezvous_record records[RANKS];
+    int32_t hosts[RANKS]; /* as the session says it */
 } world;
 
 /* Rank r is on host hosts[r], and shares its memory as kinds[r] says. */
@@ -30,6 +31,7 @@ static world *make_world(uint64_t capabilities, const int *hosts, const int *kin
     self->context.backend = &self->table;
     self->context.world_size = RANKS;
     self->session.joins = self->joins;
+    self->session.hosts = self->hosts;
     self->session.config.world_size = RANKS;
     self->group.session = &self->session;
     self->group.world_size = RANKS;
@@ -42,6 +44,8 @@ static world *make_world(uint64_t capabilities, const int *hosts, const int *kin
         identity->boot_id = 1 + (uint64_t)hosts[rank];
         identity->pid = 100 + rank;
         identity->host[0] = (char)('a' + hosts[rank]);
+        while (hosts[self->hosts[rank]] != hosts[rank])
+            self->hosts[rank]++;
         self->records[rank] = (sm_rendezvous_record){
             .magic = SM_RECORD_MAGIC,
             .abi = SYMMEM_BACKEND_ABI,

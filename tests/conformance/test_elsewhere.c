@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks that see the system otherwise than the others do, and ranks that become another program.
+ * Where the system permits no namespaces, a case says so. */
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kit.h"
+
+#define LIMIT_MS 20000u
+#define DEVICE_TYPE_CPU 1 /* kDLCPU */
+#define LONG_S 30
+
+/* Slots of values that ranks show each other. */
+enum { SLOT_PLACE = 1, SLOT_MET, SLOT_END };
+
+enum need { BARRIER, RENDEZVOUS, HOST_BARRIER };
+
+struct job {
+    enum need need;
+    bool in_pid_namespace, becomes_another, before_groups;
+};
+
+struct world {
+    symmem_store *store;
+    symmem_context *context;
+    symmem_group *group;
+    symmem_handle *handle;
+    void *memory, *fresh;
+};
+
+static bool leave(int flags) {
+    return unshare(flags) == 0 || unshare(flags | CLONE_NEWUSER) == 0;
+}
+
+static bool begin_world(struct tk *t, struct world *w) {
+    symmem_context_options options = tk_options(t);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/elsewhere", t->scratch_dir);
+    if (symmem_store_open_file(path, &w->store) != SYMMEM_OK)
+        return false;
+    options.store = w->store;
+    return symmem_init(&options, &w->context) == SYMMEM_OK;
+}
+
+static bool meet(struct tk *t, struct world *w) {
+    uint32_t word = 0xB0000000u + (uint32_t)t->rank, seen = 0;
+    return symmem_group_create(w->context, "elsewhere", NULL, 0, NULL, &w->group) == SYMMEM_OK &&
+           symmem_alloc(w->context, 4096, -1, NULL, &w->memory) == SYMMEM_OK &&
+           symmem_alloc(w->context, 4096, -1, NULL, &w->fresh) == SYMMEM_OK &&
+           symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle) == SYMMEM_OK &&
+           symmem_put(w->handle, t->next, 64, &word, 4, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           symmem_get(w->handle, t->rank, 64, &seen, 4, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           seen == 0xB0000000u + (uint32_t)t->previous;
+}
+
+static bool await(struct tk *t, int32_t rank, int slot) {
+    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LIMIT_MS);
+    while (tk_read_u64(t, rank, slot) == 0 && tk_now_ms() < end_ms)
+        tk_sleep_ms(1);
+    return tk_read_u64(t, rank, slot) != 0;
+}
+
+/* The rank that ends, once all others are about to wait for it. Not through the kit: the process
+ * may not be the one that it knows. */
+static void be_victim(struct tk *t, const struct job *job) __attribute__((noreturn));
+static void be_victim(struct tk *t, const struct job *job) {
+    struct world w = {0};
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)alarm(LONG_S);
+    bool met = begin_world(t, &w) && (job->before_groups || meet(t, &w));
+    tk_share_u64(t, SLOT_MET, met ? 1 : 2);
+    for (int32_t r = 0; r < t->last && met; r++)
+        met = await(t, r, SLOT_MET);
+    tk_sleep_ms(100);
+    tk_share_u64(t, SLOT_END, tk_now_ms());
+    if (job->becomes_another)
+        (void)execlp("sleep", "sleep", "30", (char *)NULL);
+    _exit(0);
+}
+
+/* Keeps the process in which the victim's was started. */
+static void start_victim(struct tk *t, const struct job *job) {
+    bool place = !job->in_pid_namespace || leave(CLONE_NEWPID);
+    tk_share_u64(t, SLOT_PLACE, place ? 1 : 2);
+    if (!place) {
+        TK_CHECK_MSG(t, true, "not permitted here");
+        tk_note(t, "no namespaces here");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0)
+        be_victim(t, job);
+    if (!TK_CHECK(t, pid > 1))
+        return;
+    for (int32_t r = 0; r < t->last; r++)
+        TK_CHECK(t, await(t, r, SLOT_END));
+    int status;
+    (void)kill(pid, SIGKILL);
+    TK_CHECK(t, waitpid(pid, &status, 0) == pid);
+    TK_EQ_INT(t, 1, (int)tk_read_u64(t, t->rank, SLOT_MET));
+}
+
+static symmem_status need(struct world *w, enum need need) {
+    symmem_handle *none = NULL;
+    switch (need) {
+    case BARRIER:
+        return symmem_barrier(w->handle, 0, 0, NULL);
+    case RENDEZVOUS:
+        return symmem_rendezvous(w->context, w->fresh, w->group, 0, &none);
+    default:
+        return symmem_group_barrier(w->group, 0);
+    }
+}
+
+/* One of those that wait, without a limit, and are told. */
+static void survive(struct tk *t, const struct job *job) {
+    struct world w = {0};
+    if (!TK_CHECK(t, await(t, t->last, SLOT_PLACE)) || tk_read_u64(t, t->last, SLOT_PLACE) != 1)
+        return;
+    bool met = begin_world(t, &w);
+    if (job->before_groups)
+        met = met && symmem_group_create(w.context, "early", NULL, 0, NULL, &w.group) == SYMMEM_OK;
+    else
+        met = met && meet(t, &w);
+    TK_CHECK_MSG(t, met, "%s", last_record().message);
+    tk_share_u64(t, SLOT_MET, met ? 1 : 2);
+    if (met) {
+        TK_FAILS(t, PEER_LOST, need(&w, job->need));
+        uint64_t told_ms = tk_now_ms();
+        symmem_error_record record = last_record();
+        if (t->world_size == 2 || record.status == SYMMEM_PEER_LOST)
+            TK_CHECK(t, symmem_error_is_missing(&record, t->last));
+        uint64_t ended_ms = tk_read_u64(t, t->last, SLOT_END);
+        TK_CHECK_MSG(t, ended_ms != 0, "told before its end");
+        TK_TIMELY(t, told_ms < ended_ms + tk_scaled_ms(1000) + tk_late_ms(t, ended_ms),
+                  "told %d ms after its end", (int)(told_ms - ended_ms));
+    }
+    tk_share_u64(t, SLOT_END, 1);
+    symmem_handle_release(w.handle);
+    symmem_context_free(w.context);
+    symmem_store_close(w.store);
+}
+
+static void rank_of_job(struct tk *t, void *arg) {
+    const struct job *job = arg;
+    if (t->rank == t->last)
+        start_victim(t, job);
+    else
+        survive(t, job);
+}
+
+static void run_job(struct tk *t, struct job job) {
+    if (t->device_type != DEVICE_TYPE_CPU) {
+        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+        return;
+    }
+    tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
+}
+
+#define ELSEWHERE(name_, requirements_, ...)                                                       \
+    TK_TEST(elsewhere, name_, requirements_, .ranks = {2, 2},                                      \
+            .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {                  \
+        run_job(t, (struct job){__VA_ARGS__});                                                     \
+    }
+
+ELSEWHERE(pid_namespace_barrier, "SM-TIMEOUT-16", .need = BARRIER, .in_pid_namespace = true)
+ELSEWHERE(pid_namespace_rendezvous, "SM-TIMEOUT-16", .need = RENDEZVOUS, .in_pid_namespace = true)
+ELSEWHERE(pid_namespace_host_barrier, "SM-TIMEOUT-16", .need = HOST_BARRIER,
+          .in_pid_namespace = true, .before_groups = true)
+ELSEWHERE(another_program, "SM-TIMEOUT-17", .need = BARRIER, .becomes_another = true)
+ELSEWHERE(another_program_rendezvous, "SM-TIMEOUT-17", .need = RENDEZVOUS, .becomes_another = true)
+
+/* --- a machine under several names ------------------------------------------------------------ */
+
+static bool take_boot_id(struct tk *t) {
+    char path[4096], text[64];
+    snprintf(path, sizeof path, "%s/boot_id.%d", t->scratch_dir, (int)t->rank);
+    snprintf(text, sizeof text, "0000000%d-1111-2222-3333-444444444444\n", (int)t->rank);
+    FILE *file = fopen(path, "we");
+    if (file == NULL)
+        return false;
+    bool written = fputs(text, file) >= 0;
+    return fclose(file) == 0 && written && leave(CLONE_NEWNS) &&
+           mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount(path, "/proc/sys/kernel/random/boot_id", NULL, MS_BIND, NULL) == 0;
+}
+
+static void meet_under_another_name(struct tk *t, void *arg) {
+    struct world w = {0};
+    (void)arg;
+    if (!tk_all_agree(t, SLOT_PLACE, take_boot_id(t))) {
+        TK_CHECK_MSG(t, true, "not permitted here");
+        tk_note(t, "no namespaces here");
+        return;
+    }
+    bool met = begin_world(t, &w) && meet(t, &w);
+    TK_CHECK_MSG(t, met, "%s", last_record().message);
+    tk_out_of_band_barrier(t);
+    symmem_handle_release(w.handle);
+    symmem_context_free(w.context);
+    symmem_store_close(w.store);
+}
+
+TK_TEST(elsewhere, one_machine_several_names, "SM-EXCHANGE-15", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
+    if (t->device_type != DEVICE_TYPE_CPU) {
+        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+        return;
+    }
+    tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
+ * and on older ones. */
+#include "life.h"
+#include "unit_main.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+enum { MANY = 300, LOOKS_MS = 450, SOON_MS = 1000 };
+
+/* --- what the kernel says ----------------------------------------------------------------------
+ */
+
+static bool has_no_peer_pidfd, sees_no_number, says_another_user;
+
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes) {
+    if (level == SOL_SOCKET && name == 77 && has_no_peer_pidfd) {
+        errno = ENOPROTOOPT;
+        return -1;
+    }
+    int result = __real_getsockopt(fd, level, name, value, bytes);
+    if (result == 0 && level == SOL_SOCKET && name == SO_PEERCRED) {
+        struct ucred *owner = value;
+        owner->pid = sees_no_number ? 0 : owner->pid;
+        owner->uid += says_another_user ? 1 : 0;
+        if (says_another_user && owner->uid == 0)
+            owner->uid = 1;
+    }
+    return result;
+}
+
+static void kernel(bool no_peer_pidfd, bool no_number) {
+    has_no_peer_pidfd = no_peer_pidfd;
+    sees_no_number = no_number;
+    says_another_user = false;
+}
+
+/* --- a process ---------------------------------------------------------------------------------
+ */
+
+/* What it does when told to. */
+static char directory[] = "/tmp/symm-life-XXXXXX";
+
+typedef struct process {
+    pid_t pid;
+    int to; /* a byte: the next thing to do */
+    sm_identity identity;
+} process;
+
+enum { AND_SLEEP = 's', AND_EXEC = 'e', AND_FORK = 'f', AND_END_LIFE = 'u' };
+
+static void be_process(int from, int to, const char *in) {
+    sm_identity identity;
+    sm_life_file *file = NULL;
+    char what = AND_SLEEP;
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
+        sm_identity_listen(&identity, in, &file) != SYMMEM_OK ||
+        write(to, &identity, sizeof(identity)) != sizeof(identity))
+        _exit(1);
+    while (read(from, &what, 1) == 1) {
+        if (what == AND_EXEC)
+            execlp("sleep", "sleep", "60", (char *)NULL);
+        if (what == AND_END_LIFE)
+            sm_identity_unlisten(&identity, file);
+        if (what == AND_FORK && fork() == 0) {
+            (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+            (void)signal(SIGTERM, SIG_IGN);
+            (void)write(to, "f", 1);
+            sleep(3);
+            _exit(0);
+        }
+        if (what != AND_FORK && write(to, &what, 1) != 1)
+            _exit(1);
+    }
+    _exit(0);
+}
+
+static int answers;
+
+/* Seen from elsewhere: its number is another namespace's. */
+static process start(const char *in) {
+    process made = {.pid = -1};
+    int back[2], forth[2];
+    CU_ASSERT_FATAL(pipe2(back, O_CLOEXEC) == 0 && pipe2(forth, O_CLOEXEC) == 0);
+    made.pid = fork();
+    if (made.pid == 0) {
+        close(forth[1]);
+        be_process(forth[0], back[1], in);
+    }
+    CU_ASSERT_FATAL(made.pid > 1);
+    close(back[1]);
+    close(forth[0]);
+    CU_ASSERT_FATAL(read(back[0], &made.identity, sizeof(made.identity)) == sizeof(made.identity));
+    made.to = forth[1];
+    answers = back[0];
+    made.identity.pid_namespace++;
+    return made;
+}
+
+static void tell(const process *it, char what) {
+    char said = 0;
+    CU_ASSERT_EQUAL(write(it->to, &what, 1), 1);
+    if (what != AND_EXEC)
+        CU_ASSERT_EQUAL(read(answers, &said, 1), 1);
+}
+
+static void end(const process *it) {
+    kill(it->pid, SIGKILL);
+    CU_ASSERT_EQUAL(waitpid(it->pid, NULL, 0), it->pid);
+    close(it->to);
+    close(answers);
+}
+
+static sm_liveness *watch(const process *it) {
+    sm_liveness *liveness = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
+    sm_liveness_learn(liveness, 1, &it->identity);
+    return liveness;
+}
+
+static bool stays_alive(sm_liveness *liveness) {
+    bool alive = true;
+    for (int ms = 0; ms < LOOKS_MS && alive; ms += 5) {
+        alive = sm_liveness_ask(liveness, 1) == SYMMEM_PEER_ALIVE;
+        usleep(5000);
+    }
+    return alive;
+}
+
+static bool is_lost_soon(sm_liveness *liveness) {
+    AWAIT(SOON_MS, sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE);
+    return sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE;
+}
+
+/* --- cases -------------------------------------------------------------------------------------
+ */
+
+/* Each kind of kernel: one that tells whose socket it is, one that tells its number, one that tells
+ * neither. */
+TEST("lives and ends") {
+    for (int i = 0; i < 3; i++) {
+        kernel(i > 0, i > 1);
+        process it = start(NULL);
+        sm_liveness *liveness = watch(&it);
+        CU_ASSERT_TRUE(stays_alive(liveness));
+        CU_ASSERT_TRUE(sm_liveness_sees(liveness, 1));
+        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &it.identity));
+        kill(it.pid, SIGSTOP);
+        CU_ASSERT_TRUE(stays_alive(liveness)); /* stopped is not dead */
+        end(&it);
+        CU_ASSERT_TRUE(is_lost_soon(liveness));
+        CU_ASSERT_EQUAL(sm_liveness_ask_of(liveness, 1, &it.identity), SYMMEM_PEER_GONE);
+        sm_liveness_learn(liveness, 0, &it.identity); /* first heard of after its end */
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 0), SYMMEM_PEER_GONE);
+        sm_liveness_destroy(liveness);
+    }
+    kernel(false, false);
+}
+
+/* Its boot id is that of a container: the kernel is known to be this one once it has answered. */
+TEST("a machine under another name") {
+    process it = start(NULL), other = start(NULL);
+    sm_liveness *liveness = watch(&it);
+    it.identity.boot_id++;
+    other.identity.boot_id++;
+    sm_liveness_learn(liveness, 0, &other.identity);
+    sm_liveness_learn(liveness, 1, &it.identity);
+    CU_ASSERT_EQUAL(kill(other.pid, SIGKILL), 0);
+    CU_ASSERT_EQUAL(waitpid(other.pid, NULL, 0), other.pid);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 0), SYMMEM_PEER_ALIVE); /* who knows */
+    CU_ASSERT_FALSE(sm_liveness_sees(liveness, 0));
+    CU_ASSERT_FALSE(sm_liveness_is_near(liveness, &other.identity));
+    CU_ASSERT_TRUE(sm_liveness_is_near(liveness, &it.identity));
+    CU_ASSERT_TRUE(sm_liveness_is_near(liveness, &other.identity)); /* by its boot id */
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    AWAIT(SOON_MS, sm_liveness_ask(liveness, 0) == SYMMEM_PEER_GONE);
+    CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 0), SYMMEM_PEER_GONE);
+    close(other.to);
+    end(&it);
+    CU_ASSERT_TRUE(is_lost_soon(liveness));
+    sm_liveness_destroy(liveness);
+}
+
+static int fill(const sm_identity *identity, int *fds) {
+    int full = 0;
+    for (int i = 0; i < MANY; i++) {
+        char name[64];
+        struct sockaddr_un address = {.sun_family = AF_UNIX};
+        int used = snprintf(name, sizeof(name), "symmem-life-");
+        for (int b = 0; b < SM_LIFE_ID_BYTES; b++)
+            used += snprintf(name + used, sizeof(name) - (size_t)used, "%02x", identity->life[b]);
+        memcpy(address.sun_path + 1, name, (size_t)used);
+        fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (connect(fds[i], (struct sockaddr *)&address,
+                    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)used)) != 0)
+            full += errno == EAGAIN;
+    }
+    return full;
+}
+
+/* Whoever looks leaves an entry in its queue. */
+TEST("a full queue is alive") {
+    int fds[MANY];
+    sm_identity self;
+    sm_life_file *file = NULL;
+    process it = start(NULL);
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT(fill(&it.identity, fds) > 0);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    end(&it);
+    CU_ASSERT_TRUE(is_lost_soon(liveness));
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    /* And is emptied now and then. */
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, &file), SYMMEM_OK);
+    CU_ASSERT(fill(&self, fds) > 0);
+    sm_life_serve();
+    sm_life_answer answer;
+    sm_life_ask(&self, true, &answer);
+    CU_ASSERT_EQUAL(answer.by_name, SM_LIFE_LIVES);
+    CU_ASSERT(answer.pidfd >= 0 && answer.pid == getpid());
+    close(answer.pidfd);
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    sm_identity_unlisten(&self, file);
+    sm_liveness_destroy(liveness);
+}
+
+/* Where names do not reach: in another network. */
+static void by_file(bool is_old, bool is_removed) {
+    kernel(is_old, is_old);
+    process it = start(directory);
+    CU_ASSERT(strncmp(it.identity.life_file, directory, strlen(directory)) == 0);
+    it.identity.life[0] ^= 1;
+    it.identity.net_namespace++;
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    CU_ASSERT_TRUE(sm_liveness_sees(liveness, 1));
+    if (is_removed)
+        CU_ASSERT_EQUAL(unlink(it.identity.life_file), 0);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    end(&it);
+    /* Nobody can tell where there is nothing to hold and nothing to ask. */
+    bool lost = is_old && is_removed ? !stays_alive(liveness) : is_lost_soon(liveness);
+    CU_ASSERT_EQUAL(lost, !is_old || !is_removed);
+    if (!is_removed)
+        CU_ASSERT_EQUAL(unlink(it.identity.life_file), 0);
+    sm_liveness_destroy(liveness);
+    kernel(false, false);
+}
+
+TEST("by a file") {
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(directory));
+    by_file(false, false);
+    by_file(true, false);
+    by_file(false, true);
+    by_file(true, true);
+    /* One that ends in good order takes it away; a directory that cannot be is the group's affair.
+     */
+    process it = start(directory);
+    tell(&it, AND_END_LIFE);
+    CU_ASSERT_EQUAL(rmdir(directory), 0);
+    end(&it);
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+}
+
+/* A name that is free can be taken by anybody. */
+TEST("another user's answer is none") {
+    kernel(true, true);
+    process it = start(NULL);
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    says_another_user = true;
+    CU_ASSERT_TRUE(is_lost_soon(liveness));
+    sm_liveness_destroy(liveness);
+    end(&it);
+    kernel(false, false);
+}
+
+/* A child of its would otherwise keep its socket. */
+TEST("a fork is not its parent") {
+    kernel(true, true);
+    process it = start(NULL);
+    sm_liveness *liveness = watch(&it);
+    tell(&it, AND_FORK);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    end(&it);
+    CU_ASSERT_TRUE(is_lost_soon(liveness));
+    sm_liveness_destroy(liveness);
+    kernel(false, false);
+}
+
+static void put_identity(symmem_store *store, const process *it) {
+    CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/1", &it->identity, sizeof(it->identity), 1000),
+                    SYMMEM_OK);
+}
+
+/* Its socket closes, and it lives. What stands in the store tells why. */
+TEST("another program, and a context that has ended") {
+    for (int is_here = 0; is_here < 2; is_here++) {
+        for (int execs = 0; execs < 2; execs++) {
+            symmem_store *store = NULL;
+            process it = start(NULL);
+            it.identity.pid_namespace -= (uint64_t)is_here;
+            sm_liveness *liveness = watch(&it);
+            CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+            sm_liveness_read(liveness, store, "w");
+            put_identity(store, &it);
+            CU_ASSERT_TRUE(stays_alive(liveness));
+            if (!execs)
+                CU_ASSERT_EQUAL(symmem_store_remove(store, "w/id/1", 1000), SYMMEM_OK);
+            tell(&it, execs ? AND_EXEC : AND_END_LIFE);
+            bool lost = execs ? is_lost_soon(liveness) : !stays_alive(liveness);
+            CU_ASSERT_EQUAL(lost, execs != 0);
+            CU_ASSERT_FALSE(!execs && sm_liveness_is_ending(liveness, &it.identity));
+            end(&it);
+            CU_ASSERT_TRUE(is_lost_soon(liveness));
+            sm_liveness_destroy(liveness);
+            symmem_store_close(store);
+        }
+    }
+}
+
+TEST("nothing is kept") {
+    int before = dup(0);
+    close(before);
+    process it = start(NULL);
+    close(it.to);
+    for (int i = 0; i < 5; i++) {
+        sm_liveness *liveness = watch(&it);
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+        sm_liveness_destroy(liveness);
+    }
+    it.to = dup(0);
+    end(&it);
+    int after = dup(0);
+    close(after);
+    CU_ASSERT_EQUAL(before, after);
+}
