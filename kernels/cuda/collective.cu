@@ -57,8 +57,8 @@ __device__ size_t all_lanes() {
 
 namespace {
 
-// What a kernel has beside the others. FETCHES_PARTS: all-to-alls, on whose splits ranks may have to agree.
-// What never does has no code for it.
+// What a kernel has beside the others. FETCHES_PARTS: all-to-alls, on whose splits ranks may have
+// to agree. The others have no code for it.
 struct bytes_only {
     static constexpr bool FETCHES_PARTS = true;
 
