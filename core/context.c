@@ -209,6 +209,10 @@ static symmem_status publish(symmem_context *context) {
         status = sm_identity_listen(&context->identity, context->socket_dir, &context->life_file);
     if (status != SYMMEM_OK)
         return status;
+    /* What is wrong with the directory the first exchange says, to all ranks. */
+    if (context->world_size > 1 && context->socket_dir && !context->life_file)
+        sm_context_notice(context, "no socket in the socket directory yet: ranks in other network "
+                                   "namespaces will not see this one's end");
     status = sm_liveness_create(context->world_size, &context->liveness);
     if (status != SYMMEM_OK)
         return status;

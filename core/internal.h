@@ -306,6 +306,8 @@ void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
 /* Unlinks what killed processes of this user and host left in the directory. Never fails.
  * (ipc_sweep.c) */
 void sm_ipc_sweep(const char *directory);
+/* The same of those that take the host to have that boot id, as in a container. */
+void sm_ipc_sweep_of(const char *directory, uint64_t boot_id);
 /* What names begin with. A directory may be shared by hosts, and only a socket's own knows whether
  * it is in use. */
 #define SM_IPC_PREFIX_BYTES 16 /* the zero included */

@@ -15,8 +15,12 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+static void prefix_of(uint64_t boot_id, char prefix[SM_IPC_PREFIX_BYTES]) {
+    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)boot_id);
+}
+
 void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
-    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)sm_boot_id());
+    prefix_of(sm_boot_id(), prefix);
 }
 
 /* Ours by name, kind and owner. */
@@ -48,11 +52,15 @@ static bool is_dead(const char *directory, const char *name) {
 }
 
 void sm_ipc_sweep(const char *directory) {
+    sm_ipc_sweep_of(directory, sm_boot_id());
+}
+
+void sm_ipc_sweep_of(const char *directory, uint64_t boot_id) {
     DIR *listing = opendir(directory);
     if (listing == NULL)
         return;
     char prefix[SM_IPC_PREFIX_BYTES];
-    sm_ipc_prefix(prefix);
+    prefix_of(boot_id, prefix);
     const struct dirent *entry;
     while ((entry = readdir(listing)) != NULL)
         if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name))

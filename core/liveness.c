@@ -24,7 +24,7 @@
 
 /* Between two looks at one socket: more where there are more of them. */
 #define LOOK_NS 200000000u
-#define LOOK_A_RANK_NS 1500000u
+#define LOOK_A_RANK_NS 5000000u
 #define LOOK_MOST_NS 1500000000u
 /* A socket is closed before a process has ended: by so much at the most where nobody says
  * which it is, whatever its devices' drivers have to do. */
@@ -305,11 +305,9 @@ static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry)
         entry->closed_ns = 0;
         return false;
     }
-    /* A file is taken back while a context ends: then it is not there the next time. */
-    const bool by_file_alone = answer.by_file != SM_LIFE_UNKNOWN && entry->closed_ns == 0;
     if (entry->closed_ns == 0)
         entry->closed_ns = now_ns;
-    return !by_file_alone && closed_is_ended(liveness, rank, entry, now_ns);
+    return closed_is_ended(liveness, rank, entry, now_ns);
 }
 
 static bool ended(sm_liveness *liveness, int32_t rank, watched *entry) {

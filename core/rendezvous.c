@@ -229,7 +229,8 @@ static void tell_of_unseen(const sm_rendezvous *rendezvous) {
     int32_t first = -1, count = 0;
     char text[256];
     for (int32_t r = 0; r < group->world_size; r++) {
-        if (sm_liveness_sees(rendezvous->context->liveness, group->global_ranks[r]))
+        if (r == group->rank ||
+            sm_liveness_sees(rendezvous->context->liveness, group->global_ranks[r]))
             continue;
         first = first < 0 ? r : first;
         count++;

@@ -134,12 +134,26 @@ static void remove_own_join(sm_session *session) {
     session->joining = false;
 }
 
+/* Who was killed cannot do it any more. Peers on this host may give it other names. */
+static void sweep(const sm_session *session) {
+    const sm_session_config *config = &session->config;
+    uint64_t swept = config->identity->boot_id;
+    sm_ipc_sweep(config->socket_dir);
+    for (int32_t rank = 0; rank < config->world_size; rank++) {
+        const sm_identity *peer = &session->joins[rank].identity;
+        if (!peer->listens || peer->boot_id == config->identity->boot_id ||
+            peer->boot_id == swept || !sm_liveness_is_near(config->liveness, peer))
+            continue;
+        sm_ipc_sweep_of(config->socket_dir, peer->boot_id);
+        swept = peer->boot_id;
+    }
+}
+
 static void close_down(sm_session *session) {
     remove_own_join(session);
     sm_session_drop_own_fds(session);
-    /* Who was killed cannot do it any more. */
     if (session->ipc != NULL && session->config.socket_dir != NULL)
-        sm_ipc_sweep(session->config.socket_dir);
+        sweep(session);
     sm_ipc_destroy(session->ipc);
     session->ipc = NULL;
     session->id = 0;

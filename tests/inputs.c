@@ -256,12 +256,8 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } whats[] = {{"interrupted", interrupted},
-                 {"big", big},
-                 {"wrap", wrap},
-                 {"many", many},
-                 {"shorten", shorten},
-                 {"meet", meet}};
+    } whats[] = {{"interrupted", interrupted}, {"big", big},  {"wrap", wrap}, {"many", many},
+                 {"shorten", shorten},         {"meet", meet}};
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
         if (strcmp(what, whats[i].name) == 0)
             whats[i].run();

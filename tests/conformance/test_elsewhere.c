@@ -12,6 +12,7 @@
 #define LIMIT_MS 20000u
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define LONG_S 30
+#define FINALISED_MS 1500u /* several looks at its socket */
 
 /* Slots of values that ranks show each other. */
 enum { SLOT_PLACE = 1, SLOT_MET, SLOT_END };
@@ -20,7 +21,7 @@ enum need { BARRIER, RENDEZVOUS, HOST_BARRIER };
 
 struct job {
     enum need need;
-    bool in_pid_namespace, becomes_another, before_groups;
+    bool in_pid_namespace, becomes_another, before_groups, finalises;
 };
 
 struct world {
@@ -78,6 +79,10 @@ static void be_victim(struct tk *t, const struct job *job) {
         met = await(t, r, SLOT_MET);
     tk_sleep_ms(100);
     tk_share_u64(t, SLOT_END, tk_now_ms());
+    if (job->finalises)
+        symmem_context_free(w.context);
+    for (int32_t r = 0; r < t->last && job->finalises; r++)
+        (void)await(t, r, SLOT_END);
     if (job->becomes_another)
         (void)execlp("sleep", "sleep", "30", (char *)NULL);
     _exit(0);
@@ -105,16 +110,32 @@ static void start_victim(struct tk *t, const struct job *job) {
     TK_EQ_INT(t, 1, (int)tk_read_u64(t, t->rank, SLOT_MET));
 }
 
-static symmem_status need(struct world *w, enum need need) {
+static symmem_status need(struct world *w, enum need need, uint32_t limit_ms) {
     symmem_handle *none = NULL;
     switch (need) {
     case BARRIER:
-        return symmem_barrier(w->handle, 0, 0, NULL);
+        return symmem_barrier(w->handle, 0, limit_ms, NULL);
     case RENDEZVOUS:
-        return symmem_rendezvous(w->context, w->fresh, w->group, 0, &none);
+        return symmem_rendezvous(w->context, w->fresh, w->group, limit_ms, &none);
     default:
-        return symmem_group_barrier(w->group, 0);
+        return symmem_group_barrier(w->group, limit_ms);
     }
+}
+
+/* The process lives, whatever has become of its socket. */
+static void expect_no_end(struct tk *t, const struct job *job, struct world *w) {
+    TK_FAILS(t, TIMEOUT, need(w, job->need, FINALISED_MS));
+}
+
+static void expect_end(struct tk *t, const struct job *job, struct world *w) {
+    TK_FAILS(t, PEER_LOST, need(w, job->need, 0));
+    uint64_t told_ms = tk_now_ms();
+    symmem_error_record record = last_record();
+    TK_CHECK(t, symmem_error_is_missing(&record, t->last));
+    uint64_t ended_ms = tk_read_u64(t, t->last, SLOT_END);
+    TK_CHECK_MSG(t, ended_ms != 0, "told before its end");
+    TK_TIMELY(t, told_ms < ended_ms + tk_scaled_ms(1000) + tk_late_ms(t, ended_ms),
+              "told %d ms after its end", (int)(told_ms - ended_ms));
 }
 
 /* One of those that wait, without a limit, and are told. */
@@ -129,17 +150,10 @@ static void survive(struct tk *t, const struct job *job) {
         met = met && meet(t, &w);
     TK_CHECK_MSG(t, met, "%s", last_record().message);
     tk_share_u64(t, SLOT_MET, met ? 1 : 2);
-    if (met) {
-        TK_FAILS(t, PEER_LOST, need(&w, job->need));
-        uint64_t told_ms = tk_now_ms();
-        symmem_error_record record = last_record();
-        if (t->world_size == 2 || record.status == SYMMEM_PEER_LOST)
-            TK_CHECK(t, symmem_error_is_missing(&record, t->last));
-        uint64_t ended_ms = tk_read_u64(t, t->last, SLOT_END);
-        TK_CHECK_MSG(t, ended_ms != 0, "told before its end");
-        TK_TIMELY(t, told_ms < ended_ms + tk_scaled_ms(1000) + tk_late_ms(t, ended_ms),
-                  "told %d ms after its end", (int)(told_ms - ended_ms));
-    }
+    if (met && job->finalises)
+        expect_no_end(t, job, &w);
+    else if (met)
+        expect_end(t, job, &w);
     tk_share_u64(t, SLOT_END, 1);
     symmem_handle_release(w.handle);
     symmem_context_free(w.context);
@@ -174,6 +188,9 @@ ELSEWHERE(pid_namespace_host_barrier, "SM-TIMEOUT-16", .need = HOST_BARRIER,
           .in_pid_namespace = true, .before_groups = true)
 ELSEWHERE(another_program, "SM-TIMEOUT-17", .need = BARRIER, .becomes_another = true)
 ELSEWHERE(another_program_rendezvous, "SM-TIMEOUT-17", .need = RENDEZVOUS, .becomes_another = true)
+ELSEWHERE(finalised_is_no_end, "SM-TIMEOUT-17", .need = BARRIER, .finalises = true)
+ELSEWHERE(finalised_is_no_end_elsewhere, "SM-TIMEOUT-17", .need = HOST_BARRIER, .finalises = true,
+          .in_pid_namespace = true)
 
 /* --- a machine under several names ------------------------------------------------------------ */
 

@@ -37,7 +37,7 @@ run() {
         had=had$RANK
         export had=${!had}
         [ -z "${!fabric}" ] || export FAKE_CUDA_FABRIC=${!fabric}
-        [ "$hosts" = 1 ] || exec unshare -mn sh -c "$host && exec \"\$program\" \$had" >"$work/said.$RANK"
+        [ "$hosts" = 1 ] || exec unshare -mn sh -c "$host && exec \"\$program\" \$had" >"$work/said.$RANK" 2>&1
         exec "$program" $had >"$work/said.$RANK"'
 }
 
@@ -70,6 +70,8 @@ done
 unset FAKE_CUDA_REFUSAL
 run 2 a a
 expect "two hosts, one fabric" "holds 42" "holds 41"
+text="the end of 1 of its ranks cannot be seen from rank"
+expect "two hosts, and that neither would see the other end" "$text 0" "$text 1"
 run 2 a a lack
 expect "two hosts, and rank 0 had no descriptors once" "holds 42" "holds 41"
 if grep -q "without descriptors" "$work/said.0"; then

@@ -63,7 +63,10 @@ typedef struct symmem_context_options {
     const char *socket_dir; /* directory for path sockets; NULL: SYMMEM_SOCKET_DIR, else sockets
                                without a file name (abstract), which do not reach beyond a network
                                namespace, as a container has one. Those of killed ranks are removed
-                               by others that end a group with sockets there */
+                               by others that end a group with sockets there. In a world of more
+                               than one a process has a socket by which the others see that it
+                               lives, one descriptor until its last context has ended, and with a
+                               directory another one there a context */
     int32_t allow_overlapping_devices; /* -1: the environment, read at each rendezvous */
     int32_t multicast;                 /* -1: the environment, read at each query; 0 off; 1 on */
     int32_t check_collectives; /* 1: barriers and collective operations compare what the ranks
@@ -88,8 +91,8 @@ SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
  * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
  * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
  * world above one; a malformed SYMMEM_ALL_REDUCE_TABLE, see symmem_set_all_reduce_table; one that
- * is too long is OUT_OF_RANGE), whatever the store or set_backend returns. *context_p is NULL on
- * failure.
+ * is too long is OUT_OF_RANGE), LIMIT (no descriptor for its socket, see socket_dir), whatever the
+ * store or set_backend returns. *context_p is NULL on failure.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options *options,
                                                     symmem_context **context_p);

@@ -153,6 +153,7 @@ TEST("lives and ends") {
         end(&it);
         CU_ASSERT_TRUE(is_lost_soon(liveness));
         CU_ASSERT_EQUAL(sm_liveness_ask_of(liveness, 1, &it.identity), SYMMEM_PEER_GONE);
+        CU_ASSERT_EQUAL(sm_liveness_ask_of(liveness, 0, &it.identity), SYMMEM_PEER_GONE);
         sm_liveness_learn(liveness, 0, &it.identity); /* first heard of after its end */
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 0), SYMMEM_PEER_GONE);
         sm_liveness_destroy(liveness);

@@ -43,6 +43,9 @@ TEST("a rank of another pid namespace") {
 }
 
 TEST("a rank that has its own view of the system") {
+    ENDS("all, sockets in a directory", IN_BARRIER, .socket_dir = "", .own = {0, OWN_BOOT_ID},
+         .flags = {0, CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS |
+                          CLONE_NEWTIME});
     ENDS("time", IN_BARRIER, .flags = {0, CLONE_NEWTIME});
     ENDS("boot id and pid", IN_BARRIER, .own = {0, OWN_BOOT_ID},
          .flags = {0, CLONE_NEWNS | CLONE_NEWPID});

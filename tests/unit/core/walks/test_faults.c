@@ -47,7 +47,8 @@ static void judge(const struct life *own, const struct life *other, int nth) {
         if (strcmp(known[i].call, own->name) == 0)
             found = &known[i];
     if (own->finished) {
-        CU_ASSERT(found->may_finish);
+        /* Without its second socket in the directory a rank goes on, and says so. */
+        CU_ASSERT(found->may_finish || (own->socket_dir != NULL && strcmp(own->name, "bind") == 0));
     } else if (own->clock != NULL ||
                (record->status != SYMMEM_TIMEOUT && record->status != SYMMEM_POISONED)) {
         CU_ASSERT(record->status == found->status || record->status == found->other);
