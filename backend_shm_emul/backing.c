@@ -3,20 +3,29 @@
  * Where shared pages come from: an anonymous file that is sealed, so that nobody who has it can
  * shorten it under those who map it; or, where the kernel makes no anonymous files, a file without
  * a name in /dev/shm. Where it makes them peers take no others, so that a failure there is final.
- * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later.
+ * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later. What is left
+ * is looked at before: of an anonymous file's pages the kernel would rather end some process than
+ * refuse them, and of a file longer than RLIMIT_FSIZE it ends the one that asks.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "shm.h"
 
-/* From here on the machine's free memory is looked at first: the kernel would rather end some
- * process than refuse pages of an anonymous file. */
-#define BIG_BYTES ((size_t)16 << 20)
+/* At most so much is taken before the next look at what is left, and of that so much may be left to
+ * the next allocation. */
+#define MOST_GRANTED ((uint64_t)64 << 20)
+#define MOST_KEPT ((uint64_t)4 << 20)
+/* For so long a process without a limit counts as one. */
+#define UNLIMITED_NS 1000000000u
 /* Of an allocation's pages. */
 #define MOST_PIECE ((size_t)4 << 20)
 #define LEAST_PIECE ((size_t)64 << 10)
@@ -60,15 +69,110 @@ bool shm_backing_can_seal(void) {
     return sealed;
 }
 
+/* --- what is left ------------------------------------------------------------------- */
+
+/* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
+static uint64_t available_bytes(const char *root) {
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/proc/meminfo", root) >= sizeof path)
+        return UINT64_MAX;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return UINT64_MAX;
+    uint64_t available = UINT64_MAX;
+    char line[128];
+    while (fgets(line, sizeof line, file)) {
+        unsigned long long kibibytes;
+        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) {
+            available = (uint64_t)kibibytes * 1024;
+            break;
+        }
+    }
+    fclose(file);
+    return available;
+}
+
+/* Parts of memory to be had for one of the kernel's own: a list of its pages, and tables of them
+ * for each rank that will map them. */
+#define PARTS 512
+static uint64_t with_tables(const shm_instance *instance, uint64_t bytes) {
+    return bytes + bytes / PARTS * (1 + (uint64_t)instance->world_size);
+}
+
+static uint64_t without_tables(const shm_instance *instance, uint64_t bytes) {
+    return bytes / (PARTS + 1 + (uint64_t)instance->world_size) * PARTS;
+}
+
+/* Asking takes some hundred microseconds, most often for nothing. */
+static void ask_groups(shm_instance *instance, uint64_t wanted, shm_room *room) {
+    const uint64_t now_ns = shm_now_ns(NULL);
+    *room = (shm_room){.left = UINT64_MAX};
+    if (now_ns < atomic_load_explicit(&instance->unlimited_until_ns, memory_order_relaxed))
+        return;
+    if (!shm_cgroup_memory(instance->root, wanted, room))
+        atomic_store_explicit(&instance->unlimited_until_ns, now_ns + UNLIMITED_NS,
+                              memory_order_relaxed);
+}
+
+/*
+ * How much of `bytes` more bytes may be taken before the next look; 0: they are not there, but
+ * room->left are. At most the ranks' even share of half of what is left, so that all of them may
+ * look at once and there is enough for all.
+ */
+static uint64_t look(shm_instance *instance, uint64_t bytes, shm_room *room) {
+    const uint64_t shares = 2 * (uint64_t)instance->world_size;
+    const uint64_t wanted = with_tables(instance, bytes) + shares * LEAST_PIECE;
+    ask_groups(instance, wanted, room);
+    const uint64_t available = available_bytes(instance->root);
+    if (available < room->left)
+        *room = (shm_room){.left = available};
+    if (room->left < wanted) {
+        const uint64_t spare = shares * LEAST_PIECE;
+        room->left = room->left < spare ? 0 : without_tables(instance, room->left - spare);
+        return 0;
+    }
+    const uint64_t share = room->left / shares;
+    return share < MOST_GRANTED ? share : MOST_GRANTED;
+}
+
+/* What an earlier look has left to this one, if that is enough. */
+static uint64_t take_granted(shm_instance *instance, uint64_t bytes) {
+    pthread_mutex_lock(&instance->lock);
+    const uint64_t granted = instance->granted >= bytes ? instance->granted : 0;
+    instance->granted -= granted;
+    pthread_mutex_unlock(&instance->lock);
+    return granted;
+}
+
+static void keep_granted(shm_instance *instance, uint64_t bytes) {
+    pthread_mutex_lock(&instance->lock);
+    instance->granted = bytes < MOST_KEPT ? bytes : MOST_KEPT;
+    pthread_mutex_unlock(&instance->lock);
+}
+
+/* --- pages -------------------------------------------------------------------------- */
+
 /* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
- * before gigabytes are there. A piece that was interrupted is tried by halves. */
-static int allocate_pages(int fd, size_t bytes) {
-    size_t piece = MOST_PIECE;
-    for (size_t done = 0; done < bytes;) {
-        size_t count = bytes - done < piece ? bytes - done : piece;
+ * before gigabytes are there. A piece that was interrupted is tried by halves. 0, an errno, or
+ * SHORTAGE with *room. */
+#define SHORTAGE (-1)
+static int allocate_pages(shm_instance *instance, int fd, size_t bytes, shm_room *room) {
+    uint64_t piece = MOST_PIECE, granted = take_granted(instance, bytes);
+    for (uint64_t done = 0; done < bytes;) {
+        const uint64_t rest = bytes - done;
+        if (granted < rest && granted < LEAST_PIECE)
+            granted = look(instance, rest, room);
+        if (granted == 0) {
+            room->left += done;
+            return SHORTAGE;
+        }
+        uint64_t count = rest < piece ? rest : piece;
+        if (granted < count)
+            count = granted / LEAST_PIECE * LEAST_PIECE;
         int error = posix_fallocate(fd, (off_t)done, (off_t)count);
         if (error == 0) {
             done += count;
+            granted -= count;
             piece = piece < MOST_PIECE ? 2 * piece : MOST_PIECE;
         } else if (error != EINTR) {
             return error;
@@ -76,34 +180,19 @@ static int allocate_pages(int fd, size_t bytes) {
             piece /= 2;
         }
     }
+    keep_granted(instance, granted);
     return 0;
 }
 
-/* 0, or an errno. */
-static int allocate(int fd, size_t bytes) {
+/* 0, or as allocate_pages. */
+static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    int error = allocate_pages(fd, bytes);
+    int error = allocate_pages(instance, fd, bytes, room);
     if (error == 0)
         seal(fd);
     return error;
-}
-
-/* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
-static uint64_t available_bytes(void) {
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return UINT64_MAX;
-    uint64_t available = UINT64_MAX;
-    char line[128];
-    while (fgets(line, sizeof line, file)) {
-        unsigned long long kibibytes;
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1)
-            available = (uint64_t)kibibytes * 1024;
-    }
-    fclose(file);
-    return available;
 }
 
 /* A file of the usual kind or, where there is none, of the other one; -1 with errno. */
@@ -116,18 +205,78 @@ static int open_file(const symmem_host *host) {
     return open_unsealed();
 }
 
-/* 0, or an errno. */
-static int create(const symmem_host *host, size_t bytes, int *fd_p) {
+/* --- failures ----------------------------------------------------------------------- */
+
+static symmem_status fail_shortage(const symmem_host *host, const char *operation, size_t bytes,
+                                   const shm_room *room) {
+    symmem_status status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, room->left);
+    if (room->where[0] != '\0')
+        shm_explain(host, " in the control group %s, whose limit is %llu", room->where,
+                    (unsigned long long)room->limit);
+    else
+        shm_explain(host, " on this machine");
+    return status;
+}
+
+/* Of a file system with a size of its own, as /dev/shm. */
+static symmem_status fail_full(const symmem_host *host, const char *operation, size_t bytes,
+                               int fd) {
+    struct statvfs about = {.f_blocks = 0};
+    const bool is_limited = fstatvfs(fd, &about) == 0 && about.f_blocks > 0;
+    symmem_status status =
+        host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes,
+                         is_limited ? (uint64_t)about.f_bavail * about.f_frsize : 0);
+    if (is_limited)
+        shm_explain(host, " in /dev/shm, which has %llu",
+                    (unsigned long long)about.f_blocks * about.f_frsize);
+    else
+        shm_explain(host, ": the system gives no more");
+    return status;
+}
+
+/* No file may be so long. */
+static symmem_status check_file_limit(const symmem_host *host, const char *operation,
+                                      size_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes)
+        return SYMMEM_OK;
+    return host->fail_sizes(host, SYMMEM_NO_SPACE, EFBIG, operation, bytes, limit.rlim_cur);
+}
+
+static symmem_status fail_to_open(const symmem_host *host, int error, const char *operation,
+                                  size_t bytes) {
+    if (error != ENOSPC)
+        return shm_fail_errno(host, error, operation, "creating shared memory");
+    host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes, 0);
+    shm_explain(host, " in /dev/shm, which has as many files as it may have");
+    return SYMMEM_NO_SPACE;
+}
+
+/* --- both --------------------------------------------------------------------------- */
+
+static symmem_status create(shm_instance *instance, size_t bytes, const char *operation,
+                            int *fd_p) {
+    const symmem_host *host = instance->host;
+    shm_room room;
     int fd = open_file(host);
     if (fd < 0)
-        return errno;
+        return fail_to_open(host, errno, operation, bytes);
     shm_observe(host, "shm.alloc.size*");
-    int error = allocate(fd, bytes);
-    if (error == 0)
+    const int error = allocate(instance, fd, bytes, &room);
+    symmem_status status = SYMMEM_OK;
+    if (error == SHORTAGE)
+        status = fail_shortage(host, operation, bytes, &room);
+    else if (error == ENOSPC)
+        status = fail_full(host, operation, bytes, fd);
+    else if (error == EFBIG)
+        status = host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes, 0);
+    else if (error != 0)
+        status = shm_fail_errno(host, error, operation, "creating shared memory");
+    if (status == SYMMEM_OK)
         *fd_p = fd;
     else
         close(fd);
-    return error;
+    return status;
 }
 
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
@@ -136,17 +285,14 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_point(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
-    uint64_t free_bytes = bytes >= BIG_BYTES ? available_bytes() : UINT64_MAX;
-    if (bytes > INT64_MAX || bytes > free_bytes)
-        return host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, free_bytes);
+    status = check_file_limit(host, operation, bytes);
+    if (status != SYMMEM_OK)
+        return status;
 
     int fd = -1;
-    int error = create(host, bytes, &fd);
-    if (error == ENOSPC || error == EFBIG)
-        return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
-                                free_bytes == UINT64_MAX ? 0 : free_bytes);
-    if (error != 0)
-        return shm_fail_errno(host, error, operation, "creating shared memory");
+    status = create(instance, bytes, operation, &fd);
+    if (status != SYMMEM_OK)
+        return status;
     status = shm_point(host, "shm.alloc.backing");
     if (status != SYMMEM_OK) {
         close(fd);

@@ -51,6 +51,9 @@ struct shm_instance {
     uint64_t last_capture_id;
     shm_multicast *multicasts;
     int32_t *slots_used; /* [device] */
+    uint64_t granted;    /* bytes that may be taken before the next look at what is left */
+    _Atomic uint64_t unlimited_until_ns; /* CLOCK_MONOTONIC; till then no control group is asked */
+    const char *root; /* before the paths of what limits memory; "" but in tests */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true they and blas are constant */
     bool blas_found;
@@ -72,6 +75,9 @@ static inline void shm_observe(const symmem_host *host, const char *name) {
         (void)host->point(host, name);
 }
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
+/* Adds to the message of the failure that was just described, as far as the core can. */
+void shm_explain(const symmem_host *host, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
@@ -123,6 +129,20 @@ bool shm_backing_usable(char *reason, size_t capacity);
 /* Whether nobody can shorten it; whether new memory can be such. */
 bool shm_backing_is_sealed(int fd);
 bool shm_backing_can_seal(void);
+
+/* --- cgroup.c ----------------------------------------------------------------------- */
+
+/* The narrowest of some limits. */
+typedef struct shm_room {
+    uint64_t left;
+    uint64_t limit;  /* 0: not known */
+    char where[112]; /* the end of the group's path; "": no group */
+} shm_room;
+
+/* What the control groups of this process leave it of memory, with the file cache given back if
+ * `wanted` bytes are not there without, and of processes and threads. False: no group says. */
+bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_room *room);
+bool shm_cgroup_tasks(const char *root, shm_room *room);
 
 /* --- connectivity.c ----------------------------------------------------------------- */
 

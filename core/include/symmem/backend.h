@@ -218,6 +218,14 @@ struct symmem_host {
     /* In place of CLOCK_MONOTONIC for all deadlines and elapsed times, see symmem_clock; NULL:
      * none. For tests of who waits on the CPU: a backend that cannot go by it need not. */
     const symmem_clock *clock;
+    /* Adds to the message of the failure that this thread has just described: which limit it was,
+     * with its figures. What stands for a limit of the process by system_errno (RLIMIT_NOFILE for
+     * EMFILE) the core has named already. */
+    void (*explain)(const symmem_host *host, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 2, 3)))
+#endif
+        ;
 };
 
 /* The exchange that collective entries may use. Valid during that call only. Append only, as
