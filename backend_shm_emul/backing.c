@@ -9,7 +9,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,15 +19,6 @@
 
 #include "shm.h"
 
-/* At most so much is taken before the next look at what is left, and of that so much may be left to
- * the next allocation. */
-#define MOST_GRANTED ((uint64_t)64 << 20)
-#define MOST_KEPT ((uint64_t)4 << 20)
-/* For so long a process without a limit counts as one. */
-#define UNLIMITED_NS 1000000000u
-/* Of an allocation's pages. */
-#define MOST_PIECE ((size_t)4 << 20)
-#define LEAST_PIECE ((size_t)64 << 10)
 #define NOEXEC_SEAL 8u /* MFD_NOEXEC_SEAL, from Linux 6.3 on */
 
 /* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
@@ -69,118 +59,33 @@ bool shm_backing_can_seal(void) {
     return sealed;
 }
 
-/* --- what is left ------------------------------------------------------------------- */
-
-/* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
-static uint64_t available_bytes(const char *root) {
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/proc/meminfo", root) >= sizeof path)
-        return UINT64_MAX;
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return UINT64_MAX;
-    uint64_t available = UINT64_MAX;
-    char line[128];
-    while (fgets(line, sizeof line, file)) {
-        unsigned long long kibibytes;
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1) {
-            available = (uint64_t)kibibytes * 1024;
-            break;
-        }
-    }
-    fclose(file);
-    return available;
-}
-
-/* Parts of memory to be had for one of the kernel's own: a list of its pages, and tables of them
- * for each rank that will map them. */
-#define PARTS 512
-static uint64_t with_tables(const shm_instance *instance, uint64_t bytes) {
-    return bytes + bytes / PARTS * (1 + (uint64_t)instance->world_size);
-}
-
-static uint64_t without_tables(const shm_instance *instance, uint64_t bytes) {
-    return bytes / (PARTS + 1 + (uint64_t)instance->world_size) * PARTS;
-}
-
-/* Asking takes some hundred microseconds, most often for nothing. */
-static void ask_groups(shm_instance *instance, uint64_t wanted, shm_room *room) {
-    const uint64_t now_ns = shm_now_ns(NULL);
-    *room = (shm_room){.left = UINT64_MAX};
-    if (now_ns < atomic_load_explicit(&instance->unlimited_until_ns, memory_order_relaxed))
-        return;
-    if (!shm_cgroup_memory(instance->root, wanted, room))
-        atomic_store_explicit(&instance->unlimited_until_ns, now_ns + UNLIMITED_NS,
-                              memory_order_relaxed);
-}
-
-/*
- * How much of `bytes` more bytes may be taken before the next look; 0: they are not there, but
- * room->left are. At most the ranks' even share of half of what is left, so that all of them may
- * look at once and there is enough for all.
- */
-static uint64_t look(shm_instance *instance, uint64_t bytes, shm_room *room) {
-    const uint64_t shares = 2 * (uint64_t)instance->world_size;
-    const uint64_t wanted = with_tables(instance, bytes) + shares * LEAST_PIECE;
-    ask_groups(instance, wanted, room);
-    const uint64_t available = available_bytes(instance->root);
-    if (available < room->left)
-        *room = (shm_room){.left = available};
-    if (room->left < wanted) {
-        const uint64_t spare = shares * LEAST_PIECE;
-        room->left = room->left < spare ? 0 : without_tables(instance, room->left - spare);
-        return 0;
-    }
-    const uint64_t share = room->left / shares;
-    return share < MOST_GRANTED ? share : MOST_GRANTED;
-}
-
-/* What an earlier look has left to this one, if that is enough. */
-static uint64_t take_granted(shm_instance *instance, uint64_t bytes) {
-    pthread_mutex_lock(&instance->lock);
-    const uint64_t granted = instance->granted >= bytes ? instance->granted : 0;
-    instance->granted -= granted;
-    pthread_mutex_unlock(&instance->lock);
-    return granted;
-}
-
-static void keep_granted(shm_instance *instance, uint64_t bytes) {
-    pthread_mutex_lock(&instance->lock);
-    instance->granted = bytes < MOST_KEPT ? bytes : MOST_KEPT;
-    pthread_mutex_unlock(&instance->lock);
-}
-
 /* --- pages -------------------------------------------------------------------------- */
 
 /* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
  * before gigabytes are there. A piece that was interrupted is tried by halves. 0, an errno, or
- * SHORTAGE with *room. */
+ * SHORTAGE with what there is in taking->room. */
 #define SHORTAGE (-1)
-static int allocate_pages(shm_instance *instance, int fd, size_t bytes, shm_room *room) {
-    uint64_t piece = MOST_PIECE, granted = take_granted(instance, bytes);
+static int allocate_pages(shm_taking *taking, int fd, uint64_t bytes) {
+    uint64_t piece = SHM_MOST_PIECE;
     for (uint64_t done = 0; done < bytes;) {
-        const uint64_t rest = bytes - done;
-        if (granted < rest && granted < LEAST_PIECE)
-            granted = look(instance, rest, room);
-        if (granted == 0) {
-            room->left += done;
+        uint64_t count = shm_taking_grant(taking, bytes - done);
+        if (count == 0) {
+            taking->room.left += done;
             return SHORTAGE;
         }
-        uint64_t count = rest < piece ? rest : piece;
-        if (granted < count)
-            count = granted / LEAST_PIECE * LEAST_PIECE;
-        int error = posix_fallocate(fd, (off_t)done, (off_t)count);
+        if (count > piece)
+            count = piece;
+        const int error = posix_fallocate(fd, (off_t)done, (off_t)count);
         if (error == 0) {
             done += count;
-            granted -= count;
-            piece = piece < MOST_PIECE ? 2 * piece : MOST_PIECE;
+            shm_taking_took(taking, count);
+            piece = piece < SHM_MOST_PIECE ? 2 * piece : SHM_MOST_PIECE;
         } else if (error != EINTR) {
             return error;
-        } else if (piece > LEAST_PIECE) {
+        } else if (piece > SHM_LEAST_PIECE) {
             piece /= 2;
         }
     }
-    keep_granted(instance, granted);
     return 0;
 }
 
@@ -189,9 +94,14 @@ static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    int error = allocate_pages(instance, fd, bytes, room);
+    shm_taking taking;
+    shm_taking_begin(&taking, instance, bytes);
+    const int error = allocate_pages(&taking, fd, bytes);
+    shm_taking_end(&taking);
     if (error == 0)
         seal(fd);
+    else
+        *room = taking.room;
     return error;
 }
 

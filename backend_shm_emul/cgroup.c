@@ -116,9 +116,7 @@ static void look_at_group(walk *self) {
             continue;
         self->room->left = left(limit, used);
         self->room->limit = limit;
-        const size_t length = strlen(self->path), most = sizeof self->room->where - 1;
-        snprintf(self->room->where, sizeof self->room->where, "%s",
-                 self->path + (length > most ? length - most : 0));
+        memcpy(self->room->where, self->path, strlen(self->path) + 1);
     }
 }
 
