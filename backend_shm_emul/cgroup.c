@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -231,23 +230,32 @@ static void take_group(const walk *self, char *line, groups *of) {
         memcpy(of->first, group, strlen(group) + 1);
 }
 
+/* The next line; what is longer than that is of no controller and left out. */
+static bool next_line(FILE *file, char line[PATH_MAX]) {
+    for (bool is_rest = false; fgets(line, PATH_MAX, file);) {
+        const bool is_whole = strchr(line, '\n') != NULL;
+        if (is_whole && !is_rest)
+            return true;
+        is_rest = !is_whole;
+    }
+    return false;
+}
+
 /* Each line of a file of /proc/self to one of the two above. */
 static void read_lines(walk *self, const char *name, groups *of, bool mounts) {
-    char *line = NULL;
-    size_t capacity = 0;
+    char line[PATH_MAX];
     if ((size_t)snprintf(self->path, sizeof self->path, "%s/proc/self/%s", self->root, name) >=
         sizeof self->path)
         return;
     FILE *file = fopen(self->path, "re");
     if (!file)
         return;
-    while (getline(&line, &capacity, file) > 0) {
+    while (next_line(file, line)) {
         if (mounts)
             look_at_mount(self, line, of);
         else
             take_group(self, line, of);
     }
-    free(line);
     fclose(file);
 }
 

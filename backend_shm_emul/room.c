@@ -67,10 +67,12 @@ static uint64_t needed(const shm_taking *taking, uint64_t bytes) {
     return bytes + bytes / PARTS * (1 + ranks(taking)) + OBJECT_BYTES + spare_bytes(taking);
 }
 
-/* The other way round. */
+/* The other way round, in whole pages. */
 static uint64_t usable(const shm_taking *taking, uint64_t left) {
-    const uint64_t fixed = OBJECT_BYTES + spare_bytes(taking);
-    return left < fixed ? 0 : (left - fixed) / (PARTS + 1 + ranks(taking)) * PARTS;
+    const uint64_t fixed = OBJECT_BYTES + spare_bytes(taking),
+                   page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t bytes = left < fixed ? 0 : (left - fixed) / (PARTS + 1 + ranks(taking)) * PARTS;
+    return bytes / page * page;
 }
 
 /* Asking takes some hundred microseconds, most often for nothing. */
