@@ -120,8 +120,10 @@ static int open_file(const symmem_host *host) {
 static symmem_status fail_shortage(const symmem_host *host, const char *operation, size_t bytes,
                                    const shm_room *room) {
     symmem_status status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, room->left);
-    if (room->where[0] != '\0')
-        shm_explain(host, " in the control group %s, whose limit is %llu", room->where,
+    const size_t length = strlen(room->where), most = 100;
+    if (length > 0)
+        shm_explain(host, " in the control group %s%s, whose limit is %llu",
+                    length > most ? "..." : "", room->where + (length > most ? length - most : 0),
                     (unsigned long long)room->limit);
     else
         shm_explain(host, " on this machine");

@@ -495,7 +495,8 @@ struct symmem_backend {
     symmem_status (*device_info)(void *instance, int32_t device, symmem_device_info *info_p);
 
     /* Local. Memory of at least `bytes` bytes, zeroed before any peer can see it, truly backed (a
-     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later; so is a size that
+     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later nor, where memory is
+     * the host's, the kernel's end of a process in a memory control group; so is a size that
      * overflows when the backend rounds it). Fills *memory. Called for users' allocations and, at
      * each first rendezvous, for pad and signal state together. May wait for the device, until
      * host->deadline_ns: TIMEOUT, and the backend gives back what is late. */

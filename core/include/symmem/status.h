@@ -24,6 +24,9 @@
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
  *            call is not ended by a signal that its thread handles meanwhile.
+ *   Limits   What a shell, a container or a batch system limits makes calls fail with NO_SPACE,
+ * LIMIT or OUT_OF_MEMORY; the message names the limit. No signal of the kernel's comes of what the
+ * library does; RLIMIT_CPU alone counts all that a process does, and waits sleep. [SM-LIFE-16, -17]
  *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H

@@ -12,6 +12,7 @@
 
 #include "folder.h"
 #include "shm_fake_host.h"
+#include "unit_child.h"
 #include "shm.h"
 #include "unit_main.h"
 
@@ -435,6 +436,31 @@ TEST("an allocation that the machine has no memory for") {
     fake_sleep_us(30000);
     CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_NO_SPACE);
     backend->close(instance);
+    fell();
+}
+
+/* In a child: threads whose stacks are no longer allowed. */
+static void refuse_thread(void) {
+    fake_host host;
+    void *stream = NULL;
+    struct rlimit before, low;
+    shm_instance *instance = open_in(&host);
+    getrlimit(RLIMIT_DATA, &before);
+    low = (struct rlimit){.rlim_cur = MIB, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_DATA, &low);
+    symmem_status status = backend->stream_create(instance, 0, &stream);
+    setrlimit(RLIMIT_DATA, &before);
+    backend->close(instance);
+    const bool is_named = strstr(host.text, "(pids.max of the control group ") != NULL &&
+                          strstr(host.text, "/g/a is 9)") != NULL;
+    exit(status == SYMMEM_LIMIT && is_named ? CHOSEN : 1);
+}
+
+TEST("a thread that a control group forbids") {
+    plant_group(64 * MIB, 0);
+    put("/g/a/pids.max", "9\n");
+    put("/g/a/pids.current", "9\n");
+    CU_ASSERT(has_chosen(end_in_child(refuse_thread)));
     fell();
 }
 
