@@ -157,9 +157,14 @@ own_group() { # CONTROLLER LIMIT_FILE...
 
 # A command in a new group; then the group has to be gone.
 in_group() { # FOLDER COMMAND...
-    local folder=$1 result left
+    local folder=$1 result left kind
     shift
-    (echo "$BASHPID" >"$folder/cgroup.procs" && "$@")
+    kind=$(type -t "$1")
+    (
+        echo "$BASHPID" >"$folder/cgroup.procs" || exit 1
+        [ "$kind" = function ] || exec "$@"
+        "$@"
+    )
     result=$?
     for ((left = 50; left > 0; left--)); do
         ! rmdir "$folder" 2>/dev/null || return "$result"
@@ -180,14 +185,15 @@ input_memory_group() {
     head -c 160M /dev/zero >"$work/cached"
     folder=$(own_group memory memory.max memory.limit_in_bytes) || return 77
     { echo 128M >"$folder/memory.max" || echo 128M >"$folder/memory.limit_in_bytes"; } 2>/dev/null
+    # shellcheck disable=SC2016 # they are the other shell's
     in_group "$folder" bash -c 'cat "$1" "$1" >/dev/null; shift; "$@"' - "$work/cached" \
         env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LD_LIBRARY_PATH="$work/prefix/lib" "$work/inputs" limited none 110000000
 }
 
-# A container's processes and threads: a shell, the program, and then there is no room for one.
+# A container's processes and threads: with one there is no room for a stream's.
 input_task_group() {
     local folder number said
-    for number in 4 3 2; do
+    for number in 3 2 1; do
         folder=$(own_group pids pids.max) || return 77
         echo "$number" >"$folder/pids.max"
         said=$(in_group "$folder" env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LD_LIBRARY_PATH="$work/prefix/lib" \
