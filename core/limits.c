@@ -79,8 +79,9 @@ static void explain_used(const char *name, uint64_t limit, uint64_t used) {
     sm_explain_text(text);
 }
 
-/* Address space, data, locked memory, number of mappings: whichever may have been the one. */
-static void explain_memory(void) {
+/* Address space, data, locked memory, number of mappings: whichever may have been the one. Of
+ * locked memory the first bit may have been too much. */
+static void explain_memory(int system_errno) {
     usage used = {.addresses = 0};
     uint64_t limit;
     look_at_usage(&used);
@@ -88,7 +89,7 @@ static void explain_memory(void) {
         explain_used("RLIMIT_AS", limit, used.addresses);
     if (limit_of(RLIMIT_DATA, &limit))
         explain_used("RLIMIT_DATA", limit, used.data);
-    if (limit_of(RLIMIT_MEMLOCK, &limit) && used.locked > 0)
+    if (limit_of(RLIMIT_MEMLOCK, &limit) && (system_errno == EAGAIN || used.locked > 0))
         explain_used("RLIMIT_MEMLOCK", limit, used.locked);
     /* A call may need several. */
     if (read_number("/proc/sys/vm/max_map_count", &limit) && used.mappings + 8 >= limit)
@@ -105,10 +106,10 @@ void sm_explain_errno(int system_errno) {
         break;
     case EAGAIN: /* a thread or its stack, or memory that has to be locked */
         explain_resource(RLIMIT_NPROC, "RLIMIT_NPROC");
-        explain_memory();
+        explain_memory(system_errno);
         break;
     case ENOMEM:
-        explain_memory();
+        explain_memory(system_errno);
         break;
     case EFBIG:
         explain_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE");
