@@ -21,34 +21,31 @@ static const char *message_under(int resource, rlim_t limit, int number) {
 TEST("limits by their errno") {
     static const struct {
         int resource, number;
-        const char *text; /* NULL: not named */
+        const char *name, *text; /* NULL: not named */
     } rows[] = {
-        {RLIMIT_NOFILE, EMFILE, " (RLIMIT_NOFILE is 1000)"},
-        {RLIMIT_NOFILE, ENFILE, NULL},
-        {RLIMIT_NPROC, EAGAIN, " (RLIMIT_NPROC is 1000)"},
-        {RLIMIT_AS, EAGAIN, " (RLIMIT_AS is 1000, used are "},
-        {RLIMIT_AS, ENOMEM, " (RLIMIT_AS is 1000, used are "},
-        {RLIMIT_DATA, ENOMEM, " (RLIMIT_DATA is 1000, used are "},
-        {RLIMIT_FSIZE, EFBIG, " (RLIMIT_FSIZE is 1000)"},
-        {RLIMIT_FSIZE, ENOSPC, NULL},
-        {RLIMIT_NPROC, ENOMEM, NULL},
+        {RLIMIT_NOFILE, EMFILE, "RLIMIT_NOFILE", " (RLIMIT_NOFILE is 200)"},
+        {RLIMIT_NOFILE, ENFILE, "RLIMIT_NOFILE", NULL},
+        {RLIMIT_NPROC, EAGAIN, "RLIMIT_NPROC", " (RLIMIT_NPROC is 200)"},
+        {RLIMIT_AS, EAGAIN, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
+        {RLIMIT_AS, ENOMEM, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
+        {RLIMIT_DATA, ENOMEM, "RLIMIT_DATA", " (RLIMIT_DATA is 200, used are "},
+        {RLIMIT_FSIZE, EFBIG, "RLIMIT_FSIZE", " (RLIMIT_FSIZE is 200)"},
+        {RLIMIT_FSIZE, ENOSPC, "RLIMIT_FSIZE", NULL},
+        {RLIMIT_NPROC, ENOMEM, "RLIMIT_NPROC", NULL},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        const char *message = message_under(rows[i].resource, 1000, rows[i].number);
-        if (rows[i].text != NULL)
-            CU_ASSERT_PTR_NOT_NULL(strstr(message, rows[i].text));
-        if (rows[i].text == NULL)
-            CU_ASSERT_PTR_NULL(strstr(message, "1000"));
+        const char *message = message_under(rows[i].resource, 200, rows[i].number);
+        CU_ASSERT_EQUAL(strstr(message, rows[i].name) != NULL, rows[i].text != NULL);
+        CU_ASSERT(rows[i].text == NULL || strstr(message, rows[i].text) != NULL);
     }
     (void)sm_fail_errno(ENFILE, "o", "s", "x");
     CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "fs.file-max"));
-    CU_ASSERT_PTR_NULL(strstr(message_under(RLIMIT_FSIZE, RLIM_INFINITY, EFBIG), "RLIMIT"));
 }
 
 /* What is used is this process's, not the limit's. */
 TEST("what is used") {
     unsigned long long used = 0, expected = 0;
-    (void)message_under(RLIMIT_AS, 1000, ENOMEM);
+    (void)message_under(RLIMIT_AS, 200, ENOMEM);
     const char *text = strstr(sm_record()->message, "used are ");
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     CU_ASSERT_EQUAL(sscanf(text, "used are %llu", &used), 1);
@@ -61,13 +58,13 @@ TEST("what is used") {
 
 TEST("memory that has to be locked") {
     static char page[4096];
-    CU_ASSERT_PTR_NULL(strstr(message_under(RLIMIT_MEMLOCK, 70000, ENOMEM), "MEMLOCK"));
+    CU_ASSERT_PTR_NULL(strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), "MEMLOCK"));
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(message_under(RLIMIT_MEMLOCK, 70000, EAGAIN), " (RLIMIT_MEMLOCK is 70000, used"));
-    if (mlock(page, sizeof(page)) != 0)
-        return; /* not even that much is allowed */
+        strstr(message_under(RLIMIT_MEMLOCK, 5000, EAGAIN), " (RLIMIT_MEMLOCK is 5000, used"));
+    if (mlock(page, sizeof(page)) != 0) /* two pages, perhaps */
+        return;                         /* not even that much is allowed */
     CU_ASSERT_PTR_NOT_NULL(
-        strstr(message_under(RLIMIT_MEMLOCK, 70000, ENOMEM), " (RLIMIT_MEMLOCK is 70000, used"));
+        strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), " (RLIMIT_MEMLOCK is 5000, used"));
     CU_ASSERT_EQUAL(munlock(page, sizeof(page)), 0);
 }
 
