@@ -139,9 +139,9 @@ void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes
     taking->in_vain = false;
     taking->granted = 0;
     taking->until_ns = 0;
-    /* What an earlier one left, if that is enough. */
+    /* What an earlier one left, if that is enough and not too old. */
     pthread_mutex_lock(&instance->lock);
-    if (instance->granted >= bytes && shm_now_ns(NULL) < instance->granted_until_ns) {
+    if (instance->granted >= bytes) {
         taking->granted = instance->granted;
         taking->until_ns = instance->granted_until_ns;
         instance->granted = 0;

@@ -470,7 +470,9 @@ static int lock_group(void) {
     char path[64];
     snprintf(path, sizeof path, "%s/g/a", root);
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CU_ASSERT_FATAL(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    bool has_lock = false;
+    AWAIT(2000, (has_lock = flock(fd, LOCK_EX | LOCK_NB) == 0));
+    CU_ASSERT_FATAL(has_lock);
     return fd;
 }
 
@@ -510,8 +512,10 @@ TEST("a lock that is not given back") {
     CU_ASSERT_EQUAL(take(instance, 8 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms < 1900);
     put("/g/a/memory.max", "67108864\n");
+    put("/g/a/memory.current", "42000000\n");
     fake_sleep_us(30000);
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
+    CU_ASSERT(fake_now_ms() - begin_ms >= 2000);
     close(fd);
     backend->close(instance);
     fell();
