@@ -17,16 +17,19 @@ void sm_explain_text(const char *text) {
     sm_copy_text(message + used, sizeof(sm_record()->message) - used, text);
 }
 
-static bool limit_of(int resource, uint64_t *limit_p) {
-    struct rlimit limit;
-    if (getrlimit((__typeof__(RLIMIT_AS))resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+static bool take_limit(int error, const struct rlimit *found, uint64_t *limit_p) {
+    if (error != 0 || found->rlim_cur == RLIM_INFINITY)
         return false;
-    *limit_p = limit.rlim_cur;
+    *limit_p = found->rlim_cur;
     return true;
 }
 
+/* Into a `struct rlimit found`. A resource is of another type with each C library. */
+#define LIMIT_OF(resource, limit_p) take_limit(getrlimit((resource), &found), &found, (limit_p))
+
 bool sm_file_limit(uint64_t *bytes_p) {
-    return limit_of(RLIMIT_FSIZE, bytes_p);
+    struct rlimit found;
+    return LIMIT_OF(RLIMIT_FSIZE, bytes_p);
 }
 
 /* What a process has of what its limits are about, in bytes. */
@@ -63,11 +66,8 @@ static bool read_number(const char *path, uint64_t *number_p) {
     return found;
 }
 
-static void explain_resource(int resource, const char *name) {
-    uint64_t limit;
+static void explain(const char *name, uint64_t limit) {
     char text[64];
-    if (!limit_of(resource, &limit))
-        return;
     (void)snprintf(text, sizeof(text), " (%s is %" PRIu64 ")", name, limit);
     sm_explain_text(text);
 }
@@ -83,13 +83,14 @@ static void explain_used(const char *name, uint64_t limit, uint64_t used) {
  * locked memory the first bit may have been too much. */
 static void explain_memory(int system_errno) {
     usage used = {.addresses = 0};
+    struct rlimit found;
     uint64_t limit;
     look_at_usage(&used);
-    if (limit_of(RLIMIT_AS, &limit))
+    if (LIMIT_OF(RLIMIT_AS, &limit))
         explain_used("RLIMIT_AS", limit, used.addresses);
-    if (limit_of(RLIMIT_DATA, &limit))
+    if (LIMIT_OF(RLIMIT_DATA, &limit))
         explain_used("RLIMIT_DATA", limit, used.data);
-    if (limit_of(RLIMIT_MEMLOCK, &limit) && (system_errno == EAGAIN || used.locked > 0))
+    if (LIMIT_OF(RLIMIT_MEMLOCK, &limit) && (system_errno == EAGAIN || used.locked > 0))
         explain_used("RLIMIT_MEMLOCK", limit, used.locked);
     /* A call may need several. */
     if (read_number("/proc/sys/vm/max_map_count", &limit) && used.mappings + 8 >= limit)
@@ -97,22 +98,27 @@ static void explain_memory(int system_errno) {
 }
 
 void sm_explain_errno(int system_errno) {
+    struct rlimit found;
+    uint64_t limit;
     switch (system_errno) {
     case EMFILE:
-        explain_resource(RLIMIT_NOFILE, "RLIMIT_NOFILE");
+        if (LIMIT_OF(RLIMIT_NOFILE, &limit))
+            explain("RLIMIT_NOFILE", limit);
         break;
     case ENFILE:
         sm_explain_text(" (fs.file-max of the machine)");
         break;
     case EAGAIN: /* a thread or its stack, or memory that has to be locked */
-        explain_resource(RLIMIT_NPROC, "RLIMIT_NPROC");
+        if (LIMIT_OF(RLIMIT_NPROC, &limit))
+            explain("RLIMIT_NPROC", limit);
         explain_memory(system_errno);
         break;
     case ENOMEM:
         explain_memory(system_errno);
         break;
     case EFBIG:
-        explain_resource(RLIMIT_FSIZE, "RLIMIT_FSIZE");
+        if (LIMIT_OF(RLIMIT_FSIZE, &limit))
+            explain("RLIMIT_FSIZE", limit);
         break;
     default:
         break;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 #include "case_help.h"
 #include "resources.h"
@@ -55,9 +56,9 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
     const bool has_pool = (t->capabilities & SYMMEM_CAP_POOL) != 0;
     if (has_pool)
         TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, MIB, &pool));
-    TK_REQUIRE(t, getrlimit(resource, &before) == 0);
+    TK_REQUIRE(t, syscall(SYS_prlimit64, 0, resource, NULL, &before) == 0);
     low = (struct rlimit){.rlim_cur = limit, .rlim_max = before.rlim_max};
-    TK_REQUIRE(t, setrlimit(resource, &low) == 0);
+    TK_REQUIRE(t, syscall(SYS_prlimit64, 0, resource, &low, NULL) == 0);
     const struct under_limit answers[] = {
         answer_of(symmem_alloc(t->context, MIB, -1, NULL, &ptr)),
         answer_of(symmem_rendezvous(t->context, own, tk_world_group(t), LIMIT_MS, &handle)),
@@ -66,7 +67,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
     void *block = NULL;
     const struct under_limit pooled =
         answer_of(has_pool ? symmem_pool_alloc(pool, 4096, &block) : SYMMEM_OK);
-    TK_REQUIRE(t, setrlimit(resource, &before) == 0);
+    TK_REQUIRE(t, syscall(SYS_prlimit64, 0, resource, &before, NULL) == 0);
     expect_limited(t, &answers[0], "alloc", name);
     expect_limited(t, &answers[1], "rendezvous", name);
     expect_limited(t, &answers[2], "store_open_file", name);
