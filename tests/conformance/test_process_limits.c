@@ -87,7 +87,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
     symmem_store_close(store);
 }
 
-TK_TEST(process_limits, are_errors, "SM-LIFE-16", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
+TK_TEST(process_limits, are_errors, "SM-LIFE-17", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     const struct sigaction count = {.sa_handler = count_signal};
     struct sigaction before;
     atomic_store(&signals, 0);
@@ -246,7 +246,7 @@ static int count_mappings(void) {
     return count;
 }
 
-TK_TEST(process_limits, costs_of_a_tensor, "SM-LIFE-18", .max_ranks = 8, .flags = TK_PROCESS_ONLY) {
+TK_TEST(process_limits, costs_of_a_tensor, "SM-LIFE-19", .max_ranks = 8, .flags = TK_PROCESS_ONLY) {
     int descriptors = 0, mappings = 0;
     const char *name = NULL;
     TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));

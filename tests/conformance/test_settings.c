@@ -376,7 +376,7 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
 
 /* Nobody reads, and a signal for that would end the program. One that the program holds back is its
  * own. */
-TK_TEST(settings, log_without_reader, "SM-LIFE-17", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
+TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     int ends[2], kept = dup(STDERR_FILENO);
     sigset_t pipe_only, before, pending;
     if (!is_emulation(t))

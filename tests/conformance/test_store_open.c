@@ -213,7 +213,7 @@ TK_TEST(store_open, custom_store_serves_groups, "SM-STORE-08", .max_ranks = 8) {
 
 /* --- no room ------------------------------------------------------------------------- */
 
-TK_TEST(store_open, failed_set_changes_nothing, "SM-STORE-11,SM-LIFE-16", .max_ranks = 1,
+TK_TEST(store_open, failed_set_changes_nothing, "SM-STORE-11,SM-LIFE-17", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY) {
     static const char *const keys[] = {"there", "absent"};
     char path[4096], large[65536] = "large", got[16] = "";

@@ -26,7 +26,7 @@
  *            call is not ended by a signal that its thread handles meanwhile.
  *   Limits   What a shell, a container or a batch system limits makes calls fail with NO_SPACE,
  * LIMIT or OUT_OF_MEMORY; the message names the limit. No signal of the kernel's comes of what the
- * library does; RLIMIT_CPU alone counts all that a process does, and waits sleep. [SM-LIFE-16, -17]
+ * library does; RLIMIT_CPU alone counts all that a process does, and waits sleep. [SM-LIFE-17, -17]
  *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H
