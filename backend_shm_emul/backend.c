@@ -2,6 +2,7 @@
 /* The CPU emulation: its table, its life, its devices. */
 #include <errno.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,17 @@ symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const ch
     }
     errno = system_errno; /* what %m says */
     return host->fail(host, status, system_errno, operation, "%s: %m", what);
+}
+
+void shm_explain(const symmem_host *host, const char *format, ...) {
+    char text[256];
+    va_list args;
+    if (host->size < offsetof(symmem_host, explain) + sizeof host->explain || !host->explain)
+        return; /* an older core */
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    host->explain(host, "%s", text);
 }
 
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) {
@@ -117,6 +129,7 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
     self->clock = shm_clock(host);
     self->rank = config->rank;
     self->world_size = config->world_size;
+    self->root = "";
     status = read_settings(self, config);
     if (status != SYMMEM_OK)
         goto free_self;

@@ -3,23 +3,22 @@
  * Where shared pages come from: an anonymous file that is sealed, so that nobody who has it can
  * shorten it under those who map it; or, where the kernel makes no anonymous files, a file without
  * a name in /dev/shm. Where it makes them peers take no others, so that a failure there is final.
- * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later.
+ * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later. What is left
+ * is looked at before: of an anonymous file's pages the kernel would rather end some process than
+ * refuse them, and of a file longer than RLIMIT_FSIZE it ends the one that asks.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "shm.h"
 
-/* From here on the machine's free memory is looked at first: the kernel would rather end some
- * process than refuse pages of an anonymous file. */
-#define BIG_BYTES ((size_t)16 << 20)
-/* Of an allocation's pages. */
-#define MOST_PIECE ((size_t)4 << 20)
-#define LEAST_PIECE ((size_t)64 << 10)
 #define NOEXEC_SEAL 8u /* MFD_NOEXEC_SEAL, from Linux 6.3 on */
 
 /* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
@@ -60,50 +59,50 @@ bool shm_backing_can_seal(void) {
     return sealed;
 }
 
+/* --- pages -------------------------------------------------------------------------- */
+
 /* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
- * before gigabytes are there. A piece that was interrupted is tried by halves. */
-static int allocate_pages(int fd, size_t bytes) {
-    size_t piece = MOST_PIECE;
-    for (size_t done = 0; done < bytes;) {
-        size_t count = bytes - done < piece ? bytes - done : piece;
-        int error = posix_fallocate(fd, (off_t)done, (off_t)count);
+ * before gigabytes are there. A piece that was interrupted is tried by halves. 0, an errno, or
+ * SHORTAGE with what there is in taking->room. */
+#define SHORTAGE (-1)
+static int allocate_pages(shm_taking *taking, int fd, uint64_t bytes) {
+    uint64_t piece = SHM_MOST_PIECE;
+    for (uint64_t done = 0; done < bytes;) {
+        uint64_t count = shm_taking_grant(taking, bytes - done);
+        if (count == 0) {
+            taking->room.left += done;
+            return SHORTAGE;
+        }
+        if (count > piece)
+            count = piece;
+        const int error = posix_fallocate(fd, (off_t)done, (off_t)count);
         if (error == 0) {
             done += count;
-            piece = piece < MOST_PIECE ? 2 * piece : MOST_PIECE;
+            shm_taking_took(taking, count);
+            piece = piece < SHM_MOST_PIECE ? 2 * piece : SHM_MOST_PIECE;
         } else if (error != EINTR) {
             return error;
-        } else if (piece > LEAST_PIECE) {
+        } else if (piece > SHM_LEAST_PIECE) {
             piece /= 2;
         }
     }
     return 0;
 }
 
-/* 0, or an errno. */
-static int allocate(int fd, size_t bytes) {
+/* 0, or as allocate_pages. */
+static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    int error = allocate_pages(fd, bytes);
+    shm_taking taking;
+    shm_taking_begin(&taking, instance, bytes);
+    const int error = allocate_pages(&taking, fd, bytes);
+    shm_taking_end(&taking);
     if (error == 0)
         seal(fd);
+    else
+        *room = taking.room;
     return error;
-}
-
-/* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
-static uint64_t available_bytes(void) {
-    FILE *file = fopen("/proc/meminfo", "re");
-    if (!file)
-        return UINT64_MAX;
-    uint64_t available = UINT64_MAX;
-    char line[128];
-    while (fgets(line, sizeof line, file)) {
-        unsigned long long kibibytes;
-        if (sscanf(line, "MemAvailable: %llu kB", &kibibytes) == 1)
-            available = (uint64_t)kibibytes * 1024;
-    }
-    fclose(file);
-    return available;
 }
 
 /* A file of the usual kind or, where there is none, of the other one; -1 with errno. */
@@ -116,18 +115,80 @@ static int open_file(const symmem_host *host) {
     return open_unsealed();
 }
 
-/* 0, or an errno. */
-static int create(const symmem_host *host, size_t bytes, int *fd_p) {
+/* --- failures ----------------------------------------------------------------------- */
+
+static symmem_status fail_shortage(const symmem_host *host, const char *operation, size_t bytes,
+                                   const shm_room *room) {
+    symmem_status status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, room->left);
+    const size_t length = strlen(room->where), most = 100;
+    if (length > 0)
+        shm_explain(host, " in the control group %s%s, whose limit is %llu",
+                    length > most ? "..." : "", room->where + (length > most ? length - most : 0),
+                    (unsigned long long)room->limit);
+    else
+        shm_explain(host, " on this machine");
+    return status;
+}
+
+/* Of a file system with a size of its own, as /dev/shm. */
+static symmem_status fail_full(const symmem_host *host, const char *operation, size_t bytes,
+                               int fd) {
+    struct statvfs about = {.f_blocks = 0};
+    const bool is_limited = fstatvfs(fd, &about) == 0 && about.f_blocks > 0;
+    symmem_status status =
+        host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, operation, bytes,
+                         is_limited ? (uint64_t)about.f_bavail * about.f_frsize : 0);
+    if (is_limited)
+        shm_explain(host, " in /dev/shm, which has %llu",
+                    (unsigned long long)about.f_blocks * about.f_frsize);
+    else
+        shm_explain(host, ": the system gives no more");
+    return status;
+}
+
+/* No file may be so long. */
+static symmem_status check_file_limit(const symmem_host *host, const char *operation,
+                                      size_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur >= bytes)
+        return SYMMEM_OK;
+    return host->fail_sizes(host, SYMMEM_NO_SPACE, EFBIG, operation, bytes, limit.rlim_cur);
+}
+
+static symmem_status fail_to_open(const symmem_host *host, int error, const char *operation,
+                                  size_t bytes) {
+    if (error != ENOSPC)
+        return shm_fail_errno(host, error, operation, "creating shared memory");
+    host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes, 0);
+    shm_explain(host, " in /dev/shm, which has as many files as it may have");
+    return SYMMEM_NO_SPACE;
+}
+
+/* --- both --------------------------------------------------------------------------- */
+
+static symmem_status create(shm_instance *instance, size_t bytes, const char *operation,
+                            int *fd_p) {
+    const symmem_host *host = instance->host;
+    shm_room room;
     int fd = open_file(host);
     if (fd < 0)
-        return errno;
+        return fail_to_open(host, errno, operation, bytes);
     shm_observe(host, "shm.alloc.size*");
-    int error = allocate(fd, bytes);
-    if (error == 0)
+    const int error = allocate(instance, fd, bytes, &room);
+    symmem_status status = SYMMEM_OK;
+    if (error == SHORTAGE)
+        status = fail_shortage(host, operation, bytes, &room);
+    else if (error == ENOSPC)
+        status = fail_full(host, operation, bytes, fd);
+    else if (error == EFBIG)
+        status = host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes, 0);
+    else if (error != 0)
+        status = shm_fail_errno(host, error, operation, "creating shared memory");
+    if (status == SYMMEM_OK)
         *fd_p = fd;
     else
         close(fd);
-    return error;
+    return status;
 }
 
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
@@ -136,17 +197,14 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_point(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
-    uint64_t free_bytes = bytes >= BIG_BYTES ? available_bytes() : UINT64_MAX;
-    if (bytes > INT64_MAX || bytes > free_bytes)
-        return host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, free_bytes);
+    status = check_file_limit(host, operation, bytes);
+    if (status != SYMMEM_OK)
+        return status;
 
     int fd = -1;
-    int error = create(host, bytes, &fd);
-    if (error == ENOSPC || error == EFBIG)
-        return host->fail_sizes(host, SYMMEM_NO_SPACE, error, operation, bytes,
-                                free_bytes == UINT64_MAX ? 0 : free_bytes);
-    if (error != 0)
-        return shm_fail_errno(host, error, operation, "creating shared memory");
+    status = create(instance, bytes, operation, &fd);
+    if (status != SYMMEM_OK)
+        return status;
     status = shm_point(host, "shm.alloc.backing");
     if (status != SYMMEM_OK) {
         close(fd);

@@ -8,6 +8,7 @@
 #ifndef SYMMEM_BACKEND_SHM_H
 #define SYMMEM_BACKEND_SHM_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/types.h>
@@ -51,6 +52,10 @@ struct shm_instance {
     uint64_t last_capture_id;
     shm_multicast *multicasts;
     int32_t *slots_used; /* [device] */
+    uint64_t granted;    /* bytes that may be taken until then without a look at what is left */
+    uint64_t granted_until_ns;           /* CLOCK_MONOTONIC */
+    _Atomic uint64_t unlimited_until_ns; /* likewise: no control group is asked */
+    const char *root; /* before the paths of what limits memory; "" but in tests */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true they and blas are constant */
     bool blas_found;
@@ -72,6 +77,9 @@ static inline void shm_observe(const symmem_host *host, const char *name) {
         (void)host->point(host, name);
 }
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
+/* Adds to the message of the failure that was just described, as far as the core can. */
+void shm_explain(const symmem_host *host, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
@@ -123,6 +131,42 @@ bool shm_backing_usable(char *reason, size_t capacity);
 /* Whether nobody can shorten it; whether new memory can be such. */
 bool shm_backing_is_sealed(int fd);
 bool shm_backing_can_seal(void);
+
+/* --- cgroup.c ----------------------------------------------------------------------- */
+
+/* The narrowest of some limits. */
+typedef struct shm_room {
+    uint64_t left;
+    uint64_t limit;       /* 0: not known */
+    char where[PATH_MAX]; /* the group's folder; "": no group */
+} shm_room;
+
+/* What the control groups of this process leave it of memory, with the file cache given back if
+ * `wanted` bytes are not there without, and of processes and threads. False: no group says. */
+bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_room *room);
+bool shm_cgroup_tasks(const char *root, shm_room *room);
+
+/* --- room.c ------------------------------------------------------------------------- */
+
+#define SHM_MOST_PIECE ((uint64_t)4 << 20)
+#define SHM_LEAST_PIECE ((uint64_t)64 << 10)
+
+/* Memory that is being taken, in pieces. */
+typedef struct shm_taking {
+    shm_instance *instance;
+    shm_room room; /* as it was at the latest look */
+    uint64_t granted;
+    uint64_t until_ns;
+    int lock_fd;
+    bool in_vain; /* to wait for the lock */
+} shm_taking;
+
+void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes);
+/* How much of the `bytes` that are still to be taken may be taken now, in one or more parts. 0:
+ * they are not there; room.left says how many are. */
+uint64_t shm_taking_grant(shm_taking *taking, uint64_t bytes);
+void shm_taking_took(shm_taking *taking, uint64_t bytes);
+void shm_taking_end(shm_taking *taking);
 
 /* --- connectivity.c ----------------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: a queue of operations and a thread that runs them in order. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,6 +137,16 @@ destroy_lock:
     return error;
 }
 
+static symmem_status fail_thread(const shm_instance *instance, int error) {
+    shm_room room;
+    symmem_status status =
+        shm_fail_errno(instance->host, error, "stream_create", "starting a stream's thread");
+    if (error == EAGAIN && shm_cgroup_tasks(instance->root, &room) && room.left == 0)
+        shm_explain(instance->host, " (pids.max of the control group %.120s is %llu)", room.where,
+                    (unsigned long long)room.limit);
+    return status;
+}
+
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p) {
     shm_instance *self = instance;
     symmem_status status = shm_point(self->host, "shm.stream.thread");
@@ -158,7 +169,7 @@ symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p)
     if (error != 0) {
         release(stream);
         release(stream);
-        return shm_fail_errno(self->host, error, "stream_create", "starting a stream's thread");
+        return fail_thread(self, error);
     }
     *stream_p = stream;
     return SYMMEM_OK;

@@ -38,7 +38,7 @@ void sm_context_notice(symmem_context *context, const char *text) {
     if (context->log)
         context->log(context->log_arg, text);
     else
-        (void)fprintf(stderr, "symmem: %s\n", text);
+        sm_tell_stderr(text);
 }
 
 static symmem_context *context_of(const symmem_host *host) {
@@ -50,6 +50,7 @@ static void add_fields(const symmem_host *host, int system_errno) {
     record->rank = context_of(host)->rank;
     record->world_size = context_of(host)->world_size;
     record->system_errno = system_errno;
+    sm_explain_errno(system_errno);
 }
 
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
@@ -74,6 +75,19 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
     sm_record()->expected = expected;
     sm_record()->actual = actual;
     return status;
+}
+
+static void host_explain(const symmem_host *host, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void host_explain(const symmem_host *host, const char *format, ...) {
+    char text[sizeof(((symmem_error_record *)NULL)->message)];
+    va_list args;
+    (void)host;
+    va_start(args, format);
+    const int length = vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (length > 0)
+        sm_explain_text(text);
 }
 
 static void host_notice(const symmem_host *host, const char *text) {
@@ -123,6 +137,7 @@ void sm_host_init(symmem_context *context) {
         .peer_is_ending = sm_link_peer_is_ending,
         .deadline_ns = host_deadline_ns,
         .clock = context->clock,
+        .explain = host_explain,
     };
 }
 

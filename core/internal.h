@@ -69,6 +69,13 @@ symmem_status sm_vfail(symmem_status status, const char *operation, const char *
  * NO_SPACE, ENOMEM OUT_OF_MEMORY, EACCES and EPERM PERMISSION, ENAMETOOLONG PATH_TOO_LONG). */
 symmem_status sm_fail_errno(int system_errno, const char *operation, const char *stage,
                             const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* limits.c. Adds to the message of the record; of an errno, which limit it stands for. */
+void sm_explain_text(const char *text);
+void sm_explain_errno(int system_errno);
+/* One line for people. No signal comes of it, whatever the standard error is. */
+void sm_tell_stderr(const char *text);
+/* RLIMIT_FSIZE, beyond which a write ends the process. False: there is none. */
+bool sm_file_limit(uint64_t *bytes_p);
 /* The calling thread's record, to add fields to after sm_fail. */
 symmem_error_record *sm_record(void);
 /* Whether a number that came from elsewhere is one of the statuses. */

@@ -400,7 +400,8 @@ static void deliver(const message *in, const int *expanded, int32_t *source_p, i
 /* There was no room for its descriptors, which are gone; who waits for it has to know. */
 static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
     sm_fail(SYMMEM_LIMIT, "socket", "receive",
-            "rank %d sent %zu descriptors, this process could take %zu", source, sent, taken);
+            "of %zu descriptors that rank %d sent only %zu could be taken", sent, source, taken);
+    sm_explain_errno(EMFILE);
     sm_record()->expected = sent;
     sm_record()->actual = taken;
     return SYMMEM_LIMIT;

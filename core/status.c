@@ -96,8 +96,10 @@ static symmem_status status_of_errno(int system_errno) {
     switch (system_errno) {
     case EMFILE:
     case ENFILE:
+    case EFBIG:
         return SYMMEM_LIMIT;
     case ENOSPC:
+    case EDQUOT:
         return SYMMEM_NO_SPACE;
     case ENOMEM:
         return SYMMEM_OUT_OF_MEMORY;
@@ -125,6 +127,7 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
      */
     errno = system_errno;
     (void)snprintf(thread_record.message + used, sizeof(thread_record.message) - used, ": %m");
+    sm_explain_errno(system_errno);
     return status;
 }
 

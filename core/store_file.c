@@ -155,7 +155,16 @@ static void notify(const file_store *store, const char *key) {
     sm_clock_changed();
 }
 
+/* 0, or an errno: beyond its limit the kernel would end the process instead. */
+static int check_length(size_t bytes) {
+    uint64_t limit;
+    return sm_file_limit(&limit) && bytes > limit ? EFBIG : 0;
+}
+
 static symmem_status write_whole(int fd, const void *value, size_t bytes, const char *operation) {
+    const int too_long = check_length(bytes);
+    if (too_long != 0)
+        return sm_fail_errno(too_long, operation, "", "cannot write a value of %zu bytes", bytes);
     for (size_t done = 0; done < bytes;) {
         ssize_t wrote = write(fd, (const char *)value + done, bytes - done);
         if (wrote < 0 && errno == EINTR)
@@ -410,10 +419,11 @@ static symmem_status open_directory(file_store *store, const char *given) {
 
 /* Any number of openers at once: allocation only ever extends and keeps what is there. */
 static symmem_status map_notify(file_store *store, int fd) {
-    int error;
-    do {
-        error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES);
-    } while (error == EINTR);
+    struct stat about;
+    const bool is_there = fstat(fd, &about) == 0 && about.st_size >= (off_t)NOTIFY_BYTES;
+    int error = is_there ? 0 : check_length(NOTIFY_BYTES);
+    while (error == 0 && (error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES)) == EINTR)
+        error = 0;
     if (error != 0)
         return sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
     void *words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

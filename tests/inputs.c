@@ -236,6 +236,70 @@ static void boards(int number) {
     _Exit(0); /* the thread goes on writing */
 }
 
+/* --- limits from outside -----------------------------------------------------------------------
+ */
+
+/* True for a call that did what it should. One that a limit stops says which. */
+static bool succeeds(symmem_status status, const char *limit) {
+    symmem_error_record record;
+    if (status == SYMMEM_OK)
+        return true;
+    symmem_last_error(&record);
+    printf("%s: %s: %s\n", record.operation, symmem_status_name(status), record.message);
+    WANT(status == SYMMEM_NO_SPACE || status == SYMMEM_LIMIT || status == SYMMEM_OUT_OF_MEMORY);
+    WANT(strstr(record.message, limit) != NULL);
+    return false;
+}
+
+/* What a rank usually does, as far as that limit lets it: limited LIMIT BYTES. */
+static void limited(const char *limit, size_t bytes) {
+    symmem_context_options options;
+    symmem_handle *handle = NULL;
+    symmem_stream *stream = NULL;
+    void *ptr = NULL;
+    symmem_context_options_init(&options);
+    options.allow_overlapping_devices = 1;
+    options.backend = "shm";
+    if (!succeeds(symmem_init(&options, &context), limit))
+        exit(0);
+    if (!succeeds(symmem_group_create(context, "inputs", NULL, 0, NULL, &group), limit) ||
+        !succeeds(symmem_alloc(context, bytes, -1, NULL, &ptr), limit) ||
+        !succeeds(symmem_rendezvous(context, ptr, group, LIMIT_MS, &handle), limit) ||
+        !succeeds(symmem_stream_create(context, -1, &stream), limit))
+        printf("stopped\n");
+    if (stream != NULL && handle != NULL) {
+        OK(symmem_barrier(handle, 0, LIMIT_MS, stream));
+        OK(symmem_stream_synchronize(stream, LIMIT_MS));
+    }
+    symmem_handle_release(handle);
+    OK(symmem_finalize(context));
+    symmem_context_free(context);
+    exit(0);
+}
+
+/* All ranks at once take all that there is, in such pieces, again and again: fill BYTES. */
+static void fill(size_t bytes) {
+    static void *pieces[100000];
+    for (int round = 0; round < 3; round++) {
+        size_t count = 0;
+        symmem_status status = SYMMEM_OK;
+        OK(symmem_group_barrier(group, LIMIT_MS));
+        while (count < sizeof pieces / sizeof *pieces && status == SYMMEM_OK) {
+            status = symmem_alloc(context, bytes, -1, NULL, &pieces[count]);
+            count += status == SYMMEM_OK;
+        }
+        WANT(status == SYMMEM_NO_SPACE);
+        printf("rank %d: %zu of %zu bytes\n", (int)rank, count, bytes);
+        OK(symmem_group_barrier(group, LIMIT_MS));
+        while (count > 0)
+            OK(symmem_free(context, pieces[--count]));
+    }
+    symmem_handle *handle;
+    OK(symmem_group_barrier(group, LIMIT_MS));
+    memset(memory((size_t)1 << 20, &handle), 1, (size_t)1 << 20);
+    symmem_handle_release(handle);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     symmem_context_options options;
@@ -249,6 +313,8 @@ int main(int argc, char **argv) {
     }
     if (strcmp(what, "start") == 0)
         start();
+    if (strcmp(what, "limited") == 0 && argc > 3)
+        limited(argv[2], strtoull(argv[3], NULL, 10));
     OK(symmem_init(&options, &context));
     OK(symmem_group_create(context, "inputs", NULL, 0, NULL, &group));
     OK(symmem_context_rank(context, &rank));
@@ -265,6 +331,8 @@ int main(int argc, char **argv) {
         leave(argc > 2 ? (uint32_t)atoi(argv[2]) : 0);
     if (strcmp(what, "boards") == 0)
         boards(argc > 3 ? atoi(argv[3]) : 0);
+    if (strcmp(what, "fill") == 0 && argc > 2)
+        fill(strtoull(argv[2], NULL, 10));
     OK(symmem_finalize(context));
     symmem_context_free(context);
     return 0;

@@ -181,6 +181,91 @@ input_views() {
     grep -q 'rank 1 in another network namespace' <<<"$said"
 }
 
+# --- limits from outside ----------------------------------------------------------------------------
+
+# A shell's limits, each with the name that records have to give it: errors, and no signals.
+limited() { # ULIMIT_OPTION VALUE NAME BYTES
+    local said
+    said=$(ulimit -S "-$1" "$2" && ranks 2 ./inputs limited "$3" "$4" 2>&1) || {
+        echo "ulimit -$1 $2: $said"
+        return 1
+    }
+    echo "ulimit -$1 $2: $said"
+}
+
+input_limits() {
+    local number
+    limited f 0 RLIMIT_FSIZE 4096 && limited f 40 RLIMIT_FSIZE 4096 && limited f 1000 RLIMIT_FSIZE 4000000 &&
+        limited v 60000 RLIMIT_AS 200000000 && limited d 2000 RLIMIT_DATA 4096 && limited l 0 RLIMIT_MEMLOCK 4096 &&
+        limited s 64 RLIMIT_STACK 4096 && limited s unlimited RLIMIT_STACK 4096 || return 1
+    for number in {8..30..2}; do
+        limited n "$number" RLIMIT_NOFILE 4096 || return 1
+    done
+}
+
+# The folder of this shell's group, under which a new one may be made for a resource; 1: there is none.
+own_group() { # CONTROLLER LIMIT_FILE...
+    local controller=$1 folder name
+    shift
+    folder=/sys/fs/cgroup/$controller$(sed -n "s/^[0-9]*:$controller://p" /proc/self/cgroup)
+    [ -e "$folder/cgroup.procs" ] && [ "$folder" != "/sys/fs/cgroup/$controller" ] ||
+        folder=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)
+    mkdir "$folder/symmem-inputs-$$" 2>/dev/null || return 1
+    for name in "$@"; do
+        [ ! -e "$folder/symmem-inputs-$$/$name" ] || { echo "$folder/symmem-inputs-$$" && return 0; }
+    done
+    rmdir "$folder/symmem-inputs-$$"
+    return 1
+}
+
+# A command in a new group; then the group has to be gone.
+in_group() { # FOLDER COMMAND...
+    local folder=$1 result left kind
+    shift
+    kind=$(type -t "$1")
+    (
+        echo "$BASHPID" >"$folder/cgroup.procs" || exit 1
+        [ "$kind" = function ] || exec "$@"
+        "$@"
+    )
+    result=$?
+    for ((left = 50; left > 0; left--)); do
+        ! rmdir "$folder" 2>/dev/null || return "$result"
+        sleep 0.1
+    done
+    return 1
+}
+
+# A container's memory: whatever ranks take at once, NO_SPACE and not the end of one. The file cache goes when
+# memory is needed.
+input_memory_group() {
+    local folder bytes
+    for bytes in 200000000 20000000 3000000 100000 1000; do
+        folder=$(own_group memory memory.max memory.limit_in_bytes) || return 77
+        { echo 128M >"$folder/memory.max" || echo 128M >"$folder/memory.limit_in_bytes"; } 2>/dev/null
+        in_group "$folder" ranks 4 ./inputs fill "$bytes" || return 1
+    done
+    head -c 160M /dev/zero >"$work/cached"
+    folder=$(own_group memory memory.max memory.limit_in_bytes) || return 77
+    { echo 128M >"$folder/memory.max" || echo 128M >"$folder/memory.limit_in_bytes"; } 2>/dev/null
+    # shellcheck disable=SC2016 # they are the other shell's
+    in_group "$folder" bash -c 'cat "$1" "$1" >/dev/null; shift; "$@"' - "$work/cached" \
+        env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LD_LIBRARY_PATH="$work/prefix/lib" "$work/inputs" limited none 110000000
+}
+
+# A container's processes and threads: with one there is no room for a stream's.
+input_task_group() {
+    local folder number said
+    for number in 3 2 1; do
+        folder=$(own_group pids pids.max) || return 77
+        echo "$number" >"$folder/pids.max"
+        said=$(in_group "$folder" env RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LD_LIBRARY_PATH="$work/prefix/lib" \
+            "$work/inputs" limited pids.max 4096) || return 1
+        echo "$number: $said"
+    done
+    grep -q 'stream_create: LIMIT: .*pids.max of the control group' <<<"$said"
+}
+
 # --- all of them ------------------------------------------------------------------------------------
 
 names=("$@")

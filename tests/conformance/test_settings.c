@@ -372,6 +372,39 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
     tk_expect_bytes(t, handle, t->rank, 0, 64, (uint8_t)(t->previous + 1));
 }
 
+/* --- the log ---------------------------------------------------------------------------------- */
+
+/* Nobody reads, and a signal for that would end the program. One that the program holds back is its
+ * own. */
+TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
+    int ends[2], kept = dup(STDERR_FILENO);
+    sigset_t pipe_only, before, pending;
+    if (!is_emulation(t))
+        return;
+    TK_REQUIRE(t, kept >= 0 && pipe2(ends, O_CLOEXEC) == 0 && close(ends[0]) == 0);
+    TK_REQUIRE(t, dup2(ends[1], STDERR_FILENO) >= 0 && close(ends[1]) == 0);
+    sigemptyset(&pipe_only);
+    sigaddset(&pipe_only, SIGPIPE);
+    for (int held = 0; held < 2; held++) {
+        symmem_context_options options = tk_options(t);
+        options.log = NULL;
+        tk_reinit(t, &options);
+        if (held) {
+            pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
+            raise(SIGPIPE);
+        }
+        atomic_store(&file_answer, ENOSYS);
+        expect_memory(t, 4096);
+        atomic_store(&file_answer, 0);
+        sigpending(&pending);
+        TK_EQ_INT(t, held, sigismember(&pending, SIGPIPE));
+    }
+    const struct timespec now = {0, 0};
+    TK_EQ_INT(t, SIGPIPE, sigtimedwait(&pipe_only, NULL, &now));
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    TK_REQUIRE(t, dup2(kept, STDERR_FILENO) >= 0 && close(kept) == 0);
+}
+
 /* --- signals ---------------------------------------------------------------------------------- */
 
 TK_TEST(settings, under_signals, "SM-ALLOC-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {

@@ -218,6 +218,14 @@ struct symmem_host {
     /* In place of CLOCK_MONOTONIC for all deadlines and elapsed times, see symmem_clock; NULL:
      * none. For tests of who waits on the CPU: a backend that cannot go by it need not. */
     const symmem_clock *clock;
+    /* Adds to the message of the failure that this thread has just described: which limit it was,
+     * with its figures. What stands for a limit of the process by system_errno (RLIMIT_NOFILE for
+     * EMFILE) the core has named already. */
+    void (*explain)(const symmem_host *host, const char *format, ...)
+#if defined(__GNUC__)
+        __attribute__((format(printf, 2, 3)))
+#endif
+        ;
 };
 
 /* The exchange that collective entries may use. Valid during that call only. Append only, as
@@ -487,7 +495,8 @@ struct symmem_backend {
     symmem_status (*device_info)(void *instance, int32_t device, symmem_device_info *info_p);
 
     /* Local. Memory of at least `bytes` bytes, zeroed before any peer can see it, truly backed (a
-     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later; so is a size that
+     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later nor, where memory is
+     * the host's, the kernel's end of a process in a memory control group; so is a size that
      * overflows when the backend rounds it). Fills *memory. Called for users' allocations and, at
      * each first rendezvous, for pad and signal state together. May wait for the device, until
      * host->deadline_ns: TIMEOUT, and the backend gives back what is late. */

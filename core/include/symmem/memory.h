@@ -3,6 +3,13 @@
  * Symmetric allocations, persistent allocations and the pool. [SM-ALLOC, SM-PERSIST, SM-POOL]
  *
  * All calls here are local: no other rank is contacted. Thread-safe.
+ *
+ * Costs. An allocation and its first rendezvous on a group keep, on the CPU emulation, two
+ * descriptors (with multicast, three on the group's first rank) whatever the number of ranks, and
+ * four mappings for each rank of the group and a few more [SM-LIFE-19]; while it meets, a rank
+ * takes two more descriptors for each rank. So there may be about RLIMIT_NOFILE / 2 tensors, and of
+ * n ranks vm.max_map_count / (4 * n). Blocks of a pool share those of their segment: many small
+ * tensors belong there. With other backends it is what their drivers take.
  */
 #ifndef SYMMEM_MEMORY_H
 #define SYMMEM_MEMORY_H
@@ -32,7 +39,9 @@ SYMMEM_API void symmem_alloc_options_init(symmem_alloc_options *options);
  * Local. Allocates `bytes` of symmetric memory on `device`, zeroed, really backed by memory.
  * `device` -1 means local_rank modulo device count. Size 0 is INVALID_ARGUMENT, a size that
  * overflows when rounded is OVERFLOW, a device that is not there OUT_OF_RANGE, too little memory
- * NO_SPACE with the size asked for in `expected` and the free space, if known, in `actual`.
+ * NO_SPACE with the size asked for in `expected` and the free space, if known, in `actual`. Too
+ * little is what the machine, /dev/shm, RLIMIT_FSIZE or a memory control group leaves: the record
+ * says which. [SM-ALLOC-19, SM-LIFE-17]
  * While a stream of the context captures: CAPTURE. Waits for the device where that has to zero the
  * memory, at most the context's default timeout or a second, whichever is more: TIMEOUT with
  * nothing allocated, so call again. [SM-ALLOC-16] Persistent (alloc_id != 0): the first call

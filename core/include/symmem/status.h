@@ -26,6 +26,10 @@
  *            call is not ended by a signal that its thread handles meanwhile.
  *   errno    Is after a call what it was before; what a system call said stands in the record.
  *            [SM-LIFE-16]
+ *   Limits   What a shell, a container or a batch system limits makes calls fail with NO_SPACE,
+ *            LIMIT or OUT_OF_MEMORY; the message names the limit. No signal of the kernel's comes of
+ *            what the library does; RLIMIT_CPU alone counts all that a process does, and waits
+ *            sleep. [SM-LIFE-17, -18]
  *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H

@@ -57,6 +57,16 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
     return status;
 }
 
+__attribute__((format(printf, 2, 3))) static void host_explain(const symmem_host *host,
+                                                               const char *format, ...) {
+    fake_host *self = host->self;
+    const size_t used = strlen(self->text);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(self->text + used, sizeof self->text - used, format, args);
+    va_end(args);
+}
+
 static void host_notice(const symmem_host *host, const char *text) {
     fake_host *self = host->self;
     snprintf(self->notice, sizeof self->notice, "%s", text);
@@ -120,6 +130,7 @@ void fake_host_init(fake_host *host) {
                                .signal_failed = host_signal_failed,
                                .peer_state = host_peer_state,
                                .is_poisoned = host_is_poisoned,
+                               .explain = host_explain,
                                .clock = clock_used == NULL ? NULL : &clock_used->clock};
 }
 

@@ -56,6 +56,7 @@ TEST("errno") {
     } cases[] = {{EMFILE, SYMMEM_LIMIT},      {ENFILE, SYMMEM_LIMIT},
                  {ENOSPC, SYMMEM_NO_SPACE},   {ENOMEM, SYMMEM_OUT_OF_MEMORY},
                  {EACCES, SYMMEM_PERMISSION}, {EPERM, SYMMEM_PERMISSION},
+                 {EFBIG, SYMMEM_LIMIT},       {EDQUOT, SYMMEM_NO_SPACE},
                  {EIO, SYMMEM_SYSTEM},        {ENAMETOOLONG, SYMMEM_PATH_TOO_LONG}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         CU_ASSERT_EQUAL(sm_fail_errno(cases[i].number, "o", "s", "open %s", "f"), cases[i].status);

@@ -162,16 +162,16 @@ static void unprivileged_child(void) {
     chmod(own, 0700);
     /* Values that cannot be written. */
     struct rlimit limit = {10, 10};
-    signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &limit);
-    if (symmem_store_set(store, "k", "twelve bytes", 12, 100) != SYMMEM_SYSTEM ||
-        sm_record()->system_errno != EFBIG)
+    if (symmem_store_set(store, "k", "twelve bytes", 12, 100) != SYMMEM_LIMIT ||
+        sm_record()->system_errno != EFBIG ||
+        strstr(sm_record()->message, "RLIMIT_FSIZE is 10") == NULL)
         result = 8;
     symmem_store *second = NULL;
     char notify[64];
     snprintf(notify, sizeof(notify), "%s/notify", own);
     unlink(notify);
-    if (symmem_store_open_file(own, &second) != SYMMEM_SYSTEM) /* no room for the notify file */
+    if (symmem_store_open_file(own, &second) != SYMMEM_LIMIT) /* no room for the notify file */
         result = 9;
     if (count_files(own, 't') != 0)
         result = 10;

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the control groups of this process leave it: a container's, a batch job's or a service's
+ * limit, of which the kernel says nothing before it ends a process. Version 1 has a tree of folders
+ * for each controller, version 2 one for all; a process may be in both. A limit of any group on the
+ * way up holds. Nothing is kept, because limits change and processes are moved.
+ */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shm.h"
+
+typedef enum resource { RESOURCE_MEMORY, RESOURCE_TASKS, RESOURCE_COUNT } resource;
+
+static const char *const controllers[RESOURCE_COUNT] = {"memory", "pids"};
+
+/* A group's files with a limit and what is used of it. */
+static const struct {
+    resource kind;
+    bool first, second; /* version */
+    const char *limit, *used;
+} files[] = {
+    {RESOURCE_MEMORY, false, true, "memory.max", "memory.current"},
+    {RESOURCE_MEMORY, true, false, "memory.limit_in_bytes", "memory.usage_in_bytes"},
+    {RESOURCE_MEMORY, true, false, "memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"},
+    {RESOURCE_TASKS, true, true, "pids.max", "pids.current"},
+};
+
+/* A walk from a process's group up to its mount. */
+typedef struct walk {
+    const char *root; /* before the paths of all files */
+    resource kind;
+    uint64_t wanted;
+    bool second;
+    char path[PATH_MAX]; /* of the group, and of its files */
+    shm_room *room;
+} walk;
+
+/* --- one group ---------------------------------------------------------------------- */
+
+/* Makes self->path that of a file of the group; false: it does not fit. */
+static bool enter(walk *self, const char *name, size_t *length_p) {
+    *length_p = strlen(self->path);
+    if (*length_p + 1 + strlen(name) >= sizeof self->path)
+        return false;
+    self->path[*length_p] = '/';
+    memcpy(self->path + *length_p + 1, name, strlen(name) + 1);
+    return true;
+}
+
+/* False for a file that is not there or holds a word, as "max". */
+static bool read_number(walk *self, const char *name, uint64_t *number_p) {
+    char text[32] = "";
+    size_t length;
+    if (!enter(self, name, &length))
+        return false;
+    const int fd = open(self->path, O_RDONLY | O_CLOEXEC);
+    self->path[length] = '\0';
+    if (fd < 0)
+        return false;
+    const ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    unsigned long long number;
+    if (got <= 0 || sscanf(text, "%llu", &number) != 1)
+        return false;
+    *number_p = number;
+    return true;
+}
+
+/* Pages of files, which the kernel gives up before it ends anybody. Those of shared memory are not
+ * among them. Version 1 says "total_" for a group with those below it. */
+static uint64_t cached_bytes(walk *self) {
+    size_t length;
+    if (!enter(self, "memory.stat", &length))
+        return 0;
+    FILE *file = fopen(self->path, "re");
+    self->path[length] = '\0';
+    if (!file)
+        return 0;
+    char name[64];
+    unsigned long long bytes, own[2] = {0, 0}, total[2] = {0, 0};
+    bool has_total = false;
+    while (fscanf(file, "%63s %llu", name, &bytes) == 2) {
+        const bool is_total = strncmp(name, "total_", 6) == 0;
+        const char *plain = is_total ? name + 6 : name;
+        has_total = has_total || is_total;
+        if (strcmp(plain, "inactive_file") == 0)
+            (is_total ? total : own)[0] = bytes;
+        if (strcmp(plain, "active_file") == 0)
+            (is_total ? total : own)[1] = bytes;
+    }
+    fclose(file);
+    return has_total ? total[0] + total[1] : own[0] + own[1];
+}
+
+static uint64_t left(uint64_t limit, uint64_t used) {
+    return used < limit ? limit - used : 0;
+}
+
+static void look_at_group(walk *self) {
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        uint64_t limit, used;
+        if (files[i].kind != self->kind || !(self->second ? files[i].second : files[i].first) ||
+            !read_number(self, files[i].limit, &limit) || limit > INT64_MAX / 2 ||
+            !read_number(self, files[i].used, &used))
+            continue;
+        if (self->kind == RESOURCE_MEMORY && left(limit, used) < self->wanted) {
+            const uint64_t cached = cached_bytes(self);
+            used -= cached < used ? cached : used;
+        }
+        if (left(limit, used) >= self->room->left)
+            continue;
+        self->room->left = left(limit, used);
+        self->room->limit = limit;
+        memcpy(self->room->where, self->path, strlen(self->path) + 1);
+    }
+}
+
+/* --- where it is -------------------------------------------------------------------- */
+
+/* Whether `names`, separated by commas, has that one. */
+static bool has_name(const char *names, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = names; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
+            return true;
+    }
+    return false;
+}
+
+/* mountinfo's \040 for a space and the like, in place. */
+static void decode(char *text) {
+    char *to = text;
+    for (const char *from = text; *from != '\0'; to++) {
+        unsigned code;
+        if (*from == '\\' && sscanf(from, "\\%3o", &code) == 1 && strlen(from) >= 4) {
+            *to = (char)code;
+            from += 4;
+        } else {
+            *to = *from++;
+        }
+    }
+    *to = '\0';
+}
+
+/* The way from a mount's own group to `group`; "" where that lies elsewhere. */
+static const char *below(const char *mounted, const char *group) {
+    const size_t length = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
+    if (strncmp(group, "/..", 3) == 0 || strcmp(group, "/") == 0 ||
+        strncmp(group, mounted, length) != 0 || (group[length] != '/' && group[length] != '\0'))
+        return "";
+    return group + length;
+}
+
+/* The `index`th of the words of a line, ended by a zero; NULL: there are fewer. */
+static char *take_word(char *line, int index) {
+    char *rest = NULL;
+    char *word = strtok_r(line, " \n", &rest);
+    while (word && index-- > 0)
+        word = strtok_r(NULL, " \n", &rest);
+    return word;
+}
+
+/* The groups of this process: of version 2, and of the controller's tree of version 1; "": in none.
+ */
+typedef struct groups {
+    char first[PATH_MAX], second[PATH_MAX];
+} groups;
+
+/* The way from a mount to the group in it, if that line of mountinfo is the mount of a group; then
+ * *point_p is its path. */
+static const char *find_way(walk *self, char *line, const groups *of, const char **point_p) {
+    char *type = strstr(line, " - ");
+    if (!type)
+        return NULL;
+    *type = '\0';
+    type += 3;
+    self->second = strncmp(type, "cgroup2 ", 8) == 0;
+    const char *group = self->second ? of->second : of->first;
+    if (group[0] == '\0' || (!self->second && strncmp(type, "cgroup ", 7) != 0))
+        return NULL;
+    const char *options = take_word(type, 2);
+    if (!self->second && (!options || !has_name(options, controllers[self->kind])))
+        return NULL;
+    char *mounted = take_word(line, 3);
+    char *point = mounted ? take_word(mounted + strlen(mounted) + 1, 0) : NULL;
+    if (!point)
+        return NULL;
+    decode(mounted);
+    decode(point);
+    *point_p = point;
+    return below(mounted, group);
+}
+
+static void look_at_mount(walk *self, char *line, const groups *of) {
+    const char *point;
+    const char *way = find_way(self, line, of, &point);
+    if (!way)
+        return;
+    const int top = snprintf(self->path, sizeof self->path, "%s%s", self->root, point);
+    if (top < 0 || (size_t)top + strlen(way) >= sizeof self->path)
+        return;
+    memcpy(self->path + top, way, strlen(way) + 1);
+    for (;;) {
+        look_at_group(self);
+        char *last = strrchr(self->path + top, '/');
+        if (!last)
+            return;
+        *last = '\0';
+    }
+}
+
+/* A line of /proc/self/cgroup, "number:controllers:path"; version 2 has the number 0 and no
+ * controllers. */
+static void take_group(const walk *self, char *line, groups *of) {
+    line[strcspn(line, "\n")] = '\0';
+    char *names = strchr(line, ':');
+    char *group = names ? strchr(names + 1, ':') : NULL;
+    if (!group || strlen(group + 1) >= sizeof of->first)
+        return;
+    *names++ = '\0';
+    *group++ = '\0';
+    if (strcmp(line, "0") == 0 && *names == '\0')
+        memcpy(of->second, group, strlen(group) + 1);
+    else if (has_name(names, controllers[self->kind]))
+        memcpy(of->first, group, strlen(group) + 1);
+}
+
+/* The next line; what is longer than that is of no controller and left out. */
+static bool next_line(FILE *file, char line[PATH_MAX]) {
+    for (bool is_rest = false; fgets(line, PATH_MAX, file);) {
+        const bool is_whole = strchr(line, '\n') != NULL;
+        if (is_whole && !is_rest)
+            return true;
+        is_rest = !is_whole;
+    }
+    return false;
+}
+
+/* Each line of a file of /proc/self to one of the two above. */
+static void read_lines(walk *self, const char *name, groups *of, bool mounts) {
+    char line[PATH_MAX];
+    if ((size_t)snprintf(self->path, sizeof self->path, "%s/proc/self/%s", self->root, name) >=
+        sizeof self->path)
+        return;
+    FILE *file = fopen(self->path, "re");
+    if (!file)
+        return;
+    while (next_line(file, line)) {
+        if (mounts)
+            look_at_mount(self, line, of);
+        else
+            take_group(self, line, of);
+    }
+    fclose(file);
+}
+
+static bool find(const char *root, resource kind, uint64_t wanted, shm_room *room) {
+    walk self = {.root = root, .kind = kind, .wanted = wanted, .room = room};
+    groups of;
+    of.first[0] = of.second[0] = '\0';
+    *room = (shm_room){.left = UINT64_MAX};
+    read_lines(&self, "cgroup", &of, false);
+    if (of.first[0] != '\0' || of.second[0] != '\0')
+        read_lines(&self, "mountinfo", &of, true);
+    return room->left != UINT64_MAX;
+}
+
+bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_room *room) {
+    return find(root, RESOURCE_MEMORY, wanted, room);
+}
+
+bool shm_cgroup_tasks(const char *root, shm_room *room) {
+    return find(root, RESOURCE_TASKS, 0, room);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which limit a record names, and lines that nobody reads. */
+#include "objects.h"
+
+#include "unit.h"
+#include "unit_child.h"
+
+#include <sys/syscall.h>
+
+#define MAPPING_LIMIT 200000ul
+
+/* The message of a failure by that errno, with another limit meanwhile. */
+static const char *message_under(int resource, rlim_t limit, int number) {
+    struct rlimit before, low;
+    CU_ASSERT_EQUAL_FATAL(syscall(SYS_prlimit64, 0, resource, NULL, &before), 0);
+    low = (struct rlimit){.rlim_cur = limit, .rlim_max = before.rlim_max};
+    CU_ASSERT_EQUAL_FATAL(syscall(SYS_prlimit64, 0, resource, &low, NULL), 0);
+    (void)sm_fail_errno(number, "o", "s", "x");
+    CU_ASSERT_EQUAL(syscall(SYS_prlimit64, 0, resource, &before, NULL), 0);
+    return sm_record()->message;
+}
+
+TEST("limits by their errno") {
+    static const struct {
+        int resource, number;
+        const char *name, *text; /* NULL: not named */
+    } rows[] = {
+        {RLIMIT_NOFILE, EMFILE, "RLIMIT_NOFILE", " (RLIMIT_NOFILE is 200)"},
+        {RLIMIT_NOFILE, ENFILE, "RLIMIT_NOFILE", NULL},
+        {RLIMIT_NPROC, EAGAIN, "RLIMIT_NPROC", " (RLIMIT_NPROC is 200)"},
+        {RLIMIT_AS, EAGAIN, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
+        {RLIMIT_AS, ENOMEM, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
+        {RLIMIT_DATA, ENOMEM, "RLIMIT_DATA", " (RLIMIT_DATA is 200, used are "},
+        {RLIMIT_FSIZE, EFBIG, "RLIMIT_FSIZE", " (RLIMIT_FSIZE is 200)"},
+        {RLIMIT_FSIZE, ENOSPC, "RLIMIT_FSIZE", NULL},
+        {RLIMIT_NPROC, ENOMEM, "RLIMIT_NPROC", NULL},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const char *message = message_under(rows[i].resource, 200, rows[i].number);
+        CU_ASSERT_EQUAL(strstr(message, rows[i].name) != NULL, rows[i].text != NULL);
+        CU_ASSERT(rows[i].text == NULL || strstr(message, rows[i].text) != NULL);
+    }
+    (void)sm_fail_errno(ENFILE, "o", "s", "x");
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "fs.file-max"));
+}
+
+/* What is used is this process's, not the limit's. */
+TEST("what is used") {
+    unsigned long long used = 0, expected = 0;
+    (void)message_under(RLIMIT_AS, 200, ENOMEM);
+    const char *text = strstr(sm_record()->message, "used are ");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    CU_ASSERT_EQUAL(sscanf(text, "used are %llu", &used), 1);
+    FILE *file = fopen("/proc/self/statm", "re");
+    CU_ASSERT_FATAL(file != NULL && fscanf(file, "%llu", &expected) == 1);
+    (void)fclose(file);
+    expected *= (unsigned long long)sysconf(_SC_PAGESIZE);
+    CU_ASSERT(used > expected / 2 && used < expected * 2);
+}
+
+TEST("memory that has to be locked") {
+    static char page[4096];
+    CU_ASSERT_PTR_NULL(strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), "MEMLOCK"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(message_under(RLIMIT_MEMLOCK, 5000, EAGAIN), " (RLIMIT_MEMLOCK is 5000, used"));
+    if (mlock(page, sizeof(page)) != 0) /* two pages, perhaps */
+        return;                         /* not even that much is allowed */
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), " (RLIMIT_MEMLOCK is 5000, used"));
+    CU_ASSERT_EQUAL(munlock(page, sizeof(page)), 0);
+}
+
+/* In a child: as many mappings as there may be, then one more. */
+static void too_many_mappings(void) {
+    unsigned long most = 0;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+    if (file == NULL || fscanf(file, "%lu", &most) != 1 || most > MAPPING_LIMIT)
+        exit(CHOSEN); /* too much for a test */
+    (void)fclose(file);
+    char *all =
+        mmap(NULL, 2 * most * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t at = 0;
+    while (all != MAP_FAILED && at < most && mprotect(all + 2 * at * page, page, PROT_READ) == 0)
+        at++;
+    (void)sm_fail_errno(errno, "o", "s", "x");
+    munmap(all, 2 * most * page);
+    exit(strstr(sm_record()->message, "vm.max_map_count is ") != NULL ? CHOSEN : 1);
+}
+
+TEST("mappings") {
+    (void)sm_fail_errno(ENOMEM, "o", "s", "x");
+    CU_ASSERT_PTR_NULL(strstr(sm_record()->message, "max_map_count"));
+    CU_ASSERT(has_chosen(end_in_child(too_many_mappings)));
+}
+
+TEST("what a backend adds") {
+    symmem_context *context = unit_context(FAKE_CAPABILITIES);
+    const symmem_host *host = &context->host;
+    EXPECT_FAIL(host->fail(host, SYMMEM_LIMIT, EMFILE, "op", "text"), SYMMEM_LIMIT, "op");
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "text (RLIMIT_NOFILE is "));
+    EXPECT_FAIL(host->fail_sizes(host, SYMMEM_NO_SPACE, 0, "op", 5, 3), SYMMEM_NO_SPACE, "op");
+    host->explain(host, " in group %d", 7);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "3 available in group 7"));
+    CU_ASSERT_EQUAL(sm_record()->expected, 5);
+    for (int i = 0; i < 30; i++)
+        host->explain(host, "%s", "ten letters");
+    CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
+    EXPECT_OK(symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+/* --- the standard error ----------------------------------------------------------------------- */
+
+static void tell_nobody(void) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0 || close(ends[0]) != 0 || dup2(ends[1], STDERR_FILENO) < 0)
+        exit(1);
+    sm_tell_stderr("a line");
+    exit(CHOSEN);
+}
+
+static void tell_full_file(void) {
+    const struct rlimit none = {0, 0};
+    const int file = memfd_create("full", MFD_CLOEXEC);
+    if (file < 0 || dup2(file, STDERR_FILENO) < 0 || setrlimit(RLIMIT_FSIZE, &none) != 0)
+        exit(1);
+    sm_tell_stderr("a line");
+    exit(CHOSEN);
+}
+
+TEST("lines that nobody gets") {
+    CU_ASSERT(has_chosen(end_in_child(tell_nobody)));
+    CU_ASSERT(has_chosen(end_in_child(tell_full_file)));
+}

@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What control groups and the machine leave, in trees of files that stand for those of the kernel.
+ */
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "folder.h"
+#include "shm_fake_host.h"
+#include "unit_child.h"
+#include "shm.h"
+#include "unit_main.h"
+
+#define KIB 1024ull
+#define MIB (1024ull * KIB)
+#define MOST_FILES 12
+
+typedef struct file {
+    const char *path, *text;
+} file;
+
+static char root[FOLDER_BYTES];
+
+/* --- trees -------------------------------------------------------------------------- */
+
+static void put(const char *path, const char *text) {
+    char whole[512];
+    CU_ASSERT_FATAL((size_t)snprintf(whole, sizeof whole, "%s%s", root, path) < sizeof whole);
+    for (char *at = strchr(whole + strlen(root) + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        (void)mkdir(whole, 0700);
+        *at = '/';
+    }
+    FILE *out = fopen(whole, "w");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(out);
+    CU_ASSERT(fputs(text, out) >= 0);
+    CU_ASSERT_EQUAL(fclose(out), 0);
+}
+
+static void plant(const file files[MOST_FILES]) {
+    CU_ASSERT_FATAL(make_folder(root));
+    for (int i = 0; i < MOST_FILES && files[i].path; i++)
+        put(files[i].path, files[i].text);
+}
+
+static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *at) {
+    (void)about, (void)kind, (void)at;
+    return remove(path);
+}
+
+static void fell(void) {
+    CU_ASSERT_EQUAL(nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
+}
+
+#define CGROUP "/proc/self/cgroup"
+#define MOUNTS "/proc/self/mountinfo"
+#define SECOND "26 23 0:22 / /g rw shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+#define FIRST                                                                                      \
+    "32 31 0:29 / /c/cpu rw - cgroup cgroup rw,cpu\n36 31 0:32 / /c/mem rw - cgroup none "         \
+    "rw,memory\n"
+#define NONE "9223372036854771712\n"
+
+/* --- control groups ----------------------------------------------------------------- */
+
+/* `left` UINT64_MAX: no group has a limit. */
+static const struct {
+    const char *what;
+    uint64_t wanted, left, limit;
+    const char *where;
+    file files[MOST_FILES];
+} trees[] = {
+    {"the group's own limit",
+     1,
+     70,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "30\n"}}},
+    {"one above is narrower",
+     1,
+     5,
+     200,
+     "/g/a",
+     {{CGROUP, "0::/a/b/c\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/b/c/memory.max", "100\n"},
+      {"/g/a/b/c/memory.current", "30\n"},
+      {"/g/a/b/memory.max", "max\n"},
+      {"/g/a/b/memory.current", "40\n"},
+      {"/g/a/memory.max", "200\n"},
+      {"/g/a/memory.current", "195\n"}}},
+    {"the mount's own group",
+     1,
+     2,
+     10,
+     "/g",
+     {{CGROUP, "0::/\n"},
+      {MOUNTS, SECOND},
+      {"/g/memory.max", "10\n"},
+      {"/g/memory.current", "8\n"}}},
+    {"more is used than allowed",
+     1,
+     0,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "101\n"}}},
+    {"no limit",
+     1,
+     UINT64_MAX,
+     0,
+     "",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "max\n"},
+      {"/g/a/memory.current", "101\n"}}},
+    {"high is no limit, nor is swap",
+     1,
+     70,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "30\n"},
+      {"/g/a/memory.high", "10\n"},
+      {"/g/a/memory.swap.max", "1000\n"},
+      {"/g/a/memory.swap.current", "0\n"}}},
+    {"the cache is given back",
+     6,
+     65,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "95\n"},
+      {"/g/a/memory.stat",
+       "anon 5\nfile 90\nshmem 30\nactive_anon 5\ninactive_file 40\nactive_file 20\nslab 1\n"}}},
+    {"the cache is not asked for",
+     5,
+     5,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "95\n"},
+      {"/g/a/memory.stat", "inactive_file 40\n"}}},
+    {"more cache than use",
+     6,
+     100,
+     100,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "100\n"},
+      {"/g/a/memory.current", "95\n"},
+      {"/g/a/memory.stat", "inactive_file 96\n"}}},
+    {"version 1",
+     1,
+     70,
+     100,
+     "/c/mem/a",
+     {{CGROUP, "3:cpu:/x\n2:memory:/a/b\n0::/\n"},
+      {MOUNTS, FIRST SECOND},
+      {"/c/mem/a/b/memory.limit_in_bytes", NONE},
+      {"/c/mem/a/memory.limit_in_bytes", "100\n"},
+      {"/c/mem/a/memory.usage_in_bytes", "30\n"}}},
+    {"version 1: no limit",
+     1,
+     UINT64_MAX,
+     0,
+     "",
+     {{CGROUP, "2:memory:/a\n"},
+      {MOUNTS, FIRST},
+      {"/c/mem/a/memory.limit_in_bytes", NONE},
+      {"/c/mem/a/memory.usage_in_bytes", "30\n"}}},
+    {"version 1: with swap",
+     1,
+     20,
+     120,
+     "/c/mem/a",
+     {{CGROUP, "2:memory:/a\n"},
+      {MOUNTS, FIRST},
+      {"/c/mem/a/memory.limit_in_bytes", "100\n"},
+      {"/c/mem/a/memory.usage_in_bytes", "50\n"},
+      {"/c/mem/a/memory.memsw.limit_in_bytes", "120\n"},
+      {"/c/mem/a/memory.memsw.usage_in_bytes", "100\n"}}},
+    {"version 1: cache of all below",
+     60,
+     65,
+     100,
+     "/c/mem/a",
+     {{CGROUP, "2:memory:/a\n"},
+      {MOUNTS, FIRST},
+      {"/c/mem/a/memory.limit_in_bytes", "100\n"},
+      {"/c/mem/a/memory.usage_in_bytes", "95\n"},
+      {"/c/mem/a/memory.stat",
+       "inactive_file 1\nactive_file 1\nhierarchical_memory_limit 100\ntotal_inactive_file 40\n"
+       "total_active_file 20\n"}}},
+    {"several controllers together",
+     1,
+     7,
+     9,
+     "/c/m",
+     {{CGROUP, "2:cpu,memory:/\n"},
+      {MOUNTS, "36 31 0:32 / /c/m rw - cgroup none rw,cpu,memory\n"},
+      {"/c/m/memory.limit_in_bytes", "9\n"},
+      {"/c/m/memory.usage_in_bytes", "2\n"}}},
+    {"another controller",
+     1,
+     UINT64_MAX,
+     0,
+     "",
+     {{CGROUP, "2:memoryx,xmemory:/a\n"},
+      {MOUNTS, "36 31 0:32 / /c/mem rw - cgroup none rw,memoryx\n"},
+      {"/c/mem/a/memory.limit_in_bytes", "9\n"},
+      {"/c/mem/a/memory.usage_in_bytes", "2\n"}}},
+    {"a container without a namespace",
+     1,
+     7,
+     9,
+     "/c/mem/job",
+     {{CGROUP, "2:memory:/docker/1/job\n"},
+      {MOUNTS, "36 31 0:32 /docker/1 /c/mem rw - cgroup none rw,memory\n"},
+      {"/c/mem/job/memory.limit_in_bytes", "9\n"},
+      {"/c/mem/job/memory.usage_in_bytes", "2\n"},
+      {"/c/mem/docker/1/job/memory.limit_in_bytes", "1\n"},
+      {"/c/mem/docker/1/job/memory.usage_in_bytes", "1\n"}}},
+    {"the mount is of another group",
+     1,
+     7,
+     9,
+     "/c/mem",
+     {{CGROUP, "2:memory:/docker/12\n"},
+      {MOUNTS, "36 31 0:32 /docker/1 /c/mem rw - cgroup none rw,memory\n"},
+      {"/c/mem/memory.limit_in_bytes", "9\n"},
+      {"/c/mem/memory.usage_in_bytes", "2\n"},
+      {"/c/mem2/memory.limit_in_bytes", "1\n"},
+      {"/c/mem2/memory.usage_in_bytes", "1\n"}}},
+    {"outside of the namespace",
+     1,
+     7,
+     9,
+     "/g",
+     {{CGROUP, "0::/../b\n"},
+      {MOUNTS, SECOND},
+      {"/g/memory.max", "9\n"},
+      {"/g/memory.current", "2\n"},
+      {"/b/memory.max", "1\n"},
+      {"/b/memory.current", "1\n"}}},
+    {"a mount with a space",
+     1,
+     7,
+     9,
+     "/my g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, "1 1 0:1 / /my\\040g rw - cgroup2 none rw\n"},
+      {"/my g/a/memory.max", "9\n"},
+      {"/my g/a/memory.current", "2\n"}}},
+    {"lines that say nothing",
+     1,
+     7,
+     9,
+     "/g/a",
+     {{CGROUP, "\nx\n1:\n0::/a\n"},
+      {MOUNTS,
+       "\n1\n - cgroup2\n1 2 3 4 - cgroup2 x y\n1 2 3 / /t rw - tmpfs none memory\n" SECOND},
+      {"/g/a/memory.max", "9\n"},
+      {"/g/a/memory.current", "2\n"}}},
+    {"no mount", 1, UINT64_MAX, 0, "", {{CGROUP, "0::/a\n"}, {MOUNTS, "\n"}}},
+    {"no groups",
+     1,
+     UINT64_MAX,
+     0,
+     "",
+     {{MOUNTS, SECOND}, {"/g/memory.max", "9\n"}, {"/g/memory.current", "2\n"}}},
+    {"nothing", 1, UINT64_MAX, 0, "", {{"/proc/self/comm", "x\n"}}},
+};
+
+TEST("memory of control groups") {
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
+        shm_room room;
+        plant(trees[i].files);
+        const bool found = shm_cgroup_memory(root, trees[i].wanted, &room);
+        const bool as_it_should =
+            found == (trees[i].left != UINT64_MAX) && room.left == trees[i].left &&
+            room.limit == trees[i].limit &&
+            strncmp(room.where, root, strlen(room.where) > 0 ? strlen(root) : 0) == 0 &&
+            strcmp(room.where + (found ? strlen(root) : 0), trees[i].where) == 0;
+        if (!as_it_should)
+            fprintf(stderr, "%s: %llu of %llu left in '%s'\n", trees[i].what,
+                    (unsigned long long)room.left, (unsigned long long)room.limit, room.where);
+        CU_ASSERT(as_it_should);
+        fell();
+    }
+}
+
+/* Overlays' mounts have lines of many thousand characters, whose end may look like a line. */
+TEST("lines of any length") {
+    static const file files[MOST_FILES] = {{CGROUP, "0::/a\n"},
+                                           {"/g/a/memory.max", "9\n"},
+                                           {"/g/a/memory.current", "2\n"},
+                                           {"/x/a/memory.max", "1\n"},
+                                           {"/x/a/memory.current", "1\n"}};
+    char mounts[PATH_MAX + 1000];
+    shm_room room;
+    plant(files);
+    for (size_t length = PATH_MAX - 20; length < PATH_MAX + 10; length++) {
+        memset(mounts, 'm', length);
+        snprintf(mounts + length, sizeof mounts - length, "1 2 3 / /x - cgroup2 x y\n%s", SECOND);
+        put(MOUNTS, mounts);
+        CU_ASSERT(shm_cgroup_memory(root, 1, &room) && room.left == 7);
+    }
+    fell();
+}
+
+TEST("tasks of control groups") {
+    static const file files[MOST_FILES] = {
+        {CGROUP, "8:pids:/a\n0::/b\n"},
+        {MOUNTS, "39 31 0:36 / /c/pids rw - cgroup cgroup rw,pids\n" SECOND},
+        {"/c/pids/a/pids.max", "20\n"},
+        {"/c/pids/a/pids.current", "17\n"},
+        {"/c/pids/pids.max", "max\n"},
+        {"/g/b/pids.max", "9\n"},
+        {"/g/b/pids.current", "9\n"}};
+    shm_room room;
+    plant(files);
+    CU_ASSERT(shm_cgroup_tasks(root, &room));
+    CU_ASSERT(room.left == 0 && room.limit == 9);
+    CU_ASSERT(!shm_cgroup_memory(root, 1, &room));
+    fell();
+}
+
+/* --- allocations -------------------------------------------------------------------- */
+
+static shm_instance *open_in(fake_host *host) {
+    shm_instance *instance = fake_open(host);
+    instance->root = root;
+    return instance;
+}
+
+/* In group /a with the limit, of which that much is used; a machine with gibibytes. */
+static void plant_group(uint64_t limit, uint64_t used) {
+    static const file files[MOST_FILES] = {
+        {CGROUP, "0::/a\n"}, {MOUNTS, SECOND}, {"/proc/meminfo", "MemAvailable: 8000000 kB\n"}};
+    char text[32];
+    plant(files);
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)limit);
+    put("/g/a/memory.max", text);
+    snprintf(text, sizeof text, "%llu\n", (unsigned long long)used);
+    put("/g/a/memory.current", text);
+}
+
+static symmem_status take(shm_instance *instance, size_t bytes) {
+    symmem_memory memory;
+    symmem_status status = backend->memory_alloc(instance, 0, bytes, &memory);
+    if (status == SYMMEM_OK)
+        backend->memory_release(instance, &memory);
+    return status;
+}
+
+TEST("an allocation that a control group forbids") {
+    fake_host host;
+    plant_group(64 * MIB, 4 * MIB);
+    shm_instance *instance = open_in(&host);
+    const int descriptors = fake_count_descriptors(), mappings = fake_count_shared_mappings();
+    CU_ASSERT_EQUAL(take(instance, 61 * MIB), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(host.expected, 61 * MIB);
+    /* With room for the kernel's tables and for the processes themselves. */
+    CU_ASSERT(host.actual < 60 * MIB && host.actual > 58 * MIB);
+    CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "/g/a, whose limit is 67108864"));
+    CU_ASSERT_EQUAL(take(instance, host.actual + 4096), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(take(instance, host.actual), SYMMEM_OK);
+    CU_ASSERT_EQUAL(take(instance, 1), SYMMEM_OK);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
+    backend->close(instance);
+    fell();
+}
+
+/* However small: each is looked at where little is left. */
+TEST("small allocations that a control group forbids") {
+    fake_host host;
+    plant_group(64 * MIB, 50 * MIB);
+    shm_instance *instance = open_in(&host);
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
+    put("/g/a/memory.current", "67000000\n");
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(host.actual, 0);
+    put("/g/a/memory.max", "max\n");
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
+    backend->close(instance);
+    fell();
+}
+
+/* What was granted with much left counts for a moment only, and no limit at all for a second. */
+TEST("limits that come later") {
+    fake_host host;
+    plant_group(4096 * MIB, 0);
+    shm_instance *instance = open_in(&host);
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
+    put("/g/a/memory.max", "4096\n");
+    fake_sleep_us(30000);
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_NO_SPACE);
+    put("/g/a/memory.max", "max\n");
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
+    put("/g/a/memory.max", "4096\n");
+    fake_sleep_us(1100000);
+    CU_ASSERT_EQUAL(take(instance, 128 * MIB), SYMMEM_NO_SPACE);
+    backend->close(instance);
+    fell();
+}
+
+TEST("an allocation that the machine has no memory for") {
+    static const file files[MOST_FILES] = {
+        {"/proc/meminfo", "MemTotal: 90000 kB\nMemAvailable: 20000 kB\nSwapFree: 90000 kB\n"}};
+    fake_host host;
+    plant(files);
+    shm_instance *instance = open_in(&host);
+    CU_ASSERT_EQUAL(take(instance, 20 * MIB), SYMMEM_NO_SPACE);
+    CU_ASSERT(host.actual > 17 * MIB && host.actual < 20000 * KIB);
+    CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "on this machine"));
+    CU_ASSERT_EQUAL(take(instance, host.actual), SYMMEM_OK);
+    put("/proc/meminfo", "MemAvailable: 20 kB\n");
+    fake_sleep_us(30000);
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_NO_SPACE);
+    backend->close(instance);
+    fell();
+}
+
+/* In a child: threads whose stacks are no longer allowed. */
+static void refuse_thread(void) {
+    fake_host host;
+    void *stream = NULL;
+    struct rlimit before, low;
+    shm_instance *instance = open_in(&host);
+    getrlimit(RLIMIT_DATA, &before);
+    low = (struct rlimit){.rlim_cur = MIB, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_DATA, &low);
+    symmem_status status = backend->stream_create(instance, 0, &stream);
+    setrlimit(RLIMIT_DATA, &before);
+    backend->close(instance);
+    const bool is_named = strstr(host.text, "(pids.max of the control group ") != NULL &&
+                          strstr(host.text, "/g/a is 9)") != NULL;
+    exit(status == SYMMEM_LIMIT && is_named ? CHOSEN : 1);
+}
+
+TEST("a thread that a control group forbids") {
+    plant_group(64 * MIB, 0);
+    put("/g/a/pids.max", "9\n");
+    put("/g/a/pids.current", "9\n");
+    CU_ASSERT(has_chosen(end_in_child(refuse_thread)));
+    fell();
+}
+
+/* --- one after the other ------------------------------------------------------------ */
+
+static int lock_group(void) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/g/a", root);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool has_lock = false;
+    AWAIT(2000, (has_lock = flock(fd, LOCK_EX | LOCK_NB) == 0));
+    CU_ASSERT_FATAL(has_lock);
+    return fd;
+}
+
+/* What another rank took meanwhile is seen. */
+static void *take_meanwhile(void *fd_p) {
+    fake_sleep_us(100000);
+    put("/g/a/memory.current", "60000000\n");
+    close(*(int *)fd_p);
+    return NULL;
+}
+
+TEST("where little is left ranks take turns") {
+    fake_host host;
+    pthread_t other;
+    plant_group(64 * MIB, 45 * MIB);
+    shm_instance *instance = open_in(&host);
+    int fd = lock_group();
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&other, NULL, take_meanwhile, &fd), 0);
+    CU_ASSERT_EQUAL(take(instance, 8 * MIB), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(pthread_join(other, NULL), 0);
+    CU_ASSERT(host.actual < 8 * MIB);
+    /* It is given back, whatever became of the allocation. */
+    CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
+    fd = lock_group();
+    close(fd);
+    backend->close(instance);
+    fell();
+}
+
+/* With much left nobody waits; one that is stopped holds up nobody for ever. */
+TEST("a lock that is not given back") {
+    fake_host host;
+    plant_group(1024 * MIB, 0);
+    shm_instance *instance = open_in(&host);
+    const int fd = lock_group();
+    const uint64_t begin_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(take(instance, 8 * MIB), SYMMEM_OK);
+    CU_ASSERT(fake_now_ms() - begin_ms < 1900);
+    put("/g/a/memory.max", "67108864\n");
+    put("/g/a/memory.current", "42000000\n");
+    fake_sleep_us(30000);
+    CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
+    CU_ASSERT(fake_now_ms() - begin_ms >= 2000);
+    close(fd);
+    backend->close(instance);
+    fell();
+}
