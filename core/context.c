@@ -357,6 +357,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
+    (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     remove_identity(context);

@@ -66,6 +66,9 @@ static void close_group(symmem_group *group) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
         group->backend_group_open = false;
     }
+    /* Acquire pairs with: release in symmem_finalize */
+    if (group->session && atomic_load_explicit(&group->context->finalised, memory_order_acquire))
+        sm_session_farewell(group->session);
     if (group->session)
         sm_session_destroy(group->session);
     group->session = NULL;
@@ -128,6 +131,23 @@ void sm_group_leave(symmem_group *group) {
         try_close(group);
     sm_group_release(group);
     sm_instance_release(context);
+}
+
+/* Why a rank that a record names has gone, if it said so. A group that is in use is left alone. */
+void sm_group_explain(symmem_context *context) {
+    symmem_error_record record = *sm_record();
+    symmem_group *group = NULL;
+    if (record.group[0] == '\0' ||
+        (record.status != SYMMEM_PEER_LOST && record.status != SYMMEM_TIMEOUT &&
+         record.status != SYMMEM_POISONED))
+        return;
+    if (symmem_group_find(context, record.group, &group) == SYMMEM_OK &&
+        sm_group_take(group, record.operation, LONG_AGO_NS) == SYMMEM_OK) {
+        if (group->session)
+            sm_session_explain(group->session, &record);
+        sm_group_leave(group);
+    }
+    (void)sm_fail_record(&record);
 }
 
 /* --- create ------------------------------------------------------------------------- */

@@ -229,6 +229,10 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
                                       int *fd_p, uint64_t deadline_ns);
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
+/* The context ends: what this thread failed with last may be why others wait in vain. Local. */
+void sm_session_farewell(sm_session *session);
+/* Behind the message of a record that names ranks: what they said they had failed with. Local. */
+void sm_session_explain(sm_session *session, symmem_error_record *record);
 /* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
 void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 
@@ -276,6 +280,24 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
  * descriptors are left to take a message's; *source_p tells whose, if it was a wanted one. */
 symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
                           int *count_p, uint32_t step_ms);
+
+/* Why a peer has given a session up. Waits in the socket until somebody looks, and goes with it. */
+#define SM_IPC_NOTE_BYTES 576
+typedef struct sm_ipc_notes {
+    uint8_t nonce[16]; /* of those that are for this socket */
+    bool any;
+    int32_t first; /* whose came first, and what it says */
+    uint8_t bytes[SM_IPC_NOTE_BYTES];
+    uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
+} sm_ipc_notes;
+/* One try, no record. False: it did not go off. */
+bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                      const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]);
+/* Forgets those that came before. */
+void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
+/* What has come by now. `members`: a tag of the session's that no message has; NULL before there is
+ * one. Never waits, leaves the record alone. */
+const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members);
 
 /* --- environment (env.c) ------------------------------------------------------------ */
 

@@ -240,6 +240,9 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
 /* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
+/* To the thread's record, if that is of a group: what the ranks that it names said they failed
+ * with. */
+void sm_group_explain(symmem_context *context);
 /* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);

@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define JOIN_VERSION 2u
 #define STALE_JOIN_SLEEP_NS 20000000u
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -177,16 +175,19 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
     sm_join *own = &session->joins[config->rank];
     memset(own, 0, sizeof(*own));
-    own->magic = JOIN_MAGIC;
-    own->version = JOIN_VERSION;
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
     own->identity = *config->identity;
     symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
     if (status == SYMMEM_OK && config->world_size > 1)
         status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
-    if (session->ipc != NULL)
+    memset(session->met, 0, sizeof(session->met));
+    if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
+        sm_ipc_expect_notes(session->ipc, own->nonce);
+    }
     return SYMMEM_OK;
 }
 
@@ -245,6 +246,7 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
     if (gone && !restarted)
         return fail_lost(session, call, rank);
     mark(gone ? r->stale : r->have, rank, true);
+    mark(session->met, rank, !gone);
     return SYMMEM_OK;
 }
 
@@ -446,10 +448,12 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
     joining.restart = true;
     symmem_error_record record = *sm_record();
     symmem_status status = join(session, &joining);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK) {
         *sm_record() = record;
-    else
-        sm_session_take_down(session, call);
+        return status;
+    }
+    status = sm_session_give_up(session, &joining, status);
+    sm_session_take_down(session, call);
     return status;
 }
 
@@ -463,6 +467,8 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
             *sm_record() = record; /* a slow store: the call itself finds out who is missing */
             outcome.status = SYMMEM_OK;
         }
+        if (outcome.status != SYMMEM_OK && !outcome.again)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
         if (outcome.status != SYMMEM_OK)
             sm_session_take_down(session, &call);
         if (outcome.status != SYMMEM_OK && !outcome.again)
@@ -493,10 +499,13 @@ symmem_status sm_session_gather(sm_session *session, const char *operation, cons
             sm_exchange(session, &call, operation, id, sequence, own, in, bytes, out);
         if (outcome.status == SYMMEM_OK || outcome.agreed)
             return outcome.status;
+        const bool follows = outcome.again && restart;
+        if (!follows)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
         sm_session_take_down(session, &call);
         if (!outcome.complete)
             sm_exchange_abandon(session, id, sequence, outcome);
-        if (!outcome.again || !restart)
+        if (!follows)
             return outcome.status;
     }
 }

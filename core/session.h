@@ -15,6 +15,8 @@
 
 #include "internal.h"
 
+#define SM_JOIN_MAGIC 0x4e494f4au /* "JOIN" */
+#define SM_JOIN_VERSION 2u
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
 #define SM_ABANDONED_MAX 8
@@ -55,7 +57,8 @@ struct sm_session {
     uint8_t secret[SM_NONCE_BYTES];
     sm_join *joins; /* one a rank, own included */
     sm_ipc *ipc;
-    bool joining;      /* own join key is in the store */
+    bool joining;                             /* own join key is in the store */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
@@ -141,6 +144,14 @@ symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank
  * that ended is the reason: then PEER_LOST. */
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank);
+
+/* --- session_cause.c --- */
+/* This rank leaves the session with the failure in its record: takes a peer's cause over if that
+ * was first, and tells the peers. Before the session is taken down; returns what became of
+ * `status`. */
+symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status);
+/* A peer that has given this session up, or -1. */
+int32_t sm_session_given_up_by(sm_session *session);
 
 /* --- exchange.c --- */
 /* The gathering itself, in session `id`, exchange `sequence`. `kind` must be the same text on all

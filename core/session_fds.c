@@ -305,8 +305,10 @@ static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uin
 
 /* A rank that was not heard of in time may come later with older numbers: start afresh. */
 static symmem_status closing(sm_session *session, const sm_call *call, symmem_status status) {
-    if (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST)
-        sm_session_take_down(session, call);
+    if (status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST)
+        return status;
+    status = sm_session_give_up(session, call, status);
+    sm_session_take_down(session, call);
     return status;
 }
 

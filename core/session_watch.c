@@ -192,6 +192,12 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
     sm_outcome outcome = watch_joins(session, call);
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
+    /* Who may follow a peer waits for its new bring-up. */
+    const int32_t left = outcome.status == SYMMEM_OK && !call->restart && session->id != 0
+                             ? sm_session_given_up_by(session)
+                             : -1;
+    if (left >= 0)
+        outcome = sm_session_started_over(session, call, left);
     session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;
     return outcome;
 }
