@@ -214,12 +214,7 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    status = symmem_store_set(context->store, key, &context->identity, sizeof(context->identity),
-                              context->default_timeout_ms);
-    context->identity_published = status == SYMMEM_OK;
-    return status;
+    return sm_member_publish(context);
 }
 
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
@@ -321,17 +316,6 @@ static void poison_links(symmem_context *context) {
     sm_allocation_release_at(at, NULL);
 }
 
-/* A failure does not matter: the next process with this rank overwrites the key. It may have come
- * already. */
-static void remove_identity(symmem_context *context) {
-    if (!context->identity_published)
-        return; /* the key may be another process's */
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    sm_store_take_back(context->store, key, &context->identity, sizeof(context->identity),
-                       context->default_timeout_ms);
-}
-
 symmem_status symmem_finalize(symmem_context *context) {
     SM_UNCANCELLED;
     if (context && sm_fork_is_parents(context->made_in))
@@ -360,7 +344,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
-    remove_identity(context);
+    sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);

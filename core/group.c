@@ -240,8 +240,10 @@ static void make_prefix(symmem_group *group) {
     uint64_t name_hash = sm_hash(group->name, strlen(group->name), SM_HASH_SEED);
     uint64_t list_hash =
         sm_hash(group->global_ranks, (size_t)group->world_size * sizeof(int32_t), SM_HASH_SEED);
-    (void)snprintf(group->prefix, sizeof(group->prefix), "g/%s-%016" PRIx64 "/%016" PRIx64,
-                   readable, name_hash, list_hash);
+    (void)snprintf(group->name_prefix, sizeof(group->name_prefix), "g/%s-%016" PRIx64, readable,
+                   name_hash);
+    (void)snprintf(group->prefix, sizeof(group->prefix), "%s/%016" PRIx64, group->name_prefix,
+                   list_hash);
 }
 
 static void free_shell(symmem_group *group) {
@@ -292,6 +294,8 @@ static symmem_status make_session(symmem_group *group) {
         .owner = group,
         .store = group->store,
         .prefix = group->prefix,
+        .name_prefix = group->name_prefix,
+        .member = &context->member,
         .world_prefix = context->world_prefix,
         .group_name = group->name,
         .socket_dir = context->socket_dir,

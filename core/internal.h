@@ -164,6 +164,33 @@ bool sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *ident
 void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
                         uint32_t timeout_ms);
 
+/* --- members (member.c) ------------------------------------------------------------- */
+
+/* What stands in a rank's key. Sent between ranks as is. */
+typedef struct sm_member {
+    sm_identity identity; /* first: some keys hold nothing else */
+    uint32_t magic;
+    int32_t rank;
+    int32_t world_size;
+    uint32_t took_over;    /* the key was that of a process which has ended */
+    uint64_t published_ns; /* since boot */
+    uint8_t token[16];     /* of the context */
+    uint32_t objection;    /* of another one: 0 none */
+    int32_t objector_rank;
+    int32_t objector_size;
+    uint32_t reserved;
+    sm_identity objector;
+} sm_member;
+/* Whether another one is that rank, or has found that this one cannot be in its world: MISMATCH.
+ * `own` NULL: nothing is known. */
+symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const char *operation, uint32_t limit_ms);
+/* MISMATCH if it is of a world of another size, which it is told. */
+symmem_status sm_member_judge(symmem_store *store, const char *key, const sm_member *own,
+                              const sm_member *found);
+/* It was there before this rank, which has taken an ended process's place. */
+bool sm_member_is_older(const sm_member *own, const sm_member *found);
+
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one
  * "session" from the bring-up on. See SPEC.md, SM-EXCHANGE.       */
@@ -174,6 +201,8 @@ typedef struct sm_session sm_session;
 typedef struct sm_session_config {
     symmem_store *store;
     const char *prefix;       /* store key prefix, unique to (group name, members) */
+    const char *name_prefix;  /* of all groups of that name; NULL: the same */
+    const sm_member *member;  /* own; NULL: none was published */
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
     const char *socket_dir; /* NULL: abstract */

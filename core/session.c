@@ -178,6 +178,10 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     own->magic = SM_JOIN_MAGIC;
     own->version = SM_JOIN_VERSION;
     own->identity = *config->identity;
+    own->count = config->world_size;
+    own->list = sm_session_list(session);
+    for (int32_t i = 0; i < config->world_size && i < SM_JOIN_MEMBERS; i++)
+        own->members[i] = config->global_ranks[i];
     symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
     if (status == SYMMEM_OK && config->world_size > 1)
         status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
@@ -231,7 +235,9 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
     mark(r->stale, rank, false);
     bool restarted = false;
     if (status == SYMMEM_NOT_FOUND) {
-        sm_session_look_up(session, call, rank);
+        status = sm_session_look_up(session, call, rank);
+        if (status != SYMMEM_OK)
+            return status;
         if (sm_session_gone(session, call, rank, &restarted) && !restarted)
             return fail_lost(session, call, rank);
         return SYMMEM_OK;
@@ -240,6 +246,10 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         return SYMMEM_OK; /* not read: the last look decides */
     if (status != SYMMEM_OK)
         return status;
+    if (sm_session_is_leftover(session, rank, &session->joins[rank].identity)) {
+        mark(r->stale, rank, true);
+        return SYMMEM_OK;
+    }
     sm_liveness_learn(session->config.liveness, session->config.global_ranks[rank],
                       &session->joins[rank].identity);
     bool gone = sm_session_gone(session, call, rank, &restarted);
@@ -301,6 +311,9 @@ static symmem_status fail_missing(const sm_session *session, const sm_call *call
 static symmem_status read_joins(sm_session *session, const sm_call *call) {
     reading r = {.have = {0}};
     mark(r.have, session->config.rank, true);
+    symmem_status fits = sm_session_check_member(session, call);
+    if (fits != SYMMEM_OK)
+        return fits;
     for (int32_t rank = 0; rank < session->config.world_size;) {
         if (has(r.have, rank)) {
             rank++;
@@ -323,6 +336,10 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
             status = read_one(session, call, &r, rank);
         } else {
             status = sm_session_wanted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_contradicted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_check_member(session, call);
             if (status == SYMMEM_OK)
                 status = read_missing(session, call, &r, tick_ms == 0);
             if (status == SYMMEM_OK)

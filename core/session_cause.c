@@ -11,12 +11,12 @@
 #include <string.h>
 
 enum { KIND_NOTE = 5 };
-enum { GAVE_UP = 1, FINALISED = 2 };
+enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
 
 /* What a note holds. */
 typedef struct reason {
     uint32_t kind;
-    uint32_t reserved;
+    int32_t global_rank; /* the sender's */
     sm_verdict verdict;
 } reason;
 _Static_assert(sizeof(reason) <= SM_IPC_NOTE_BYTES, "a reason fits a note");
@@ -35,19 +35,51 @@ static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     members.group = session->id;
     members.source = -1;
     const sm_ipc_notes *notes = sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
-    return notes->any && notes->first < session->config.world_size ? notes : NULL;
+    return notes->any ? notes : NULL;
 }
 
 static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
     if (notes == NULL)
         return false;
     memcpy(reason_p, notes->bytes, sizeof(*reason_p));
-    return sm_verdict_valid(session, &reason_p->verdict);
+    const bool of_this_group = reason_p->kind == CONTRADICTED || /* a rank of another one then */
+                               notes->first < session->config.world_size;
+    return of_this_group && sm_verdict_valid(session, &reason_p->verdict);
+}
+
+/* To whom the tag is for. */
+static void send_reason(const sm_session *session, const sm_join *to, const reason *why) {
+    uint8_t note[SM_IPC_NOTE_BYTES] = {0};
+    sm_ipc_tag tag;
+    memset(&tag, 0, sizeof(tag));
+    memcpy(note, why, sizeof(*why));
+    memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
+    tag.source = session->config.rank;
+    tag.kind = KIND_NOTE;
+    (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
+}
+
+static reason reason_of(const sm_session *session, uint32_t kind,
+                        const symmem_error_record *record) {
+    const sm_session_config *config = &session->config;
+    reason why;
+    memset(&why, 0, sizeof(why));
+    why.kind = kind;
+    why.global_rank = config->global_ranks[config->rank];
+    sm_verdict_make(record, &why.verdict);
+    if (!sm_verdict_valid(session, &why.verdict) || kind == CONTRADICTED) { /* of another group */
+        why.verdict.failed_rank = -1;
+        why.verdict.missing_count = 0;
+        memset(why.verdict.missing, 0, sizeof(why.verdict.missing));
+    }
+    return why;
 }
 
 int32_t sm_session_given_up_by(sm_session *session) {
+    reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    return notes == NULL ? -1 : notes->first;
+    const bool left = read_reason(session, notes, &why) && why.kind != CONTRADICTED;
+    return left ? notes->first : -1;
 }
 
 /* --- telling ------------------------------------------------------------------------ */
@@ -66,28 +98,12 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
 
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
-    uint8_t note[SM_IPC_NOTE_BYTES] = {0};
-    reason why;
-    memset(&why, 0, sizeof(why));
-    why.kind = kind;
-    sm_verdict_make(record, &why.verdict);
-    if (!sm_verdict_valid(session, &why.verdict)) { /* of another group, or of none */
-        why.verdict.failed_rank = -1;
-        why.verdict.missing_count = 0;
-        memset(why.verdict.missing, 0, sizeof(why.verdict.missing));
-    }
-    memcpy(note, &why, sizeof(why));
+    const reason why = reason_of(session, kind, record);
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS;
     for (int32_t rank = 0; rank < session->config.world_size && sm_now_ns() < until_ns; rank++) {
         if (rank == session->config.rank || !is_known(session, call, rank))
             continue;
-        const sm_join *peer = &session->joins[rank];
-        sm_ipc_tag tag;
-        memset(&tag, 0, sizeof(tag));
-        memcpy(tag.nonce, peer->nonce, sizeof(tag.nonce));
-        tag.source = session->config.rank;
-        tag.kind = KIND_NOTE;
-        (void)sm_ipc_send_note(session->ipc, peer->address, peer->address_bytes, &tag, note);
+        send_reason(session, &session->joins[rank], &why);
     }
 }
 
@@ -185,4 +201,57 @@ void sm_session_explain(sm_session *session, symmem_error_record *record) {
                    why.kind == FINALISED ? "finalised" : "gave up",
                    symmem_status_name((symmem_status)why.verdict.status), why.verdict.operation,
                    (int)sizeof(why.verdict.message) - 1, why.verdict.message);
+}
+
+/* --- groups of one name ------------------------------------------------------------- */
+
+/* "1, 0, 2": as many as fit. */
+static void list_members(const sm_join *join, char *text, size_t capacity) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < join->count && used + 16 < capacity; i++) {
+        if (i == SM_JOIN_MEMBERS) {
+            (void)snprintf(text + used, capacity - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d", i == 0 ? "" : ", ",
+                                 join->members[i]);
+    }
+}
+
+symmem_status sm_session_contradict(const sm_session *session, const sm_call *call, int32_t rank,
+                                    const sm_join *other) {
+    const sm_session_config *config = &session->config;
+    char own_list[88], other_list[88];
+    if (sm_liveness_ask_of(config->liveness, config->global_ranks[rank], &other->identity) ==
+        SYMMEM_PEER_GONE)
+        return SYMMEM_NOT_FOUND; /* what an ended one has left */
+    list_members(&session->joins[config->rank], own_list, sizeof(own_list));
+    list_members(other, other_list, sizeof(other_list));
+    sm_session_fail(session, call, SYMMEM_MISMATCH,
+                    "group '%.40s' has the ranks %s on rank %d and %s on rank %d",
+                    config->group_name, own_list, config->global_ranks[config->rank], other_list,
+                    config->global_ranks[rank]);
+    symmem_error_record *record = sm_record();
+    record->failed_rank = rank;
+    record->expected = (uint64_t)config->world_size;
+    record->actual = (uint64_t)other->count;
+    const reason why = reason_of(session, CONTRADICTED, record);
+    if (session->ipc != NULL)
+        send_reason(session, other, &why);
+    return SYMMEM_MISMATCH;
+}
+
+symmem_status sm_session_contradicted(sm_session *session, const sm_call *call) {
+    reason why;
+    const sm_session_config *config = &session->config;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    if (!read_reason(session, notes, &why) || why.kind != CONTRADICTED)
+        return SYMMEM_OK;
+    sm_verdict_apply(session, call, -1, &why.verdict);
+    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), call->operation);
+    for (int32_t rank = 0; rank < config->world_size; rank++)
+        if (config->global_ranks[rank] == why.global_rank)
+            sm_record()->failed_rank = rank;
+    return sm_record()->status;
 }

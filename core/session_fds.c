@@ -73,6 +73,9 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
         return outcome.status;
     if (!sm_expired(call->deadline_ns))
         return SYMMEM_OK;
+    /* Rank 0 may be about to say for whom it has waited in vain. */
+    for (int i = 0; i < LEAST_LOOKS && !root && sm_session_given_up_by(session) < 0; i++)
+        sm_sleep_ns(10000000);
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
 }
 
