@@ -93,8 +93,6 @@ static void object_to(symmem_store *store, const char *key, const sm_member *own
 /* That very one runs, as far as can be told from here. */
 static bool surely_lives(const symmem_context *context, const sm_identity *other) {
     const sm_identity *own = &context->identity;
-    if (sm_identity_same_process(own, other))
-        return true;
     return own->boot_id != 0 && own->boot_id == other->boot_id && own->pid_namespace != 0 &&
            own->pid_namespace == other->pid_namespace &&
            sm_liveness_ask_of(context->liveness, context->rank, other) == SYMMEM_PEER_ALIVE;
@@ -105,7 +103,8 @@ static symmem_status refuse_taken(symmem_context *context, const char *key) {
     symmem_status status = read_member(context->store, key, context->default_timeout_ms, &found);
     if (status == SYMMEM_NOT_FOUND)
         return SYMMEM_OK;
-    if (status != SYMMEM_OK || is_own(&context->member, &found))
+    /* A process may have several contexts. */
+    if (status != SYMMEM_OK || sm_identity_same_process(&context->identity, &found.identity))
         return status;
     if (!surely_lives(context, &found.identity)) {
         context->member.took_over = 1;
@@ -152,7 +151,7 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
         *sm_record() = record; /* not knowing is no failure */
         return SYMMEM_OK;
     }
-    if (!is_own(own, &found)) {
+    if (!sm_identity_same_process(&own->identity, &found.identity)) {
         fail_same_rank(&own->identity, &found.identity, own->rank, own->world_size);
         object_to(store, key, own, SAME_RANK, &found);
     } else if (found.objection == SAME_RANK) {

@@ -242,6 +242,12 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
 /* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
+/* What the environment says of what the options leave open. local: -1 if nothing does. */
+typedef struct sm_launch {
+    bool wants_rank, wants_size, wants_local;
+    int32_t rank, size, local;
+} sm_launch;
+symmem_status sm_launch_read(sm_launch *launch);
 /* The context's key in the store, see member.c. Once liveness is there. */
 symmem_status sm_member_publish(symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
