@@ -75,6 +75,17 @@ bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 
+/* --- the public call (status.c) ------------------------------------------------------- */
+
+/* The outermost public call that the thread is in, and the calling rank once it is known: they
+ * stand in every record that is made meanwhile. What was called inside is the record's stage. */
+bool sm_call_begin(const char *function);
+void sm_call_end(const bool *is_outermost);
+/* In a group's numbers rather than in the context's. */
+void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group);
+#define SM_PUBLIC                                                                                  \
+    __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ = sm_call_begin(__func__)
+
 /* --- cancellation --------------------------------------------------------------------- */
 
 static inline int sm_cancel_hold(void) {
@@ -91,6 +102,7 @@ static inline void sm_cancel_restore(const int *state) {
 /* First in a public call that may wait, or that calls a backend: none is a cancellation point. A
  * thread that ended in one would leave its locks and half of its work. */
 #define SM_UNCANCELLED                                                                             \
+    SM_PUBLIC;                                                                                     \
     __attribute__((cleanup(sm_cancel_restore), unused)) const int cancel_state_ = sm_cancel_hold()
 
 /* --- children of fork (fork.c) -------------------------------------------------------- */

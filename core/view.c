@@ -165,6 +165,7 @@ static symmem_status check_request(const view_request *request, DLManagedTensor 
 symmem_status symmem_get_buffer(symmem_handle *handle, int32_t rank, int32_t ndim,
                                 const int64_t *sizes, symmem_dtype dtype, int64_t storage_offset,
                                 DLManagedTensor **tensor_p) {
+    SM_PUBLIC;
     view_request request = {.handle = handle,
                             .operation = "get_buffer",
                             .rank = rank,
@@ -183,6 +184,7 @@ symmem_status symmem_get_buffer(symmem_handle *handle, int32_t rank, int32_t ndi
 symmem_status symmem_get_remote_tensor(symmem_handle *handle, int32_t rank, int32_t ndim,
                                        const int64_t *sizes, symmem_dtype dtype,
                                        int64_t storage_offset, DLManagedTensor **tensor_p) {
+    SM_PUBLIC;
     view_request request = {.handle = handle,
                             .operation = "get_remote_tensor",
                             .rank = rank,
@@ -204,6 +206,7 @@ symmem_status symmem_get_remote_tensor(symmem_handle *handle, int32_t rank, int3
 symmem_status symmem_get_signal_pad(symmem_handle *handle, int32_t rank, int32_t ndim,
                                     const int64_t *sizes, symmem_dtype dtype,
                                     int64_t storage_offset, DLManagedTensor **tensor_p) {
+    SM_PUBLIC;
     view_request request = {.handle = handle,
                             .operation = "get_signal_pad",
                             .rank = rank,
