@@ -187,18 +187,13 @@ typedef struct sm_member {
     uint32_t took_over;    /* the key was that of a process which has ended */
     uint64_t published_ns; /* since boot */
     uint8_t token[16];     /* of the context */
-    uint32_t objection;    /* of another one: 0 none */
-    int32_t objector_rank;
-    int32_t objector_size;
-    uint32_t reserved;
-    sm_identity objector;
 } sm_member;
 /* Whether another one is that rank, or has found that this one cannot be in its world: MISMATCH.
  * `own` NULL: nothing is known. */
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const char *operation, uint32_t limit_ms);
 /* MISMATCH if it is of a world of another size, which it is told. */
-symmem_status sm_member_judge(symmem_store *store, const char *key, const sm_member *own,
+symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const sm_member *found);
 /* It was there before this rank, which has taken an ended process's place. */
 bool sm_member_is_older(const sm_member *own, const sm_member *found);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Who is which rank of a store's world: one key a rank, from init to finalise. Two that are the
- * same rank, or of worlds of different sizes, can never meet. Who finds that out writes it into the
- * other's key, where that one looks while it waits, so that both are told.
+ * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
+ * one an objection, for which that one looks while it waits, so that both are told.
  */
 #include "objects.h"
 #include "session.h"
@@ -14,6 +14,18 @@
 #define MEMBER_MAGIC 0x424d454du /* "MEMB" */
 
 enum { SAME_RANK = 1, OTHER_SIZE = 2 };
+
+typedef struct objection {
+    uint8_t to[16]; /* the other one's token */
+    uint32_t kind;
+    int32_t rank, world_size;
+    uint32_t reserved;
+    sm_identity identity;
+} objection;
+
+static void objection_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
+}
 
 static uint64_t since_boot_ns(void) {
     struct timespec now;
@@ -34,7 +46,6 @@ static symmem_status read_member(symmem_store *store, const char *key, uint32_t 
     if (status != SYMMEM_OK || bytes != sizeof(*member_p) || member_p->magic != MEMBER_MAGIC)
         return SYMMEM_NOT_FOUND;
     member_p->identity.host[sizeof(member_p->identity.host) - 1] = '\0';
-    member_p->objector.host[sizeof(member_p->objector.host) - 1] = '\0';
     return SYMMEM_OK;
 }
 
@@ -72,20 +83,45 @@ static symmem_status fail_other_size(int32_t own_rank, int32_t own_size, int32_t
     return SYMMEM_MISMATCH;
 }
 
-/* The first one counts. The thread's record stays. */
-static void object_to(symmem_store *store, const char *key, const sm_member *own, uint32_t kind,
-                      const sm_member *found) {
+static void remove_key(symmem_store *store, const char *key) {
+    symmem_status status = symmem_store_remove(store, key, SM_STORE_CLEAN_MS);
+    (void)status;
+}
+
+/* The thread's record stays. The other one removes its key first and objections then. */
+static void object_to(symmem_store *store, const char *world_prefix, const sm_member *own,
+                      uint32_t kind, const sm_member *found) {
     const symmem_error_record record = *sm_record();
-    sm_member with = *found;
-    if (found->objection == 0) {
-        with.objection = kind;
-        with.objector_rank = own->rank;
-        with.objector_size = own->world_size;
-        with.objector = own->identity;
-        symmem_status status = symmem_store_set(store, key, &with, sizeof(with), SM_STORE_CLEAN_MS);
-        (void)status;
-    }
+    char key[SYMMEM_STORE_KEY_MAX + 1], its_key[SYMMEM_STORE_KEY_MAX + 1];
+    objection no;
+    memset(&no, 0, sizeof(no)); /* travels as bytes */
+    memcpy(no.to, found->token, sizeof(no.to));
+    no.kind = kind;
+    no.rank = own->rank;
+    no.world_size = own->world_size;
+    no.identity = own->identity;
+    objection_key(world_prefix, found->rank, key, sizeof(key));
+    sm_identity_key(world_prefix, found->rank, its_key, sizeof(its_key));
+    sm_member there;
+    if (symmem_store_set(store, key, &no, sizeof(no), SM_STORE_CLEAN_MS) == SYMMEM_OK &&
+        (read_member(store, its_key, SM_STORE_CLEAN_MS, &there) != SYMMEM_OK ||
+         !is_own(found, &there)))
+        remove_key(store, key);
     *sm_record() = record;
+}
+
+/* The kind of an objection to `own`, or 0. */
+static uint32_t read_objection(symmem_store *store, const char *world_prefix, const sm_member *own,
+                               uint32_t limit_ms, objection *no_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    objection_key(world_prefix, own->rank, key, sizeof(key));
+    symmem_status status = symmem_store_get(store, key, no_p, sizeof(*no_p), &bytes, limit_ms);
+    if (status != SYMMEM_OK || bytes != sizeof(*no_p) ||
+        memcmp(no_p->to, own->token, sizeof(no_p->to)) != 0)
+        return 0;
+    no_p->identity.host[sizeof(no_p->identity.host) - 1] = '\0';
+    return no_p->kind;
 }
 
 /* --- the own key -------------------------------------------------------------------- */
@@ -111,7 +147,7 @@ static symmem_status refuse_taken(symmem_context *context, const char *key) {
         return SYMMEM_OK;
     }
     fail_same_rank(&found.identity, &context->identity, context->rank, context->world_size);
-    object_to(context->store, key, &context->member, SAME_RANK, &found);
+    object_to(context->store, context->world_prefix, &context->member, SAME_RANK, &found);
     return SYMMEM_MISMATCH;
 }
 
@@ -147,17 +183,17 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
         return SYMMEM_OK;
     sm_identity_key(world_prefix, own->rank, key, sizeof(key));
     const symmem_error_record record = *sm_record();
-    if (read_member(store, key, limit_ms, &found) != SYMMEM_OK) {
-        *sm_record() = record; /* not knowing is no failure */
-        return SYMMEM_OK;
-    }
-    if (!sm_identity_same_process(&own->identity, &found.identity)) {
+    objection no;
+    const bool is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
+    const uint32_t kind = read_objection(store, world_prefix, own, limit_ms, &no);
+    *sm_record() = record; /* not knowing is no failure */
+    if (is_there && !sm_identity_same_process(&own->identity, &found.identity)) {
         fail_same_rank(&own->identity, &found.identity, own->rank, own->world_size);
-        object_to(store, key, own, SAME_RANK, &found);
-    } else if (found.objection == SAME_RANK) {
-        fail_same_rank(&own->identity, &found.objector, own->rank, own->world_size);
-    } else if (found.objection == OTHER_SIZE) {
-        fail_other_size(own->rank, own->world_size, found.objector_rank, found.objector_size);
+        object_to(store, world_prefix, own, SAME_RANK, &found);
+    } else if (kind == SAME_RANK) {
+        fail_same_rank(&own->identity, &no.identity, own->rank, own->world_size);
+    } else if (kind == OTHER_SIZE) {
+        fail_other_size(own->rank, own->world_size, no.rank, no.world_size);
     } else {
         return SYMMEM_OK;
     }
@@ -165,28 +201,34 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     return SYMMEM_MISMATCH;
 }
 
+/* The key first: who leaves an objection behind that takes it back. */
 void sm_member_withdraw(symmem_context *context) {
     sm_member found;
+    objection no;
     char key[SYMMEM_STORE_KEY_MAX + 1];
+    const sm_member *own = &context->member;
     if (!context->identity_published)
         return; /* the key may be another process's */
     const symmem_error_record record = *sm_record();
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    /* Whatever others have written into it. */
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
-        is_own(&context->member, &found))
+        is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
+    if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
+        objection_key(context->world_prefix, context->rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
     *sm_record() = record;
 }
 
 /* --- others' keys ------------------------------------------------------------------- */
 
-symmem_status sm_member_judge(symmem_store *store, const char *key, const sm_member *own,
+symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const sm_member *found) {
     if (own == NULL || found->magic != MEMBER_MAGIC || found->world_size == own->world_size)
         return SYMMEM_OK;
     fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
-    object_to(store, key, own, OTHER_SIZE, found);
+    object_to(store, world_prefix, own, OTHER_SIZE, found);
     return SYMMEM_MISMATCH;
 }
 

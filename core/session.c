@@ -477,6 +477,9 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
 symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns) {
     sm_call call = sm_call_start(operation, "join", deadline_ns);
     call.restart = true;
+    if (session->renew)
+        sm_session_take_down(session, &call);
+    session->renew = false;
     if (session->id != 0 && session->config.world_size > 1) {
         symmem_error_record record = *sm_record();
         sm_outcome outcome = sm_session_watch(session, &call);

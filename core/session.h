@@ -67,6 +67,8 @@ struct sm_session {
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
+    uint32_t looks;       /* while waiting for descriptors */
+    bool renew;           /* a peer's socket is gone: the next call brings the session up anew */
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */
@@ -82,6 +84,7 @@ typedef struct sm_call {
     uint64_t start_ns;
     uint64_t deadline_ns;
     bool restart; /* may follow a peer into a new bring-up */
+    bool agrees;  /* the ranks agree behind it */
 } sm_call;
 
 /* How a step ended. */
@@ -151,6 +154,8 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
 /* And why the rank cannot reach this one's. */
 const char *sm_session_reaches_not(const sm_session *session, int32_t rank);
+/* SYSTEM, if it is so: the file of a rank that lives is not there any more. */
+bool sm_session_lost_socket(sm_session *session, const sm_call *call, int32_t rank);
 /* UNREACHABLE if some rank is out of reach: said at once, and on every rank, whoever sees it. */
 symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank

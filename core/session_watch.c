@@ -95,7 +95,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     const bool leftover = sm_session_is_leftover(session, rank, &found.identity);
     if (leftover && sm_member_is_older(config->member, &found))
         return SYMMEM_NOT_FOUND;
-    status = sm_member_judge(config->store, key, config->member, &found);
+    status = sm_member_judge(config->store, config->world_prefix, config->member, &found);
     if (status != SYMMEM_OK && !leftover) {
         sm_session_describe(session, call, status);
         sm_record()->failed_rank = rank;
