@@ -136,12 +136,14 @@ static bool surely_lives(const symmem_context *context, const sm_identity *other
 
 static symmem_status refuse_taken(symmem_context *context, const char *key) {
     sm_member found;
-    symmem_status status = read_member(context->store, key, context->default_timeout_ms, &found);
-    if (status == SYMMEM_NOT_FOUND)
+    const symmem_error_record record = *sm_record();
+    if (read_member(context->store, key, context->default_timeout_ms, &found) != SYMMEM_OK) {
+        *sm_record() = record; /* not knowing is no failure */
         return SYMMEM_OK;
+    }
     /* A process may have several contexts. */
-    if (status != SYMMEM_OK || sm_identity_same_process(&context->identity, &found.identity))
-        return status;
+    if (sm_identity_same_process(&context->identity, &found.identity))
+        return SYMMEM_OK;
     if (!surely_lives(context, &found.identity)) {
         context->member.took_over = 1;
         return SYMMEM_OK;

@@ -126,7 +126,8 @@ static void remove_own_join(sm_session *session) {
 }
 
 static void close_down(sm_session *session) {
-    remove_own_join(session);
+    if (!session->stands)
+        remove_own_join(session);
     sm_session_drop_own_fds(session);
     /* Who was killed cannot do it any more. */
     if (session->ipc != NULL && session->config.socket_dir != NULL)
@@ -146,6 +147,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call) {
 void sm_session_destroy(sm_session *session) {
     if (session == NULL)
         return;
+    session->stands = false;
     close_down(session);
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
@@ -188,6 +190,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
+    session->stands = false;
     if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
         sm_ipc_expect_notes(session->ipc, own->nonce);
@@ -470,6 +473,7 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
         return status;
     }
     status = sm_session_give_up(session, &joining, status);
+    session->stands = status == SYMMEM_MISMATCH;
     sm_session_take_down(session, call);
     return status;
 }

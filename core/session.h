@@ -62,7 +62,8 @@ struct sm_session {
     uint8_t secret[SM_NONCE_BYTES];
     sm_join *joins; /* one a rank, own included */
     sm_ipc *ipc;
-    bool joining;                             /* own join key is in the store */
+    bool joining; /* own join key is in the store */
+    bool stands;  /* and stays: others may come to whom it is a contradiction, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
     int32_t watch_next;
