@@ -185,10 +185,12 @@ static symmem_status judge_sizes(const sm_rendezvous *rendezvous) {
             bool is_id = fields[i].at == offsetof(sm_rendezvous_record, alloc_id);
             if (actual == expected || (is_id && (actual == 0 || expected == 0)))
                 continue;
-            char which[96];
+            char which[128];
             snprintf(which, sizeof which,
-                     " (rank 0 came with its allocation %" PRIu64 ", rank %d with its %" PRIu64 ")",
-                     first->ordinal, r, theirs->ordinal);
+                     " (rank 0 came with its allocation %" PRIu64 ", rank %d with its %" PRIu64
+                     "%s)",
+                     first->ordinal, r, theirs->ordinal,
+                     theirs->ordinal != first->ordinal ? ": not of the same number" : "");
             return disagree(r, SYMMEM_MISMATCH, fields[i].what, expected, actual, which);
         }
     }

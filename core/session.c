@@ -430,7 +430,9 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
-    remove_own_join(session);
+    session->stands = status == SYMMEM_MISMATCH;
+    if (!session->stands)
+        remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
     session->id = id;
@@ -473,7 +475,6 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
         return status;
     }
     status = sm_session_give_up(session, &joining, status);
-    session->stands = status == SYMMEM_MISMATCH;
     sm_session_take_down(session, call);
     return status;
 }
