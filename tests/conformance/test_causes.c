@@ -152,6 +152,7 @@ TK_TEST(causes, groups_of_one_name, "SM-GROUP-14", .ranks = {3, 3}) {
                     ways[i].second);
         tk_out_of_band_barrier(t); /* who comes last sees the others' all the same */
         TK_OK(t, symmem_group_destroy(group));
+        tk_out_of_band_barrier(t);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", all, 3, NULL, &group));
         tk_group_barrier(t, group);
         TK_OK(t, symmem_group_destroy(group));
