@@ -41,13 +41,13 @@ static void give_up_and_end(struct tk *t, symmem_group *group) {
             tk_sleep_ms(10);
 }
 
-TK_TEST(causes, absent_at_the_first_call, "SM-EXCHANGE-16,SM-EXCHANGE-04", .ranks = {4, 8},
+TK_TEST(causes, absent_at_the_first_call, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8},
         .flags = DEATH) {
     symmem_group *group = tk_group(t, "fresh", NULL, 0);
     give_up_and_end(t, group);
 }
 
-TK_TEST(causes, absent_later, "SM-EXCHANGE-16,SM-EXCHANGE-04", .ranks = {4, 8}, .flags = DEATH) {
+TK_TEST(causes, absent_later, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8}, .flags = DEATH) {
     symmem_group *group = tk_world_group(t);
     tk_group_barrier(t, group);
     give_up_and_end(t, group);
@@ -93,7 +93,7 @@ static symmem_status f_remove(void *self, const char *key, uint32_t timeout_ms) 
 static void f_close(void *self) {}
 
 /* A rank that cannot take part leaves the call alone, and then its context. */
-TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-17", .ranks = {2, 4}) {
+TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
     static const symmem_store_ops ops = {sizeof ops, f_set,    f_get,  f_wait,
                                          f_add,      f_remove, f_close};
     struct failing_store failing = {.inner = t->store};
@@ -130,7 +130,7 @@ static void expect_told(struct tk *t, symmem_status status, uint64_t begin_ms, c
 }
 
 /* Rank 0's list is another one, in its order, in its length, in its members. */
-TK_TEST(causes, groups_of_one_name, "SM-GROUP-14", .ranks = {3, 3}) {
+TK_TEST(causes, groups_of_one_name, "SM-GROUP-15", .ranks = {3, 3}) {
     static const struct {
         int32_t odd[3], count;
         const char *first, *second;
@@ -160,7 +160,7 @@ TK_TEST(causes, groups_of_one_name, "SM-GROUP-14", .ranks = {3, 3}) {
 }
 
 /* Names that begin alike are other names. */
-TK_TEST(causes, names_that_begin_alike, "SM-GROUP-14", .ranks = {2, 4}) {
+TK_TEST(causes, names_that_begin_alike, "SM-GROUP-15", .ranks = {2, 4}) {
     static const char *const names[] = {"model", "model_parallel", "model ", "mode"};
     symmem_group *groups[4];
     for (int i = 0; i < 4; i++)
@@ -276,7 +276,7 @@ static symmem_status pass_own(struct tk *t, symmem_group *group) {
 }
 
 /* Somebody clears the sockets' directory. The next call makes new ones. */
-TK_TEST(causes, removed_sockets, "SM-EXCHANGE-18", .ranks = {2, 4}) {
+TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     char directory[64];
     snprintf(directory, sizeof directory, "/tmp/symm-gone-%llx-%d",
              (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
@@ -321,7 +321,7 @@ static void run_job(struct tk *t, void *arg) {
 }
 
 /* All ranks are killed at a time and started again, as launchers do that restart a job. */
-TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-16", .ranks = {2, 4},
+TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true};
     for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
