@@ -9,68 +9,47 @@
 
 #define DEFAULT_TIMEOUT_MS 30000u
 
-static const char *const rank_names[] = {"RANK",     "PMIX_RANK",    "OMPI_COMM_WORLD_RANK",
-                                         "PMI_RANK", "SLURM_PROCID", NULL};
-static const char *const world_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
-                                          "SLURM_NTASKS", NULL};
-static const char *const local_names[] = {
-    "LOCAL_RANK",      "PMIX_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID", "SLURM_LOCALID",   NULL};
-
 /* --- options -------------------------------------------------------------------------------- */
 
-/* A number from the options or, where they say -1, from the environment. *value_p is the fallback;
- * *found_p tells whether there was any. */
-static symmem_status choose(int32_t option, const char *const *names, const char *what, int32_t low,
-                            int32_t high, int32_t *value_p, bool *found_p) {
-    *found_p = true;
-    if (option == -1) {
-        int64_t value = 0;
-        symmem_status status = sm_env_int(names, low, high, &value);
-        *found_p = status != SYMMEM_NOT_FOUND;
-        if (status == SYMMEM_OK)
-            *value_p = (int32_t)value;
-        return *found_p ? status : SYMMEM_OK;
-    }
-    if (option < low || option > high) {
-        sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "%s %d is not in [%d, %d]", what,
-                (int)option, (int)low, (int)high);
-        sm_record()->actual = (uint64_t)option;
-        return SYMMEM_INVALID_ARGUMENT;
-    }
-    *value_p = option;
-    return SYMMEM_OK;
+static symmem_status check_option(int32_t value, const char *what, int32_t low, int32_t high) {
+    if (value == -1 || (value >= low && value <= high))
+        return SYMMEM_OK;
+    sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "%s %d is not in [%d, %d]", what,
+            (int)value, (int)low, (int)high);
+    sm_record()->actual = (uint64_t)value;
+    return SYMMEM_INVALID_ARGUMENT;
 }
 
-static symmem_status missing_number(const char *what, const char *variable) {
-    return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
-                   "%s is neither in the options nor in the environment (%s)", what, variable);
-}
-
+/* Numbers from the options or, where they say -1, from the environment. */
 static symmem_status choose_ranks(symmem_context *context, const symmem_context_options *options) {
-    bool found = false;
-    symmem_status status = choose(options->world_size, world_names, "world_size", 1,
-                                  SYMMEM_MAX_WORLD_SIZE, &context->world_size, &found);
+    symmem_status status =
+        check_option(options->world_size, "world_size", 1, SYMMEM_MAX_WORLD_SIZE);
+    if (status == SYMMEM_OK)
+        status = check_option(options->rank, "rank", 0, SYMMEM_MAX_WORLD_SIZE - 1);
+    if (status == SYMMEM_OK)
+        status = check_option(options->local_rank, "local_rank", 0, INT32_MAX);
+    sm_launch launch = {
+        .wants_rank = options->rank == -1,
+        .wants_size = options->world_size == -1,
+        .wants_local = options->local_rank == -1,
+        .rank = options->rank,
+        .size = options->world_size,
+        .local = options->local_rank,
+    };
+    if (status == SYMMEM_OK)
+        status = sm_launch_read(&launch);
     if (status != SYMMEM_OK)
         return status;
-    if (!found)
-        return missing_number("world_size", world_names[0]);
-    status = choose(options->rank, rank_names, "rank", 0, SYMMEM_MAX_WORLD_SIZE - 1, &context->rank,
-                    &found);
-    if (status != SYMMEM_OK)
-        return status;
-    if (!found)
-        return missing_number("rank", rank_names[0]);
-    if (context->rank >= context->world_size) {
-        sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "rank %d in a world of %d",
-                (int)context->rank, (int)context->world_size);
-        sm_record()->expected = (uint64_t)context->world_size;
-        sm_record()->actual = (uint64_t)context->rank;
-        return SYMMEM_INVALID_ARGUMENT;
-    }
-    context->local_rank = context->rank;
-    return choose(options->local_rank, local_names, "local_rank", 0, INT32_MAX,
-                  &context->local_rank, &found);
+    context->rank = launch.rank;
+    context->world_size = launch.size;
+    context->local_rank = launch.local >= 0 ? launch.local : launch.rank;
+    if (context->rank < context->world_size)
+        return SYMMEM_OK;
+    sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "rank %d in a world of %d",
+            (int)context->rank, (int)context->world_size);
+    sm_record()->expected = (uint64_t)context->world_size;
+    sm_record()->actual = (uint64_t)context->rank;
+    return SYMMEM_INVALID_ARGUMENT;
 }
 
 static bool three_way(int32_t value) {
@@ -221,12 +200,7 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    status = symmem_store_set(context->store, key, &context->identity, sizeof(context->identity),
-                              context->default_timeout_ms);
-    context->identity_published = status == SYMMEM_OK;
-    return status;
+    return sm_member_publish(context);
 }
 
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
@@ -328,17 +302,6 @@ static void poison_links(symmem_context *context) {
     sm_allocation_release_at(at, NULL);
 }
 
-/* A failure does not matter: the next process with this rank overwrites the key. It may have come
- * already. */
-static void remove_identity(symmem_context *context) {
-    if (!context->identity_published)
-        return; /* the key may be another process's */
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    sm_store_take_back(context->store, key, &context->identity, sizeof(context->identity),
-                       context->default_timeout_ms);
-}
-
 symmem_status symmem_finalize(symmem_context *context) {
     SM_PUBLIC_CALL;
     if (context && sm_fork_is_parents(context->made_in))
@@ -364,9 +327,10 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
+    (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
-    remove_identity(context);
+    sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */

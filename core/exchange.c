@@ -234,9 +234,14 @@ static void finish(sm_gathering *x, bool failed) {
     char key[SM_SESSION_KEY_BYTES];
     sm_exchange_key(session, x->id, x->sequence, "d", key);
     int64_t count = 0;
-    if (symmem_store_add(session->config.store, key, 1, &count,
-                         limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms) != SYMMEM_OK)
-        *sm_record() = record;
+    limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
+    symmem_status status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
+    /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
+    if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+        status = symmem_store_add(session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK)
+        return;
     if (count != session->config.world_size - (together ? 1 : 0))
         return;
     for (int32_t rank = 0; !together && rank < session->config.world_size; rank++)

@@ -14,6 +14,7 @@
 symmem_status sm_group_check(const symmem_group *group, const char *operation) {
     if (!group)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "group is NULL");
+    sm_call_is_of(group->rank, group->world_size, true);
     symmem_status status = sm_context_check(group->context, operation);
     if (status != SYMMEM_OK)
         return status;
@@ -66,6 +67,9 @@ static void close_group(symmem_group *group) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
         group->backend_group_open = false;
     }
+    /* Acquire pairs with: release in symmem_finalize */
+    if (group->session && atomic_load_explicit(&group->context->finalised, memory_order_acquire))
+        sm_session_farewell(group->session);
     if (group->session)
         sm_session_destroy(group->session);
     group->session = NULL;
@@ -128,6 +132,23 @@ void sm_group_leave(symmem_group *group) {
         try_close(group);
     sm_group_release(group);
     sm_instance_release(context);
+}
+
+/* Why a rank that a record names has gone, if it said so. A group that is in use is left alone. */
+void sm_group_explain(symmem_context *context) {
+    symmem_error_record record = *sm_record();
+    symmem_group *group = NULL;
+    if (record.group[0] == '\0' ||
+        (record.status != SYMMEM_PEER_LOST && record.status != SYMMEM_TIMEOUT &&
+         record.status != SYMMEM_POISONED))
+        return;
+    if (symmem_group_find(context, record.group, &group) == SYMMEM_OK &&
+        sm_group_take(group, record.operation, LONG_AGO_NS) == SYMMEM_OK) {
+        if (group->session)
+            sm_session_explain(group->session, &record);
+        sm_group_leave(group);
+    }
+    (void)sm_fail_record(&record);
 }
 
 /* --- create ------------------------------------------------------------------------- */
@@ -220,8 +241,10 @@ static void make_prefix(symmem_group *group) {
     uint64_t name_hash = sm_hash(group->name, strlen(group->name), SM_HASH_SEED);
     uint64_t list_hash =
         sm_hash(group->global_ranks, (size_t)group->world_size * sizeof(int32_t), SM_HASH_SEED);
-    (void)snprintf(group->prefix, sizeof(group->prefix), "g/%s-%016" PRIx64 "/%016" PRIx64,
-                   readable, name_hash, list_hash);
+    (void)snprintf(group->name_prefix, sizeof(group->name_prefix), "g/%s-%016" PRIx64, readable,
+                   name_hash);
+    (void)snprintf(group->prefix, sizeof(group->prefix), "%s/%016" PRIx64, group->name_prefix,
+                   list_hash);
 }
 
 static void free_shell(symmem_group *group) {
@@ -272,6 +295,8 @@ static symmem_status make_session(symmem_group *group) {
         .owner = group,
         .store = group->store,
         .prefix = group->prefix,
+        .name_prefix = group->name_prefix,
+        .member = &context->member,
         .world_prefix = context->world_prefix,
         .group_name = group->name,
         .socket_dir = context->socket_dir,
@@ -416,6 +441,7 @@ static symmem_status begin_query(const symmem_group *group, const char *operatio
 }
 
 symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
+    SM_PUBLIC;
     symmem_status status = begin_query(group, "group_rank", rank_p);
     if (status == SYMMEM_OK)
         *rank_p = group->rank;
@@ -423,6 +449,7 @@ symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
 }
 
 symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_size_p) {
+    SM_PUBLIC;
     symmem_status status = begin_query(group, "group_world_size", world_size_p);
     if (status == SYMMEM_OK)
         *world_size_p = group->world_size;
@@ -430,6 +457,7 @@ symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_
 }
 
 symmem_status symmem_group_name(const symmem_group *group, const char **name_p) {
+    SM_PUBLIC;
     symmem_status status = begin_query(group, "group_name", name_p);
     if (status == SYMMEM_OK)
         *name_p = group->name;
@@ -438,6 +466,7 @@ symmem_status symmem_group_name(const symmem_group *group, const char **name_p) 
 
 symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
                                        int32_t *global_rank_p) {
+    SM_PUBLIC;
     symmem_status status = begin_query(group, "group_global_rank", global_rank_p);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, rank, "group_global_rank");
@@ -447,6 +476,7 @@ symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
 }
 
 symmem_status symmem_group_find(symmem_context *context, const char *name, symmem_group **group_p) {
+    SM_PUBLIC;
     static const char operation[] = "group_find";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

@@ -83,7 +83,16 @@ bool sm_status_known(int32_t value);
 /* Makes *record the calling thread's record and returns its status. */
 symmem_status sm_fail_record(const symmem_error_record *record);
 
-/* --- public calls --------------------------------------------------------------------- */
+/* --- the public call (status.c) ------------------------------------------------------- */
+
+/* The outermost public call that the thread is in, and the calling rank once it is known: they
+ * stand in every record that is made meanwhile. What was called inside is the record's stage. */
+bool sm_call_begin(const char *function);
+void sm_call_end(const bool *is_outermost);
+/* In a group's numbers rather than in the context's. */
+void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group);
+#define SM_PUBLIC                                                                                  \
+    __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ = sm_call_begin(__func__)
 
 /* What a thread has of its own, as a public call finds and leaves it. */
 typedef struct sm_caller {
@@ -106,6 +115,7 @@ static inline void sm_caller_restore(const sm_caller *caller) {
  * cancellation point, for a thread that ended in one would leave its locks and half of its work;
  * and none changes errno. */
 #define SM_PUBLIC_CALL                                                                             \
+    SM_PUBLIC;                                                                                     \
     __attribute__((cleanup(sm_caller_restore), unused)) const sm_caller caller_ = sm_caller_hold()
 
 /* --- children of fork (fork.c) -------------------------------------------------------- */
@@ -222,6 +232,28 @@ bool sm_liveness_is_near(sm_liveness *liveness, const sm_identity *identity);
 void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
                         uint32_t timeout_ms);
 
+/* --- members (member.c) ------------------------------------------------------------- */
+
+/* What stands in a rank's key. Sent between ranks as is. */
+typedef struct sm_member {
+    sm_identity identity; /* first: some keys hold nothing else */
+    uint32_t magic;
+    int32_t rank;
+    int32_t world_size;
+    uint32_t took_over;    /* the key was that of a process which has ended */
+    uint64_t published_ns; /* since boot */
+    uint8_t token[16];     /* of the context */
+} sm_member;
+/* Whether another one is that rank, or has found that this one cannot be in its world: MISMATCH.
+ * `own` NULL: nothing is known. */
+symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const char *operation, uint32_t limit_ms);
+/* MISMATCH if it is of a world of another size, which it is told. */
+symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const sm_member *found);
+/* It was there before this rank, which has taken an ended process's place. */
+bool sm_member_is_older(const sm_member *own, const sm_member *found);
+
 /* --- exchange (exchange.c, session.c)
  * ------------------------------------------------------------- A group's link to its peers: one
  * "session" from the bring-up on. See SPEC.md, SM-EXCHANGE.       */
@@ -232,6 +264,8 @@ typedef struct sm_session sm_session;
 typedef struct sm_session_config {
     symmem_store *store;
     const char *prefix;       /* store key prefix, unique to (group name, members) */
+    const char *name_prefix;  /* of all groups of that name; NULL: the same */
+    const sm_member *member;  /* own; NULL: none was published */
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
     const char *socket_dir; /* NULL: abstract */
@@ -289,6 +323,10 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
                                       int *fd_p, uint64_t deadline_ns);
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
+/* The context ends: what this thread failed with last may be why others wait in vain. Local. */
+void sm_session_farewell(sm_session *session);
+/* Behind the message of a record that names ranks: what they said they had failed with. Local. */
+void sm_session_explain(sm_session *session, symmem_error_record *record);
 /* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
 void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 
@@ -337,6 +375,24 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
  * descriptors are left to take a message's; *source_p tells whose, if it was a wanted one. */
 symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
                           int *count_p, uint32_t step_ms);
+
+/* Why a peer has given a session up. Waits in the socket until somebody looks, and goes with it. */
+#define SM_IPC_NOTE_BYTES 576
+typedef struct sm_ipc_notes {
+    uint8_t nonce[16]; /* of those that are for this socket */
+    bool any;
+    int32_t first; /* whose came first, and what it says */
+    uint8_t bytes[SM_IPC_NOTE_BYTES];
+    uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
+} sm_ipc_notes;
+/* One try, no record. False: it did not go off. */
+bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                      const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]);
+/* Forgets those that came before. */
+void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
+/* What has come by now. `members`: a tag of the session's that no message has; NULL before there is
+ * one. Never waits, leaves the record alone. */
+const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members);
 
 /* --- environment (env.c) ------------------------------------------------------------ */
 

@@ -18,6 +18,7 @@
 
 #define MESSAGE_MAGIC 0x4d534d53u /* "SMSM" */
 #define KERNEL_MAX_FDS 253        /* SCM_MAX_FD: what a stranger may send */
+#define NOTE_MAGIC 0x544f4e53u    /* "SNOT": a message with a note behind it */
 #define KEPT_MAX 1024
 #define RETRY_FIRST_NS 50000u
 #define RETRY_LAST_NS 2000000u
@@ -48,6 +49,7 @@ struct sm_ipc {
     bool unlink_path;
     kept *first; /* in order of arrival */
     int32_t kept_count;
+    sm_ipc_notes notes;
 };
 
 /* --- the sockets of this process, for its forks ------------------------------------- */
@@ -288,6 +290,7 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
 /* What came with one datagram. */
 typedef struct arrival {
     message message;
+    uint8_t note[SM_IPC_NOTE_BYTES];
     size_t bytes;
     int fds[KERNEL_MAX_FDS];
     size_t fd_count;
@@ -329,9 +332,10 @@ static void take_control(arrival *in, const control *ancillary, size_t filled_by
 /* One datagram off the socket. TIMEOUT, without a record: nothing there. */
 static symmem_status take(sm_ipc *ipc, arrival *in) {
     control ancillary;
-    struct iovec body = {.iov_base = &in->message, .iov_len = sizeof(in->message)};
-    struct msghdr header = {.msg_iov = &body,
-                            .msg_iovlen = 1,
+    struct iovec body[] = {{.iov_base = &in->message, .iov_len = sizeof(in->message)},
+                           {.iov_base = in->note, .iov_len = sizeof(in->note)}};
+    struct msghdr header = {.msg_iov = body,
+                            .msg_iovlen = 2,
                             .msg_control = ancillary.bytes,
                             .msg_controllen = sizeof(ancillary.bytes)};
     in->fd_count = 0;
@@ -366,10 +370,13 @@ static bool same_nonce(const uint8_t a[16], const uint8_t b[16]) {
     return difference == 0;
 }
 
+static bool from_this_user(const arrival *in) {
+    return in->has_uid && (in->uid == geteuid() || in->uid == 0);
+}
+
 static bool authentic(const arrival *in, const sm_ipc_tag *want) {
     return in->bytes == sizeof(in->message) && in->message.magic == MESSAGE_MAGIC &&
-           in->message.count <= SM_IPC_MAX_FDS && in->has_uid &&
-           (in->uid == geteuid() || in->uid == 0) &&
+           in->message.count <= SM_IPC_MAX_FDS && from_this_user(in) &&
            same_nonce(in->message.tag.nonce, want->nonce) && in->message.tag.group == want->group;
 }
 
@@ -470,9 +477,31 @@ static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size
     return SYMMEM_OK;
 }
 
+/* The first one counts, and who else sent one. */
+static bool take_note(sm_ipc *ipc, const arrival *in) {
+    sm_ipc_notes *notes = &ipc->notes;
+    const int32_t source = in->message.tag.source;
+    if (in->bytes != sizeof(in->message) + sizeof(in->note) || in->message.magic != NOTE_MAGIC)
+        return false;
+    if (!from_this_user(in) || !same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
+        source >= SYMMEM_MAX_WORLD_SIZE)
+        return true;
+    notes->sources[source / 64] |= 1ull << (source % 64);
+    if (notes->any)
+        return true;
+    notes->any = true;
+    notes->first = source;
+    memcpy(notes->bytes, in->note, sizeof(in->note));
+    return true;
+}
+
 /* Delivers, keeps or drops one arrival. TIMEOUT without a record: not the wanted one. */
 static symmem_status sort(sm_ipc *ipc, const arrival *in, const sm_ipc_tag *want, int32_t *source_p,
                           int *fds_p, int *count_p) {
+    if (take_note(ipc, in)) {
+        close_all(in->fds, in->fd_count);
+        return SYMMEM_TIMEOUT;
+    }
     if (!authentic(in, want) || outdated(&in->message.tag, want)) {
         close_all(in->fds, in->fd_count);
         return SYMMEM_TIMEOUT;
@@ -517,4 +546,56 @@ symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p
         if (nothing && sm_poll(ipc->fd, wait_ms) < 0 && errno != EINTR)
             return sm_fail_errno(errno, "socket", "receive", "cannot wait for the socket");
     }
+}
+
+/* --- notes -------------------------------------------------------------------------- */
+
+bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
+                      const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]) {
+    message out;
+    memset(&out, 0, sizeof(out));
+    out.magic = NOTE_MAGIC;
+    out.tag = *tag;
+    uint8_t copy[SM_IPC_NOTE_BYTES];
+    memcpy(copy, note, sizeof(copy));
+    struct sockaddr_un to;
+    if (address_bytes > sizeof(to))
+        return false;
+    memcpy(&to, address, address_bytes);
+    struct iovec body[] = {{.iov_base = &out, .iov_len = sizeof(out)},
+                           {.iov_base = copy, .iov_len = sizeof(copy)}};
+    const struct msghdr header = {
+        .msg_name = &to, .msg_namelen = address_bytes, .msg_iov = body, .msg_iovlen = 2};
+    const bool sent = sendmsg(ipc->fd, &header, MSG_NOSIGNAL) >= 0;
+    sm_clock_changed();
+    return sent;
+}
+
+void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]) {
+    memset(&ipc->notes, 0, sizeof(ipc->notes));
+    memcpy(ipc->notes.nonce, nonce, sizeof(ipc->notes.nonce));
+}
+
+/* Messages with descriptors stay where they are: whose they are may not be known yet. */
+static bool next_is_note(const sm_ipc *ipc) {
+    uint32_t magic = 0;
+    return recv(ipc->fd, &magic, sizeof(magic), MSG_PEEK) == (ssize_t)sizeof(magic) &&
+           magic == NOTE_MAGIC;
+}
+
+const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
+    const symmem_error_record record = *sm_record();
+    while (members != NULL || next_is_note(ipc)) {
+        arrival in;
+        int32_t source;
+        int fds[SM_IPC_MAX_FDS], count;
+        if (take(ipc, &in) != SYMMEM_OK)
+            break;
+        if (members != NULL)
+            (void)sort(ipc, &in, members, &source, fds, &count); /* none matches: kept or dropped */
+        else if (take_note(ipc, &in))
+            close_all(in.fds, in.fd_count);
+    }
+    *sm_record() = record;
+    return &ipc->notes;
 }

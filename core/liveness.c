@@ -244,17 +244,18 @@ static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const wa
     if (liveness->store == NULL)
         return true;
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity found;
+    sm_member found;
     size_t bytes = 0;
     const symmem_error_record record = *sm_record();
     sm_identity_key(liveness->world_prefix, rank, key, sizeof(key));
     symmem_status status =
         symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS);
     *sm_record() = record;
-    if (status != SYMMEM_OK || bytes != sizeof(found))
+    if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
         return false; /* it is looked at again */
     /* Who is not held has gone for its successor, too. */
-    return entry->pidfd < 0 || memcmp(&found, &entry->identity, sizeof(found)) == 0;
+    return entry->pidfd < 0 ||
+           memcmp(&found.identity, &entry->identity, sizeof(found.identity)) == 0;
 }
 
 enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };

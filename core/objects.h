@@ -97,6 +97,7 @@ struct symmem_context {
     sm_identity identity;
     sm_liveness *liveness;
     sm_life_file *life_file; /* in socket_dir, if there is one */
+    sm_member member;
     bool identity_published;
     atomic_int allow_overlapping_devices; /* -1, 0, 1 */
     int32_t multicast;                    /* -1, 0, 1 */
@@ -220,6 +221,7 @@ struct symmem_group {
     atomic_int references; /* live group + links; the members and session die with the last */
     uint64_t uid;          /* unique in this context, never reused */
     char name[SYMMEM_NAME_MAX];
+    char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* of all groups of that name */
     char prefix[SYMMEM_STORE_KEY_MAX / 2];
     int32_t rank, world_size;
     int32_t *global_ranks;
@@ -241,6 +243,18 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
 /* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
+/* What the environment says of what the options leave open. local: -1 if nothing does. */
+typedef struct sm_launch {
+    bool wants_rank, wants_size, wants_local;
+    int32_t rank, size, local;
+} sm_launch;
+symmem_status sm_launch_read(sm_launch *launch);
+/* The context's key in the store, see member.c. Once liveness is there. */
+symmem_status sm_member_publish(symmem_context *context);
+void sm_member_withdraw(symmem_context *context);
+/* To the thread's record, if that is of a group: what the ranks that it names said they failed
+ * with. */
+void sm_group_explain(symmem_context *context);
 /* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);

@@ -8,7 +8,7 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
     va_start(args, format);
     sm_vfail(status, operation, stage, format, args);
     va_end(args);
-    if (context) {
+    if (context && sm_record()->rank < 0) { /* or it is known in the group's numbers */
         sm_record()->rank = context->rank;
         sm_record()->world_size = context->world_size;
     }
@@ -21,6 +21,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
     if (sm_fork_is_parents(context->made_in))
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
+    sm_call_is_of(context->rank, context->world_size, false);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalised, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALISED, operation, "",
@@ -54,15 +55,18 @@ static symmem_status query_int(const symmem_context *context, const char *operat
 }
 
 symmem_status symmem_context_rank(const symmem_context *context, int32_t *rank_p) {
+    SM_PUBLIC;
     return query_int(context, "context_rank", context ? &context->rank : NULL, rank_p);
 }
 
 symmem_status symmem_context_world_size(const symmem_context *context, int32_t *world_size_p) {
+    SM_PUBLIC;
     return query_int(context, "context_world_size", context ? &context->world_size : NULL,
                      world_size_p);
 }
 
 symmem_status symmem_context_local_rank(const symmem_context *context, int32_t *local_rank_p) {
+    SM_PUBLIC;
     return query_int(context, "context_local_rank", context ? &context->local_rank : NULL,
                      local_rank_p);
 }

@@ -185,10 +185,13 @@ static symmem_status judge_sizes(const sm_rendezvous *rendezvous) {
             bool is_id = fields[i].at == offsetof(sm_rendezvous_record, alloc_id);
             if (actual == expected || (is_id && (actual == 0 || expected == 0)))
                 continue;
-            return disagree(r, SYMMEM_MISMATCH, fields[i].what, expected, actual,
-                            theirs->ordinal != first->ordinal
-                                ? " (and it is not their allocation of the same number)"
-                                : "");
+            char which[128];
+            snprintf(which, sizeof which,
+                     " (rank 0 came with its allocation %" PRIu64 ", rank %d with its %" PRIu64
+                     "%s)",
+                     first->ordinal, r, theirs->ordinal,
+                     theirs->ordinal != first->ordinal ? ": not of the same number" : "");
+            return disagree(r, SYMMEM_MISMATCH, fields[i].what, expected, actual, which);
         }
     }
     return SYMMEM_OK;

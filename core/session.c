@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define JOIN_VERSION 3u
 #define STALE_JOIN_SLEEP_NS 20000000u
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -150,7 +148,8 @@ static void sweep(const sm_session *session) {
 }
 
 static void close_down(sm_session *session) {
-    remove_own_join(session);
+    if (!session->stands)
+        remove_own_join(session);
     sm_session_drop_own_fds(session);
     if (session->ipc != NULL && session->config.socket_dir != NULL)
         sweep(session);
@@ -169,6 +168,7 @@ void sm_session_take_down(sm_session *session, const sm_call *call) {
 void sm_session_destroy(sm_session *session) {
     if (session == NULL)
         return;
+    session->stands = false;
     close_down(session);
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
@@ -195,16 +195,24 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
     sm_join *own = &session->joins[config->rank];
     memset(own, 0, sizeof(*own));
-    own->magic = JOIN_MAGIC;
-    own->version = JOIN_VERSION;
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
     own->identity = *config->identity;
+    own->count = config->world_size;
+    own->list = sm_session_list(session);
+    for (int32_t i = 0; i < config->world_size && i < SM_JOIN_MEMBERS; i++)
+        own->members[i] = config->global_ranks[i];
     symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
     if (status == SYMMEM_OK && config->world_size > 1)
         status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
-    if (session->ipc != NULL)
+    memset(session->met, 0, sizeof(session->met));
+    session->stands = false;
+    if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
+        sm_ipc_expect_notes(session->ipc, own->nonce);
+    }
     return SYMMEM_OK;
 }
 
@@ -248,7 +256,9 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
     mark(r->stale, rank, false);
     bool restarted = false;
     if (status == SYMMEM_NOT_FOUND) {
-        sm_session_look_up(session, call, rank);
+        status = sm_session_look_up(session, call, rank);
+        if (status != SYMMEM_OK)
+            return status;
         if (sm_session_gone(session, call, rank, &restarted) && !restarted)
             return fail_lost(session, call, rank);
         return SYMMEM_OK;
@@ -257,12 +267,17 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         return SYMMEM_OK; /* not read: the last look decides */
     if (status != SYMMEM_OK)
         return status;
+    if (sm_session_is_leftover(session, rank, &session->joins[rank].identity)) {
+        mark(r->stale, rank, true);
+        return SYMMEM_OK;
+    }
     sm_liveness_learn(session->config.liveness, session->config.global_ranks[rank],
                       &session->joins[rank].identity);
     bool gone = sm_session_gone(session, call, rank, &restarted);
     if (gone && !restarted)
         return fail_lost(session, call, rank);
     mark(gone ? r->stale : r->have, rank, true);
+    mark(session->met, rank, !gone);
     return SYMMEM_OK;
 }
 
@@ -317,6 +332,9 @@ static symmem_status fail_missing(const sm_session *session, const sm_call *call
 static symmem_status read_joins(sm_session *session, const sm_call *call) {
     reading r = {.have = {0}};
     mark(r.have, session->config.rank, true);
+    symmem_status fits = sm_session_check_member(session, call);
+    if (fits != SYMMEM_OK)
+        return fits;
     for (int32_t rank = 0; rank < session->config.world_size;) {
         if (has(r.have, rank)) {
             rank++;
@@ -339,6 +357,10 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
             status = read_one(session, call, &r, rank);
         } else {
             status = sm_session_wanted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_contradicted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_check_member(session, call);
             if (status == SYMMEM_OK)
                 status = read_missing(session, call, &r, tick_ms == 0);
             if (status == SYMMEM_OK)
@@ -456,7 +478,9 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
-    remove_own_join(session);
+    session->stands = status == SYMMEM_MISMATCH;
+    if (!session->stands)
+        remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
     session->id = id;
@@ -494,16 +518,21 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
     joining.restart = true;
     symmem_error_record record = *sm_record();
     symmem_status status = join(session, &joining);
-    if (status == SYMMEM_OK)
+    if (status == SYMMEM_OK) {
         *sm_record() = record;
-    else
-        sm_session_take_down(session, call);
+        return status;
+    }
+    status = sm_session_give_up(session, &joining, status);
+    sm_session_take_down(session, call);
     return status;
 }
 
 symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns) {
     sm_call call = sm_call_start(operation, "join", deadline_ns);
     call.restart = true;
+    if (session->renew)
+        sm_session_take_down(session, &call);
+    session->renew = false;
     if (session->id != 0 && session->config.world_size > 1) {
         symmem_error_record record = *sm_record();
         sm_outcome outcome = sm_session_watch(session, &call);
@@ -511,6 +540,8 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
             *sm_record() = record; /* a slow store: the call itself finds out who is missing */
             outcome.status = SYMMEM_OK;
         }
+        if (outcome.status != SYMMEM_OK && !outcome.again)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
         if (outcome.status != SYMMEM_OK)
             sm_session_take_down(session, &call);
         if (outcome.status != SYMMEM_OK && !outcome.again)
@@ -541,10 +572,13 @@ symmem_status sm_session_gather(sm_session *session, const char *operation, cons
             sm_exchange(session, &call, operation, id, sequence, own, in, bytes, out);
         if (outcome.status == SYMMEM_OK || outcome.agreed)
             return outcome.status;
+        const bool follows = outcome.again && restart;
+        if (!follows)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
         sm_session_take_down(session, &call);
         if (!outcome.complete)
             sm_exchange_abandon(session, id, sequence, outcome);
-        if (!outcome.again || !restart)
+        if (!follows)
             return outcome.status;
     }
 }

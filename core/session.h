@@ -4,7 +4,9 @@
  * session_watch.c (looking after peers while waiting) and session_fds.c (descriptors).
  *
  * Keys, below the session's prefix:
- *   j/<rank>           the join record of a rank that wants to be brought up; removed afterwards
+ *   j/<rank>           the join record of a rank that wants to be brought up; removed afterwards.
+ *                      Below the name's prefix and by its number in the world: groups of one name
+ *                      with other members have to see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
  *   <id>/<seq>/n       how many gave; the last one combines
  *   <id>/<seq>/all     the combined value
@@ -15,6 +17,9 @@
 
 #include "internal.h"
 
+#define SM_JOIN_MAGIC 0x4e494f4au /* "JOIN" */
+#define SM_JOIN_VERSION 4u
+#define SM_JOIN_MEMBERS 16
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
 #define SM_ABANDONED_MAX 8
@@ -31,7 +36,9 @@ typedef struct sm_join {
     uint8_t nonce[SM_NONCE_BYTES]; /* new for each bring-up of each rank */
     sm_identity identity;
     uint32_t address_bytes;
-    uint32_t reserved;
+    int32_t count; /* of the group's members, their hash, and the first of them */
+    uint64_t list;
+    int32_t members[SM_JOIN_MEMBERS];
     uint8_t address[SM_IPC_ADDRESS_MAX];
 } sm_join;
 
@@ -56,10 +63,14 @@ struct sm_session {
     sm_join *joins; /* one a rank, own included */
     int32_t *hosts; /* of each rank, the first one on its host, as all have agreed */
     sm_ipc *ipc;
-    bool joining;      /* own join key is in the store */
+    bool joining; /* own join key is in the store */
+    bool stands;  /* and stays: others may come to whom it is a contradiction, too */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
+    uint32_t looks;       /* while waiting for descriptors */
+    bool renew;           /* a peer's socket is gone: the next call brings the session up anew */
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */
@@ -75,6 +86,7 @@ typedef struct sm_call {
     uint64_t start_ns;
     uint64_t deadline_ns;
     bool restart; /* may follow a peer into a new bring-up */
+    bool agrees;  /* the ranks agree behind it */
 } sm_call;
 
 /* How a step ended. */
@@ -119,14 +131,21 @@ symmem_status sm_session_get(const sm_session *session, const sm_call *call, con
                              void *value, size_t capacity, size_t *bytes_p);
 symmem_status sm_session_wait(const sm_session *session, const char *key, uint32_t timeout_ms);
 void sm_session_remove(const sm_session *session, const char *key);
-/* NOT_FOUND: no valid record there. */
+/* A hash of the members' list. */
+uint64_t sm_session_list(const sm_session *session);
+/* NOT_FOUND: no valid record there. MISMATCH: of another group. */
 symmem_status sm_session_read_join(const sm_session *session, const sm_call *call, int32_t rank,
                                    sm_join *join_p);
 /* True if the rank's process ended; *restarted_p: another one has taken its place. */
 bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
                      bool *restarted_p);
-/* Learns the identity of a rank not known yet, if it is published. */
-void sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
+/* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
+ * another size. */
+symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
+/* A process that had ended before this rank took an ended one's place: not of this job. */
+bool sm_session_is_leftover(const sm_session *session, int32_t rank, const sm_identity *identity);
+/* Whether two processes are this rank, or a peer cannot be in its world: MISMATCH. */
+symmem_status sm_session_check_member(const sm_session *session, const sm_call *call);
 /* Whether the group is still there: NOT_INITIALISED or STALE otherwise. */
 symmem_status sm_session_wanted(const sm_session *session, const sm_call *call);
 /* One look at the peers during a wait: processes that ended, and peers that started over. Status
@@ -137,11 +156,26 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call);
 const char *sm_session_out_of_reach(const sm_session *session, int32_t rank);
 /* And why the rank cannot reach this one's. */
 const char *sm_session_reaches_not(const sm_session *session, int32_t rank);
+/* SYSTEM, if it is so: the file of a rank that lives is not there any more. */
+bool sm_session_lost_socket(sm_session *session, const sm_call *call, int32_t rank);
 /* UNREACHABLE if some rank is out of reach: said at once, and on every rank, whoever sees it. */
 symmem_status sm_session_check_reach(sm_session *session, const sm_call *call);
 /* The outcome of `rank` having given this bring-up up. For a call that cannot follow it, a rank
  * that ended is the reason: then PEER_LOST. */
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank);
+
+/* --- session_cause.c --- */
+/* This rank leaves the session with the failure in its record: takes a peer's cause over if that
+ * was first, and tells the peers. Before the session is taken down; returns what became of
+ * `status`. */
+symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status);
+/* A peer says that its group is another one: MISMATCH. */
+symmem_status sm_session_contradicted(sm_session *session, const sm_call *call);
+/* `other` is of a group of the same name with other members: MISMATCH, and its rank is told. */
+symmem_status sm_session_contradict(const sm_session *session, const sm_call *call, int32_t rank,
+                                    const sm_join *other);
+/* A peer that has given this session up, or -1. */
+int32_t sm_session_given_up_by(sm_session *session);
 
 /* --- exchange.c --- */
 /* The gathering itself, in session `id`, exchange `sequence`. `kind` must be the same text on all

@@ -21,6 +21,7 @@ enum { KIND_GATHER = 1, KIND_SPREAD = 2, KIND_BROADCAST = 3, KIND_SINGLE = 4 };
 #define STEP_MS 50u
 #define GONE_LOOKS 50
 #define LEAST_LOOKS 10 /* though the time is up */
+#define FAILURE_LOOKS 4
 
 static void close_fds(int *fds, size_t count) {
     for (size_t i = 0; i < count; i++) {
@@ -71,8 +72,16 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
         return fail_rank(session, call, waiting_for, "did not send descriptors");
     if (outcome.status != SYMMEM_OK)
         return outcome.status;
-    if (!sm_expired(call->deadline_ns))
-        return SYMMEM_OK;
+    /* A peer that could not send is in the agreement that follows. */
+    symmem_status status =
+        call->agrees && ++session->looks % FAILURE_LOOKS == 0
+            ? sm_session_peer_failure(session, call->operation, call->deadline_ns)
+            : SYMMEM_OK;
+    if (status != SYMMEM_OK || !sm_expired(call->deadline_ns))
+        return status;
+    /* Rank 0 may be about to say for whom it has waited in vain. */
+    for (int i = 0; i < LEAST_LOOKS && !root && sm_session_given_up_by(session) < 0; i++)
+        sm_sleep_ns(10000000);
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
 }
 
@@ -93,6 +102,8 @@ static symmem_status socket_gone(sm_session *session, const sm_call *call, int32
             return outcome.status;
         sm_sleep_ns(10000000);
     }
+    if (sm_session_given_up_by(session) < 0 && sm_session_lost_socket(session, call, rank))
+        return sm_record()->status;
     return fail_rank(session, call, rank, "gave the operation up");
 }
 
@@ -305,14 +316,17 @@ static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uin
 
 /* A rank that was not heard of in time may come later with older numbers: start afresh. */
 static symmem_status closing(sm_session *session, const sm_call *call, symmem_status status) {
-    if (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST)
-        sm_session_take_down(session, call);
+    if (status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST)
+        return status;
+    status = sm_session_give_up(session, call, status);
+    sm_session_take_down(session, call);
     return status;
 }
 
 symmem_status sm_session_all_gather_fds(sm_session *session, const char *operation, const int *fds,
                                         int count, int *fds_p, uint64_t deadline_ns) {
     sm_call call = sm_call_start(operation, "descriptors", deadline_ns);
+    call.agrees = true;
     size_t total = (size_t)session->config.world_size * (size_t)count;
     for (size_t i = 0; i < total; i++)
         fds_p[i] = -1;
@@ -381,6 +395,7 @@ static symmem_status receive_one(sm_session *session, const sm_call *call, const
 symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation, int root, int fd,
                                       int *fd_p, uint64_t deadline_ns) {
     sm_call call = sm_call_start(operation, "descriptors", deadline_ns);
+    call.agrees = true;
     *fd_p = -1;
     symmem_status status = sm_session_up(session, &call);
     if (status == SYMMEM_OK)

@@ -50,6 +50,17 @@ const char *sm_session_reaches_not(const sm_session *session, int32_t rank) {
     return file_of(peer).sun_path[0] != '\0' ? sm_session_out_of_reach(session, rank) : NULL;
 }
 
+bool sm_session_lost_socket(sm_session *session, const sm_call *call, int32_t rank) {
+    const struct sockaddr_un address = file_of(&session->joins[rank]);
+    if (address.sun_path[0] == '\0' || access(address.sun_path, F_OK) == 0)
+        return false;
+    sm_session_fail(session, call, SYMMEM_SYSTEM,
+                    "rank %d runs, but its socket's file is gone: %.108s", rank, address.sun_path);
+    sm_record()->failed_rank = rank;
+    session->renew = true;
+    return true;
+}
+
 static symmem_status look_at_all(sm_session *session, const sm_call *call) {
     uint64_t remote[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     const char *why = NULL;

@@ -10,13 +10,17 @@
 
 #define JOINS_A_TICK 64
 #define PROCESSES_A_TICK 256
+#define REMOVALS 2 /* of a key: nobody else would do it */
 
 uint32_t sm_session_tick_ms(const sm_session *session) {
     return session->config.world_size <= 16 ? 50 : 250;
 }
 
 void sm_session_join_key(const sm_session *session, int32_t rank, char key[SM_SESSION_KEY_BYTES]) {
-    snprintf(key, SM_SESSION_KEY_BYTES, "%s/j/%d", session->config.prefix, rank);
+    const sm_session_config *config = &session->config;
+    const bool apart = config->name_prefix == NULL;
+    snprintf(key, SM_SESSION_KEY_BYTES, "%s/j/%d", apart ? config->prefix : config->name_prefix,
+             config->global_ranks[rank]);
 }
 
 symmem_status sm_session_get(const sm_session *session, const sm_call *call, const char *key,
@@ -45,8 +49,60 @@ symmem_status sm_session_wait(const sm_session *session, const char *key, uint32
 void sm_session_remove(const sm_session *session, const char *key) {
     /* Cleaning never fails a call, and never touches its record. */
     symmem_error_record record = *sm_record();
-    if (symmem_store_remove(session->config.store, key, SM_STORE_CLEAN_MS) != SYMMEM_OK)
-        *sm_record() = record;
+    symmem_status status = SYMMEM_SYSTEM;
+    for (int i = 0; i < REMOVALS && status != SYMMEM_OK && status != SYMMEM_TIMEOUT; i++)
+        status = symmem_store_remove(session->config.store, key, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+}
+
+uint64_t sm_session_list(const sm_session *session) {
+    const sm_session_config *config = &session->config;
+    return sm_hash(config->global_ranks,
+                   (size_t)config->world_size * sizeof(config->global_ranks[0]), SM_HASH_SEED);
+}
+
+bool sm_session_is_leftover(const sm_session *session, int32_t rank, const sm_identity *identity) {
+    const sm_session_config *config = &session->config;
+    const int32_t global_rank = config->global_ranks[rank];
+    return config->member != NULL && config->member->took_over != 0 &&
+           !sm_liveness_knows(config->liveness, global_rank) &&
+           sm_liveness_ask_of(config->liveness, global_rank, identity) == SYMMEM_PEER_GONE;
+}
+
+symmem_status sm_session_check_member(const sm_session *session, const sm_call *call) {
+    const sm_session_config *config = &session->config;
+    uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
+    symmem_status status = sm_member_check(config->store, config->world_prefix, config->member,
+                                           call->operation, limit_ms == 0 ? 1 : limit_ms);
+    return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
+}
+
+/* NOT_FOUND: it is not there yet, or is none that can be waited for. */
+static symmem_status learn(const sm_session *session, const sm_call *call, int32_t rank) {
+    char key[SM_SESSION_KEY_BYTES];
+    const sm_session_config *config = &session->config;
+    int32_t global_rank = config->global_ranks[rank];
+    sm_identity_key(config->world_prefix, global_rank, key, sizeof(key));
+    size_t bytes = 0;
+    sm_member found;
+    memset(&found, 0, sizeof(found));
+    symmem_error_record record = *sm_record();
+    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
+    *sm_record() = record; /* not knowing is no failure */
+    if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
+        return SYMMEM_NOT_FOUND;
+    found.identity.host[sizeof(found.identity.host) - 1] = '\0';
+    const bool leftover = sm_session_is_leftover(session, rank, &found.identity);
+    if (leftover && sm_member_is_older(config->member, &found))
+        return SYMMEM_NOT_FOUND;
+    status = sm_member_judge(config->store, config->world_prefix, config->member, &found);
+    if (status != SYMMEM_OK && !leftover) {
+        sm_session_describe(session, call, status);
+        sm_record()->failed_rank = rank;
+        return status;
+    }
+    sm_liveness_learn(config->liveness, global_rank, &found.identity);
+    return SYMMEM_OK;
 }
 
 symmem_status sm_session_read_join(const sm_session *session, const sm_call *call, int32_t rank,
@@ -69,30 +125,20 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
         return SYMMEM_MISMATCH;
     }
     join.identity.host[sizeof(join.identity.host) - 1] = '\0';
+    if (join.count != session->config.world_size || join.list != sm_session_list(session))
+        /* Worlds that differ are the better news. */
+        return learn(session, call, rank) == SYMMEM_MISMATCH
+                   ? SYMMEM_MISMATCH
+                   : sm_session_contradict(session, call, rank, &join);
     *join_p = join;
     return SYMMEM_OK;
 }
 
-static bool learn(const sm_session *session, const sm_call *call, int32_t rank,
-                  sm_identity *identity_p) {
-    char key[SM_SESSION_KEY_BYTES];
-    int32_t global_rank = session->config.global_ranks[rank];
-    sm_identity_key(session->config.world_prefix, global_rank, key, sizeof(key));
-    size_t bytes = 0;
-    symmem_error_record record = *sm_record();
-    symmem_status status =
-        sm_session_get(session, call, key, identity_p, sizeof(*identity_p), &bytes);
-    *sm_record() = record; /* not knowing is no failure */
-    if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
-        return false;
-    sm_liveness_learn(session->config.liveness, global_rank, identity_p);
-    return true;
-}
-
-void sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {
-    sm_identity identity;
-    if (!sm_liveness_knows(session->config.liveness, session->config.global_ranks[rank]))
-        learn(session, call, rank, &identity);
+symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {
+    if (sm_liveness_knows(session->config.liveness, session->config.global_ranks[rank]))
+        return SYMMEM_OK;
+    symmem_status status = learn(session, call, rank);
+    return status == SYMMEM_NOT_FOUND ? SYMMEM_OK : status;
 }
 
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {
@@ -115,8 +161,10 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
     *restarted_p = false;
     if (sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
         return false;
-    sm_identity identity;
-    if (learn(session, call, rank, &identity))
+    const symmem_error_record record = *sm_record();
+    const symmem_status learned = learn(session, call, rank);
+    *sm_record() = record;
+    if (learned == SYMMEM_OK)
         *restarted_p = sm_liveness_ask(liveness, global_rank) != SYMMEM_PEER_GONE;
     return true;
 }
@@ -193,6 +241,12 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
     sm_life_serve();
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
+    /* Who may follow a peer waits for its new bring-up. */
+    const int32_t left = outcome.status == SYMMEM_OK && !call->restart && session->id != 0
+                             ? sm_session_given_up_by(session)
+                             : -1;
+    if (left >= 0)
+        outcome = sm_session_started_over(session, call, left);
     session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;
     return outcome;
 }

@@ -277,6 +277,8 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
     if (!op->is_held)
         sm_turn_give(&channel->turn);
     sm_context_observe(op->link->context, op->done_point);
+    if (status != SYMMEM_OK)
+        sm_group_explain(op->link->context);
     return status;
 }
 

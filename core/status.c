@@ -10,6 +10,33 @@
 static _Thread_local symmem_error_record thread_record = {
     .rank = -1, .channel = -1, .failed_rank = -1};
 
+/* NULL: in none. */
+static _Thread_local struct {
+    const char *operation;
+    int32_t rank, world_size;
+} public_call;
+
+bool sm_call_begin(const char *function) {
+    if (public_call.operation != NULL)
+        return false;
+    public_call.operation = function + sizeof("symmem_") - 1;
+    public_call.rank = -1;
+    public_call.world_size = 0;
+    return true;
+}
+
+void sm_call_end(const bool *is_outermost) {
+    if (*is_outermost)
+        public_call.operation = NULL;
+}
+
+void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group) {
+    if (!in_group && public_call.rank >= 0)
+        return;
+    public_call.rank = rank;
+    public_call.world_size = world_size;
+}
+
 const char *symmem_status_name(symmem_status status) {
     switch (status) {
 #define STATUS_NAME(name, value, text)                                                             \
@@ -75,6 +102,13 @@ symmem_status sm_vfail(symmem_status status, const char *operation, const char *
     symmem_error_record record;
     clear(&record);
     record.status = status;
+    if (public_call.operation != NULL) {
+        record.rank = public_call.rank;
+        record.world_size = public_call.world_size;
+        if (stage[0] == '\0' && strcmp(operation, public_call.operation) != 0)
+            stage = operation;
+        operation = public_call.operation;
+    }
     sm_copy_text(record.operation, sizeof(record.operation), operation);
     sm_copy_text(record.stage, sizeof(record.stage), stage);
     if (vsnprintf(record.message, sizeof(record.message), format, args) < 0)

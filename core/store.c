@@ -168,8 +168,10 @@ void sm_store_take_back(symmem_store *store, const char *key, const void *value,
                         uint32_t timeout_ms) {
     const symmem_error_record record = *sm_record();
     if (!may_be_anothers(store, key, value, bytes, timeout_ms)) {
-        symmem_status ignored = symmem_store_remove(store, key, timeout_ms);
-        (void)ignored;
+        symmem_status status = symmem_store_remove(store, key, timeout_ms);
+        if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+            status = symmem_store_remove(store, key, timeout_ms);
+        (void)status;
     }
     *sm_record() = record;
 }

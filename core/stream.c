@@ -266,8 +266,11 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     /* Without a record it is this call that failed, not work of the stream. */
-    if (tells_of(&record, status))
-        return sm_fail_record(&record);
+    if (tells_of(&record, status)) {
+        (void)sm_fail_record(&record);
+        sm_group_explain(context);
+        return status;
+    }
     status = sm_backend_failed(context, status, operation, "stream_synchronize");
     sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
     return status;

@@ -300,6 +300,52 @@ static void fill(size_t bytes) {
     symmem_handle_release(handle);
 }
 
+/* One call of all ranks, and what its record says. Programs end at their first failure. */
+static void meet_once(const char *limit_ms, const char *how) {
+    const int32_t ranks[] = {0, 1, 2}, others[] = {1, 0, 2};
+    symmem_error_record record;
+    symmem_group *met = NULL;
+    symmem_status status = symmem_init(NULL, &context);
+    if (status == SYMMEM_OK)
+        status = symmem_context_rank(context, &rank);
+    const bool lists = status == SYMMEM_OK && how != NULL && strcmp(how, "lists") == 0;
+    if (status == SYMMEM_OK)
+        status = symmem_group_create(context, "met", lists ? (rank == 1 ? others : ranks) : NULL,
+                                     lists ? 3 : 0, NULL, &met);
+    if (status == SYMMEM_OK)
+        status = symmem_group_barrier(met, (uint32_t)strtoul(limit_ms, NULL, 10));
+    symmem_last_error(&record);
+    if (status != SYMMEM_OK) {
+        printf("%s: failed rank %d, %u missing: %s\n", symmem_status_name(status),
+               (int)record.failed_rank, (unsigned)record.missing_count, record.message);
+        fflush(stdout);
+        _Exit(3);
+    }
+    if (how != NULL && strcmp(how, "killed") == 0)
+        raise(SIGKILL);
+    OK(symmem_finalize(context));
+    symmem_context_free(context);
+    puts("OK");
+    exit(0);
+}
+
+/* Rendezvous until one fails. */
+static void rendezvous_long(void) {
+    symmem_error_record record;
+    symmem_status status = SYMMEM_OK;
+    for (int i = 0; i < 20000 && status == SYMMEM_OK; i++) {
+        symmem_handle *handle = NULL;
+        void *ptr;
+        OK(symmem_alloc(context, 4096, -1, NULL, &ptr));
+        status = symmem_rendezvous(context, ptr, group, 5000, &handle);
+        symmem_last_error(&record);
+        symmem_handle_release(handle);
+        OK(symmem_free(context, ptr));
+    }
+    printf("%s: %s\n", symmem_status_name(status), record.message);
+    WANT(status != SYMMEM_OK);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     symmem_context_options options;
@@ -315,6 +361,8 @@ int main(int argc, char **argv) {
         start();
     if (strcmp(what, "limited") == 0 && argc > 3)
         limited(argv[2], strtoull(argv[3], NULL, 10));
+    if (strcmp(what, "once") == 0 && argc > 2)
+        meet_once(argv[2], argc > 3 ? argv[3] : NULL);
     OK(symmem_init(&options, &context));
     OK(symmem_group_create(context, "inputs", NULL, 0, NULL, &group));
     OK(symmem_context_rank(context, &rank));
@@ -322,8 +370,13 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } whats[] = {{"interrupted", interrupted}, {"big", big},  {"wrap", wrap}, {"many", many},
-                 {"shorten", shorten},         {"meet", meet}};
+    } whats[] = {{"interrupted", interrupted},
+                 {"big", big},
+                 {"wrap", wrap},
+                 {"many", many},
+                 {"shorten", shorten},
+                 {"meet", meet},
+                 {"rendezvous", rendezvous_long}};
     for (size_t i = 0; i < sizeof whats / sizeof *whats; i++)
         if (strcmp(what, whats[i].name) == 0)
             whats[i].run();

@@ -266,6 +266,70 @@ input_task_group() {
     grep -q 'stream_create: LIMIT: .*pids.max of the control group' <<<"$said"
 }
 
+# In the background, as a rank of the world in a folder of that name. What it says goes to FOLDER.N.
+as_rank() { # FOLDER RANK SIZE N PROGRAM...
+    local folder=$1 number=$4
+    RANK=$2 LOCAL_RANK=$2 WORLD_SIZE=$3 SYMMEM_STORE=file:$work/$folder program "${@:5}" \
+        >"$work/$folder.$number" 2>&1 &
+}
+
+all_say() { # FOLDER PATTERN NUMBERS...
+    local number
+    for number in "${@:3}"; do
+        cat "$work/$1.$number"
+        grep -qE "$2" "$work/$1.$number" || return 1
+    done
+}
+
+# Rank 1 is never started, and the others end at their first failure: each names rank 1 alone.
+input_absent() {
+    local round rank
+    for round in 1 2 3 4 5; do
+        for rank in 0 2 3; do as_rank "absent$round" "$rank" 4 "$rank" ./inputs once 600; done
+        wait
+        all_say "absent$round" '^TIMEOUT: failed rank 1, 1 missing: rank 1 did not arrive$' 0 2 3 || return 1
+    done
+}
+
+# Two processes are one rank; worlds have other sizes; a list has another order: told at once.
+input_contradictions() {
+    local began=$SECONDS
+    as_rank twice 0 2 0 ./inputs once 60000
+    as_rank twice 0 2 1 ./inputs once 60000
+    as_rank sizes 0 2 0 ./inputs once 60000
+    as_rank sizes 1 3 1 ./inputs once 60000
+    for rank in 0 1 2; do as_rank lists "$rank" 3 "$rank" ./inputs once 60000 lists; done
+    wait
+    all_say twice '^MISMATCH: .*two processes are rank 0 .*: [0-9]+ on .* and [0-9]+ on ' 0 1 &&
+        all_say sizes '^MISMATCH: .*world of [23] ranks.*in one of [23]' 0 1 &&
+        all_say lists "^MISMATCH: .*'met' has the ranks .*1, 0, 2" 0 1 2 && [ $((SECONDS - began)) -lt 30 ]
+}
+
+# A job is killed as a whole and started again in the same store.
+input_killed_job() {
+    local round rank
+    for round in 1 2 3 4 5 6; do
+        for rank in 0 1 2; do as_rank killed "$rank" 3 "old$rank" ./inputs once 60000 killed; done
+        wait
+        for rank in 0 1 2; do as_rank killed "$rank" 3 "$rank" ./inputs once 60000; done
+        wait
+        all_say killed '^OK$' 0 1 2 || return 1
+    done
+}
+
+# The sockets of ranks that run are removed: the record names one.
+input_removed_sockets() {
+    local rank
+    mkdir "$work/gone" && chmod 0700 "$work/gone" || return 1
+    for rank in 0 1 2; do
+        SYMMEM_SOCKET_DIR=$work/gone as_rank socketless "$rank" 3 "$rank" ./inputs rendezvous
+    done
+    sleep 1
+    find "$work/gone" -type s -delete
+    wait
+    all_say socketless "^SYSTEM: .*rank [0-9] runs, but its socket's file is gone: .*/gone/" 0 1 2
+}
+
 # --- all of them ------------------------------------------------------------------------------------
 
 names=("$@")

@@ -84,30 +84,92 @@ TK_TEST(context, options_before_environment, "SM-CONTEXT-01", TK_OWN_ENVIRONMENT
     symmem_store_close(store);
 }
 
+/* The variables of a launcher; NULL: it has none. */
+static const struct launcher {
+    const char *name, *rank, *size, *local;
+} launchers[] = {
+    {"env", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"pmix", "PMIX_RANK", NULL, "PMIX_LOCAL_RANK"},
+    {"ompi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+};
+
+static void launched_by(const struct launcher *one, const char *rank, const char *size,
+                        const char *local) {
+    setenv(one->rank, rank, 1);
+    if (one->size != NULL && size != NULL)
+        setenv(one->size, size, 1);
+    if (local != NULL)
+        setenv(one->local, local, 1);
+}
+
 TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", TK_OWN_ENVIRONMENT) {
     symmem_store *store = NULL;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    symmem_context_options options = open_options(store);
-    for (size_t i = 0; i < TK_COUNT(rank_names); i++) {
+    for (size_t i = 0; i < TK_COUNT(launchers); i++) {
+        symmem_context_options options = open_options(store);
         clear_environment();
-        tk_checkpoint(t, "rank from %s", rank_names[i]);
-        setenv(rank_names[i], "3", 1);
-        setenv("WORLD_SIZE", "6", 1);
+        tk_checkpoint(t, "from %s", launchers[i].rank);
+        options.world_size = launchers[i].size == NULL ? 6 : -1;
+        launched_by(&launchers[i], "3", "6", NULL);
         expect_identity(t, &options, 3, 6, 3);
+        launched_by(&launchers[i], "2", "6", "1");
+        expect_identity(t, &options, 2, 6, 1);
     }
-    for (size_t i = 0; i < TK_COUNT(size_names); i++) {
-        clear_environment();
-        tk_checkpoint(t, "world size from %s", size_names[i]);
-        setenv("RANK", "2", 1);
-        setenv(size_names[i], "7", 1);
-        expect_identity(t, &options, 2, 7, 2);
+    clear_environment();
+    symmem_store_close(store);
+}
+
+static void expect_both_named(struct tk *t, const symmem_context_options *options, const char *one,
+                              const char *other) {
+    symmem_error_record record;
+    expect_refusal(t, options);
+    symmem_last_error(&record);
+    TK_CHECK_MSG(t, strstr(record.message, one) != NULL, "%s: no %s", record.message, one);
+    TK_CHECK_MSG(t, strstr(record.message, other) != NULL, "%s: no %s", record.message, other);
+}
+
+/* Each pair of launchers: alike, with ranks that differ, with sizes that differ, and named. */
+TK_TEST(context, launchers_are_not_mixed, "SM-CONTEXT-13", TK_OWN_ENVIRONMENT) {
+    symmem_store *store = NULL;
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
+    symmem_context_options options = open_options(store);
+    for (size_t i = 0; i < TK_COUNT(launchers); i++) {
+        for (size_t k = 0; k < TK_COUNT(launchers); k++) {
+            const struct launcher *one = &launchers[i], *other = &launchers[k];
+            char first[64], second[64];
+            if (i == k || one->size == NULL || other->size == NULL)
+                continue;
+            clear_environment();
+            tk_checkpoint(t, "%s and %s", one->rank, other->rank);
+            launched_by(one, "3", "6", i < k ? "2" : NULL);
+            launched_by(other, "3", "6", i < k ? NULL : "2");
+            expect_identity(t, &options, 3, 6, 2);
+            setenv(other->rank, "1", 1);
+            snprintf(first, sizeof(first), "%s=3", one->rank);
+            snprintf(second, sizeof(second), "%s=1", other->rank);
+            expect_both_named(t, &options, first, second);
+            setenv(other->rank, "3", 1);
+            setenv(other->size, "7", 1);
+            snprintf(first, sizeof(first), "%s=6", one->size);
+            snprintf(second, sizeof(second), "%s=7", other->size);
+            expect_both_named(t, &options, first, second);
+            setenv("SYMMEM_LAUNCHER", other->name, 1);
+            expect_identity(t, &options, 3, 7, i < k ? 3 : 2);
+            unsetenv(other->rank); /* of it alone */
+            expect_refusal(t, &options);
+            unsetenv("SYMMEM_LAUNCHER");
+            unsetenv(one->size); /* a rank of the one, a size of the other */
+            snprintf(first, sizeof(first), "%s=3", one->rank);
+            expect_both_named(t, &options, first, second);
+        }
     }
-    for (size_t i = 0; i < TK_COUNT(rank_names); i++) /* the first of the list wins */
-        setenv(rank_names[i], i == 0 ? "4" : "1", 1);
-    for (size_t i = 0; i < TK_COUNT(size_names); i++)
-        setenv(size_names[i], i == 0 ? "5" : "2", 1);
-    setenv("LOCAL_RANK", "1", 1);
-    expect_identity(t, &options, 4, 5, 1);
+    clear_environment();
+    setenv("SYMMEM_LAUNCHER", "nobody", 1);
+    launched_by(&launchers[0], "0", "1", NULL);
+    expect_refusal(t, &options);
+    unsetenv("SYMMEM_LAUNCHER");
     clear_environment();
     symmem_store_close(store);
 }

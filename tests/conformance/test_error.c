@@ -3,6 +3,7 @@
 #include "counting_store.h"
 #include "fake_table.h"
 #include "kit.h"
+#include <symmem/ops.h>
 
 #define LIMIT_MS 10000u
 
@@ -25,6 +26,32 @@ static void expect_record(struct tk *t, symmem_status expected, symmem_status st
                  "a success after %s changed the record", operation);
     symmem_clear_error();
 }
+
+/* A store of which every call fails. */
+static symmem_status broken_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t timeout_ms) {
+    return SYMMEM_PERMISSION;
+}
+
+static symmem_status broken_get(void *self, const char *key, void *value, size_t capacity,
+                                size_t *bytes_p, uint32_t timeout_ms) {
+    return SYMMEM_PERMISSION;
+}
+
+static symmem_status broken_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return SYMMEM_PERMISSION;
+}
+
+static symmem_status broken_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                                uint32_t timeout_ms) {
+    return SYMMEM_PERMISSION;
+}
+
+static symmem_status broken_remove(void *self, const char *key, uint32_t timeout_ms) {
+    return SYMMEM_PERMISSION;
+}
+
+static void broken_close(void *self) {}
 
 /* The operation in the text of a call: what stands between symmem_ and the bracket. */
 static const char *operation_in(const char *call, char name[40]) {
@@ -128,6 +155,65 @@ TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
     TK_EQ_STR(t, "backwards", record.group);
     TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
+}
+
+static void expect_caller(struct tk *t, symmem_status status, const char *operation, int32_t rank) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    TK_CHECK_MSG(t, status != SYMMEM_OK, "%s does not fail", operation);
+    TK_EQ_STR(t, operation, record.operation);
+    TK_CHECK_MSG(t, record.rank == rank, "%s: rank %d instead of %d", operation, (int)record.rank,
+                 (int)rank);
+    symmem_clear_error();
+}
+#define BY(rank, call) expect_caller(t, call, operation_in(#call, (char[40]){""}), rank)
+
+/* The group's numbers are not the world's. */
+TK_TEST(error, records_name_the_caller, "SM-ERROR-11", .ranks = {2, 4}) {
+    int32_t reversed[8], value = 0;
+    for (int32_t i = 0; i < t->world_size; i++)
+        reversed[i] = t->last - i;
+    const int32_t own = t->last - t->rank;
+    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size), *none = NULL;
+    symmem_handle *handle = tk_handle(t, 256, group);
+    DLManagedTensor *tensor = NULL;
+    char byte = 0;
+    void *ptr = NULL;
+    symmem_handle *made = NULL;
+    BY(t->rank, symmem_alloc(t->context, 0, -1, NULL, &ptr));
+    BY(t->rank, symmem_alloc(t->context, 8, -1, NULL, NULL));
+    BY(t->rank, symmem_free(t->context, &byte));
+    BY(t->rank, symmem_context_rank(t->context, NULL));
+    BY(t->rank, symmem_group_create(t->context, NULL, NULL, 0, NULL, &none));
+    BY(t->rank, symmem_copy(t->context, NULL, &byte, 1, NULL));
+    BY(own, symmem_rendezvous(t->context, &byte, group, LIMIT_MS, &made));
+    BY(own, symmem_group_world_size(group, NULL));
+    BY(own, symmem_group_all_gather(group, NULL, 1, &byte, LIMIT_MS));
+    BY(own, symmem_group_global_rank(group, -1, &value));
+    BY(own, symmem_handle_get_info(handle, NULL));
+    BY(own, symmem_handle_global_rank(handle, -1, &value));
+    BY(own, symmem_put(handle, 0, 0, NULL, 1, NULL));
+    BY(own, symmem_get(handle, -1, 0, &byte, 1, NULL));
+    BY(own, symmem_barrier(handle, -1, LIMIT_MS, NULL));
+    BY(own, symmem_get_buffer(handle, 0, 1, NULL, SYMMEM_UINT8, 0, &tensor));
+    BY(own, symmem_all_reduce(handle, NULL, SYMMEM_SUM, NULL, 0, LIMIT_MS, NULL));
+    BY(own, symmem_all_gather_out(handle, NULL, NULL, 0, LIMIT_MS, NULL));
+    tk_group_barrier(t, group);
+}
+
+/* What fails inside is the stage. */
+TK_TEST(error, records_name_the_public_call, "SM-ERROR-11", .max_ranks = 1) {
+    symmem_context *context = NULL;
+    symmem_context_options options = tk_options(t);
+    symmem_store *store = NULL;
+    static const symmem_store_ops broken = {sizeof broken, broken_set,    broken_get,  broken_wait,
+                                            broken_add,    broken_remove, broken_close};
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&broken, NULL, &store));
+    options.store = store;
+    options.rank = 0;
+    options.world_size = 2;
+    FAILS(PERMISSION, symmem_init(&options, &context));
+    symmem_store_close(store);
 }
 
 struct other_thread {

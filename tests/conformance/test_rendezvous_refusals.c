@@ -67,6 +67,21 @@ TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .ranks = {2, 16}) {
     }
 }
 
+/* Rank 0 has allocated once more before, and comes with the wrong one. */
+TK_TEST(rendezvous, mismatch_names_both_allocations, "SM-RDV-23", .ranks = {2, 4}) {
+    char first[64], second[64];
+    symmem_alloc_info info;
+    void *small = tk_alloc(t, 4096), *large = tk_alloc(t, 8192);
+    TK_REQUIRE_OK(t, symmem_alloc_query(t->context, small, &info));
+    snprintf(first, sizeof first, "rank 0 came with its allocation %llu",
+             (unsigned long long)info.ordinal + 1);
+    snprintf(second, sizeof second, "rank 1 with its %llu", (unsigned long long)info.ordinal);
+    expect_mismatch(t, t->rank == 0 ? large : small, 0);
+    const symmem_error_record record = last_record();
+    TK_CHECK_MSG(t, strstr(record.message, first) != NULL, "%s: no %s", record.message, first);
+    TK_CHECK_MSG(t, strstr(record.message, second) != NULL, "%s: no %s", record.message, second);
+}
+
 /* Sizes in the same page count, or that differ in the upper half of the word, count as well. */
 TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .ranks = {2, 4}) {
     const size_t sizes[3][2] = {{1, 2}, {65536, 65537}, {256, 512}};

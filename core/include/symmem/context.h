@@ -52,10 +52,19 @@ typedef struct symmem_clock {
 } symmem_clock;
 
 typedef struct symmem_context_options {
-    size_t size;        /* set by symmem_context_options_init */
-    int32_t rank;       /* -1: RANK, else PMIX_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID */
-    int32_t world_size; /* -1: WORLD_SIZE, OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_NTASKS */
-    int32_t local_rank; /* -1: LOCAL_RANK and friends, else rank */
+    size_t size; /* set by symmem_context_options_init */
+    /* -1: from the variables of one launcher, the first of these that has all that is asked for
+       (PMIx has no size); local_rank is the rank if it has none. Variables of another launcher that
+       contradict the rank or size are INVALID_ARGUMENT, for that one may count other processes.
+       SYMMEM_LAUNCHER names the one that counts:
+         env    RANK, WORLD_SIZE, LOCAL_RANK
+         pmix   PMIX_RANK, PMIX_LOCAL_RANK
+         ompi   OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_LOCAL_RANK
+         pmi    PMI_RANK, PMI_SIZE, MPI_LOCALRANKID
+         slurm  SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID  [SM-CONTEXT-13] */
+    int32_t rank;
+    int32_t world_size;
+    int32_t local_rank;
     uint32_t default_timeout_ms; /* for SYMMEM_TIMEOUT_DEFAULT; 0 = 30,000 */
     symmem_store *store;    /* borrowed, must outlive the context. NULL: SYMMEM_STORE=file:/path; a
                                world of one needs none */

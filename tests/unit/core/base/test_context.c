@@ -76,11 +76,11 @@ TEST("bad options") {
 
 static bool published(symmem_store *store, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    sm_identity identity;
+    sm_member member;
     size_t bytes = 0;
     sm_identity_key("symmem", rank, key, sizeof(key));
-    symmem_status status = symmem_store_get(store, key, &identity, sizeof(identity), &bytes, 1000);
-    return status == SYMMEM_OK && bytes == sizeof(identity) && identity.pid == getpid();
+    symmem_status status = symmem_store_get(store, key, &member, sizeof(member), &bytes, 1000);
+    return status == SYMMEM_OK && bytes == sizeof(member) && member.identity.pid == getpid();
 }
 
 static symmem_status point_fails(void *arg, const char *point) {
@@ -171,19 +171,20 @@ TEST("a successor keeps its identity") {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(1, 2);
     symmem_store *store = NULL;
-    sm_identity identity, found;
+    sm_member member, found;
     size_t bytes = 0;
     EXPECT_OK(symmem_store_open_memory(&store));
     options.store = store;
     EXPECT_OK(symmem_init(&options, &context));
-    EXPECT_OK(symmem_store_get(store, "symmem/id/1", &identity, sizeof identity, &bytes, 0));
-    identity.start_time++;
-    EXPECT_OK(symmem_store_set(store, "symmem/id/1", &identity, sizeof identity, 0));
+    EXPECT_OK(symmem_store_get(store, "symmem/id/1", &member, sizeof member, &bytes, 0));
+    member.identity.start_time++;
+    member.token[0]++;
+    EXPECT_OK(symmem_store_set(store, "symmem/id/1", &member, sizeof member, 0));
     symmem_clear_error();
     symmem_context_free(context);
     CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_OK);
     EXPECT_OK(symmem_store_get(store, "symmem/id/1", &found, sizeof found, &bytes, 0));
-    CU_ASSERT_EQUAL(memcmp(&identity, &found, sizeof found), 0);
+    CU_ASSERT_EQUAL(memcmp(&member, &found, sizeof found), 0);
     symmem_store_close(store);
 }
 
@@ -192,10 +193,10 @@ TEST("default backend") {
     symmem_context_options options = world_of(0, 1);
     clear_environment();
     options.backend = "no_such_backend";
-    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "set_backend");
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "init");
     options.backend = NULL;
     setenv("SYMMEM_BACKEND", "no_such_backend", 1);
-    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "set_backend");
+    EXPECT_FAIL(symmem_init(&options, &context), SYMMEM_NOT_FOUND, "init");
     setenv("SYMMEM_BACKEND", "", 1);
     EXPECT_OK(symmem_init(&options, &context));
     symmem_context_free(context);

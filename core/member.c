@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is which rank of a store's world: one key a rank, from init to finalise. Two that are the
+ * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
+ * one an objection, for which that one looks while it waits, so that both are told.
+ */
+#include "objects.h"
+#include "session.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define MEMBER_MAGIC 0x424d454du /* "MEMB" */
+
+enum { SAME_RANK = 1, OTHER_SIZE = 2 };
+
+typedef struct objection {
+    uint8_t to[16]; /* the other one's token */
+    uint32_t kind;
+    int32_t rank, world_size;
+    uint32_t reserved;
+    sm_identity identity;
+} objection;
+
+static void objection_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
+}
+
+static uint64_t since_boot_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* NOT_FOUND without a record: nothing, or nothing that is known. */
+static symmem_status read_member(symmem_store *store, const char *key, uint32_t limit_ms,
+                                 sm_member *member_p) {
+    const symmem_error_record record = *sm_record();
+    size_t bytes = 0;
+    symmem_status status =
+        symmem_store_get(store, key, member_p, sizeof(*member_p), &bytes, limit_ms);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE)
+        return status;
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(*member_p) || member_p->magic != MEMBER_MAGIC)
+        return SYMMEM_NOT_FOUND;
+    member_p->identity.host[sizeof(member_p->identity.host) - 1] = '\0';
+    return SYMMEM_OK;
+}
+
+static bool is_own(const sm_member *own, const sm_member *found) {
+    return memcmp(own->token, found->token, sizeof(own->token)) == 0;
+}
+
+/* --- contradictions ----------------------------------------------------------------- */
+
+static symmem_status fail_same_rank(const sm_identity *one, const sm_identity *other, int32_t rank,
+                                    int32_t world_size) {
+    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+                  "two processes are rank %d in this store: %d on %.60s and %d on %.60s", rank,
+                  one->pid, one->host, other->pid, other->host);
+    symmem_error_record *record = sm_record();
+    record->rank = rank;
+    record->world_size = world_size;
+    record->failed_rank = rank;
+    record->expected = (uint64_t)one->pid;
+    record->actual = (uint64_t)other->pid;
+    return SYMMEM_MISMATCH;
+}
+
+static symmem_status fail_other_size(int32_t own_rank, int32_t own_size, int32_t rank,
+                                     int32_t size) {
+    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+                  "rank %d is in a world of %d ranks, rank %d in one of %d", own_rank, own_size,
+                  rank, size);
+    symmem_error_record *record = sm_record();
+    record->rank = own_rank;
+    record->world_size = own_size;
+    record->failed_rank = rank;
+    record->expected = (uint64_t)own_size;
+    record->actual = (uint64_t)size;
+    return SYMMEM_MISMATCH;
+}
+
+static void remove_key(symmem_store *store, const char *key) {
+    symmem_status status = symmem_store_remove(store, key, SM_STORE_CLEAN_MS);
+    (void)status;
+}
+
+/* The thread's record stays. The other one removes its key first and objections then. */
+static void object_to(symmem_store *store, const char *world_prefix, const sm_member *own,
+                      uint32_t kind, const sm_member *found) {
+    const symmem_error_record record = *sm_record();
+    char key[SYMMEM_STORE_KEY_MAX + 1], its_key[SYMMEM_STORE_KEY_MAX + 1];
+    objection no;
+    memset(&no, 0, sizeof(no)); /* travels as bytes */
+    memcpy(no.to, found->token, sizeof(no.to));
+    no.kind = kind;
+    no.rank = own->rank;
+    no.world_size = own->world_size;
+    no.identity = own->identity;
+    objection_key(world_prefix, found->rank, key, sizeof(key));
+    sm_identity_key(world_prefix, found->rank, its_key, sizeof(its_key));
+    sm_member there;
+    if (symmem_store_set(store, key, &no, sizeof(no), SM_STORE_CLEAN_MS) == SYMMEM_OK &&
+        (read_member(store, its_key, SM_STORE_CLEAN_MS, &there) != SYMMEM_OK ||
+         !is_own(found, &there)))
+        remove_key(store, key);
+    *sm_record() = record;
+}
+
+/* The kind of an objection to `own`, or 0. */
+static uint32_t read_objection(symmem_store *store, const char *world_prefix, const sm_member *own,
+                               uint32_t limit_ms, objection *no_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    objection_key(world_prefix, own->rank, key, sizeof(key));
+    symmem_status status = symmem_store_get(store, key, no_p, sizeof(*no_p), &bytes, limit_ms);
+    if (status != SYMMEM_OK || bytes != sizeof(*no_p) ||
+        memcmp(no_p->to, own->token, sizeof(no_p->to)) != 0)
+        return 0;
+    no_p->identity.host[sizeof(no_p->identity.host) - 1] = '\0';
+    return no_p->kind;
+}
+
+/* --- the own key -------------------------------------------------------------------- */
+
+/* That very one runs, as far as can be told from here. */
+static bool surely_lives(const symmem_context *context, const sm_identity *other) {
+    const sm_identity *own = &context->identity;
+    return own->boot_id != 0 && own->boot_id == other->boot_id && own->pid_namespace != 0 &&
+           own->pid_namespace == other->pid_namespace &&
+           sm_liveness_ask_of(context->liveness, context->rank, other) == SYMMEM_PEER_ALIVE;
+}
+
+static symmem_status refuse_taken(symmem_context *context, const char *key) {
+    sm_member found;
+    const symmem_error_record record = *sm_record();
+    if (read_member(context->store, key, context->default_timeout_ms, &found) != SYMMEM_OK) {
+        *sm_record() = record; /* not knowing is no failure */
+        return SYMMEM_OK;
+    }
+    /* A process may have several contexts. */
+    if (sm_identity_same_process(&context->identity, &found.identity))
+        return SYMMEM_OK;
+    if (!surely_lives(context, &found.identity)) {
+        context->member.took_over = 1;
+        return SYMMEM_OK;
+    }
+    fail_same_rank(&found.identity, &context->identity, context->rank, context->world_size);
+    object_to(context->store, context->world_prefix, &context->member, SAME_RANK, &found);
+    return SYMMEM_MISMATCH;
+}
+
+symmem_status sm_member_publish(symmem_context *context) {
+    sm_member *own = &context->member;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    memset(own, 0, sizeof(*own)); /* travels as bytes */
+    own->identity = context->identity;
+    own->magic = MEMBER_MAGIC;
+    own->rank = context->rank;
+    own->world_size = context->world_size;
+    own->published_ns = since_boot_ns();
+    symmem_status status = sm_random(own->token, sizeof(own->token));
+    if (status != SYMMEM_OK || context->world_size == 1)
+        return status; /* who is alone is looked for by nobody */
+    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
+    status = refuse_taken(context, key);
+    if (status == SYMMEM_OK)
+        status =
+            symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
+    context->identity_published = status == SYMMEM_OK;
+    /* Another one may have looked before this one had set. */
+    return status == SYMMEM_OK
+               ? sm_member_check(context->store, context->world_prefix, own, "init", 0)
+               : status;
+}
+
+symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const char *operation, uint32_t limit_ms) {
+    sm_member found;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    if (own == NULL || own->world_size == 1)
+        return SYMMEM_OK;
+    sm_identity_key(world_prefix, own->rank, key, sizeof(key));
+    const symmem_error_record record = *sm_record();
+    objection no;
+    const bool is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
+    const uint32_t kind = read_objection(store, world_prefix, own, limit_ms, &no);
+    *sm_record() = record; /* not knowing is no failure */
+    if (is_there && !sm_identity_same_process(&own->identity, &found.identity)) {
+        fail_same_rank(&own->identity, &found.identity, own->rank, own->world_size);
+        object_to(store, world_prefix, own, SAME_RANK, &found);
+    } else if (kind == SAME_RANK) {
+        fail_same_rank(&own->identity, &no.identity, own->rank, own->world_size);
+    } else if (kind == OTHER_SIZE) {
+        fail_other_size(own->rank, own->world_size, no.rank, no.world_size);
+    } else {
+        return SYMMEM_OK;
+    }
+    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), operation);
+    return SYMMEM_MISMATCH;
+}
+
+/* The key first: who leaves an objection behind that takes it back. */
+void sm_member_withdraw(symmem_context *context) {
+    sm_member found;
+    objection no;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    const sm_member *own = &context->member;
+    if (!context->identity_published)
+        return; /* the key may be another process's */
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
+    if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
+        is_own(own, &found))
+        sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
+    if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
+        objection_key(context->world_prefix, context->rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
+    *sm_record() = record;
+}
+
+/* --- others' keys ------------------------------------------------------------------- */
+
+symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const sm_member *found) {
+    if (own == NULL || found->magic != MEMBER_MAGIC || found->world_size == own->world_size)
+        return SYMMEM_OK;
+    fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
+    object_to(store, world_prefix, own, OTHER_SIZE, found);
+    return SYMMEM_MISMATCH;
+}
+
+bool sm_member_is_older(const sm_member *own, const sm_member *found) {
+    return own != NULL && own->took_over != 0 && found->magic == MEMBER_MAGIC &&
+           found->published_ns < own->published_ns;
+}

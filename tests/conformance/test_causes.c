@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a record names is what was wrong first: who was absent, what failed, what differed. */
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "counting_store.h"
+#include "kit.h"
+
+#define LIMIT_MS 20000u
+#define DEATH (TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK)
+#define ABSENT 1
+#define SLOT_DONE 3
+
+static void expect_absent(struct tk *t, symmem_status status, int32_t absent) {
+    const symmem_error_record record = last_record();
+    TK_STATUS(t, SYMMEM_TIMEOUT, status);
+    TK_EQ_INT(t, absent, record.failed_rank);
+    TK_EQ_INT(t, 1, record.missing_count);
+    TK_CHECK(t, symmem_error_is_missing(&record, absent));
+    TK_CHECK_MSG(t, strstr(record.message, "rank 1 did not arrive") != NULL, "%s", record.message);
+}
+
+/* --- absent means absent -------------------------------------------------------------- */
+
+/* Rank 1 does not come. Rank 0 has the shortest limit and ends at its failure, as programs do. */
+static void give_up_and_end(struct tk *t, symmem_group *group) {
+    tk_expect_death(t, 0);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        expect_absent(t, symmem_group_barrier(group, tk_limit_ms(t, 400)), ABSENT);
+        tk_kill_self(t);
+    }
+    const uint64_t begin_ms = tk_now_ms();
+    if (t->rank != ABSENT) {
+        expect_absent(t, symmem_group_barrier(group, LIMIT_MS), ABSENT);
+        tk_expect_prompt(t, 0, begin_ms, tk_now_ms());
+        tk_share_u64(t, SLOT_DONE, 1);
+    }
+    for (int32_t r = 2; t->rank == ABSENT && r < t->world_size; r++)
+        for (int i = 0; tk_read_u64(t, r, SLOT_DONE) == 0 && i < 1500; i++)
+            tk_sleep_ms(10);
+}
+
+TK_TEST(causes, absent_at_the_first_call, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8},
+        .flags = DEATH) {
+    symmem_group *group = tk_group(t, "fresh", NULL, 0);
+    give_up_and_end(t, group);
+}
+
+TK_TEST(causes, absent_later, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8}, .flags = DEATH) {
+    symmem_group *group = tk_world_group(t);
+    tk_group_barrier(t, group);
+    give_up_and_end(t, group);
+}
+
+/* --- a failure travels ---------------------------------------------------------------- */
+
+/* A store that fails one call. */
+struct failing_store {
+    symmem_store *inner;
+    bool fails;
+};
+
+static symmem_status f_set(void *self, const char *key, const void *value, size_t bytes,
+                           uint32_t timeout_ms) {
+    const struct failing_store *store = self;
+    return symmem_store_set(store->inner, key, value, bytes, timeout_ms);
+}
+
+static symmem_status f_get(void *self, const char *key, void *value, size_t capacity,
+                           size_t *bytes_p, uint32_t timeout_ms) {
+    const struct failing_store *store = self;
+    return symmem_store_get(store->inner, key, value, capacity, bytes_p, timeout_ms);
+}
+
+static symmem_status f_wait(void *self, const char *key, uint32_t timeout_ms) {
+    const struct failing_store *store = self;
+    return symmem_store_wait(store->inner, key, timeout_ms);
+}
+
+static symmem_status f_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                           uint32_t timeout_ms) {
+    const struct failing_store *store = self;
+    return store->fails ? SYMMEM_NO_SPACE
+                        : symmem_store_add(store->inner, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status f_remove(void *self, const char *key, uint32_t timeout_ms) {
+    const struct failing_store *store = self;
+    return symmem_store_remove(store->inner, key, timeout_ms);
+}
+
+static void f_close(void *self) {}
+
+/* A rank that cannot take part leaves the call alone, and then its context. */
+TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
+    static const symmem_store_ops ops = {sizeof ops, f_set,    f_get,  f_wait,
+                                         f_add,      f_remove, f_close};
+    struct failing_store failing = {.inner = t->store};
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "failing", NULL, 0, store, &group));
+    tk_group_barrier(t, group);
+    failing.fails = t->rank == t->last;
+    symmem_status status = symmem_group_barrier(group, tk_limit_ms(t, 1000)); /* it may come back */
+    if (t->rank == t->last)
+        TK_OK(t, symmem_group_destroy(group));
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_NO_SPACE, status);
+    TK_CHECK_MSG(t, strstr(last_record().message, "the custom store failed") != NULL, "%s",
+                 last_record().message);
+    if (t->rank != t->last) {
+        TK_EQ_INT(t, t->last, last_record().failed_rank);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    symmem_store_close(store);
+}
+
+/* --- contradictions -------------------------------------------------------------------- */
+
+/* Told at once, with what both sides have. */
+static void expect_told(struct tk *t, symmem_status status, uint64_t begin_ms, const char *one,
+                        const char *other) {
+    const symmem_error_record record = last_record();
+    TK_WITHIN(t, 1000, begin_ms);
+    TK_STATUS(t, SYMMEM_MISMATCH, status);
+    TK_CHECK_MSG(t, strstr(record.message, one) != NULL, "%s: no %s", record.message, one);
+    TK_CHECK_MSG(t, strstr(record.message, other) != NULL, "%s: no %s", record.message, other);
+}
+
+/* Rank 0's list is another one, in its order, in its length, in its members. */
+TK_TEST(causes, groups_of_one_name, "SM-GROUP-15", .ranks = {3, 3}) {
+    static const struct {
+        int32_t odd[3], count;
+        const char *first, *second;
+    } ways[] = {
+        {{1, 0, 2}, 3, "1, 0, 2", "0, 1, 2"},
+        {{0, 1}, 2, "0, 1 ", "0, 1, 2"},
+        {{2, 0, 1}, 3, "2, 0, 1", "0, 1, 2"},
+    };
+    const int32_t all[] = {0, 1, 2};
+    for (size_t i = 0; i < TK_COUNT(ways); i++) {
+        symmem_group *group = NULL;
+        const bool odd = t->rank == 0;
+        tk_checkpoint(t, "list %zu", i);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", odd ? ways[i].odd : all,
+                                             odd ? ways[i].count : 3, NULL, &group));
+        tk_out_of_band_barrier(t);
+        uint64_t begin_ms = tk_now_ms();
+        expect_told(t, symmem_group_barrier(group, LIMIT_MS), begin_ms, ways[i].first,
+                    ways[i].second);
+        tk_out_of_band_barrier(t); /* who comes last sees the others' all the same */
+        TK_OK(t, symmem_group_destroy(group));
+        tk_out_of_band_barrier(t);
+        TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", all, 3, NULL, &group));
+        tk_group_barrier(t, group);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+}
+
+/* Names that begin alike are other names. */
+TK_TEST(causes, names_that_begin_alike, "SM-GROUP-15", .ranks = {2, 4}) {
+    static const char *const names[] = {"model", "model_parallel", "model ", "mode"};
+    symmem_group *groups[4];
+    for (int i = 0; i < 4; i++)
+        groups[i] = tk_group(t, names[i], NULL, 0);
+    for (int round = 0; round < 2; round++) {
+        /* Not of one name at one time. */
+        symmem_group *own = groups[t->rank % 2];
+        TK_FAILS(t, TIMEOUT, symmem_group_barrier(own, tk_limit_ms(t, 100)));
+        tk_out_of_band_barrier(t);
+        for (int i = 0; i < 4; i++)
+            tk_group_barrier(t, groups[i]);
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* Contexts of the body's own, in a world of another name's store: the case's ranks are known there.
+ */
+static symmem_context_options other_world(struct tk *t, symmem_store *store) {
+    symmem_context_options options = tk_options(t);
+    options.store = store;
+    return options;
+}
+
+static symmem_store *other_store(struct tk *t, char path[64]) {
+    symmem_store *store = NULL;
+    snprintf(path, 64, "/tmp/symm-other-%llx", (unsigned long long)t->seed);
+    TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
+    return store;
+}
+
+static void remove_store(struct tk *t, symmem_store *store, const char *path) {
+    symmem_store_close(store);
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0)
+        return;
+    char name[512];
+    DIR *listing = opendir(path);
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+        TK_CHECK_MSG(t, entry->d_name[0] != 'k', "%s is left", entry->d_name);
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        (void)unlink(name);
+    }
+    if (listing != NULL)
+        closedir(listing);
+    TK_CHECK(t, rmdir(path) == 0);
+}
+
+TK_TEST(causes, worlds_of_other_sizes, "SM-CONTEXT-15", .ranks = {2, 2}) {
+    char path[64], one[40], other[40];
+    symmem_store *store = other_store(t, path);
+    symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    options.world_size = 2 + t->rank;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+    snprintf(one, sizeof one, "rank 0 is in a world of 2");
+    snprintf(other, sizeof other, "rank 1 is in a world of 3");
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_group_barrier(group, LIMIT_MS);
+    const bool by_own = strstr(last_record().message, t->rank == 0 ? one : other) != NULL;
+    expect_told(t, status, begin_ms, by_own && t->rank == 0 ? one : other,
+                by_own && t->rank == 0 ? "rank 1 in one of 3" : "rank 0 in one of 2");
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
+/* The case's second rank says that it is the first. */
+TK_TEST(causes, one_rank_twice, "SM-CONTEXT-14", .ranks = {2, 2}, .flags = TK_PROCESS_ONLY) {
+    char path[64], one[24], other[24];
+    symmem_store *store = other_store(t, path);
+    symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    snprintf(one, sizeof one, "%d on", (int)tk_process_id(t, 0));
+    snprintf(other, sizeof other, "%d on", (int)tk_process_id(t, 1));
+    options.rank = 0;
+    tk_out_of_band_barrier(t);
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_init(&options, &context);
+    if (status == SYMMEM_OK) {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+        status = symmem_group_barrier(group, LIMIT_MS);
+    }
+    expect_told(t, status, begin_ms, one, other);
+    if (context != NULL)
+        TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
+}
+
+/* --- what is gone ---------------------------------------------------------------------- */
+
+static void remove_files(const char *directory) {
+    char name[512];
+    DIR *listing = opendir(directory);
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+        snprintf(name, sizeof name, "%s/%s", directory, entry->d_name);
+        if (entry->d_name[0] != '.')
+            (void)unlink(name);
+    }
+    if (listing != NULL)
+        closedir(listing);
+}
+
+static symmem_status pass_own(struct tk *t, symmem_group *group) {
+    int fds[4];
+    symmem_status status = symmem_group_all_gather_fds(group, 0, fds, LIMIT_MS);
+    for (int r = 0; status == SYMMEM_OK && r < t->world_size; r++)
+        close(fds[r]);
+    return status;
+}
+
+/* Somebody clears the sockets' directory. The next call makes new ones. */
+TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
+    char directory[64];
+    snprintf(directory, sizeof directory, "/tmp/symm-gone-%llx-%d",
+             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    TK_REQUIRE(t, mkdir(directory, 0700) == 0);
+    TK_REINIT(t, options.socket_dir = directory);
+    symmem_group *group = tk_group(t, "sockets", NULL, 0);
+    TK_OK(t, pass_own(t, group));
+    tk_out_of_band_barrier(t);
+    remove_files(directory);
+    tk_out_of_band_barrier(t);
+    TK_STATUS(t, SYMMEM_SYSTEM, pass_own(t, group));
+    TK_CHECK_MSG(t, strstr(last_record().message, "/tmp/symm-gone-") != NULL, "%s",
+                 last_record().message);
+    TK_CHECK(t, last_record().failed_rank >= 0);
+    TK_OK(t, pass_own(t, group));
+    tk_end_context(t);
+    TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
+}
+
+/* --- an earlier job's store --------------------------------------------------------------- */
+
+struct job {
+    symmem_store *store;
+    bool is_killed;
+};
+
+static void run_job(struct tk *t, void *arg) {
+    const struct job *job = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, job->store);
+    options.backend = NULL;
+    if (!job->is_killed && t->rank == 0) /* long enough for the others to look after rank 0 */
+        tk_sleep_ms(300);
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    if (job->is_killed)
+        tk_on_point(t, "finalize.begin", 1, (struct tk_action){.kill = true});
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+/* All ranks are killed at a time and started again, as launchers do that restart a job. */
+TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store, .is_killed = true};
+    for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
+        enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
+        TK_EQ_INT(t, job.is_killed ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+        tk_out_of_band_barrier(t);
+    }
+}
