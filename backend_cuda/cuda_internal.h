@@ -56,8 +56,6 @@ struct cuda_mapping;
 #define CUDA_KEPT_IMPORTS 16
 
 /* Opened when it is first used, so that ranks do not load every device of the host. */
-#define CUDA_SPARE_EVENTS 64
-
 typedef struct cuda_device {
     CUdevice id;
     CUcontext context;             /* the primary one, retained; NULL: not open */
@@ -71,13 +69,11 @@ typedef struct cuda_device {
     uint64_t series;                                 /* of its granules; 0: not known yet */
     struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
     unsigned int next_import;
-    CUmemoryPool scratch;                    /* NULL: not made yet */
-    CUstream control;                        /* poisons and resets, in the order of the calls; in no
-                                                queue of other streams */
-    atomic_bool late;                        /* what it was last waited for did not come in time */
-    cuda_lane *lanes;                        /* idle ones */
-    CUevent spare_events[CUDA_SPARE_EVENTS]; /* pending.c; under the instance's lock */
-    int32_t spare_event_count;
+    CUmemoryPool scratch; /* NULL: not made yet */
+    CUstream control;     /* poisons and resets, in the order of the calls; in no
+                             queue of other streams */
+    atomic_bool late;     /* what it was last waited for did not come in time */
+    cuda_lane *lanes;     /* idle ones */
 } cuda_device;
 
 /* Pinned memory in pieces of two sizes: the driver's own calls may wait for running kernels. */
@@ -435,9 +431,7 @@ void cuda_imports_close(cuda_instance *instance, int32_t device);
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
                                 cuda_pending **pending_p);
 /* Of work that did not come to be; NULL: nothing. */
-void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending);
-/* When a device is closed, with its context current. */
-void cuda_spare_events_end(cuda_instance *instance, int32_t index);
+void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
  * needs, also where it fails, which is when the driver does not mark the end of the work. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
@@ -500,8 +494,8 @@ void cuda_instance_end(cuda_instance *instance); /* backend.c */
 symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                         const symmem_exec *exec);
 /* Of a copy on a stream whose enqueueing failed: what was made for it goes, or is kept. */
-void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
-                          const cuda_needs *needs, const char *operation);
+void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const cuda_needs *needs, const char *operation);
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                             const symmem_exec *exec);
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
@@ -626,8 +620,8 @@ symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
 CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native);
 /* Of work that failed when nothing of it was enqueued but that: it may come to it when the handle
  * is gone, and keeps that until then. Drops the note otherwise; NULL: the stream captures. */
-void cuda_part_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
-                          const char *operation);
+void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
+                          const symmem_exec *exec, const char *operation);
 /* A copy of memory that the device sees, unless a part has failed. */
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native);

@@ -225,8 +225,6 @@ static void close_device(cuda_instance *instance, int32_t index) {
         free(lane);
     }
     cuda_native_give(instance, index, device->control, entered);
-    if (entered)
-        cuda_spare_events_end(instance, index);
     cuda_pinned_leave(driver);
     cuda_kernels_give(driver, index, instance->rank);
     if (entered)

@@ -72,47 +72,18 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
-/* Making an event takes the driver half a microsecond, ending it as long: some are kept. */
-static CUevent take_spare_event(cuda_instance *instance, int32_t index) {
-    cuda_device *device = &instance->devices[index];
-    pthread_mutex_lock(&instance->lock);
-    const bool found = device->spare_event_count > 0;
-    CUevent event = found ? device->spare_events[--device->spare_event_count] : NULL;
-    pthread_mutex_unlock(&instance->lock);
-    return event;
-}
-
-static bool keep_event(cuda_instance *instance, int32_t index, CUevent event) {
-    cuda_device *device = &instance->devices[index];
-    pthread_mutex_lock(&instance->lock);
-    const bool has_room = device->spare_event_count < CUDA_SPARE_EVENTS;
-    if (has_room)
-        device->spare_events[device->spare_event_count++] = event;
-    pthread_mutex_unlock(&instance->lock);
-    return has_room;
-}
-
-void cuda_spare_events_end(cuda_instance *instance, int32_t index) {
-    CUevent event;
-    while ((event = take_spare_event(instance, index)) != NULL)
-        (void)instance->driver.EventDestroy(event);
-}
-
-/* Also where the context is lost. Its event was reached, or never recorded. */
-static void free_pending(cuda_instance *instance, cuda_pending *pending) {
+/* Also where the context is lost. */
+static void free_pending(const cuda_instance *instance, cuda_pending *pending) {
     bool entered = cuda_reenter(instance, pending->device);
-    if (pending->done != NULL && !(entered && keep_event(instance, pending->device, pending->done)))
+    if (pending->done != NULL)
         (void)instance->driver.EventDestroy(pending->done);
     if (entered)
         cuda_leave(instance);
     free(pending);
 }
 
-static CUresult create_event(cuda_instance *instance, cuda_pending *pending) {
-    pending->done = take_spare_event(instance, pending->device);
-    return pending->done != NULL
-               ? CUDA_SUCCESS
-               : instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
+static CUresult create_event(const cuda_instance *instance, cuda_pending *pending) {
+    return instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
 }
 
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
@@ -132,7 +103,7 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
     return SYMMEM_OK;
 }
 
-void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending) {
+void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending) {
     if (pending != NULL)
         free_pending(instance, pending);
 }
