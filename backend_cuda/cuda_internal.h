@@ -111,7 +111,6 @@ typedef struct cuda_instance {
     cuda_pending *pending, **pending_end;
     uint64_t looks;                /* at pending work */
     uint64_t last_number;          /* of pending work */
-    _Atomic uint64_t collected_ns; /* when cuda_collect has ended last */
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
@@ -450,9 +449,6 @@ void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec
                        const cuda_needs *needs, const char *operation);
 /* Looks after all work that is over: failures are told, references released. */
 void cuda_collect(cuda_instance *instance);
-/* The same unless it was done just now: asking the driver costs a third of what a launch does. An
- * operation behind one that has failed finds that out itself, on the device. */
-void cuda_collect_at_times(cuda_instance *instance);
 /* Whether this thread is at that: other calls wait for it, so what is released waits for nothing
  * that takes long. */
 bool cuda_is_collecting(void);

@@ -12,7 +12,6 @@
 
 /* How long a consequence waits for its cause, which may be a call without a stream of another
  * thread's. */
-#define COLLECT_PAUSE_NS 50000 /* ten operations on a stream */
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
 #define CAUSE_PAUSE_NS 20000ull
 
@@ -423,12 +422,4 @@ void cuda_collect(cuda_instance *instance) {
     }
     collects--;
     pthread_mutex_unlock(&instance->collecting);
-    atomic_store_explicit(&instance->collected_ns, cuda_now_ns(), memory_order_relaxed);
-}
-
-void cuda_collect_at_times(cuda_instance *instance) {
-    const uint64_t last_ns =
-        atomic_load_explicit(&instance->collected_ns, memory_order_relaxed); /* a hint */
-    if (cuda_now_ns() - last_ns >= COLLECT_PAUSE_NS)
-        cuda_collect(instance);
 }

@@ -181,10 +181,7 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
                               int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     if (exec->operation != NULL)
         launch->signal.operation = exec->operation;
-    if (exec->stream == NULL)
-        cuda_collect(instance);
-    else
-        cuda_collect_at_times(instance);
+    cuda_collect(instance);
     symmem_status status = cuda_enter(instance, peers->device, launch->signal.operation);
     if (status != SYMMEM_OK)
         return status;

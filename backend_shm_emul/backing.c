@@ -197,6 +197,8 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_point(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
+    if (bytes > INT64_MAX)
+        return host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, INT64_MAX);
     status = check_file_limit(host, operation, bytes);
     if (status != SYMMEM_OK)
         return status;

@@ -40,7 +40,7 @@ static symmem_status take_and_set(symmem_group *group, void *communicator) {
 }
 
 symmem_status symmem_group_set_communicator(symmem_group *group, void *communicator) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
         return status;

@@ -190,7 +190,7 @@ static symmem_status publish(symmem_context *context) {
         return status;
     /* What is wrong with the directory the first exchange says, to all ranks. */
     if (context->world_size > 1 && context->socket_dir && !context->life_file)
-        sm_context_notice(context, "no socket in the socket directory yet: ranks in other network "
+        sm_context_notice(context, "no socket in the socket directory: ranks in other network "
                                    "namespaces will not see this one's end");
     status = sm_liveness_create(context->world_size, &context->liveness);
     if (status != SYMMEM_OK)
@@ -332,6 +332,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_context_observe(context, "finalize.identity");
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
+    if (context->liveness != NULL) /* the store may be closed from now on */
+        sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");
     (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);

@@ -47,8 +47,10 @@ static symmem_context *context_of(const symmem_host *host) {
 
 static void add_fields(const symmem_host *host, int system_errno) {
     symmem_error_record *record = sm_record();
-    record->rank = context_of(host)->rank;
-    record->world_size = context_of(host)->world_size;
+    if (record->rank < 0) { /* else it has the group's, as the public call has */
+        record->rank = context_of(host)->rank;
+        record->world_size = context_of(host)->world_size;
+    }
     record->system_errno = system_errno;
     sm_explain_errno(system_errno);
 }
@@ -62,6 +64,7 @@ static symmem_status host_fail(const symmem_host *host, symmem_status status, in
     va_start(args, format);
     sm_vfail(status, operation, "", format, args);
     va_end(args);
+    sm_record()->stage[0] = '\0'; /* the entry that was called, as the core says it */
     add_fields(host, system_errno);
     return status;
 }
@@ -71,6 +74,7 @@ static symmem_status host_fail_sizes(const symmem_host *host, symmem_status stat
                                      uint64_t actual) {
     sm_fail(status, operation, "", "%s: %" PRIu64 " bytes asked for, %" PRIu64 " available",
             symmem_status_text(status), expected, actual);
+    sm_record()->stage[0] = '\0';
     add_fields(host, system_errno);
     sm_record()->expected = expected;
     sm_record()->actual = actual;

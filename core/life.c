@@ -207,6 +207,8 @@ void sm_life_serve(void) {
     sm_life_unlock_all();
 }
 
+#define OVERFLOW_UID 65534u
+
 /* --- asking --------------------------------------------------------------------------------- */
 
 /* The socket is connected. Who listens there is to be of this user, or root: a name that is free
@@ -215,6 +217,8 @@ static sm_life_state take_answer(int fd, bool wants_process, sm_life_answer *ans
     struct ucred owner;
     socklen_t bytes = sizeof(owner);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0)
+        return SM_LIFE_UNKNOWN;
+    if (owner.uid == OVERFLOW_UID) /* one that this user namespace does not know */
         return SM_LIFE_UNKNOWN;
     if (owner.uid != geteuid() && owner.uid != 0)
         return SM_LIFE_FOREIGN;

@@ -81,8 +81,10 @@ symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p) {
 }
 
 void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix) {
+    pthread_mutex_lock(&liveness->mutex);
     liveness->store = store;
     liveness->world_prefix = world_prefix;
+    pthread_mutex_unlock(&liveness->mutex);
 }
 
 /* Processes do not go by a context's clock. */
@@ -348,8 +350,7 @@ symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
 /* One that is not held: another one is known in its place. */
 static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
     watched entry = {.identity = *identity, .pidfd = -1, .known = true};
-    bool gone = is_in_proc(liveness, identity) ? ended_without_pidfd(liveness, identity)
-                                               : is_gone(liveness, rank, &entry);
+    bool gone = is_gone(liveness, rank, &entry);
     forget(&entry);
     return gone;
 }

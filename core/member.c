@@ -172,9 +172,9 @@ symmem_status sm_member_publish(symmem_context *context) {
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
     context->identity_published = status == SYMMEM_OK;
     /* Another one may have looked before this one had set. */
-    return status == SYMMEM_OK
-               ? sm_member_check(context->store, context->world_prefix, own, "init", 0)
-               : status;
+    return status == SYMMEM_OK ? sm_member_check(context->store, context->world_prefix, own, "init",
+                                                 context->default_timeout_ms)
+                               : status;
 }
 
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,

@@ -127,7 +127,7 @@ symmem_status sm_all_reduce_set(symmem_context *context, const char *name,
 
 symmem_status symmem_set_all_reduce_table(symmem_context *context,
                                           const symmem_all_reduce_entry *entries, int32_t count) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char name[] = "set_all_reduce_table";
     symmem_status status = sm_context_check(context, name);
     if (status == SYMMEM_OK)

@@ -247,7 +247,9 @@ static void mark(uint64_t *ranks, int32_t rank, bool value) {
 static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     mark(lost, rank, true);
-    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, "ended");
+    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost,
+                                 session->id != 0 ? "ended"
+                                                  : "ended (it may be an earlier job's process)");
 }
 
 /* Tries to read one rank's record. */

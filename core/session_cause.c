@@ -197,9 +197,10 @@ void sm_session_explain(sm_session *session, symmem_error_record *record) {
         return;
     const size_t used = strlen(record->message);
     (void)snprintf(record->message + used, sizeof(record->message) - used,
-                   "; rank %d %s after %s in %s: %.*s", notes->first,
+                   "; rank %d %s after %s in %.*s: %.*s", notes->first,
                    why.kind == FINALISED ? "finalised" : "gave up",
-                   symmem_status_name((symmem_status)why.verdict.status), why.verdict.operation,
+                   symmem_status_name((symmem_status)why.verdict.status),
+                   (int)sizeof(why.verdict.operation) - 1, why.verdict.operation,
                    (int)sizeof(why.verdict.message) - 1, why.verdict.message);
 }
 

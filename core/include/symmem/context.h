@@ -74,8 +74,8 @@ typedef struct symmem_context_options {
                                namespace, as a container has one. Those of killed ranks are removed
                                by others that end a group with sockets there. In a world of more
                                than one a process has a socket by which the others see that it
-                               lives, one descriptor until its last context has ended, and with a
-                               directory another one there a context */
+                               lives: one descriptor for the process, and with a directory one more
+                               for each context */
     int32_t allow_overlapping_devices; /* -1: the environment, read at each rendezvous */
     int32_t multicast;                 /* -1: the environment, read at each query; 0 off; 1 on */
     int32_t check_collectives; /* 1: barriers and collective operations compare what the ranks
@@ -100,8 +100,9 @@ SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
  * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
  * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
  * world above one; a malformed SYMMEM_ALL_REDUCE_TABLE, see symmem_set_all_reduce_table; one that
- * is too long is OUT_OF_RANGE), LIMIT (no descriptor for its socket, see socket_dir), whatever the
- * store or set_backend returns. *context_p is NULL on failure.
+ * is too long is OUT_OF_RANGE), MISMATCH (another living process is this rank in the store), LIMIT
+ * (no descriptor for its socket, see socket_dir), whatever the store or set_backend returns.
+ * *context_p is NULL on failure.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options *options,
                                                     symmem_context **context_p);

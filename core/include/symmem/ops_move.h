@@ -48,8 +48,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_out(
     const size_t *out_splits, int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /*
- * An all-gather of barriers and copies only (from 64 KiB on), so that a device with copy engines
- * leaves its processors to other work; needs no SYMMEM_CAP_COLLECTIVES. input and out as above, but
+ * An all-gather of barriers and copies only, so that a device with copy engines leaves its
+ * processors to other work; a symmetric input of up to 64 KiB may be gathered as by
+ * symmem_all_gather_out. Needs no SYMMEM_CAP_COLLECTIVES. input and out as above, but
  * the input is either symmetric, or anywhere: then it goes through the handle's block, at the
  * handle's place, which has to have room for it (OUT_OF_RANGE) and is overwritten as soon as the
  * first rank calls. out overlaps no rank's input, nor what is used of its block. All ranks do the

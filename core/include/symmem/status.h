@@ -19,7 +19,7 @@
  *            inherited (store.h). The child may make a context of its own, whatever the parent's
  *            other threads were doing, on devices whose drivers work in a child of a process that
  *            has used them. [SM-THREAD-05, -06]
- *   exec     Ends a rank: nothing of the library passes it. Peers learn of it by their limits.
+ *   exec     Ends a rank: nothing of the library passes it. Peers are told. [SM-TIMEOUT-17]
  *   Cancel   No call is a cancellation point. A thread that is cancelled in one gets the call's
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
@@ -27,9 +27,8 @@
  *   errno    Is after a call what it was before; what a system call said stands in the record.
  *            [SM-LIFE-16]
  *   Limits   What a shell, a container or a batch system limits makes calls fail with NO_SPACE,
- *            LIMIT or OUT_OF_MEMORY; the message names the limit. No signal of the kernel's comes of
- *            what the library does; RLIMIT_CPU alone counts all that a process does, and waits
- *            sleep. [SM-LIFE-17, -18]
+ *            LIMIT or OUT_OF_MEMORY; the message names the limit. What the library does raises no
+ *            signal, but for what the note to SM-ALLOC-19 leaves open. [SM-LIFE-17, -18]
  *   dlclose  The library stays in the process once it is there, and so do backends.
  */
 #ifndef SYMMEM_STATUS_H

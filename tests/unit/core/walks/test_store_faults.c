@@ -89,28 +89,28 @@ static bool key_ends(const char *end) {
     return length >= ends && strcmp(failed_key + length - ends, end) == 0;
 }
 
-/* Cleaning up never fails a call, nor does a look at what this rank left or another may have. */
+/* Cleaning up never fails a call, nor does a look at what this rank left. */
 static bool must_finish(const char *call) {
     return strcmp(call, "remove") == 0 || key_ends("/d") ||
-           (strcmp(call, "get") == 0 && (key_ends("/j/0") || key_ends("/id/0"))) ||
+           (strcmp(call, "get") == 0 && key_ends("/id/0") && kind != CHANGES) ||
            (kind == EXPIRES && strcmp(call, "wait") == 0);
 }
 
+/* Counting is tried once more, and others' values may come another way. */
 static bool may_finish(const char *call) {
-    return kind == CHANGES || (strcmp(call, "get") == 0 && key_ends("/1"));
+    return kind == CHANGES || strcmp(call, "get") == 0 || strcmp(call, "add") == 0;
 }
 
+/* The other rank is told the cause, unless it has what it needs of that call and waits in a later
+ * one, or does not know this rank's sockets. Then it misses this one. */
 static void judge_other(const struct life *other, const symmem_error_record *own) {
     const symmem_error_record *record = &other->first.record;
-    bool agreed = key_ends("/1") && !key_ends("/j/1"); /* what the last rank reads for all */
+    const bool is_told = record->status == own->status && record->missing_count == 0 &&
+                         record->failed_rank == (own->failed_rank >= 0 ? own->failed_rank : 0) &&
+                         strstr(record->message, own->message) != NULL;
     if (kind == CHANGES || (other->finished && strcmp(own->operation, "group_barrier") == 0))
         return; /* who has all that it needs is not held up */
-    CU_ASSERT_EQUAL(record->status, agreed ? own->status : SYMMEM_TIMEOUT);
-    CU_ASSERT_EQUAL(record->failed_rank, 0);
-    CU_ASSERT_EQUAL(record->missing_count, agreed ? 0 : 1);
-    CU_ASSERT_EQUAL(record->missing[0], agreed ? 0 : 1);
-    if (agreed)
-        CU_ASSERT_STRING_EQUAL(record->message, own->message);
+    CU_ASSERT(is_told || (record->status == SYMMEM_TIMEOUT && record->failed_rank == 0));
 }
 
 static void judge_own(const struct life *life) {
@@ -119,20 +119,19 @@ static void judge_own(const struct life *life) {
                                              [CUTS] = SYMMEM_CORRUPT,
                                              [CHANGES] = SYMMEM_CORRUPT};
     const symmem_error_record *record = &life->first.record;
-    bool of_join = kind == CUTS && key_ends("/j/1"), publishes = key_ends("/id/0");
+    const bool of_join = kind == CUTS && strcmp(record->stage, "join") == 0;
     if (kind != CHANGES)
-        CU_ASSERT_EQUAL(record->status, of_join ? SYMMEM_MISMATCH : statuses[kind]);
-    if (!publishes) {
+        CU_ASSERT(record->status == statuses[kind] ||
+                  (of_join && record->status == SYMMEM_MISMATCH));
+    if (strcmp(record->operation, "init") != 0) {
         CU_ASSERT_EQUAL(record->rank, 0);
         CU_ASSERT_EQUAL(record->world_size, 2);
     }
     if (kind == CHANGES)
         return;
-    CU_ASSERT_STRING_EQUAL(record->operation, publishes ? "store_set" : life->first.call);
+    CU_ASSERT_STRING_EQUAL(record->operation, life->first.call);
     if (kind == FAILS) {
         CU_ASSERT_PTR_NOT_NULL(strstr(record->message, failed_key));
-        CU_ASSERT_EQUAL(record->failed_rank,
-                        strstr(failed_key, "/j/") == NULL && key_ends("/1") ? 0 : -1);
     }
 }
 
