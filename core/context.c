@@ -332,6 +332,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_context_observe(context, "finalize.identity");
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
+    if (context->socket_dir != NULL) /* a killed rank has left its own there */
+        sm_ipc_sweep(context->socket_dir);
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");
