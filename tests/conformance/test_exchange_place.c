@@ -94,8 +94,8 @@ static void with_another(struct tk *t, bool is_socket) {
     tk_end_context(t);
     if (other >= 0) {
         close(other);
-        (void)unlink(path); /* the library may have, as it takes it for its own */
-        TK_CHECK(t, unlink(away) == 0);
+        (void)unlink(path); /* the library may have, as it takes them for its own */
+        (void)unlink(away);
     }
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
