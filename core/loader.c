@@ -3,12 +3,23 @@
 #include "objects.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* dlopen says what was wrong in words only. */
+static int lack_of_descriptors(void) {
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int error = fd < 0 && (errno == EMFILE || errno == ENFILE) ? errno : 0;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
 
 symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
                             const symmem_backend **table_p) {
@@ -18,6 +29,9 @@ symmem_status sm_load_table(const char *path, const char *operation, void **libr
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) {
         const char *reason = dlerror();
+        const int limit = lack_of_descriptors();
+        if (limit != 0)
+            return sm_fail_errno(limit, operation, "load", "%.200s", path);
         return sm_fail(SYMMEM_LOAD, operation, "load", "%s", reason ? reason : path);
     }
     symmem_backend_entry_fn entry = NULL;

@@ -244,8 +244,14 @@ static void mark(uint64_t *ranks, int32_t rank, bool value) {
     ranks[rank / 64] = value ? ranks[rank / 64] | bit : ranks[rank / 64] & ~bit;
 }
 
+/* Who has ended in the bring-up may have found a contradiction, which is the cause then. */
 static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
+        sm_join join;
+        if (sm_session_read_join(session, call, other, &join) == SYMMEM_MISMATCH)
+            return SYMMEM_MISMATCH;
+    }
     mark(lost, rank, true);
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost,
                                  session->id != 0 ? "ended"

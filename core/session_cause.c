@@ -179,6 +179,8 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     if (is_hearsay(status) && read_reason(session, notes, &why)) {
         if (why.kind == GAVE_UP)
             status = take_over(session, call, notes, &why.verdict);
+        else if (why.kind == CONTRADICTED && session->id == 0)
+            status = sm_session_contradicted(session, call);
         else
             sm_session_explain(session, sm_record());
     }

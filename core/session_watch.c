@@ -95,10 +95,6 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     const bool leftover = sm_session_is_leftover(session, rank, &found.identity);
     if (leftover && sm_member_is_older(config->member, &found))
         return SYMMEM_NOT_FOUND;
-    /* A killed job may have had another size. */
-    if (config->member != NULL && found.world_size != config->member->world_size &&
-        sm_liveness_ask_of(config->liveness, global_rank, &found.identity) == SYMMEM_PEER_GONE)
-        return SYMMEM_NOT_FOUND;
     status = sm_member_judge(config->store, config->world_prefix, config->member, &found);
     if (status != SYMMEM_OK && !leftover) {
         sm_session_describe(session, call, status);
@@ -131,7 +127,7 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     join.identity.host[sizeof(join.identity.host) - 1] = '\0';
     const bool differs =
         join.count != session->config.world_size || join.list != sm_session_list(session);
-    if (differs && !session->joining) /* one that is up, or over, is nobody's contradiction */
+    if (differs && !session->joining && session->id != 0) /* one that is up, or over, is nobody's contradiction */
         return SYMMEM_NOT_FOUND;
     if (differs)
         /* Worlds that differ are the better news. */
