@@ -18,6 +18,14 @@
     static void on_shape_##name_(struct tk *t, symmem_group *group, const struct tk_shape *shape,  \
                                  __attribute__((unused)) void *none_)
 
+/* What a case asks of the CPU emulation only. */
+static inline bool is_emulation(struct tk *t) {
+    const char *name = NULL;
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    TK_REQUIRE(t, name != NULL);
+    return strcmp(name, "shm") == 0;
+}
+
 /* Like TK_TEST and TK_PORTED, above a body that runs where multicast_allowed gives a context. */
 #define ON_MULTICAST(area_, name_, ...)                                                            \
     ON_MULTICAST_NAMED(TK_TEST, name_, area_, name_, __VA_ARGS__)

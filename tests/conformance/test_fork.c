@@ -9,7 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 10000u
 
@@ -75,7 +75,8 @@ static void begin_family(struct tk *t, struct family *f) {
     TK_REQUIRE_OK(t, symmem_rendezvous(f->context, memory, f->group, LIMIT_MS, &f->last));
     TK_REQUIRE_OK(t, symmem_free(f->context, memory));
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(f->last, &f->buffers));
-    TK_REQUIRE_OK(t, symmem_pool_create(f->context, -1, 1 << 20, &f->pool));
+    if ((t->capabilities & SYMMEM_CAP_POOL) != 0)
+        TK_REQUIRE_OK(t, symmem_pool_create(f->context, -1, 1 << 20, &f->pool));
     if ((t->capabilities & SYMMEM_CAP_STREAMS) == 0)
         return;
     TK_REQUIRE_OK(t, symmem_stream_create(f->context, -1, &f->stream));
@@ -104,7 +105,8 @@ static void use_in_child(struct tk *t, void *arg) {
     TK_FAILS(t, NOT_INITIALISED, symmem_put(f->handle, t->next, 0, &byte, 1, NULL));
     TK_FAILS(t, NOT_INITIALISED, symmem_put_signal(f->handle, t->next, 0, LIMIT_MS, NULL));
     TK_FAILS(t, NOT_INITIALISED, symmem_handle_reset(f->handle, LIMIT_MS));
-    TK_FAILS(t, NOT_INITIALISED, symmem_pool_alloc(f->pool, 64, &memory));
+    if (f->pool != NULL)
+        TK_FAILS(t, NOT_INITIALISED, symmem_pool_alloc(f->pool, 64, &memory));
     TK_OK(t, symmem_store_set(f->store, "child", "x", 1, LIMIT_MS)); /* a store is inherited */
     TK_OK(t, symmem_store_get(f->store, "child", &byte, 1, &bytes, LIMIT_MS));
     if (f->stream != NULL) {
@@ -118,7 +120,8 @@ static void use_in_child(struct tk *t, void *arg) {
     symmem_handle_release(f->last);
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0) /* what is mapped stays so */
         TK_EQ_INT(t, 0, ((const volatile char *)f->buffers[t->next])[4095]);
-    TK_FAILS(t, NOT_INITIALISED, symmem_pool_destroy(f->pool));
+    if (f->pool != NULL)
+        TK_FAILS(t, NOT_INITIALISED, symmem_pool_destroy(f->pool));
     TK_FAILS(t, NOT_INITIALISED, symmem_free(f->context, f->memory));
     TK_FAILS(t, NOT_INITIALISED, symmem_group_destroy(f->group));
     TK_FAILS(t, NOT_INITIALISED, symmem_finalize(f->context));
@@ -158,13 +161,6 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
 
 /* --- its own -----------------------------------------------------------------------------------
  */
-
-static bool is_emulation(struct tk *t) {
-    const char *name = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
-    TK_REQUIRE(t, name != NULL);
-    return strcmp(name, "shm") == 0;
-}
 
 /* Keeps the locks of library and backend in use. */
 struct busy {

@@ -6,6 +6,7 @@
 #include <sys/mount.h>
 #include <sys/syscall.h>
 
+#include "case_help.h"
 #include "limits_help.h"
 #include "reduce_help.h"
 #include "walk.h"
@@ -15,13 +16,6 @@
 #define LARGE (4 * MIB)
 #define LIMIT_MS 20000u
 #define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
-
-static bool is_emulation(struct tk *t) {
-    const char *name = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
-    TK_REQUIRE(t, name != NULL);
-    return strcmp(name, "shm") == 0;
-}
 
 /* --- numbers and links ------------------------------------------------------------------------ */
 
@@ -377,10 +371,11 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
 /* Nobody reads, and a signal for that would end the program. One that the program holds back is its
  * own. */
 TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
-    int ends[2], kept = dup(STDERR_FILENO);
+    int ends[2];
     sigset_t pipe_only, before, pending;
     if (!is_emulation(t))
         return;
+    const int kept = dup(STDERR_FILENO);
     TK_REQUIRE(t, kept >= 0 && pipe2(ends, O_CLOEXEC) == 0 && close(ends[0]) == 0);
     TK_REQUIRE(t, dup2(ends[1], STDERR_FILENO) >= 0 && close(ends[1]) == 0);
     sigemptyset(&pipe_only);
