@@ -41,6 +41,15 @@ static symmem_status read_number(const char *variable, int64_t low, int64_t high
     return status;
 }
 
+static symmem_status fail_named(const launcher *chosen, const sm_launch *launch) {
+    const char *missing = launch->wants_rank && !is_set(chosen->rank) ? chosen->rank : chosen->size;
+    return missing != NULL
+               ? sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                         "SYMMEM_LAUNCHER is %s, and %s is not set", chosen->name, missing)
+               : sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
+                         "%s has no variable for world_size: give it in the options", chosen->name);
+}
+
 /* Said as what is there: one launcher's rank and another one's size are no pair. */
 static symmem_status fail_missing(const sm_launch *launch) {
     const char *rank = NULL, *size = NULL;
@@ -126,8 +135,10 @@ symmem_status sm_launch_read(sm_launch *launch) {
     for (size_t i = 0; i < LAUNCHERS && chosen == NULL; i++)
         if (tells(&launchers[i], launch))
             chosen = &launchers[i];
-    if (chosen == NULL || !tells(chosen, launch))
+    if (chosen == NULL)
         return fail_missing(launch);
+    if (!tells(chosen, launch))
+        return fail_named(chosen, launch);
     if (launch->wants_size)
         status = read_number(chosen->size, 1, SYMMEM_MAX_WORLD_SIZE, &launch->size);
     if (status == SYMMEM_OK && launch->wants_rank)

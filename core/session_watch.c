@@ -127,8 +127,8 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     join.identity.host[sizeof(join.identity.host) - 1] = '\0';
     const bool differs =
         join.count != session->config.world_size || join.list != sm_session_list(session);
-    if (differs && !session->joining &&
-        session->id != 0) /* one that is up, or over, is nobody's contradiction */
+    /* A session that is up waits for no other list. */
+    if (differs && session->id != 0 && !session->joining)
         return SYMMEM_NOT_FOUND;
     if (differs)
         /* Worlds that differ are the better news. */

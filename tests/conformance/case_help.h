@@ -4,6 +4,10 @@
 #ifndef SYMMEM_CONFORMANCE_CASE_HELP_H
 #define SYMMEM_CONFORMANCE_CASE_HELP_H
 
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "sync_help.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
@@ -17,6 +21,16 @@
     }                                                                                              \
     static void on_shape_##name_(struct tk *t, symmem_group *group, const struct tk_shape *shape,  \
                                  __attribute__((unused)) void *none_)
+
+/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
+ * see that it lives. */
+static inline bool takes_datagrams(const struct sockaddr_un *address) {
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
+    if (fd >= 0)
+        close(fd);
+    return takes;
+}
 
 /* What a case asks of the CPU emulation only. */
 static inline bool is_emulation(struct tk *t) {

@@ -158,7 +158,7 @@ TK_TEST(context, launchers_are_not_mixed, "SM-CONTEXT-13", TK_OWN_ENVIRONMENT) {
             setenv("SYMMEM_LAUNCHER", other->name, 1);
             expect_identity(t, &options, 3, 7, i < k ? 3 : 2);
             unsetenv(other->rank); /* of it alone */
-            expect_refusal(t, &options);
+            expect_both_named(t, &options, other->name, other->rank);
             unsetenv("SYMMEM_LAUNCHER");
             unsetenv(one->size); /* a rank of the one, a size of the other */
             snprintf(first, sizeof(first), "%s=3", one->rank);

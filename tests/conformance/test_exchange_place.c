@@ -6,21 +6,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "kit.h"
+#include "case_help.h"
 
 #define LIMIT_MS 10000u
 
-/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
- * see that it lives. */
-static bool takes_datagrams(const struct sockaddr_un *address) {
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
-    if (fd >= 0)
-        close(fd);
-    return takes;
-}
-
-/* The one name in the directory. */
+/* The one socket in the directory that takes datagrams. */
 static void name_of_socket(struct tk *t, const char *directory, char *path, size_t capacity) {
     DIR *listing = opendir(directory);
     TK_REQUIRE(t, listing != NULL);

@@ -5,21 +5,12 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "case_help.h"
 #include "sync_help.h"
 
 #define MAX_RANKS 4
 #define MAX_SOCKETS 16
 #define LONGEST 256u /* of junk; more than any message of the library */
-
-/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
- * see that it lives. */
-static bool takes_datagrams(const struct sockaddr_un *address) {
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
-    if (fd >= 0)
-        close(fd);
-    return takes;
-}
 
 /* Those of a directory. */
 static int find_sockets(const char *directory, struct sockaddr_un *found) {
