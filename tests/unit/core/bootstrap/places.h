@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
@@ -18,9 +19,8 @@ enum { LIMIT_MS = 10000, LONGEST_S = 40, END_AFTER_MS = 400 };
 #define CLONE_NEWTIME 0x80
 #endif
 
-/* What a rank reports through its pipe. */
+/* What a rank reports through its socket. */
 struct report {
-    bool ran; /* its place could be made */
     symmem_status status;
     symmem_error_record record;
     uint64_t took_ms;
@@ -129,11 +129,8 @@ static symmem_status life(const struct place *place, int32_t rank, struct report
 
 /* In the process that is to be the rank. */
 static void be_rank(const struct place *place, int32_t rank, int to) {
-    struct report report = {.ran = true};
+    struct report report = {0};
     uint64_t begin_ms = now_ms();
-    if (rank == 1 && place->end != NEVER &&
-        write(to, &report, sizeof(report)) != (ssize_t)sizeof(report))
-        _exit(1);
     report.status = life(place, rank, &report);
     report.took_ms = now_ms() - begin_ms;
     _exit(write(to, &report, sizeof(report)) == (ssize_t)sizeof(report) ? 0 : 1);
@@ -175,14 +172,21 @@ static bool leave(int flags) {
                                     write_text("/proc/self/timens_offsets", "boottime 86400 0\n")));
 }
 
+/* Says whether the rank's place could be made; true once both could. */
+static bool both_entered(int to, bool entered) {
+    bool both = false;
+    if (write(to, &entered, sizeof(entered)) != (ssize_t)sizeof(entered))
+        _exit(1);
+    return read(to, &both, sizeof(both)) == (ssize_t)sizeof(both) && both;
+}
+
 /* The child: leaves its namespaces and, where only children are in the new one, has one. */
 static void enter_and_be(const struct place *place, int32_t rank, int to) {
-    const struct report none = {.ran = false};
     int flags = place->flags[rank];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)alarm(LONGEST_S);
-    if (!leave(flags) || !take_own(place, rank))
-        _exit(write(to, &none, sizeof(none)) == (ssize_t)sizeof(none) ? 0 : 1);
+    if (!both_entered(to, leave(flags) && take_own(place, rank)))
+        _exit(0);
     if ((flags & (CLONE_NEWPID | CLONE_NEWTIME)) == 0)
         be_rank(place, rank, to);
     pid_t pid = fork();
@@ -199,34 +203,56 @@ static void enter_and_be(const struct place *place, int32_t rank, int to) {
 
 /* --- two ranks -------------------------------------------------------------------------------- */
 
+/* Neither begins where the other one's place cannot be made: it would wait for nobody. */
+static bool let_begin(const int ends[2]) {
+    bool both = true;
+    for (int32_t r = 0; r < 2; r++) {
+        bool entered = false;
+        CU_ASSERT_EQUAL(read(ends[r], &entered, sizeof(entered)), (ssize_t)sizeof(entered));
+        both = both && entered;
+    }
+    for (int32_t r = 0; r < 2; r++)
+        CU_ASSERT_EQUAL(write(ends[r], &both, sizeof(both)), (ssize_t)sizeof(both));
+    return both;
+}
+
 /* A rank that becomes another program is ended once the other has reported. */
+static bool has_ended_well(const struct place *place, int32_t rank, pid_t pid) {
+    bool by_exec = rank == 1 && place->end == BY_EXEC;
+    int status = 0;
+    if (by_exec)
+        kill(pid, SIGKILL);
+    CU_ASSERT_EQUAL(waitpid(pid, &status, 0), pid);
+    return by_exec || (WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* False if a place cannot be made here. */
 static bool run_ranks(const struct place *place, struct report reports[2]) {
     pid_t pids[2];
-    int pipes[2][2];
+    int ends[2];
     bool good = true;
     (void)fflush(NULL);
     for (int32_t r = 0; r < 2; r++) {
-        CU_ASSERT_EQUAL_FATAL(pipe2(pipes[r], O_CLOEXEC), 0);
+        int pair[2];
+        CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
         pids[r] = fork();
         CU_ASSERT_FATAL(pids[r] >= 0);
         if (pids[r] == 0)
-            enter_and_be(place, r, pipes[r][1]);
-        close(pipes[r][1]);
+            enter_and_be(place, r, pair[1]);
+        close(pair[1]);
+        ends[r] = pair[0];
     }
+    bool both = let_begin(ends);
     for (int32_t r = 0; r < 2; r++) {
-        int status = 0;
+        bool tells = both && (r == 0 || place->end == NEVER);
         memset(&reports[r], 0, sizeof(reports[r]));
-        ssize_t got = read(pipes[r][0], &reports[r], sizeof(reports[r]));
-        good = good && got == (ssize_t)sizeof(reports[r]);
-        close(pipes[r][0]);
-        if (r == 1 && place->end == BY_EXEC)
-            kill(pids[r], SIGKILL);
-        CU_ASSERT_EQUAL(waitpid(pids[r], &status, 0), pids[r]);
-        good = good && ((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
-                        (r == 1 && place->end == BY_EXEC));
+        if (tells && read(ends[r], &reports[r], sizeof(reports[r])) != (ssize_t)sizeof(reports[r]))
+            good = false;
+        close(ends[r]);
+        good = has_ended_well(place, r, pids[r]) && good;
     }
     CU_ASSERT(good); /* no crash, and no hang that the alarm had to end */
-    return good && reports[0].ran && reports[1].ran;
+    return good && both;
 }
 
 /* A directory of the test's own with one for the store and one for sockets in it. */
