@@ -116,9 +116,15 @@ static symmem_status broken_set(void *self, const char *key, const void *value, 
     return sm_fail(SYMMEM_PERMISSION, "store_set", "", "broken");
 }
 
+/* By another store, which is `self`. */
 static symmem_status fine_set(void *self, const char *key, const void *value, size_t bytes,
                               uint32_t timeout_ms) {
-    return SYMMEM_OK;
+    return symmem_store_set(self, key, value, bytes, timeout_ms);
+}
+
+static symmem_status fine_get(void *self, const char *key, void *value, size_t capacity,
+                              size_t *bytes_p, uint32_t timeout_ms) {
+    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
 }
 
 static symmem_status broken_get(void *self, const char *key, void *value, size_t capacity,
@@ -151,11 +157,16 @@ TEST("broken store") {
     symmem_last_error(&record);
     CU_ASSERT_EQUAL(record.status, SYMMEM_PERMISSION);
     symmem_store_close(store);
+}
 
-    /* A store that breaks later does not keep a context from ending, nor does it leave a record. */
-    symmem_store_ops later = ops;
-    later.set = fine_set;
-    EXPECT_OK(symmem_store_open_custom(&later, NULL, &store));
+/* It does not keep a context from ending, nor does it leave a record. */
+static void end_with(const symmem_store_ops *ops) {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(0, 2);
+    symmem_store *store = NULL, *inner = NULL;
+    symmem_error_record record;
+    EXPECT_OK(symmem_store_open_memory(&inner));
+    EXPECT_OK(symmem_store_open_custom(ops, inner, &store));
     options.store = store;
     EXPECT_OK(symmem_init(&options, &context));
     symmem_clear_error();
@@ -164,6 +175,15 @@ TEST("broken store") {
     CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
     symmem_context_free(context);
     symmem_store_close(store);
+    symmem_store_close(inner);
+}
+
+TEST("a store that breaks later") {
+    symmem_store_ops ops = {sizeof(ops), fine_set,    broken_get,  broken_wait,
+                            broken_add,  broken_wait, broken_close};
+    end_with(&ops);
+    ops.get = fine_get;
+    end_with(&ops);
 }
 
 /* The rank's next process may have come before this one ended. */
