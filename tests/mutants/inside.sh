@@ -26,10 +26,11 @@ mount --make-rprivate / || refuse "cannot make mounts private"
 # Nothing in there wants the groups of processes, which often are a dozen mounts.
 [ ! -d /sys/fs/cgroup ] || mount -t tmpfs -o ro tmpfs /sys/fs/cgroup || refuse "no /sys/fs/cgroup"
 if [ "$how" != build ]; then
-    # Whoever runs this may own files out there. What is covered, here or below, nobody reaches.
+    # Whoever runs this may own files out there. What is covered, here or below, nobody reaches; and /proc is
+    # this namespace's own, where tests give their user namespaces a user.
     while read -r _ _ _ _ point _; do
         case $point in
-        /mnt/* | /tmp/* | /var/tmp/* | /dev/shm | /sys/fs/cgroup/*) ;;
+        /proc | /mnt/* | /tmp/* | /var/tmp/* | /dev/shm | /sys/fs/cgroup/*) ;;
         *) mount -o remount,bind,ro "$point" 2>/dev/null ;;
         esac
     done </proc/self/mountinfo

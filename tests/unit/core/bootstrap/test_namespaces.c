@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Two ranks of one machine, one of them in namespaces of its own: they reach each other, or both
- * are told within their limit, and neither hangs. Needs the right to make namespaces; without it
- * the cases say so and check nothing.
+ * are told within their limit, and neither hangs. Where the system lets a
+ * user make no namespaces, the cases say so and check nothing.
  */
 #include "places.h"
 
