@@ -366,7 +366,8 @@ void sm_ipc_unlock_all(void);
 /* In the child: closes the parent's sockets, which otherwise would seem to live as long as it. */
 void sm_ipc_forget_all(void);
 /* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
- * deadline or `step_ms` (0: none): TIMEOUT. A vanished peer socket: PEER_LOST. */
+ * deadline or `step_ms` (0: none): TIMEOUT, or LIMIT with ETOOMANYREFS. A vanished peer socket:
+ * PEER_LOST. */
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms);
 /* The next authentic message whose nonce, group, sequence and kind are those of *want; source -1

@@ -271,13 +271,16 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
     /* A full queue of another socket cannot be polled for: sleep and try again. ETOOMANYREFS is
      * too many descriptors in flight, which passes as receivers take theirs. */
     for (uint64_t sleep_ns = RETRY_FIRST_NS; sendmsg(ipc->fd, &header, MSG_NOSIGNAL) < 0;) {
+        const int error = errno;
         /* The last two come from a socket that is just being closed. */
-        if (errno == ECONNREFUSED || errno == ENOENT || errno == EPIPE || errno == ECONNRESET)
+        if (error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET)
             return sm_fail(SYMMEM_PEER_LOST, "socket", "send", "the peer's socket is gone");
-        if (errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EINTR)
-            return sm_fail_errno(errno, "socket", "send", "cannot send descriptors");
+        if (error != EAGAIN && error != ENOBUFS && error != ETOOMANYREFS && error != EINTR)
+            return sm_fail_errno(error, "socket", "send", "cannot send descriptors");
         if (sm_expired(deadline_ns))
-            return sm_fail(SYMMEM_TIMEOUT, "socket", "send", "the peer's queue stays full");
+            return error == ETOOMANYREFS
+                       ? sm_fail_errno(error, "socket", "send", "cannot send descriptors")
+                       : sm_fail(SYMMEM_TIMEOUT, "socket", "send", "the peer's queue stays full");
         sm_sleep_ns(sleep_ns);
         sleep_ns = sleep_ns * 2 < RETRY_LAST_NS ? sleep_ns * 2 : RETRY_LAST_NS;
     }
