@@ -107,7 +107,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
     if (socket_dir && *socket_dir) {
         context->socket_dir = absolute(socket_dir);
-        if (!context->socket_dir)
+        context->relative_socket_dir = socket_dir[0] == '/' ? NULL : strdup(socket_dir);
+        if (!context->socket_dir || (socket_dir[0] != '/' && !context->relative_socket_dir))
             return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "options", "no memory for socket_dir");
     }
     return SYMMEM_OK;
@@ -203,8 +204,14 @@ static symmem_status publish(symmem_context *context) {
     return sm_member_publish(context);
 }
 
+/* The names that PyTorch has for some of them are read as it reads them. */
+static const char *const flags[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES", "SYMMEM_CHECK_COLLECTIVES",
+                                    "SYMMEM_MULTICAST", NULL};
+
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
     symmem_status status = choose_ranks(context, options);
+    if (status == SYMMEM_OK)
+        status = sm_env_check_flags(flags);
     if (status == SYMMEM_OK)
         status = choose_plain(context, options);
     if (status == SYMMEM_OK)
@@ -376,6 +383,7 @@ static void free_memory(symmem_context *context) {
         symmem_store_close(context->store);
     free(
         atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
+    free(context->relative_socket_dir);
     free(context->socket_dir);
     (void)pthread_mutex_destroy(&context->graphs_lock);
     (void)pthread_mutex_destroy(&context->open_lock);

@@ -300,6 +300,7 @@ static symmem_status make_session(symmem_group *group) {
         .world_prefix = context->world_prefix,
         .group_name = group->name,
         .socket_dir = context->socket_dir,
+        .relative_socket_dir = context->relative_socket_dir,
         .rank = group->rank,
         .world_size = group->world_size,
         .global_ranks = group->global_ranks,

@@ -268,7 +268,8 @@ typedef struct sm_session_config {
     const sm_member *member;  /* own; NULL: none was published */
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
-    const char *socket_dir; /* NULL: abstract */
+    const char *socket_dir;          /* NULL: abstract */
+    const char *relative_socket_dir; /* as the user gave it; NULL: not relative */
     int32_t rank;
     int32_t world_size;
     const int32_t *global_ranks;
@@ -400,6 +401,8 @@ const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members);
 /* First variable of the NULL-terminated list that is set; malformed or out of range is
  * INVALID_ARGUMENT naming it; none set leaves *value_p alone and is NOT_FOUND without a record. */
 symmem_status sm_env_int(const char *const *names, int64_t low, int64_t high, int64_t *value_p);
+/* INVALID_ARGUMENT if one of them is set to something else than 0, 1 or nothing. */
+symmem_status sm_env_check_flags(const char *const *names);
 /* "1" true, "0" false, unset or anything else -> fallback. */
 bool sm_env_flag(const char *name, bool fallback);
 

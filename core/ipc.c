@@ -99,9 +99,10 @@ static symmem_status make_address(sm_ipc *ipc, const char *directory, const char
     size_t offset = directory == NULL ? 1 : strlen(directory) + 1; /* of the name in sun_path */
     size_t bytes = offset + strlen(name);
     if (bytes >= sizeof(address->sun_path)) {
+        const char *path = directory == NULL ? name : directory;
         sm_fail(SYMMEM_PATH_TOO_LONG, "socket", "address",
-                "a socket's path has at most %zu bytes: %.100s", sizeof(address->sun_path) - 1,
-                directory == NULL ? name : directory);
+                "a socket's path has at most %zu bytes, with its name this would have %zu: %.60s%s",
+                sizeof(address->sun_path) - 1, bytes, path, strlen(path) > 60 ? "..." : "");
         sm_record()->expected = sizeof(address->sun_path) - 1;
         sm_record()->actual = bytes;
         return SYMMEM_PATH_TOO_LONG;

@@ -94,6 +94,7 @@ struct symmem_context {
     bool owns_store;     /* opened from the environment: closed with the context's memory */
     char world_prefix[32];
     char *socket_dir;
+    char *relative_socket_dir; /* as it was given; NULL: it is `socket_dir` */
     sm_identity identity;
     sm_liveness *liveness;
     sm_life_file *life_file; /* in socket_dir, if there is one */

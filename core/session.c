@@ -190,6 +190,18 @@ const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
 
 /* --- bring-up ----------------------------------------------------------------------- */
 
+static symmem_status open_socket(sm_session *session) {
+    const sm_session_config *config = &session->config;
+    symmem_status status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+    if (status == SYMMEM_PATH_TOO_LONG && config->relative_socket_dir != NULL) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), ", which is the relative '%.30s' as seen at init",
+                       config->relative_socket_dir);
+        sm_explain_text(text);
+    }
+    return status;
+}
+
 /* Own socket, nonce and join record. */
 static symmem_status prepare(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
@@ -204,7 +216,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
         own->members[i] = config->global_ranks[i];
     symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
     if (status == SYMMEM_OK && config->world_size > 1)
-        status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+        status = open_socket(session);
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
