@@ -378,7 +378,9 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
 symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
                           int *count_p, uint32_t step_ms);
 
-/* Why a peer has given a session up. Waits in the socket until somebody looks, and goes with it. */
+/* Why a peer has given a session up, and that a rank of another group takes this one for its own:
+ * the kinds of their tags. A note waits in the socket until somebody looks, and goes with it. */
+enum { SM_IPC_GAVE_UP = 5, SM_IPC_CONTRADICTS = 6 };
 #define SM_IPC_NOTE_BYTES 576
 typedef struct sm_ipc_notes {
     uint8_t nonce[16]; /* of those that are for this socket */
@@ -386,6 +388,8 @@ typedef struct sm_ipc_notes {
     int32_t first; /* whose came first, and what it says */
     uint8_t bytes[SM_IPC_NOTE_BYTES];
     uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
+    bool is_contradicted; /* and by what; the source is in the world's numbers, not the group's */
+    uint8_t contradiction[SM_IPC_NOTE_BYTES];
 } sm_ipc_notes;
 /* One try, no record. False: it did not go off. */
 bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,

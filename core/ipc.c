@@ -481,7 +481,7 @@ static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size
     return SYMMEM_OK;
 }
 
-/* The first one counts, and who else sent one. */
+/* The first one of each kind counts, and which peers sent one. */
 static bool take_note(sm_ipc *ipc, const arrival *in) {
     sm_ipc_notes *notes = &ipc->notes;
     const int32_t source = in->message.tag.source;
@@ -490,6 +490,12 @@ static bool take_note(sm_ipc *ipc, const arrival *in) {
     if (!from_this_user(in) || !same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
         source >= SYMMEM_MAX_WORLD_SIZE)
         return true;
+    if (in->message.tag.kind == SM_IPC_CONTRADICTS) {
+        if (!notes->is_contradicted)
+            memcpy(notes->contradiction, in->note, sizeof(in->note));
+        notes->is_contradicted = true;
+        return true;
+    }
     notes->sources[source / 64] |= 1ull << (source % 64);
     if (notes->any)
         return true;

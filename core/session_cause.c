@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { KIND_NOTE = 5 };
 enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
 
 /* What a note holds. */
@@ -34,17 +33,22 @@ static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     memcpy(members.nonce, session->secret, sizeof(members.nonce));
     members.group = session->id;
     members.source = -1;
-    const sm_ipc_notes *notes = sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
-    return notes->any ? notes : NULL;
+    return sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
 }
 
 static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
-    if (notes == NULL)
+    if (notes == NULL || !notes->any || notes->first >= session->config.world_size)
         return false;
     memcpy(reason_p, notes->bytes, sizeof(*reason_p));
-    const bool of_this_group = reason_p->kind == CONTRADICTED || /* a rank of another one then */
-                               notes->first < session->config.world_size;
-    return of_this_group && sm_verdict_valid(session, &reason_p->verdict);
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+static bool read_contradiction(const sm_session *session, const sm_ipc_notes *notes,
+                               reason *reason_p) {
+    if (notes == NULL || !notes->is_contradicted)
+        return false;
+    memcpy(reason_p, notes->contradiction, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
 }
 
 /* To whom the tag is for. */
@@ -54,8 +58,9 @@ static void send_reason(const sm_session *session, const sm_join *to, const reas
     memset(&tag, 0, sizeof(tag));
     memcpy(note, why, sizeof(*why));
     memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
-    tag.source = session->config.rank;
-    tag.kind = KIND_NOTE;
+    const bool contradicts = why->kind == CONTRADICTED;
+    tag.source = contradicts ? why->global_rank : session->config.rank;
+    tag.kind = contradicts ? SM_IPC_CONTRADICTS : SM_IPC_GAVE_UP;
     (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
 }
 
@@ -78,8 +83,7 @@ static reason reason_of(const sm_session *session, uint32_t kind,
 int32_t sm_session_given_up_by(sm_session *session) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    const bool left = read_reason(session, notes, &why) && why.kind != CONTRADICTED;
-    return left ? notes->first : -1;
+    return read_reason(session, notes, &why) ? notes->first : -1;
 }
 
 /* --- telling ------------------------------------------------------------------------ */
@@ -176,11 +180,13 @@ static bool is_hearsay(symmem_status status) {
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    if (is_hearsay(status) && read_reason(session, notes, &why)) {
+    const bool contradicted = is_hearsay(status) && session->id == 0 &&
+                              sm_session_contradicted(session, call) != SYMMEM_OK;
+    if (contradicted) {
+        status = sm_record()->status;
+    } else if (is_hearsay(status) && read_reason(session, notes, &why)) {
         if (why.kind == GAVE_UP)
             status = take_over(session, call, notes, &why.verdict);
-        else if (why.kind == CONTRADICTED && session->id == 0)
-            status = sm_session_contradicted(session, call);
         else
             sm_session_explain(session, sm_record());
     }
@@ -249,7 +255,7 @@ symmem_status sm_session_contradicted(sm_session *session, const sm_call *call) 
     reason why;
     const sm_session_config *config = &session->config;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    if (!read_reason(session, notes, &why) || why.kind != CONTRADICTED)
+    if (!read_contradiction(session, notes, &why))
         return SYMMEM_OK;
     sm_verdict_apply(session, call, -1, &why.verdict);
     sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), call->operation);
