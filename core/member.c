@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MEMBER_MAGIC 0x424d454du /* "MEMB" */
 
@@ -27,7 +28,7 @@ static void objection_key(const char *world_prefix, int32_t rank, char *key, siz
     (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
 }
 
-static uint64_t since_boot_ns(void) {
+uint64_t sm_since_boot_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -161,7 +162,7 @@ symmem_status sm_member_publish(symmem_context *context) {
     own->magic = MEMBER_MAGIC;
     own->rank = context->rank;
     own->world_size = context->world_size;
-    own->published_ns = since_boot_ns();
+    own->published_ns = sm_since_boot_ns();
     symmem_status status = sm_random(own->token, sizeof(own->token));
     if (status != SYMMEM_OK || context->world_size == 1)
         return status; /* who is alone is looked for by nobody */
@@ -225,16 +226,45 @@ void sm_member_withdraw(symmem_context *context) {
 
 /* --- others' keys ------------------------------------------------------------------- */
 
+bool sm_member_differs(const sm_member *own, const sm_member *found) {
+    return own != NULL && found->magic == MEMBER_MAGIC && found->world_size != own->world_size;
+}
+
 symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
-                              const sm_member *found) {
-    if (own == NULL || found->magic != MEMBER_MAGIC || found->world_size == own->world_size)
+                              const sm_member *found, bool lives) {
+    if (!sm_member_differs(own, found))
         return SYMMEM_OK;
     fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
-    object_to(store, world_prefix, own, OTHER_SIZE, found);
+    if (lives)
+        object_to(store, world_prefix, own, OTHER_SIZE, found);
     return SYMMEM_MISMATCH;
 }
 
-bool sm_member_is_older(const sm_member *own, const sm_member *found) {
-    return own != NULL && own->took_over != 0 && found->magic == MEMBER_MAGIC &&
-           found->published_ns < own->published_ns;
+/* By one clock. */
+static bool are_comparable(const sm_identity *one, const sm_identity *other) {
+    return one->boot_id != 0 && one->boot_id == other->boot_id &&
+           one->time_namespace == other->time_namespace;
+}
+
+/* A process that has become another program goes on under its number, and began long ago. */
+static bool goes_on(const sm_identity *own, const sm_identity *other) {
+    sm_process process;
+    return own->pid_namespace == other->pid_namespace && sm_process_read(other->pid, &process) &&
+           process.start_time == other->start_time;
+}
+
+bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
+    const long ticks = sysconf(_SC_CLK_TCK);
+    if (own->start_time == 0 || ticks <= 0 || !are_comparable(own, trace.identity))
+        return true;
+    /* It is rounded down, by one tick at the most. */
+    const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
+    return trace.made_ns <= (own->start_time + 1) * tick_ns || goes_on(own, trace.identity);
+}
+
+bool sm_member_is_older(const sm_member *own, sm_trace trace) {
+    return own != NULL && own->took_over != 0 &&
+           (!are_comparable(&own->identity, trace.identity) ||
+            trace.made_ns < own->published_ns) &&
+           sm_member_may_be_earlier(&own->identity, trace);
 }

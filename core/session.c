@@ -235,6 +235,7 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
     char key[SM_SESSION_KEY_BYTES];
     sm_session_join_key(session, session->config.rank, key);
     session->joining = true;
+    session->joins[session->config.rank].made_ns = sm_since_boot_ns();
     symmem_status status =
         symmem_store_set(session->config.store, key, &session->joins[session->config.rank],
                          sizeof(session->joins[0]), limit_ms);
@@ -261,8 +262,11 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
         sm_join join;
-        if (sm_session_read_join(session, call, other, &join) == SYMMEM_MISMATCH)
-            return SYMMEM_MISMATCH;
+        symmem_status status = sm_session_read_join(session, call, other, &join);
+        if (status == SYMMEM_OK && other != session->config.rank)
+            status = sm_session_stood(session, call, other, &join);
+        if (status == SYMMEM_MISMATCH)
+            return status;
     }
     mark(lost, rank, true);
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost,
@@ -287,7 +291,8 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         return SYMMEM_OK; /* not read: the last look decides */
     if (status != SYMMEM_OK)
         return status;
-    if (sm_session_is_leftover(session, rank, &session->joins[rank].identity)) {
+    const sm_trace trace = {&session->joins[rank].identity, session->joins[rank].made_ns};
+    if (sm_session_is_leftover(session, rank, trace)) {
         mark(r->stale, rank, true);
         return SYMMEM_OK;
     }
@@ -499,7 +504,9 @@ static symmem_status join(sm_session *session, const sm_call *call) {
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
     session->stands = status == SYMMEM_MISMATCH;
-    if (!session->stands)
+    if (session->stands)
+        sm_session_stand(session, call);
+    else
         remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
