@@ -201,6 +201,8 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
+    if (context->life_file) /* of what nobody has heard of nothing has to be kept */
+        sm_life_file_make_known(context->life_file);
     return sm_member_publish(context);
 }
 
@@ -340,7 +342,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
-        sm_ipc_sweep(context->socket_dir);
+        sm_ipc_sweep(context->socket_dir, context->liveness);
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");

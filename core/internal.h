@@ -159,6 +159,9 @@ symmem_status sm_life_begin(void);
 void sm_life_end(void);
 /* The same by a file in a directory, till that is taken back. NULL, without a record: not there. */
 sm_life_file *sm_life_file_begin(const char *directory);
+/* Gives it the name that others are told: then its path, with the mark behind the prefix. */
+#define SM_LIFE_MARK '.'
+void sm_life_file_make_known(sm_life_file *file);
 const char *sm_life_file_path(const sm_life_file *file);
 void sm_life_file_end(sm_life_file *file);
 /* Lets go of those that have looked. Now and then. */
@@ -220,6 +223,11 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
 /* Whether it is on its way there, see symmem_host.peer_is_ending. Once it is GONE, either answer.
  */
 bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity);
+/* Makes the end of the process with that file, if the store knows it, be seen without the file:
+ * true if it may go. */
+bool sm_liveness_bury(sm_liveness *liveness, const char *file_name);
+/* Where it says so. The rank's successor takes it back in the end. */
+void sm_liveness_grave_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 /* Whether the end of the process that is known would be seen from here. Looks once. */
 bool sm_liveness_sees(sm_liveness *liveness, int32_t rank);
 /* Whether that process was seen on this kernel, whatever it says. Looks once. */
@@ -361,11 +369,12 @@ typedef struct sm_ipc_tag {
  * not NULL: that file name, for tests. */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
 void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
-/* Unlinks what killed processes of this user and host left in the directory. Never fails.
+/* Unlinks what killed processes of this user and host left in the directory, but for what others
+ * may still have to see of their ends. `liveness` NULL: no store is known. Never fails.
  * (ipc_sweep.c) */
-void sm_ipc_sweep(const char *directory);
+void sm_ipc_sweep(const char *directory, sm_liveness *liveness);
 /* The same of those that take the host to have that boot id, as in a container. */
-void sm_ipc_sweep_of(const char *directory, uint64_t boot_id);
+void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness);
 /* What names begin with. A directory may be shared by hosts, and only a socket's own knows whether
  * it is in use. */
 #define SM_IPC_PREFIX_BYTES 16 /* the zero included */

@@ -147,6 +147,9 @@ static symmem_status refuse_taken(symmem_context *context, const char *key) {
         return SYMMEM_OK;
     if (!surely_lives(context, &found.identity)) {
         context->member.took_over = 1;
+        /* As long as the key tells whose the ended one's file is. */
+        if (context->socket_dir != NULL)
+            sm_ipc_sweep(context->socket_dir, context->liveness);
         return SYMMEM_OK;
     }
     fail_same_rank(&found.identity, &context->identity, context->rank, context->world_size);
@@ -217,6 +220,10 @@ void sm_member_withdraw(symmem_context *context) {
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
         is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
+    if (own->took_over != 0) {
+        sm_liveness_grave_key(context->world_prefix, context->rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
     if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
         objection_key(context->world_prefix, context->rank, key, sizeof(key));
         remove_key(context->store, key);

@@ -136,13 +136,13 @@ static void remove_own_join(sm_session *session) {
 static void sweep(const sm_session *session) {
     const sm_session_config *config = &session->config;
     uint64_t swept = config->identity->boot_id;
-    sm_ipc_sweep(config->socket_dir);
+    sm_ipc_sweep(config->socket_dir, config->liveness);
     for (int32_t rank = 0; rank < config->world_size; rank++) {
         const sm_identity *peer = &session->joins[rank].identity;
         if (!peer->listens || peer->boot_id == config->identity->boot_id ||
             peer->boot_id == swept || !sm_liveness_is_near(config->liveness, peer))
             continue;
-        sm_ipc_sweep_of(config->socket_dir, peer->boot_id);
+        sm_ipc_sweep_of(config->socket_dir, peer->boot_id, config->liveness);
         swept = peer->boot_id;
     }
 }

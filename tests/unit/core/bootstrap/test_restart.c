@@ -58,6 +58,7 @@ static pid_t start(const char *path, int32_t rank, bool restarts) {
         return pid;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
         _exit(99);
+    sm_sleep_ns(50000000); /* it is there when it and the other one have begun */
     int result = meet(path, rank, "first");
     if (result == 0 && restarts) {
         char text[FOLDER_BYTES + 8];
