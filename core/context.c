@@ -167,6 +167,7 @@ static symmem_status create_empty(symmem_context **context_p) {
     atomic_init(&context->references, 1);
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
+    atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
     atomic_init(&context->captures, 0);
@@ -339,6 +340,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
+    sm_member_say_left(context);
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */

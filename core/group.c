@@ -297,6 +297,7 @@ static symmem_status make_session(symmem_group *group) {
         .prefix = group->prefix,
         .name_prefix = group->name_prefix,
         .member = &context->member,
+        .has_met = &group->context->has_met,
         .world_prefix = context->world_prefix,
         .group_name = group->name,
         .socket_dir = context->socket_dir,

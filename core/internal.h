@@ -261,6 +261,10 @@ bool sm_member_differs(const sm_member *own, const sm_member *found);
 /* MISMATCH if so, which it is told if it lives. */
 symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const sm_member *found, bool lives);
+/* Whether some rank that nobody had met has left this one word of itself, and who that one was. */
+bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own);
+bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
+                         int32_t rank, sm_identity *identity_p);
 /* For times that processes of one machine compare. */
 uint64_t sm_since_boot_ns(void);
 /* What has an identity and a time, for instance a key, and what both are. */
@@ -286,6 +290,7 @@ typedef struct sm_session_config {
     const char *prefix;       /* store key prefix, unique to (group name, members) */
     const char *name_prefix;  /* of all groups of that name; NULL: the same */
     const sm_member *member;  /* own; NULL: none was published */
+    atomic_bool *has_met;     /* set once a session is up; or NULL */
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
     const char *socket_dir;          /* NULL: abstract */

@@ -125,6 +125,96 @@ static uint32_t read_objection(symmem_store *store, const char *world_prefix, co
     return no_p->kind;
 }
 
+/* --- who comes and leaves ------------------------------------------------------------ */
+
+/* Of `from` for `to`; -1: that there is any. */
+static void left_key(const char *world_prefix, int32_t to, int32_t from, char *key,
+                     size_t capacity) {
+    if (from < 0)
+        (void)snprintf(key, capacity, "%s/left/%d/any", world_prefix, to);
+    else
+        (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
+}
+
+/* One that has gone meanwhile would not take it away. */
+static void leave_word(const symmem_context *context, int32_t to, const char *its_key,
+                       const sm_member *there) {
+    symmem_store *store = context->store;
+    char key[SYMMEM_STORE_KEY_MAX + 1], any[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member now;
+    left_key(context->world_prefix, to, context->rank, key, sizeof(key));
+    left_key(context->world_prefix, to, -1, any, sizeof(any));
+    const bool is_said = symmem_store_set(store, key, &context->identity, sizeof(context->identity),
+                                          SM_STORE_CLEAN_MS) == SYMMEM_OK &&
+                         symmem_store_set(store, any, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    if (is_said && read_member(store, its_key, SM_STORE_CLEAN_MS, &now) == SYMMEM_OK &&
+        is_own(there, &now))
+        return;
+    remove_key(store, key);
+    remove_key(store, any);
+}
+
+/* Others may come to wait for this rank, which no group has shown them. To those that are there it
+ * says that it was. */
+void sm_member_say_left(const symmem_context *context) {
+    const symmem_error_record record = *sm_record();
+    const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
+    /* Relaxed: a call under way is as good as one that comes too late. */
+    if (!context->identity_published ||
+        atomic_load_explicit(&context->has_met, memory_order_relaxed))
+        return;
+    for (int32_t rank = 0; rank < context->world_size && !sm_expired(end_ns); rank++) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        sm_member there;
+        sm_identity_key(context->world_prefix, rank, key, sizeof(key));
+        if (rank != context->rank &&
+            read_member(context->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            there.world_size == context->world_size &&
+            sm_liveness_ask_of(context->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
+            leave_word(context, rank, key, &there);
+    }
+    *sm_record() = record;
+}
+
+bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    if (own == NULL)
+        return false;
+    left_key(world_prefix, own->rank, -1, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    return status == SYMMEM_OK;
+}
+
+bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
+                         int32_t rank, sm_identity *identity_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    left_key(world_prefix, own->rank, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, identity_p, sizeof(*identity_p), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
+        return false;
+    identity_p->host[sizeof(identity_p->host) - 1] = '\0';
+    return true;
+}
+
+/* Of others, for this rank; the own key has gone, or is not there yet. */
+static void forget_left(const symmem_context *context) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    if (!sm_member_hears_of_left(context->store, context->world_prefix, &context->member))
+        return;
+    for (int32_t rank = -1; rank < context->world_size; rank++) {
+        left_key(context->world_prefix, context->rank, rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
+}
+
 /* --- the own key -------------------------------------------------------------------- */
 
 /* That very one runs, as far as can be told from here. */
@@ -171,6 +261,8 @@ symmem_status sm_member_publish(symmem_context *context) {
         return status; /* who is alone is looked for by nobody */
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     status = refuse_taken(context, key);
+    if (own->took_over != 0)
+        forget_left(context);
     if (status == SYMMEM_OK)
         status =
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
@@ -220,6 +312,7 @@ void sm_member_withdraw(symmem_context *context) {
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
         is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
+    forget_left(context);
     if (own->took_over != 0) {
         sm_liveness_grave_key(context->world_prefix, context->rank, key, sizeof(key));
         remove_key(context->store, key);

@@ -93,6 +93,7 @@ struct symmem_context {
     symmem_store *store; /* may be NULL in a world of one */
     bool owns_store;     /* opened from the environment: closed with the context's memory */
     char world_prefix[32];
+    atomic_bool has_met; /* some rank, in a group */
     char *socket_dir;
     char *relative_socket_dir; /* as it was given; NULL: it is `socket_dir` */
     sm_identity identity;
@@ -252,6 +253,8 @@ typedef struct sm_launch {
 symmem_status sm_launch_read(sm_launch *launch);
 /* The context's key in the store, see member.c. Once liveness is there. */
 symmem_status sm_member_publish(symmem_context *context);
+/* Before: to those that it has not met. */
+void sm_member_say_left(const symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
 /* To the thread's record, if that is of a group: what the ranks that it names said they failed
  * with. */

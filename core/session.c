@@ -269,9 +269,10 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
             return status;
     }
     mark(lost, rank, true);
-    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost,
-                                 session->id != 0 ? "ended"
-                                                  : "ended (it may be an earlier job's process)");
+    const char *what = session->id != 0 ? "ended" : "ended (it may be an earlier job's process)";
+    if (session->id == 0 && sm_session_has_left(session, call, rank))
+        what = "came and left, and has ended";
+    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
 }
 
 /* Tries to read one rank's record. */
@@ -308,8 +309,11 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
 
 /* A bounded number of the missing ones a tick; all of them for the last look. */
 static symmem_status read_missing(sm_session *session, const sm_call *call, reading *r, bool all) {
-    int32_t size = session->config.world_size;
+    const sm_session_config *config = &session->config;
+    int32_t size = config->world_size;
     int32_t tried = 0;
+    session->hears_of_left =
+        sm_member_hears_of_left(config->store, config->world_prefix, config->member);
     for (int32_t i = 0; i < size && (all || tried < 64); i++) {
         int32_t rank = (session->watch_next + i) % size;
         if (has(r->have, rank))
@@ -349,7 +353,15 @@ static symmem_status fail_missing(const sm_session *session, const sm_call *call
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t rank = 0; rank < session->config.world_size; rank++)
         mark(missing, rank, !has(r->have, rank));
-    return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        char text[40];
+        if (has(r->have, rank) || !sm_session_has_left(session, call, rank))
+            continue;
+        (void)snprintf(text, sizeof(text), "; rank %d came and left", rank);
+        sm_explain_text(text);
+    }
+    return SYMMEM_TIMEOUT;
 }
 
 /* Waits for every rank's join record. Sleeps on one key after the other, so that a rank costs one
@@ -516,6 +528,8 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     session->reach_agreed = false;
     memset(session->sent, 0, (size_t)session->config.world_size * sizeof(session->sent[0]));
     memset(session->received, 0, (size_t)session->config.world_size * sizeof(session->received[0]));
+    if (session->config.has_met != NULL) /* relaxed: only a hint */
+        atomic_store_explicit(session->config.has_met, true, memory_order_relaxed);
     sm_exchange_sweep(session, true);
     sm_session_observe(session, "session.join.done");
     return SYMMEM_OK;

@@ -74,6 +74,7 @@ struct sm_session {
     bool stands;  /* and stays: others may come to whom it is a contradiction, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
     bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
+    bool hears_of_left; /* some rank has left that was never met */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
     uint32_t looks;       /* while waiting for descriptors */
@@ -149,6 +150,8 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
 /* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
  * another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
+/* It was there and has been finalised. */
+bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);
 /* A process that had ended before this rank took an ended one's place: not of this job. */
 bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace);
 /* Whether two processes are this rank, or a peer cannot be in its world: MISMATCH. */

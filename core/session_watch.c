@@ -94,6 +94,12 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     symmem_error_record record = *sm_record();
     symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
     *sm_record() = record; /* not knowing is no failure */
+    if (status == SYMMEM_NOT_FOUND && session->hears_of_left &&
+        sm_member_read_left(config->store, config->world_prefix, config->member, global_rank,
+                            &found.identity)) {
+        sm_liveness_learn(config->liveness, global_rank, &found.identity);
+        return SYMMEM_OK;
+    }
     if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
         return SYMMEM_NOT_FOUND;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
@@ -157,6 +163,19 @@ symmem_status sm_session_look_up(const sm_session *session, const sm_call *call,
         return SYMMEM_OK;
     symmem_status status = learn(session, call, rank);
     return status == SYMMEM_NOT_FOUND ? SYMMEM_OK : status;
+}
+
+bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member found;
+    size_t bytes;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
+    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
+    *sm_record() = record;
+    return status == SYMMEM_NOT_FOUND &&
+           sm_liveness_knows(config->liveness, config->global_ranks[rank]);
 }
 
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {

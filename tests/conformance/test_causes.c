@@ -403,6 +403,79 @@ TK_TEST(causes, store_of_a_killed_smaller_job, "SM-LIFE-21", .ranks = {3, 4},
     }
 }
 
+/* --- who comes and leaves --------------------------------------------------------------------- */
+
+struct leaving {
+    symmem_store *store;
+    bool ends; /* its process, too */
+};
+
+static void await_all(struct tk *t, int slot) {
+    tk_share_u64(t, slot, 1);
+    for (int32_t r = 0; r < t->world_size; r++)
+        for (int i = 0; tk_read_u64(t, r, slot) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+}
+
+enum { SLOT_HERE = 10, SLOT_LEFT, SLOT_TOLD };
+
+/* Rank 1 finalises before any group has shown it to the others. */
+static void leave_early(struct tk *t, void *arg) {
+    const struct leaving *leaving = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, leaving->store);
+    options.backend = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    await_all(t, SLOT_HERE);
+    if (t->rank == ABSENT) {
+        TK_OK(t, symmem_finalize(context));
+        symmem_context_free(context);
+        tk_share_u64(t, SLOT_LEFT, 1);
+        if (!leaving->ends)
+            await_all(t, SLOT_TOLD);
+        return;
+    }
+    for (int i = 0; tk_read_u64(t, ABSENT, SLOT_LEFT) == 0 && i < 1000; i++)
+        tk_sleep_ms(10);
+    TK_REQUIRE_OK(t, symmem_group_create(context, "left", NULL, 0, NULL, &group));
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_group_barrier(group, leaving->ends ? 0 : tk_limit_ms(t, 400));
+    const symmem_error_record record = last_record();
+    TK_STATUS(t, leaving->ends ? SYMMEM_PEER_LOST : SYMMEM_TIMEOUT, status);
+    TK_WITHIN(t, 1500, begin_ms);
+    TK_EQ_INT(t, ABSENT, record.failed_rank);
+    TK_EQ_INT(t, 1, record.missing_count);
+    TK_CHECK_MSG(t, strstr(record.message, "rank 1 came and left") != NULL, "%s", record.message);
+    if (leaving->ends) /* none is to see another one's end */
+        tk_share_u64(t, SLOT_TOLD + 1, 1);
+    for (int32_t r = 0; leaving->ends && r < t->world_size; r++)
+        for (int i = 0; r != ABSENT && tk_read_u64(t, r, SLOT_TOLD + 1) == 0 && i < 500; i++)
+            tk_sleep_ms(10);
+    if (!leaving->ends)
+        await_all(t, SLOT_TOLD);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+static void check_left(struct tk *t, bool ends) {
+    char path[64];
+    struct leaving leaving = {.store = other_store(t, path), .ends = ends};
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_early, &leaving, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    remove_store(t, leaving.store, path); /* no key is left there */
+}
+
+TK_TEST(causes, came_and_left, "SM-EXCHANGE-21", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+    check_left(t, false);
+}
+
+TK_TEST(causes, came_and_ended, "SM-EXCHANGE-21", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+    check_left(t, true);
+}
+
 /* --- who comes late -------------------------------------------------------------------------- */
 
 enum { LISTS, SIZES, ONE_RANK, CONTRADICTIONS };
