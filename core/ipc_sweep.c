@@ -56,7 +56,8 @@ static bool is_dead(const char *directory, const char *name) {
     return dead;
 }
 
-/* Nothing else dates it: what is waited for is to be over although its job's ranks do not clean up. */
+/* Nothing else dates it: what is waited for is to be over although its job's ranks do not clean up.
+ */
 static bool is_old(int directory, const char *name) {
     struct stat file;
     struct timespec now;

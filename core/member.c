@@ -364,7 +364,6 @@ bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
 
 bool sm_member_is_older(const sm_member *own, sm_trace trace) {
     return own != NULL && own->took_over != 0 &&
-           (!are_comparable(&own->identity, trace.identity) ||
-            trace.made_ns < own->published_ns) &&
+           (!are_comparable(&own->identity, trace.identity) || trace.made_ns < own->published_ns) &&
            sm_member_may_be_earlier(&own->identity, trace);
 }

@@ -73,7 +73,7 @@ struct sm_session {
     bool joining; /* own join key is in the store */
     bool stands;  /* and stays: others may come to whom it is a contradiction, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
-    bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
+    bool reach_agreed;  /* since then: all ranks' sockets are in reach of all */
     bool hears_of_left; /* some rank has left that was never met */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */

@@ -258,9 +258,9 @@ symmem_status sm_session_stood(const sm_session *session, const sm_call *call, i
     sm_session_fail(session, call, SYMMEM_MISMATCH,
                     "%.*s; rank %d found it, and has ended (it may be an earlier job's process)",
                     (int)sizeof(join->cause) - 1, join->cause, config->global_ranks[rank]);
-    const bool has_our_numbers =
-        join->count == config->world_size && join->list == sm_session_list(session) &&
-        join->failed_rank >= -1 && join->failed_rank < config->world_size;
+    const bool has_our_numbers = join->count == config->world_size &&
+                                 join->list == sm_session_list(session) &&
+                                 join->failed_rank >= -1 && join->failed_rank < config->world_size;
     sm_record()->failed_rank = has_our_numbers ? join->failed_rank : rank;
     return SYMMEM_MISMATCH;
 }

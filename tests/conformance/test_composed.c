@@ -262,9 +262,8 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     TK_REQ(t, "SM-COLL-15");
     struct fused_pair *x = pair_begin(t);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
-    struct fussy fussy = {.t = t,
-                          .out = (char *)x->out.dl.data + x->out.dl.byte_offset +
-                                 (size_t)t->rank * part};
+    struct fussy fussy = {
+        .t = t, .out = (char *)x->out.dl.data + x->out.dl.byte_offset + (size_t)t->rank * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
     symmem_status call = on_two_streams(x, PAIR_GATHER, stream, second);
     if (call == SYMMEM_OK) {

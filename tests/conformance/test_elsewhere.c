@@ -215,7 +215,8 @@ static void survive_in(struct tk *t, struct world *w) {
     TK_CHECK_MSG(t, begin_world(t, w), "%s", last_record().message);
     tk_share_u64(t, SLOT_MET, 1);
     TK_CHECK(t, await(t, t->rank == 0 ? t->last : 0, SLOT_END));
-    if (t->rank != 0 && TK_OK(t, symmem_group_create(w->context, "late", NULL, 0, NULL, &w->group))) {
+    if (t->rank != 0 &&
+        TK_OK(t, symmem_group_create(w->context, "late", NULL, 0, NULL, &w->group))) {
         uint64_t begin_ms = tk_now_ms();
         TK_FAILS(t, PEER_LOST, symmem_group_barrier(w->group, 0));
         TK_WITHIN(t, 1000, begin_ms);

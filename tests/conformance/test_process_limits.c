@@ -241,12 +241,13 @@ static bool give_up_resources(bool gives_up) {
     const uint32_t some = 1u << CAP_SYS_RESOURCE | 1u << CAP_SYS_ADMIN;
     if (syscall(SYS_capget, &header, sets) != 0)
         return false;
-    sets[0].effective = gives_up ? sets[0].effective & ~some
-                                 : sets[0].effective | (sets[0].permitted & some);
+    sets[0].effective =
+        gives_up ? sets[0].effective & ~some : sets[0].effective | (sets[0].permitted & some);
     return syscall(SYS_capset, &header, sets) == 0;
 }
 
-/* So many more, in a message that nobody takes until the socket is closed. -1: it cannot be sent. */
+/* So many more, in a message that nobody takes until the socket is closed. -1: it cannot be sent.
+ */
 static int put_in_flight(int count) {
     union {
         struct cmsghdr header;

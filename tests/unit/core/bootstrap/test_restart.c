@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks that begin anew by exec, in the same store and under the same process number, as programs do
- * that restart themselves: who they were is gone, and no other process is in their place. */
+/* Ranks that begin anew by exec, in the same store and under the same process number, as programs
+ * do that restart themselves: who they were is gone, and no other process is in their place. */
 #include "folder.h"
 #include "internal.h"
 #include "unit.h"
@@ -49,7 +49,8 @@ static bool await_restart(const char *path) {
     return member.took_over != 0;
 }
 
-/* In a process of its own: meets, and begins anew if it is to, with what it was left in the store. */
+/* In a process of its own: meets, and begins anew if it is to, with what it was left in the store.
+ */
 static pid_t start(const char *path, int32_t rank, bool restarts) {
     const pid_t parent = getpid();
     (void)fflush(NULL);

@@ -106,9 +106,9 @@ static bool may_finish(const char *call) {
  * up here, too. */
 static void judge_other(const struct life *other, const symmem_error_record *own) {
     const symmem_error_record *record = &other->first.record;
-    const bool may_be_missed =
-        strcmp(own->operation, other->first.call) != 0 || strcmp(own->stage, "join") == 0 ||
-        strcmp(record->stage, "join") == 0 || own->status == SYMMEM_TIMEOUT;
+    const bool may_be_missed = strcmp(own->operation, other->first.call) != 0 ||
+                               strcmp(own->stage, "join") == 0 ||
+                               strcmp(record->stage, "join") == 0 || own->status == SYMMEM_TIMEOUT;
     const bool is_told = record->status == own->status &&
                          record->missing_count == own->missing_count &&
                          memcmp(record->missing, own->missing, sizeof(own->missing)) == 0 &&
