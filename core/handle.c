@@ -30,6 +30,18 @@ static symmem_status check_output(const symmem_handle *handle, const void *outpu
     return status;
 }
 
+symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
+                                   int32_t rank) {
+    int32_t world_size = handle->link->group->world_size;
+    if (rank >= 0 && rank < world_size)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "rank %d is not in [0, %d)", rank,
+                  world_size);
+    sm_record()->expected = (uint64_t)world_size;
+    sm_record()->actual = (uint64_t)(int64_t)rank;
+    return sm_link_describe(handle->link, sm_record());
+}
+
 symmem_status symmem_handle_retain(symmem_handle *handle) {
     SM_PUBLIC;
     symmem_status status = sm_handle_check(handle, "handle_retain");

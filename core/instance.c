@@ -1,10 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who uses the backend's instance, and its end with the last of them. */
+/* Who uses a context and its backend's instance, and the end of either with the last of them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "objects.h"
+
+void sm_context_retain(symmem_context *context) {
+    /* Relaxed: the caller holds a reference already. */
+    (void)atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
+}
+
+void sm_context_release(symmem_context *context) {
+    /* pairs with: the other holders' releases */
+    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
+        context->free_memory(context);
+}
 
 void sm_instance_retain(symmem_context *context) {
     sm_context_retain(context);

@@ -236,3 +236,10 @@ symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
     record->channel = cause.channel;
     return sm_link_describe(link, record);
 }
+
+void sm_link_host_init(symmem_host *host) {
+    host->signal_failed = sm_link_signal_failed;
+    host->peer_state = sm_link_peer_state;
+    host->peer_is_ending = sm_link_peer_is_ending;
+    host->is_poisoned = sm_link_is_poisoned;
+}

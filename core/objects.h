@@ -83,6 +83,7 @@ void *sm_places_find(const sm_places *places, uint64_t key);
 
 struct symmem_context {
     atomic_int references;
+    void (*free_memory)(symmem_context *context); /* when the last of them is gone */
     atomic_int instance_users;
     atomic_bool finalised;
     uint32_t made_in; /* sm_fork_generation */
@@ -186,6 +187,9 @@ bool sm_context_overlap_allowed(const symmem_context *context);
 bool sm_context_multicast_allowed(const symmem_context *context);
 /* The entry is there (size and not NULL) and its capability declared. */
 bool sm_backend_has(const symmem_context *context, uint64_t capability);
+/* UNSUPPORTED: "the backend has no <what>". */
+symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
+                                 const char *operation, const char *what);
 /* Refuses a table: ABI version, size, name, capability bits, missing or superfluous entries. */
 symmem_status sm_backend_check(const symmem_backend *backend, const char *operation);
 /* Whether the entry at that offset of the table is there: older tables are shorter. */
@@ -198,19 +202,13 @@ symmem_status sm_load_table(const char *path, const char *operation, void **libr
 /* The first libsymmem_backend_<name>.so on the search path. NOT_FOUND. */
 symmem_status sm_search_backend(const char *name, const char *operation, char *path,
                                 size_t capacity);
-/* Fills context->host (host.c). */
+/* Fills context->host (host.c), but for what handles have to say: sm_link_host_init. */
 void sm_host_init(symmem_context *context);
 /* Until when the public call of this thread may wait, which backends ask for. Returns what it was,
  * for the call's end to put back. */
 uint64_t sm_call_deadline(uint64_t deadline_ns);
 /* Likewise of a call that no other rank waits for, and for how long from when they ask; 0: none. */
 uint32_t sm_call_limit(uint32_t limit_ms);
-/* Implemented in link.c, put into the host table by host.c. */
-void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
-                           symmem_error_record *record_p);
-symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank);
-bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank);
-bool sm_link_is_poisoned(const symmem_peers *peers);
 
 /* --- groups (group.c) --------------------------------------------------------------- */
 
@@ -410,6 +408,8 @@ typedef struct sm_link {
 } sm_link;
 void sm_link_retain(sm_link *link);
 void sm_link_release(sm_link *link);
+/* link_poison.c. The services of context->host that ask for a handle's peers. */
+void sm_link_host_init(symmem_host *host);
 /* Of a reset that failed: as give_up, but peers are told in any case. */
 void sm_link_spoil(sm_link *link, const symmem_error_record *record);
 /* Poisons every link of the context (finalise: pending work gives up). */
@@ -457,6 +457,9 @@ symmem_status sm_stream_check(const symmem_context *context, const symmem_stream
 symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char *operation);
 /* Whether launches of graphs with operations on the link are pending. */
 symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p);
+/* The stream's second one, made at the first call. */
+symmem_status sm_second_stream_get(symmem_context *context, const symmem_stream *first,
+                                   const symmem_stream **stream_p);
 /* The stream is destroyed: another one may have its second stream, unless work of it may be under
  * way there: what that waits for is nothing to other streams. */
 void sm_second_stream_leave(symmem_context *context, const symmem_stream *first, bool at_rest);

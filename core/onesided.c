@@ -2,18 +2,6 @@
 /* One-sided copies, and what all operations on memory check and keep alive. */
 #include "rendezvous.h"
 
-symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
-                                   int32_t rank) {
-    int32_t world_size = handle->link->group->world_size;
-    if (rank >= 0 && rank < world_size)
-        return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "rank %d is not in [0, %d)", rank,
-                  world_size);
-    sm_record()->expected = (uint64_t)world_size;
-    sm_record()->actual = (uint64_t)(int64_t)rank;
-    return sm_link_describe(handle->link, sm_record());
-}
-
 symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operation, size_t offset,
                                size_t bytes) {
     const sm_link *link = handle->link;

@@ -148,7 +148,12 @@ void sm_link_check_device(const sm_link *link);
 void sm_link_clear_poison(sm_link *link);
 void sm_link_ref(sm_link *link, symmem_ref *ref_p);
 
-/* link_poison.c */
+/* link_poison.c. What symmem_host promises of the entries of these names. */
+void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                           symmem_error_record *record_p);
+symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank);
+bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank);
+bool sm_link_is_poisoned(const symmem_peers *peers);
 /* While a call without stream is at the backend: where signal_failed in this thread, for that link
  * and channel, leaves the record. NULL: nowhere. */
 void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record);
@@ -156,14 +161,14 @@ void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_recor
 /* handle.c */
 /* Takes over a reference of link on success. */
 symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **handle_p);
+/* OUT_OF_RANGE unless 0 <= rank < world_size. */
+symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
+                                   int32_t rank);
 
 /* onesided.c */
 /* [offset, offset + bytes) from the handle's offset lies in the block; OVERFLOW, OUT_OF_RANGE. */
 symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operation, size_t offset,
                                size_t bytes);
-/* OUT_OF_RANGE unless 0 <= rank < world_size. */
-symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *operation,
-                                   int32_t rank);
 
 /* The memory of one operation that must stay: at most a link and two allocations, or five of a
  * matrix product. */

@@ -31,14 +31,6 @@ symmem_status sm_stream_need(const symmem_stream *stream, const char *operation)
     return sm_context_check(stream->context, operation);
 }
 
-symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
-                                 const char *operation, const char *what) {
-    if (sm_backend_has(context, capability))
-        return SYMMEM_OK;
-    return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "", "the backend has no %s",
-                           what);
-}
-
 symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *operation) {
     symmem_context *context = stream->context;
     uint64_t capture = 0;

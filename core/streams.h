@@ -7,9 +7,6 @@
 
 /* As sm_stream_check, for calls that need a stream. */
 symmem_status sm_stream_need(const symmem_stream *stream, const char *operation);
-/* UNSUPPORTED: "the backend has no <what>". */
-symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
-                                 const char *operation, const char *what);
 /* CAPTURE if the stream takes part in a capture. */
 symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *operation);
 /* Adds a new object to its context's list, with a context reference for the shell. False once the

@@ -166,3 +166,11 @@ symmem_status sm_backend_check(const symmem_backend *backend, const char *operat
         status = check_sharing(backend, operation);
     return status;
 }
+
+symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
+                                 const char *operation, const char *what) {
+    if (sm_backend_has(context, capability))
+        return SYMMEM_OK;
+    return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "", "the backend has no %s",
+                           what);
+}

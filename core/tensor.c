@@ -193,3 +193,34 @@ symmem_status sm_tensor_alike(const sm_tensor *a, const sm_tensor *b, const char
         same = a->shape[d] == b->shape[d];
     return same ? SYMMEM_OK : shapes_differ(a, b, a->count, operation);
 }
+
+/* --- names -------------------------------------------------------------------------- */
+
+static const char *const call_names[SYMMEM_CALL_KIND_COUNT] = {
+    [SYMMEM_CALL_BARRIER] = "barrier",
+    [SYMMEM_CALL_ONE_SHOT_ALL_REDUCE] = "one_shot_all_reduce",
+    [SYMMEM_CALL_TWO_SHOT_ALL_REDUCE] = "two_shot_all_reduce",
+    [SYMMEM_CALL_REDUCE_SCATTER] = "reduce_scatter",
+    [SYMMEM_CALL_ALL_GATHER] = "all_gather",
+    [SYMMEM_CALL_BROADCAST] = "broadcast",
+    [SYMMEM_CALL_ALL_TO_ALL] = "all_to_all",
+    [SYMMEM_CALL_MULTIMEM_ALL_REDUCE] = "multimem_all_reduce",
+    [SYMMEM_CALL_MULTIMEM_ONE_SHOT_ALL_REDUCE] = "multimem_one_shot_all_reduce",
+    [SYMMEM_CALL_MULTIMEM_ONE_SHOT_REDUCE] = "multimem_one_shot_reduce",
+    [SYMMEM_CALL_MULTIMEM_ALL_GATHER] = "multimem_all_gather",
+    [SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL] = "fused_all_gather_matmul",
+    [SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER] = "fused_matmul_reduce_scatter",
+    [SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER] = "low_contention_reduce_scatter",
+    [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER] = "low_contention_all_gather",
+    [SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER_CE_MULTICAST] = "low_contention_all_gather_ce_multicast",
+};
+
+const char *sm_call_name(uint32_t kind) {
+    const char *name = kind < SYMMEM_CALL_KIND_COUNT ? call_names[kind] : NULL;
+    return name != NULL ? name : "?";
+}
+
+const char *sm_reduce_op_name(uint32_t op) {
+    static const char *const names[SYMMEM_REDUCE_OP_COUNT] = {"sum", "avg", "min", "max"};
+    return op < SYMMEM_REDUCE_OP_COUNT ? names[op] : "?";
+}
