@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
