@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Ranks that begin anew by exec, in the same store and under the same process number, as programs
  * do that restart themselves: who they were is gone, and no other process is in their place. */
+#include "bootstrap/bootstrap.h"
 #include "folder.h"
-#include "internal.h"
 #include "unit.h"
 
 #include <dirent.h>

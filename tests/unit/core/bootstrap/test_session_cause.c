@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Notes of why ranks leave: whose they are, and which of them is told. */
-#include "session.h"
+#include "bootstrap/session_internal.h"
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"
