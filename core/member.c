@@ -136,22 +136,30 @@ static void left_key(const char *world_prefix, int32_t to, int32_t from, char *k
         (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
 }
 
-/* One that has gone meanwhile would not take it away. */
+/* What is there of any rank's for that one. */
+static void forget_left(const symmem_context *context, int32_t to) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    for (int32_t rank = -1; rank < context->world_size; rank++) {
+        left_key(context->world_prefix, to, rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
+}
+
 static void leave_word(const symmem_context *context, int32_t to, const char *its_key,
                        const sm_member *there) {
     symmem_store *store = context->store;
-    char key[SYMMEM_STORE_KEY_MAX + 1], any[SYMMEM_STORE_KEY_MAX + 1];
+    char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member now;
+    left_key(context->world_prefix, to, -1, key, sizeof(key));
+    bool is_said = symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
     left_key(context->world_prefix, to, context->rank, key, sizeof(key));
-    left_key(context->world_prefix, to, -1, any, sizeof(any));
-    const bool is_said = symmem_store_set(store, key, &context->identity, sizeof(context->identity),
-                                          SM_STORE_CLEAN_MS) == SYMMEM_OK &&
-                         symmem_store_set(store, any, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
-    if (is_said && read_member(store, its_key, SM_STORE_CLEAN_MS, &now) == SYMMEM_OK &&
-        is_own(there, &now))
-        return;
-    remove_key(store, key);
-    remove_key(store, any);
+    is_said = is_said && symmem_store_set(store, key, &context->identity, sizeof(context->identity),
+                                          SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
+     */
+    if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
+        !is_own(there, &now))
+        forget_left(context, to);
 }
 
 /* Others may come to wait for this rank, which no group has shown them. To those that are there it
@@ -204,17 +212,6 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
     return true;
 }
 
-/* Of others, for this rank; the own key has gone, or is not there yet. */
-static void forget_left(const symmem_context *context) {
-    char key[SYMMEM_STORE_KEY_MAX + 1];
-    if (!sm_member_hears_of_left(context->store, context->world_prefix, &context->member))
-        return;
-    for (int32_t rank = -1; rank < context->world_size; rank++) {
-        left_key(context->world_prefix, context->rank, rank, key, sizeof(key));
-        remove_key(context->store, key);
-    }
-}
-
 /* --- the own key -------------------------------------------------------------------- */
 
 /* That very one runs, as far as can be told from here. */
@@ -262,7 +259,7 @@ symmem_status sm_member_publish(symmem_context *context) {
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     status = refuse_taken(context, key);
     if (own->took_over != 0)
-        forget_left(context);
+        forget_left(context, context->rank);
     if (status == SYMMEM_OK)
         status =
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
@@ -312,7 +309,8 @@ void sm_member_withdraw(symmem_context *context) {
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
         is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
-    forget_left(context);
+    if (sm_member_hears_of_left(context->store, context->world_prefix, own))
+        forget_left(context, context->rank);
     if (own->took_over != 0) {
         sm_liveness_grave_key(context->world_prefix, context->rank, key, sizeof(key));
         remove_key(context->store, key);

@@ -239,6 +239,8 @@ static void survive_in(struct tk *t, struct world *w) {
     symmem_context_free(w->context);
     symmem_store_close(w->store);
     tk_share_u64(t, SLOT_END, tk_now_ms());
+    for (int32_t r = 0; r < t->last; r++) /* that rank 0 has ended, too, would be told */
+        TK_CHECK(t, await(t, r, SLOT_END));
 }
 
 static void rank_in_directory(struct tk *t, void *arg) {
