@@ -28,6 +28,9 @@ static void objection_key(const char *world_prefix, int32_t rank, char *key, siz
     (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
 }
 
+/* When a context of this process ended last: it may live through several jobs. */
+static _Atomic uint64_t last_end_ns;
+
 uint64_t sm_since_boot_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
@@ -305,6 +308,8 @@ void sm_member_withdraw(symmem_context *context) {
     if (!context->identity_published)
         return; /* the key may be another process's */
     const symmem_error_record record = *sm_record();
+    /* Relaxed: what follows in this process is ordered by its caller. */
+    atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
         is_own(own, &found))
@@ -357,7 +362,9 @@ bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
         return true;
     /* It is rounded down, by one tick at the most. */
     const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
-    return trace.made_ns <= (own->start_time + 1) * tick_ns || goes_on(own, trace.identity);
+    return trace.made_ns <= (own->start_time + 1) * tick_ns ||
+           trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
+           goes_on(own, trace.identity);
 }
 
 bool sm_member_is_older(const sm_member *own, sm_trace trace) {

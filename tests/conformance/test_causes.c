@@ -300,7 +300,7 @@ TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
 
 struct job {
     symmem_store *store;
-    bool is_killed;
+    bool is_killed, waits;
     int32_t world_size;
 };
 
@@ -311,7 +311,7 @@ static void run_job(struct tk *t, void *arg) {
     symmem_context_options options = other_world(t, job->store);
     options.backend = NULL;
     options.world_size = job->world_size;
-    if (!job->is_killed && t->rank == 0) /* long enough for the others to look after rank 0 */
+    if (job->waits && t->rank == 0) /* long enough for the others to look after rank 0 */
         tk_sleep_ms(300);
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
@@ -327,6 +327,7 @@ TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
     for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
+        job.waits = !job.is_killed;
         enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
         TK_EQ_INT(t, job.is_killed ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
         tk_out_of_band_barrier(t);
@@ -393,6 +394,7 @@ TK_TEST(causes, store_of_a_killed_smaller_job, "SM-LIFE-21", .ranks = {3, 4},
     struct job job = {.store = t->store};
     for (int i = 0; i < 6; i++) {
         job.is_killed = i % 2 == 0;
+        job.waits = !job.is_killed;
         job.world_size = t->world_size - (i / 2 % 2 == (job.is_killed ? 0 : 1) ? 1 : 0);
         tk_checkpoint(t, "job %d of %d ranks", i, (int)job.world_size);
         if (t->rank < job.world_size) {
@@ -401,6 +403,35 @@ TK_TEST(causes, store_of_a_killed_smaller_job, "SM-LIFE-21", .ranks = {3, 4},
         }
         tk_out_of_band_barrier(t);
     }
+}
+
+static void run_two_jobs(struct tk *t, void *arg) {
+    struct job *job = arg;
+    run_job(t, job);
+    for (int i = 0; tk_read_u64(t, 1, TK_ENDED_SLOT) == 0 && i < 1000; i++)
+        tk_sleep_ms(10);
+    job->world_size = 3;
+    job->waits = false;
+    run_job(t, job);
+}
+
+/* Rank 0 is one process in both jobs, and lived when the key was made that a killed one has left.
+ */
+TK_TEST(causes, process_of_two_jobs, "SM-LIFE-21", .ranks = {3, 3},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store, .is_killed = t->rank == 1, .waits = true, .world_size = 2};
+    if (t->rank == 0)
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_two_jobs, &job, LIMIT_MS));
+    if (t->rank == 1)
+        TK_EQ_INT(t, TK_CHILD_KILLED, tk_run_child(t, run_job, &job, LIMIT_MS));
+    if (t->rank != 0) {
+        job = (struct job){.store = t->store, .world_size = 3};
+        for (int i = 0; tk_read_u64(t, 1, TK_ENDED_SLOT) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+        tk_sleep_ms(t->rank == 1 ? 1000 : 0); /* rank 0 looks after it before */
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_job, &job, LIMIT_MS));
+    }
+    tk_out_of_band_barrier(t);
 }
 
 /* --- who comes and leaves --------------------------------------------------------------------- */
