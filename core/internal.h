@@ -323,10 +323,16 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
                                       int *fd_p, uint64_t deadline_ns);
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
-/* The context ends: what this thread failed with last may be why others wait in vain. Local. */
-void sm_session_farewell(sm_session *session);
-/* Behind the message of a record that names ranks: what they said they had failed with. Local. */
-void sm_session_explain(sm_session *session, symmem_error_record *record);
+/* The group's end, or the context's: what this thread failed with last may be why others wait in
+ * vain. Local. */
+void sm_session_farewell(sm_session *session, bool finalised);
+/* A failure of this rank's own that spoils a handle: the peers' records will name the rank. Local. */
+void sm_session_remark(sm_session *session, const symmem_error_record *record);
+/* After a reset of all ranks nothing that was remarked before counts. Local. */
+void sm_session_forget_remarks(sm_session *session);
+/* Behind the message of a record that names ranks: what they said they had failed with. `rank`: what
+ * that one said only; -1: whichever has left, or is named. Local. */
+void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record);
 /* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
 void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 
@@ -384,10 +390,17 @@ typedef struct sm_ipc_notes {
     int32_t first; /* whose came first, and what it says */
     uint8_t bytes[SM_IPC_NOTE_BYTES];
     uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
+    /* Why a handle was spoiled, which gives up no session: the last one, and whose. */
+    bool is_remarked;
+    int32_t remarked_by;
+    uint8_t remark[SM_IPC_NOTE_BYTES];
 } sm_ipc_notes;
+enum { SM_IPC_REMARK = 7 }; /* the kind of its tag */
 /* One try, no record. False: it did not go off. */
 bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                       const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]);
+/* The one that is there is over. */
+void sm_ipc_forget_remark(sm_ipc *ipc);
 /* Forgets those that came before. */
 void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
 /* What has come by now. `members`: a tag of the session's that no message has; NULL before there is

@@ -253,8 +253,10 @@ symmem_status sm_launch_read(sm_launch *launch);
 symmem_status sm_member_publish(symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
 /* To the thread's record, if that is of a group: what the ranks that it names said they failed
- * with. */
+ * with, in that group or in another one. */
 void sm_group_explain(symmem_context *context);
+/* Tells the group's ranks of a failure of this one's own that spoiled a handle. */
+void sm_group_remark(symmem_group *group, const symmem_error_record *record);
 /* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);

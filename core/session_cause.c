@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { KIND_NOTE = 5 };
-enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
+enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
 /* What a note holds. */
 typedef struct reason {
@@ -35,11 +35,11 @@ static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     members.group = session->id;
     members.source = -1;
     const sm_ipc_notes *notes = sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
-    return notes->any ? notes : NULL;
+    return notes;
 }
 
 static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
-    if (notes == NULL)
+    if (notes == NULL || !notes->any)
         return false;
     memcpy(reason_p, notes->bytes, sizeof(*reason_p));
     const bool of_this_group = reason_p->kind == CONTRADICTED || /* a rank of another one then */
@@ -55,7 +55,7 @@ static void send_reason(const sm_session *session, const sm_join *to, const reas
     memcpy(note, why, sizeof(*why));
     memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
     tag.source = session->config.rank;
-    tag.kind = KIND_NOTE;
+    tag.kind = why->kind == REMARKED ? SM_IPC_REMARK : KIND_NOTE;
     (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
 }
 
@@ -108,7 +108,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
 }
 
 /* Others may wait for this rank although it has never come. */
-void sm_session_farewell(sm_session *session) {
+void sm_session_farewell(sm_session *session, bool finalised) {
     const symmem_error_record record = *sm_record();
     const sm_call call = sm_call_start("finalize", "", 0);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
@@ -117,8 +117,20 @@ void sm_session_farewell(sm_session *session) {
     sm_join *own = &session->joins[session->config.rank];
     own->magic = SM_JOIN_MAGIC;
     own->version = SM_JOIN_VERSION;
-    tell(session, &call, FINALISED, &record);
+    tell(session, &call, finalised ? FINALISED : DESTROYED, &record);
     *sm_record() = record;
+}
+
+void sm_session_remark(sm_session *session, const symmem_error_record *record) {
+    const symmem_error_record before = *sm_record();
+    if (session->ipc != NULL && session->id != 0)
+        tell(session, NULL, REMARKED, record);
+    *sm_record() = before;
+}
+
+void sm_session_forget_remarks(sm_session *session) {
+    if (listen_to_peers(session) != NULL)
+        sm_ipc_forget_remark(session->ipc);
 }
 
 /* --- taking over -------------------------------------------------------------------- */
@@ -182,7 +194,7 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
         else if (why.kind == CONTRADICTED && session->id == 0)
             status = sm_session_contradicted(session, call);
         else
-            sm_session_explain(session, sm_record());
+            sm_session_explain(session, -1, sm_record());
     }
     /* That a group or a context has gone is its own rank's business. */
     const symmem_error_record record = *sm_record();
@@ -192,18 +204,40 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     return status;
 }
 
-void sm_session_explain(sm_session *session, symmem_error_record *record) {
-    reason why;
-    const sm_ipc_notes *notes = listen_to_peers(session);
-    if (!read_reason(session, notes, &why))
-        return;
+static bool names(const symmem_error_record *record, int32_t rank) {
+    return record->failed_rank == rank || has(record->missing, rank);
+}
+
+static bool read_remark(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
+    if (notes == NULL || !notes->is_remarked || notes->remarked_by >= session->config.world_size)
+        return false;
+    memcpy(reason_p, notes->remark, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+static void append(symmem_error_record *record, int32_t rank, const char *did, const reason *why) {
     const size_t used = strlen(record->message);
     (void)snprintf(record->message + used, sizeof(record->message) - used,
-                   "; rank %d %s after %s in %.*s: %.*s", notes->first,
-                   why.kind == FINALISED ? "finalised" : "gave up",
-                   symmem_status_name((symmem_status)why.verdict.status),
-                   (int)sizeof(why.verdict.operation) - 1, why.verdict.operation,
-                   (int)sizeof(why.verdict.message) - 1, why.verdict.message);
+                   "; rank %d %s %s in %.*s: %.*s", rank, did,
+                   symmem_status_name((symmem_status)why->verdict.status),
+                   (int)sizeof(why->verdict.operation) - 1, why->verdict.operation,
+                   (int)sizeof(why->verdict.message) - 1, why->verdict.message);
+}
+
+void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record) {
+    static const char *const did[] = {[GAVE_UP] = "gave up after",
+                                      [FINALISED] = "finalised after",
+                                      [CONTRADICTED] = "gave up after",
+                                      [DESTROYED] = "destroyed the group after"};
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    /* What spoiled the handle came before its rank went. */
+    if (read_remark(session, notes, &why) &&
+        (rank < 0 ? names(record, notes->remarked_by) : rank == notes->remarked_by))
+        append(record, notes->remarked_by, "failed with", &why);
+    else if (read_reason(session, notes, &why) && (rank < 0 || rank == notes->first) &&
+             why.kind >= GAVE_UP && why.kind <= DESTROYED)
+        append(record, notes->first, did[why.kind], &why);
 }
 
 /* --- groups of one name ------------------------------------------------------------- */

@@ -12,8 +12,8 @@ case ${1:-} in walk | kills) ;; *) build=${1:-$build} && shift ;; esac
 build=$(cd -- "$build" && pwd) || exit 1
 what=${1:-}
 case $what in
-walk) folder=/dev/shm/faults lane=50 ;;
-kills) folder=/dev/shm/kills lane=51 ;;
+walk) job=job folder=/dev/shm/faults lane=50 ;;
+kills) job=rounds folder=/dev/shm/kills lane=51 ;;
 *)
     echo "usage: run.sh [BUILD] walk|kills [OPTIONS]" >&2
     exit 2
@@ -32,13 +32,13 @@ fi
 export PROCESSES=700
 # Below what a program has put into /dev/shm otherwise: that is to be empty at the end but for this.
 # shellcheck disable=SC2016
-contained "$limit" use "$build" "$lane" bash -c 'what=$1 folder=$2
-    shift 2
+contained "$limit" use "$build" "$lane" bash -c 'what=$1 job=$2 folder=$3
+    shift 3
     # The tree may have been built in a folder that is not to be seen from here.
     export LD_LIBRARY_PATH=$PWD/lib:$PWD/lib/faults
     mkdir -m 700 "$folder" || exit 2
-    "bin/faults_$what" "$PWD/bin/faults_job" "$folder" "$@"
+    "bin/faults_$what" "$PWD/bin/faults_$job" "$folder" "$@"
     status=$?
     left=$(find /dev/shm /tmp -mindepth 1 ! -path "$folder" ! -path "$folder/*" | head -n 5)
     [ -z "$left" ] || { echo "left outside: $left" && exit 1; }
-    exit "$status"' bash "$what" "$folder" "$@"
+    exit "$status"' bash "$what" "$job" "$folder" "$@"

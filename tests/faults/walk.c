@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,6 +31,7 @@ enum {
     MARGIN = 8,       /* beyond what a job without a failure calls */
     LANES_MAX = 64,
     FINDINGS_MAX = 400,
+    BATCH = 1000,     /* jobs for one process */
 };
 
 static const char *const class_names[FAULTS_CLASSES] = {"memory",  "mappings", "sockets",   "files",
@@ -201,34 +203,42 @@ enum kind { CRASH = 0, HANG, LEAK, LEFT, WRONG, BLAMES, UNTOLD, KINDS };
 static const char *const kind_names[KINDS] = {"crash", "hang",   "leak",  "left",
                                               "wrong", "blames", "untold"};
 
-static struct figures {
+struct figures {
     int jobs, reached, absorbed, counts[KINDS];
     int both, told; /* jobs in which the other rank failed too, and named it with its cause */
     long long slowest_ms;
-} figures[FAULTS_CLASSES];
+};
 
 /* The same thing at the same place is told once. */
-static struct finding {
+struct finding {
     enum kind kind;
     int count;
     struct plan first;
     char key[300], text[1400];
-} findings[FINDINGS_MAX];
-static int finding_count;
+};
+
+/* What is known so far. Processes that follow each other share it: where their time is limited, one
+ * would not do for the whole walk. */
+static struct known {
+    struct figures figures[FAULTS_CLASSES];
+    struct finding findings[FINDINGS_MAX];
+    int finding_count;
+    int bases[FAULTS_CLASSES][RANKS][2]; /* calls of a job without a failure, [sockets] */
+} * known;
 
 static void find(const struct lane *lane, enum kind kind, const char *extra) {
     const struct outcome *own = &lane->ranks[lane->plan.victim];
     const struct outcome *other = &lane->ranks[1 - lane->plan.victim];
     struct finding *finding = NULL;
     char key[300];
-    figures[lane->plan.class].counts[kind]++;
+    known->figures[lane->plan.class].counts[kind]++;
     (void)snprintf(key, sizeof(key), "%d %.80s %.60s %.30s %.30s", (int)kind, own->hit,
                    own->failure.call, own->failure.status, other->failure.status);
-    for (int i = 0; i < finding_count; i++)
-        if (strcmp(findings[i].key, key) == 0)
-            finding = &findings[i];
-    if (finding == NULL && finding_count < FINDINGS_MAX) {
-        finding = &findings[finding_count++];
+    for (int i = 0; i < known->finding_count; i++)
+        if (strcmp(known->findings[i].key, key) == 0)
+            finding = &known->findings[i];
+    if (finding == NULL && known->finding_count < FINDINGS_MAX) {
+        finding = &known->findings[known->finding_count++];
         finding->kind = kind;
         finding->first = lane->plan;
         (void)snprintf(finding->key, sizeof(finding->key), "%s", key);
@@ -277,7 +287,7 @@ static void judge_records(const struct lane *lane, struct figures *of_class) {
 }
 
 static void judge(const struct lane *lane) {
-    struct figures *of_class = &figures[lane->plan.class];
+    struct figures *of_class = &known->figures[lane->plan.class];
     const long long took_ms = now_ms() - lane->begin_ms;
     char first[128] = "";
     bool ended = true;
@@ -310,7 +320,6 @@ static void judge(const struct lane *lane) {
 /* --- all of them ---------------------------------------------------------------------------- */
 
 static struct lane lanes[LANES_MAX];
-static int bases[FAULTS_CLASSES][RANKS][2]; /* calls of a job without a failure, [sockets] */
 
 static void end_job(struct lane *lane) {
     for (int rank = 0; rank < RANKS; rank++)
@@ -323,9 +332,10 @@ static void end_job(struct lane *lane) {
             if (!outcome->done || outcome->status != 0 || outcome->leaks || outcome->wrong) {
                 printf("rank %d fails without a failing call: %s %s%s\n", rank,
                        outcome->failure.call, outcome->failure.text, outcome->remark);
-                exit(1);
+                (void)fflush(stdout);
+                _exit(1);
             }
-            bases[lane->plan.class][rank][lane->plan.sockets] = outcome->calls;
+            known->bases[lane->plan.class][rank][lane->plan.sockets] = outcome->calls;
         }
     }
     (void)nftw(lane->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
@@ -361,8 +371,8 @@ static bool look(void) {
     return any;
 }
 
-static void run_all(const struct plan *plans, size_t count, long long until_ms) {
-    const struct timespec pause = {.tv_nsec = 2000000};
+static void run_some(const struct plan *plans, size_t count, long long until_ms) {
+    const struct timespec pause = {.tv_nsec = 5000000};
     size_t next = 0;
     for (bool busy = true; busy;) {
         busy = false;
@@ -374,6 +384,22 @@ static void run_all(const struct plan *plans, size_t count, long long until_ms) 
         if (busy && !look())
             (void)nanosleep(&pause, NULL);
     }
+}
+
+/* True if all were run that there was time for. */
+static bool run_all(const struct plan *plans, size_t count, long long until_ms) {
+    for (size_t at = 0; at < count; at += BATCH) {
+        int status = -1;
+        const pid_t child = fork();
+        if (child == 0) {
+            run_some(plans + at, count - at < BATCH ? count - at : BATCH, until_ms);
+            _exit(0);
+        }
+        /* Whatever it runs has a limit. */
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+            return false;
+    }
+    return true;
 }
 
 static uint64_t random_number(void) {
@@ -394,13 +420,13 @@ static size_t plan_all(struct plan **plans_p) {
     size_t count = 0, at = 0;
     for (int class = 0; class < FAULTS_CLASSES; class++)
         for (int i = 0; wanted(class) && i < 2 * RANKS; i++)
-            count += (size_t)bases[class][i % 2][i / 2] + MARGIN;
+            count += (size_t)known->bases[class][i % 2][i / 2] + MARGIN;
     struct plan *plans = calloc(count + 1, sizeof(*plans));
     if (plans == NULL)
         exit(2);
     for (int class = 0; class < FAULTS_CLASSES; class++)
         for (int i = 0; wanted(class) && i < 2 * RANKS; i++)
-            for (int nth = 1; nth <= bases[class][i % 2][i / 2] + MARGIN; nth++)
+            for (int nth = 1; nth <= known->bases[class][i % 2][i / 2] + MARGIN; nth++)
                 if (options.nth == 0 || nth == options.nth)
                     plans[at++] = (struct plan){class, nth, i % 2, i / 2 != 0};
     count = at;
@@ -414,13 +440,13 @@ static size_t plan_all(struct plan **plans_p) {
     return count;
 }
 
-static void find_bases(void) {
+static bool find_bases(void) {
     struct plan plans[2 * FAULTS_CLASSES];
     size_t count = 0;
     for (int class = 0; class < FAULTS_CLASSES; class++)
         for (int sockets = 0; wanted(class) && sockets < 2; sockets++)
             plans[count++] = (struct plan){class, 0, -1, sockets != 0};
-    run_all(plans, count, now_ms() + 60000);
+    return run_all(plans, count, now_ms() + 60000);
 }
 
 /* --- the report ------------------------------------------------------------------------------ */
@@ -439,16 +465,16 @@ static void report_row(const char *name, const struct figures *row) {
 /* True if the bars hold. */
 static bool report(void) {
     struct figures all = {0};
-    for (int i = 0; i < finding_count; i++)
-        printf("%s x%d  %s, %s, n = %d%s\n%s\n", kind_names[findings[i].kind], findings[i].count,
-               class_names[findings[i].first.class],
-               findings[i].first.victim == 0 ? "rank 0" : "rank 1", findings[i].first.nth,
-               findings[i].first.sockets ? ", sockets in a folder" : "", findings[i].text);
+    for (int i = 0; i < known->finding_count; i++)
+        printf("%s x%d  %s, %s, n = %d%s\n%s\n", kind_names[known->findings[i].kind], known->findings[i].count,
+               class_names[known->findings[i].first.class],
+               known->findings[i].first.victim == 0 ? "rank 0" : "rank 1", known->findings[i].first.nth,
+               known->findings[i].first.sockets ? ", sockets in a folder" : "", known->findings[i].text);
     printf("%-10s %6s %8s %9s %6s %5s %5s %5s %6s %7s %7s %7s %8s %9s\n", "class", "jobs",
            "reached", "absorbed", "crash", "hang", "leak", "left", "wrong", "blames", "failed",
            "told", "", "slowest");
     for (int class = 0; class < FAULTS_CLASSES; class++) {
-        const struct figures *row = &figures[class];
+        const struct figures *row = &known->figures[class];
         if (row->jobs == 0)
             continue;
         report_row(class_names[class], row);
@@ -504,9 +530,13 @@ int main(int argc, char **argv) {
     struct plan *plans;
     read_options(argc, argv);
     const long long until_ms = options.seconds > 0 ? now_ms() + options.seconds * 1000 : INT64_MAX;
-    find_bases();
+    known = mmap(NULL, sizeof(*known), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (known == MAP_FAILED || !find_bases())
+        return 2;
     const size_t count = plan_all(&plans);
-    run_all(plans, count, until_ms);
+    const bool whole = run_all(plans, count, until_ms);
+    if (!whole)
+        puts("the walk was ended early");
     free(plans);
-    return report() ? 0 : 1;
+    return report() && whole ? 0 : 1;
 }
