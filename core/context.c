@@ -331,6 +331,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
+    sm_farewell_leave(context, &record);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir);

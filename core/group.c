@@ -120,6 +120,10 @@ symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_ensure(group->session, operation, deadline_ns);
+    if (status == SYMMEM_OK && group->met_in != sm_session_id(group->session)) {
+        sm_farewell_met(group->context, group->global_ranks, group->world_size);
+        group->met_in = sm_session_id(group->session);
+    }
     if (status != SYMMEM_OK)
         sm_group_leave(group);
     return status;
@@ -199,6 +203,8 @@ void sm_group_explain(symmem_context *context) {
          other = next_group(context, other))
         if (other != group && global_rank >= 0 && strlen(record.message) == before)
             ask_group(other, global_rank, &record);
+    if (global_rank >= 0 && strlen(record.message) == before)
+        sm_farewell_explain(context, global_rank, named, &record);
     sm_group_release(group);
     (void)sm_fail_record(&record);
 }

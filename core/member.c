@@ -171,6 +171,8 @@ symmem_status sm_member_publish(symmem_context *context) {
         status =
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
     context->identity_published = status == SYMMEM_OK;
+    if (status == SYMMEM_OK)
+        sm_farewell_clear(context);
     /* Another one may have looked before this one had set. */
     return status == SYMMEM_OK ? sm_member_check(context->store, context->world_prefix, own, "init",
                                                  context->default_timeout_ms)
@@ -213,8 +215,10 @@ void sm_member_withdraw(symmem_context *context) {
         return; /* the key may be another process's */
     const symmem_error_record record = *sm_record();
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
-        is_own(own, &found))
+    symmem_status status = read_member(context->store, key, context->default_timeout_ms, &found);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
+        status = read_member(context->store, key, context->default_timeout_ms, &found);
+    if (status == SYMMEM_OK && is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
     if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
         objection_key(context->world_prefix, context->rank, key, sizeof(key));

@@ -99,6 +99,7 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* who has been in a group that was up; under lock */
     atomic_int allow_overlapping_devices; /* -1, 0, 1 */
     int32_t multicast;                    /* -1, 0, 1 */
     bool check_collectives;               /* constant */
@@ -227,6 +228,7 @@ struct symmem_group {
     int32_t *global_ranks;
     symmem_store *store;
     sm_session *session;
+    uint64_t met_in;     /* the session's id whose ranks have met; under the turn */
     sm_turn turn;        /* held by the one collective call under way */
     void *communicator;  /* the user's; under the turn */
     void *backend_group; /* from group_open */
@@ -252,6 +254,16 @@ symmem_status sm_launch_read(sm_launch *launch);
 /* The context's key in the store, see member.c. Once liveness is there. */
 symmem_status sm_member_publish(symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
+/* What a rank leaves in the store that ends for a lack of its own before others have met it, see
+ * farewell.c. Those of these ranks have met. */
+void sm_farewell_met(symmem_context *context, const int32_t *global_ranks, int32_t count);
+/* At the context's end, its member key withdrawn. */
+void sm_farewell_leave(symmem_context *context, const symmem_error_record *record);
+/* At its beginning: an earlier process's of this rank. */
+void sm_farewell_clear(symmem_context *context);
+/* Behind the message of a record that names `rank` of a group: what that one has left. */
+void sm_farewell_explain(const symmem_context *context, int32_t global_rank, int32_t rank,
+                         symmem_error_record *record);
 /* To the thread's record, if that is of a group: what the ranks that it names said they failed
  * with, in that group or in another one. */
 void sm_group_explain(symmem_context *context);
@@ -395,6 +407,8 @@ typedef struct sm_link {
     bool peers_open;
     void *buffers_dev, *pads_dev;
     void *multicast, *multicast_object, *multicast_address; /* address of the allocation's base */
+    int32_t multicast_failed; /* without an address: the rank for whose failure, or -1 */
+    symmem_status multicast_failure;
     bool within_direct_access;
     pthread_mutex_t lock; /* poison record, channel table */
     atomic_bool poisoned;
@@ -414,6 +428,13 @@ void sm_link_poison(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
  * the middle. */
 void sm_link_give_up(sm_link *link, const symmem_error_record *record);
+/* UNSUPPORTED: the link has no multicast address, and why. */
+symmem_status sm_link_no_multicast(const sm_link *link, const char *operation);
+/* symmem_rendezvous for a rank that may have failed before: with `own`, that failure becomes
+ * everybody's. */
+symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_group *group,
+                                 uint32_t timeout_ms, const symmem_error_record *own,
+                                 symmem_handle **handle_p);
 
 struct symmem_handle {
     atomic_int references;

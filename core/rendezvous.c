@@ -317,6 +317,12 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
 symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
                                 uint32_t timeout_ms, symmem_handle **handle_p) {
     SM_PUBLIC_CALL;
+    return sm_rendezvous_call(context, ptr, group, timeout_ms, NULL, handle_p);
+}
+
+symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_group *group,
+                                 uint32_t timeout_ms, const symmem_error_record *own,
+                                 symmem_handle **handle_p) {
     if (handle_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, SM_RENDEZVOUS, "", "handle_p is NULL");
     *handle_p = NULL;
@@ -330,6 +336,11 @@ symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group
     rendezvous.data.fd = rendezvous.signals.fd = rendezvous.multicast.fd = -1;
     rendezvous.begin_ns = sm_now_ns();
     rendezvous.deadline_ns = sm_deadline_ns(sm_context_timeout(context, timeout_ms));
+
+    if (own != NULL) {
+        rendezvous.status = own->status;
+        rendezvous.failure = *own;
+    }
 
     /* To the last: the backend may have much to end. */
     const uint64_t before_ns = sm_call_deadline(rendezvous.deadline_ns);

@@ -360,7 +360,6 @@ CALL_RETURNS(THREADS, false, pthread_condattr_setclock,
 
 CALL(SYSTEM, false, int, getrlimit, (__rlimit_resource_t resource, struct rlimit *limit),
      (resource, limit), EINVAL, -1)
-CALL(SYSTEM, false, long, sysconf, (int name), (name), EINVAL, -1)
 
 static void *real_dlopen, *real_syscall;
 

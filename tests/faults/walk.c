@@ -243,9 +243,9 @@ static void find(const struct lane *lane, enum kind kind, const char *extra) {
         finding->first = lane->plan;
         (void)snprintf(finding->key, sizeof(finding->key), "%s", key);
         (void)snprintf(finding->text, sizeof(finding->text),
-                       "    victim %d (%x): %s %s %d {%s} %s%s\n    other (%x): %s %s %d {%s} %s%s\n"
-                       "    %s",
-                       lane->plan.victim, (unsigned)own->status, own->failure.call,
+                       "    %s\n    victim %d (%x): %s %s %d {%s} %s%s\n"
+                       "    other (%x): %s %s %d {%s} %s%s\n    %s",
+                       own->hit, lane->plan.victim, (unsigned)own->status, own->failure.call,
                        own->failure.status, own->failure.failed_rank, own->failure.missing,
                        own->failure.text, own->remark, (unsigned)other->status,
                        other->failure.call, other->failure.status, other->failure.failed_rank,
