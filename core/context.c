@@ -101,7 +101,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
                        "clock is of another size or lacks an entry");
     context->clock = options->clock;
     sm_clock_use(context->clock);
-    sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");
+    sm_copy_text(context->world_prefix, sizeof(context->world_prefix), SM_WORLD_PREFIX);
 
     const char *socket_dir =
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
@@ -113,9 +113,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     return SYMMEM_OK;
 }
 
-static symmem_status choose_store(symmem_context *context, const symmem_context_options *options) {
+static symmem_status choose_store(symmem_context *context) {
     static const char scheme[] = "file:";
-    context->store = options->store;
     if (context->store)
         return SYMMEM_OK;
     const char *text = secure_getenv("SYMMEM_STORE");
@@ -205,12 +204,13 @@ static symmem_status publish(symmem_context *context) {
 
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
     symmem_status status = choose_ranks(context, options);
+    context->store = options->store; /* where others can be told what goes wrong */
     if (status == SYMMEM_OK)
         status = choose_plain(context, options);
     if (status == SYMMEM_OK)
         status = sm_all_reduce_env(context);
     if (status == SYMMEM_OK)
-        status = choose_store(context, options);
+        status = choose_store(context);
     if (status == SYMMEM_OK)
         status = publish(context);
     if (status != SYMMEM_OK)
@@ -242,8 +242,10 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     }
     symmem_context *context = NULL;
     symmem_status status = create_empty(&context);
-    if (status != SYMMEM_OK)
+    if (status != SYMMEM_OK) {
+        sm_farewell_of_none(options, options->rank, options->world_size);
         return status;
+    }
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();

@@ -43,20 +43,19 @@ static void remove_of(const symmem_context *context, int32_t rank) {
 /* --- who has met ------------------------------------------------------------------------------ */
 
 static bool has_met(const symmem_context *context, int32_t rank) {
-    return rank == context->rank || (context->met[rank / 64] >> (rank % 64) & 1) != 0;
-}
-
-void sm_farewell_met(symmem_context *context, const int32_t *global_ranks, int32_t count) {
-    (void)pthread_mutex_lock(&context->lock);
-    for (int32_t i = 0; i < count; i++)
-        context->met[global_ranks[i] / 64] |= 1ull << (global_ranks[i] % 64);
-    (void)pthread_mutex_unlock(&context->lock);
+    /* Relaxed: a bit that is just being set is one that is not yet. */
+    const uint64_t word = __atomic_load_n(&context->met[rank / 64], __ATOMIC_RELAXED);
+    return rank == context->rank || (word >> (rank % 64) & 1) != 0;
 }
 
 /* --- leaving one ------------------------------------------------------------------------------ */
 
 /* What the rank lacks, and no argument of its program's, nor what others have told. */
-static bool is_own_lack(symmem_status status) {
+static bool is_own_lack(const symmem_error_record *record) {
+    const symmem_status status = record->status;
+    if (record->missing_count != 0 ||
+        (record->failed_rank >= 0 && record->failed_rank != record->rank))
+        return false;
     return status == SYMMEM_OUT_OF_MEMORY || status == SYMMEM_NO_SPACE || status == SYMMEM_LIMIT ||
            status == SYMMEM_PERMISSION || status == SYMMEM_SYSTEM || status == SYMMEM_BACKEND ||
            status == SYMMEM_LOAD || status == SYMMEM_CORRUPT;
@@ -99,14 +98,15 @@ static void sweep(const symmem_context *context) {
 
 void sm_farewell_leave(symmem_context *context, const symmem_error_record *record) {
     int32_t unmet = 0;
-    if (context->store == NULL || context->world_size < 2)
+    if (context->store == NULL || context->world_prefix[0] == '\0' || context->world_size < 2 ||
+        context->world_size > SYMMEM_MAX_WORLD_SIZE)
         return;
     while (unmet < context->world_size && has_met(context, unmet))
         unmet++;
     if (unmet == context->world_size)
         return;
     const symmem_error_record before = *sm_record();
-    if (is_own_lack(record->status)) {
+    if (is_own_lack(record)) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         farewell own;
         memset(&own, 0, sizeof(own)); /* travels as bytes */
@@ -118,6 +118,20 @@ void sm_farewell_leave(symmem_context *context, const symmem_error_record *recor
     }
     sweep(context);
     (void)sm_fail_record(&before);
+}
+
+void sm_farewell_of_none(const symmem_context_options *options, int32_t rank, int32_t world_size) {
+    const symmem_error_record record = *sm_record();
+    symmem_context none;
+    if (options->store == NULL || rank < 0 || rank >= world_size ||
+        world_size > SYMMEM_MAX_WORLD_SIZE)
+        return;
+    memset(&none, 0, sizeof(none)); /* as much of one as that takes */
+    none.rank = rank;
+    none.world_size = world_size;
+    none.store = options->store;
+    sm_copy_text(none.world_prefix, sizeof(none.world_prefix), SM_WORLD_PREFIX);
+    sm_farewell_leave(&none, &record);
 }
 
 void sm_farewell_clear(symmem_context *context) {

@@ -120,10 +120,6 @@ symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_ensure(group->session, operation, deadline_ns);
-    if (status == SYMMEM_OK && group->met_in != sm_session_id(group->session)) {
-        sm_farewell_met(group->context, group->global_ranks, group->world_size);
-        group->met_in = sm_session_id(group->session);
-    }
     if (status != SYMMEM_OK)
         sm_group_leave(group);
     return status;
@@ -358,7 +354,7 @@ static symmem_status still_wanted(const void *owner, const char *operation) {
 }
 
 static symmem_status make_session(symmem_group *group) {
-    const symmem_context *context = group->context;
+    symmem_context *context = group->context;
     const sm_session_config config = {
         .wanted = still_wanted,
         .owner = group,
@@ -373,6 +369,7 @@ static symmem_status make_session(symmem_group *group) {
         .world_size = group->world_size,
         .global_ranks = group->global_ranks,
         .liveness = context->liveness,
+        .met = context->met,
         .identity = &context->identity,
         .point = context->point,
         .point_arg = context->point_arg,

@@ -269,6 +269,8 @@ typedef struct sm_session_config {
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
     const char *socket_dir; /* NULL: abstract */
+    uint64_t *met; /* bits of ranks of the world that have been in a session with this one, or were
+                      told something; NULL: nobody asks */
     int32_t rank;
     int32_t world_size;
     const int32_t *global_ranks;

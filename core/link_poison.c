@@ -235,5 +235,7 @@ symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
     symmem_error_record *record = sm_record();
     record->failed_rank = cause.failed_rank;
     record->channel = cause.channel;
-    return sm_link_describe(link, record);
+    (void)sm_link_describe(link, record);
+    sm_group_explain(link->context);
+    return SYMMEM_POISONED;
 }

@@ -81,6 +81,8 @@ void sm_places_remove(sm_places *places, uint64_t key, const void *object); /* i
 /* The last one up to the key, or NULL. */
 void *sm_places_find(const sm_places *places, uint64_t key);
 
+#define SM_WORLD_PREFIX "symmem" /* of the world's keys */
+
 struct symmem_context {
     atomic_int references;
     atomic_int instance_users;
@@ -99,7 +101,7 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
-    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* who has been in a group that was up; under lock */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* to whom notes can tell it: atomic */
     atomic_int allow_overlapping_devices; /* -1, 0, 1 */
     int32_t multicast;                    /* -1, 0, 1 */
     bool check_collectives;               /* constant */
@@ -228,7 +230,6 @@ struct symmem_group {
     int32_t *global_ranks;
     symmem_store *store;
     sm_session *session;
-    uint64_t met_in;     /* the session's id whose ranks have met; under the turn */
     sm_turn turn;        /* held by the one collective call under way */
     void *communicator;  /* the user's; under the turn */
     void *backend_group; /* from group_open */
@@ -255,10 +256,10 @@ symmem_status sm_launch_read(sm_launch *launch);
 symmem_status sm_member_publish(symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
 /* What a rank leaves in the store that ends for a lack of its own before others have met it, see
- * farewell.c. Those of these ranks have met. */
-void sm_farewell_met(symmem_context *context, const int32_t *global_ranks, int32_t count);
-/* At the context's end, its member key withdrawn. */
+ * farewell.c. At the context's end, its member key withdrawn. */
 void sm_farewell_leave(symmem_context *context, const symmem_error_record *record);
+/* Where not even that could be made; the thread's record says why. */
+void sm_farewell_of_none(const symmem_context_options *options, int32_t rank, int32_t world_size);
 /* At its beginning: an earlier process's of this rank. */
 void sm_farewell_clear(symmem_context *context);
 /* Behind the message of a record that names `rank` of a group: what that one has left. */

@@ -25,6 +25,10 @@ static bool has(const uint64_t *ranks, int32_t rank) {
     return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
 }
 
+static bool names(const symmem_error_record *record, int32_t rank) {
+    return record->failed_rank == rank || has(record->missing, rank);
+}
+
 /* What has come; NULL: nothing. */
 static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     if (session->ipc == NULL)
@@ -48,7 +52,7 @@ static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, re
 }
 
 /* To whom the tag is for. */
-static void send_reason(const sm_session *session, const sm_join *to, const reason *why) {
+static bool send_reason(const sm_session *session, const sm_join *to, const reason *why) {
     uint8_t note[SM_IPC_NOTE_BYTES] = {0};
     sm_ipc_tag tag;
     memset(&tag, 0, sizeof(tag));
@@ -56,7 +60,7 @@ static void send_reason(const sm_session *session, const sm_join *to, const reas
     memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
     tag.source = session->config.rank;
     tag.kind = why->kind == REMARKED ? SM_IPC_REMARK : KIND_NOTE;
-    (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
+    return sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
 }
 
 static reason reason_of(const sm_session *session, uint32_t kind,
@@ -103,7 +107,8 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     for (int32_t rank = 0; rank < session->config.world_size && sm_now_ns() < until_ns; rank++) {
         if (rank == session->config.rank || !is_known(session, call, rank))
             continue;
-        send_reason(session, &session->joins[rank], &why);
+        if (send_reason(session, &session->joins[rank], &why))
+            sm_session_has_met(session, rank);
     }
 }
 
@@ -160,6 +165,17 @@ static symmem_status absent(const sm_session *session, const sm_call *call,
     return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
 }
 
+static symmem_status repeat(const sm_session *session, const sm_call *call, int32_t rank,
+                            const sm_verdict *verdict) {
+    sm_verdict_apply(session, call, rank, verdict);
+    if (verdict->missing_count == 0) {
+        symmem_error_record *record = sm_record();
+        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", rank,
+                       verdict->message);
+    }
+    return sm_record()->status;
+}
+
 /* With the thread's record, a TIMEOUT or a loss. */
 static symmem_status take_over(const sm_session *session, const sm_call *call,
                                const sm_ipc_notes *notes, const sm_verdict *verdict) {
@@ -172,13 +188,16 @@ static symmem_status take_over(const sm_session *session, const sm_call *call,
                    : sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
     if (verdict->status == SYMMEM_TIMEOUT && verdict->missing_count != 0)
         return absent(session, call, notes, verdict);
-    sm_verdict_apply(session, call, notes->first, verdict);
-    if (verdict->missing_count == 0) {
-        symmem_error_record *record = sm_record();
-        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", notes->first,
-                       verdict->message);
-    }
-    return sm_record()->status;
+    return repeat(session, call, notes->first, verdict);
+}
+
+void sm_session_keep_cause(sm_session *session) {
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    if (!read_reason(session, notes, &why) || why.kind != GAVE_UP)
+        return;
+    session->left_by = notes->first;
+    memcpy(session->left_for, &why, sizeof(why));
 }
 
 static bool is_hearsay(symmem_status status) {
@@ -195,6 +214,10 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
             status = sm_session_contradicted(session, call);
         else
             sm_session_explain(session, -1, sm_record());
+    } else if (is_hearsay(status) && session->left_by >= 0 &&
+               names(sm_record(), session->left_by)) {
+        memcpy(&why, session->left_for, sizeof(why));
+        status = repeat(session, call, session->left_by, &why.verdict);
     }
     /* That a group or a context has gone is its own rank's business. */
     const symmem_error_record record = *sm_record();
@@ -202,10 +225,6 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
         tell(session, call, GAVE_UP, &record);
     *sm_record() = record;
     return status;
-}
-
-static bool names(const symmem_error_record *record, int32_t rank) {
-    return record->failed_rank == rank || has(record->missing, rank);
 }
 
 static bool read_remark(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
@@ -275,7 +294,7 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
     record->actual = (uint64_t)other->count;
     const reason why = reason_of(session, CONTRADICTED, record);
     if (session->ipc != NULL)
-        send_reason(session, other, &why);
+        (void)send_reason(session, other, &why);
     return SYMMEM_MISMATCH;
 }
 

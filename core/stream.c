@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: thin wrappers, known to their context so that finalise can end them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -168,6 +169,21 @@ static bool tells_of(const symmem_error_record *record, symmem_status status) {
     return record->status == status && sm_status_known(status);
 }
 
+/* A capture that is given up most often is so for a failure before it, which has to be told still. */
+static void tell_what_was_before(const symmem_error_record *before) {
+    char text[128];
+    if (sm_record()->status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
+        return;
+    /* The capture's other streams are given up, too. */
+    const char *told = before->status == SYMMEM_CAPTURE ? strstr(before->message, ", after ") : NULL;
+    if (told != NULL)
+        sm_copy_text(text, sizeof(text), told);
+    else
+        (void)snprintf(text, sizeof(text), ", after %s in %.40s: %.60s",
+                       symmem_status_name(before->status), before->operation, before->message);
+    sm_explain_text(text);
+}
+
 /* Ends the stream natively. Returns what its work did. */
 static symmem_status end_stream(symmem_context *context, void *native, bool capturing,
                                 uint32_t timeout_ms) {
@@ -198,8 +214,11 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
     symmem_status status = SYMMEM_OK;
     void *native = sm_delist(context, &stream->node, &stream->native);
     if (native != NULL) {
+        const symmem_error_record before = *sm_record();
         status = end_stream(context, native, stream->capturing,
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+        if (status != SYMMEM_OK)
+            tell_what_was_before(&before);
         sm_instance_release(context);
     }
     sm_second_stream_leave(context, stream, status == SYMMEM_OK);
