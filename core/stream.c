@@ -157,11 +157,13 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
     sm_node links;
+    const symmem_error_record record = *sm_record(); /* that it was spoiled is no failure now */
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
     sm_capture_forget(&links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
+    *sm_record() = record;
 }
 
 /* Whether a backend's record is that of what it answered. */
