@@ -120,8 +120,16 @@ symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_ensure(group->session, operation, deadline_ns);
+    return status == SYMMEM_OK ? status : sm_group_end_call(group, status);
+}
+
+symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
+    symmem_context *context = group->context;
+    sm_instance_retain(context);
+    sm_group_leave(group);
     if (status != SYMMEM_OK)
-        sm_group_leave(group);
+        sm_group_explain(context);
+    sm_instance_release(context);
     return status;
 }
 

@@ -38,17 +38,6 @@ static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
     return sm_deadline_ns(sm_context_timeout(group->context, timeout_ms));
 }
 
-/* The end of a call that has taken the group. */
-static symmem_status leave(symmem_group *group, symmem_status status) {
-    symmem_context *context = group->context;
-    sm_instance_retain(context);
-    sm_group_leave(group);
-    if (status != SYMMEM_OK)
-        sm_group_explain(context);
-    sm_instance_release(context);
-    return status;
-}
-
 /* All ranks meet. From here a peer may be followed that gave an earlier call up. */
 static symmem_status meet(const symmem_group *group, const char *operation, uint64_t deadline_ns) {
     uint8_t in = 1;
@@ -84,7 +73,7 @@ symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_
         return status;
     status =
         sm_session_all_gather(group->session, operation, "data", in, bytes, out, true, deadline_ns);
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
@@ -98,7 +87,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     if (status != SYMMEM_OK)
         return status;
     status = meet(group, operation, deadline_ns);
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 static symmem_status check_fd(const symmem_group *group, int fd, const char *operation) {
@@ -153,7 +142,7 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     }
     if (status == SYMMEM_OK)
         memcpy(fds_p, fds, (size_t)group->world_size * sizeof(fds[0]));
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, int *fd_p,
@@ -181,7 +170,7 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     }
     if (status == SYMMEM_OK)
         *fd_p = got;
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd,
@@ -201,7 +190,7 @@ symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_send_fd(group->session, dst_rank, fd, deadline_ns);
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *fd_p,
@@ -220,7 +209,7 @@ symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *f
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_recv_fd(group->session, src_rank, fd_p, deadline_ns);
-    return leave(group, status);
+    return sm_group_end_call(group, status);
 }
 
 /* --- a backend's exchange ----------------------------------------------------------- */

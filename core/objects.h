@@ -246,6 +246,8 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
 /* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
+/* The same at the end of a call, whose failure is explained. Returns status. */
+symmem_status sm_group_end_call(symmem_group *group, symmem_status status);
 /* What the environment says of what the options leave open. local: -1 if nothing does. */
 typedef struct sm_launch {
     bool wants_rank, wants_size, wants_local;

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "counting_store.h"
+#include "fused_pair.h"
 #include "kit.h"
 
 #define LIMIT_MS 20000u
@@ -117,6 +118,82 @@ TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
     symmem_store_close(store);
 }
 
+/* --- what a rank lacks ------------------------------------------------------------------- */
+
+#define TOO_MUCH ((size_t)1 << 46)
+
+/* Names the rank and what it could not get, whatever the status. */
+static void expect_lack(struct tk *t, symmem_status status, int32_t rank) {
+    const symmem_error_record record = last_record();
+    TK_CHECK(t, status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST);
+    TK_CHECK(t, record.failed_rank == rank || symmem_error_is_missing(&record, rank));
+    TK_CHECK_MSG(t, strstr(record.message, "NO_SPACE in alloc") != NULL, "%s", record.message);
+}
+
+static void lack(struct tk *t, symmem_context *context) {
+    void *ptr = NULL;
+    TK_FAILS(t, NO_SPACE, symmem_alloc(context, TOO_MUCH, -1, NULL, &ptr));
+}
+
+TK_TEST(causes, lack_of_one_that_destroys, "SM-EXCHANGE-24", .ranks = {2, 4}) {
+    symmem_group *group = tk_group(t, "lacking", NULL, 0);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_group_destroy(t, group);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_group_barrier(group, tk_limit_ms(t, 400)), t->last);
+    tk_out_of_band_barrier(t);
+}
+
+TK_TEST(causes, lack_of_one_that_finalises, "SM-EXCHANGE-24", .ranks = {2, 4}) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_end_context(t);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_barrier(handle, 0, tk_limit_ms(t, 400), NULL), t->last);
+    tk_out_of_band_barrier(t);
+}
+
+/* A product that cannot be made, in the middle of an operation of all. */
+static symmem_status no_product(void *arg, const symmem_matmul *product, void *native) {
+    return SYMMEM_LIMIT;
+}
+
+TK_TEST(causes, lack_in_the_middle, "SM-ERROR-13,SM-TIMEOUT-07",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS,
+        .ranks = {2, 4}) {
+    struct fused_pair *x = pair_begin(t);
+    symmem_handle *workspace = x->workspace;
+    const bool fails = t->rank == t->last;
+    if (fails)
+        TK_OK(t, symmem_set_matmul(t->context, no_product, NULL));
+    const symmem_status status = pair_gather(x, LIMIT_MS, NULL);
+    TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
+    /* As long as it is spoiled. */
+    for (int i = 0; !fails && i < 2; i++) {
+        const symmem_error_record record = last_record();
+        TK_EQ_INT(t, t->last, record.failed_rank);
+        TK_CHECK_MSG(t, strstr(record.message, "LIMIT") != NULL, "%s", record.message);
+        TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(workspace, 0, LIMIT_MS, NULL));
+    }
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    TK_OK(t, symmem_handle_reset(workspace, LIMIT_MS));
+    /* What was said before counts no more. */
+    if (!fails) {
+        TK_STATUS(t, SYMMEM_TIMEOUT,
+                  symmem_wait_signal(workspace, t->last, 1, tk_limit_ms(t, 50), NULL));
+        TK_CHECK_MSG(t, strstr(last_record().message, "LIMIT") == NULL, "%s",
+                     last_record().message);
+    }
+    tk_out_of_band_barrier(t);
+}
+
 /* --- contradictions -------------------------------------------------------------------- */
 
 /* Told at once, with what both sides have. */
@@ -206,6 +283,36 @@ static void remove_store(struct tk *t, symmem_store *store, const char *path) {
     if (listing != NULL)
         closedir(listing);
     TK_CHECK(t, rmdir(path) == 0);
+}
+
+/* Before it has met anybody. */
+TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, context);
+    } else {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+        tk_sleep_ms(10);
+    }
+    symmem_status status = SYMMEM_OK;
+    if (t->rank == t->last)
+        TK_OK(t, symmem_finalize(context));
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        status = symmem_group_barrier(group, tk_limit_ms(t, 400));
+    if (t->rank != t->last)
+        expect_lack(t, status, t->last);
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
 }
 
 TK_TEST(causes, worlds_of_other_sizes, "SM-CONTEXT-15", .ranks = {2, 2}) {
