@@ -101,9 +101,9 @@ static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room
         *room = taking.room;
     if (error != 0)
         return error;
-    /* Peers take nothing else. */
+    /* Peers take nothing else, but where there is nothing else. */
     const int unsealed = seal(fd);
-    return instance->can_seal ? unsealed : 0;
+    return unsealed == EPERM || unsealed == EINVAL ? 0 : unsealed;
 }
 
 /* A file of the usual kind or, where there is none, of the other one; -1 with errno. */

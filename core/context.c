@@ -246,6 +246,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
         sm_farewell_of_none(options, options->rank, options->world_size);
         return status;
     }
+    sm_call_is_in(context);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
@@ -320,6 +321,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     const symmem_error_record record = *sm_record();
+    const bool is_own = sm_failed_in(context);
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);
@@ -329,11 +331,14 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
-    (void)sm_fail_record(&record); /* the peers are told it */
+    if (is_own)
+        (void)sm_fail_record(&record); /* the peers are told it */
+    else
+        symmem_clear_error();
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
-    sm_farewell_leave(context, &record);
+    sm_farewell_leave(context, is_own ? &record : NULL);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir);

@@ -106,7 +106,7 @@ void sm_farewell_leave(symmem_context *context, const symmem_error_record *recor
     if (unmet == context->world_size)
         return;
     const symmem_error_record before = *sm_record();
-    if (is_own_lack(record)) {
+    if (record != NULL && is_own_lack(record)) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         farewell own;
         memset(&own, 0, sizeof(own)); /* travels as bytes */

@@ -258,7 +258,8 @@ symmem_status sm_launch_read(sm_launch *launch);
 symmem_status sm_member_publish(symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
 /* What a rank leaves in the store that ends for a lack of its own before others have met it, see
- * farewell.c. At the context's end, its member key withdrawn. */
+ * farewell.c. At the context's end, its member key withdrawn; NULL: nothing
+ * has failed in it. */
 void sm_farewell_leave(symmem_context *context, const symmem_error_record *record);
 /* Where not even that could be made; the thread's record says why. */
 void sm_farewell_of_none(const symmem_context_options *options, int32_t rank, int32_t world_size);

@@ -3,7 +3,7 @@
  * One rank of a whole job, from init to finalise with everything in between, of which one call may
  * fail: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS: a folder, or "-". NTH: -1 no
  * call fails, 0 none either, but they are counted. HOW: what it does once a call of symmem's has
- * failed: "finalise", "exit", or "again", once more and then finalise. Says in lines of its
+ * failed: "finalise", "exit", or "again", that call once more and then finalise. Says in lines of its
  * standard output what walk.c judges.
  */
 #include <dirent.h>
@@ -60,8 +60,19 @@ static symmem_status life_note_at(symmem_status status, int line) {
     return status;
 }
 
+/* Once an operation on a handle has failed it is the ranks' common business. */
+static bool may_go_again(void) {
+    static const char *const calls[] = {"store_", "init",   "group_",       "alloc",         "rendezvous",
+                                        "pool_",  "free",   "stream_create", "event_create", "device_",
+                                        "get_",   "has_mu", "handle_reset"};
+    for (size_t i = 0; goes_again && i < sizeof(calls) / sizeof(calls[0]); i++)
+        if (strncmp(life_call + strlen("symmem_"), calls[i], strlen(calls[i])) == 0)
+            return true;
+    return false;
+}
+
 static bool again(symmem_status status, int line) {
-    return life_note_at(status, line) != SYMMEM_OK && goes_again;
+    return life_note_at(status, line) != SYMMEM_OK && may_go_again();
 }
 
 /* A call that failed is tried once more, if the job is one that does. */

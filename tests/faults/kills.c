@@ -89,7 +89,8 @@ struct rank {
     pid_t pid; /* 0: has ended */
     int status;
     bool victim, there, done, wrong;
-    long long told_ns; /* 0: was not */
+    long long told_ns;  /* 0: was not */
+    long long ended_ns; /* when this process saw it */
     char text[TEXT];
 };
 
@@ -151,8 +152,10 @@ static bool ended_by(int size, long long until_ns) {
                 continue;
             if (late)
                 (void)kill(ranks[rank].pid, SIGKILL);
-            if (waitpid(ranks[rank].pid, &ranks[rank].status, late ? 0 : WNOHANG) != 0)
+            if (waitpid(ranks[rank].pid, &ranks[rank].status, late ? 0 : WNOHANG) != 0) {
                 ranks[rank].pid = 0;
+                ranks[rank].ended_ns = now_ns();
+            }
             any = true;
         }
         if (!any || late)
@@ -192,8 +195,10 @@ static void read_rank(int rank) {
 static struct figures {
     int size, jobs, kills, survivors, hangs, crashes, left, late, unnamed;
     int next_works, next_says, next_fails;
-    long long slowest_ns;
-    double told_s; /* the sum of all survivors' */
+    long long slowest_ns;       /* to tell, from the kill on */
+    long long slowest_after_ns; /* and from the last victim's end on */
+    long long slowest_end_ns;   /* from the kill to that end */
+    double told_s;              /* the sum of all survivors' */
 } figures[SIZES_MAX];
 
 static int told_lines;
@@ -225,7 +230,7 @@ static bool names_victims(const char *text) {
     return any;
 }
 
-static void judge_survivor(struct figures *of, int rank, long long killed_ns) {
+static void judge_survivor(struct figures *of, int rank, long long killed_ns, long long gone_ns) {
     const struct rank *one = &ranks[rank];
     const long long limit_ns = (of->size >= 64 ? 2000 : 1000) * 1000000ll;
     const bool whole = WIFEXITED(one->status) && (WEXITSTATUS(one->status) == 0 ||
@@ -240,9 +245,12 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns) {
     of->survivors++;
     of->told_s += (double)took_ns * 1e-9;
     of->slowest_ns = took_ns > of->slowest_ns ? took_ns : of->slowest_ns;
+    if (one->told_ns - gone_ns > of->slowest_after_ns)
+        of->slowest_after_ns = one->told_ns - gone_ns;
     if (took_ns > limit_ns) {
         of->late++;
-        printf("%.3f s ", (double)took_ns * 1e-9);
+        printf("%.3f s, %.3f s after its end, ", (double)took_ns * 1e-9,
+               (double)(one->told_ns - gone_ns) * 1e-9);
         complain(of, "late", rank);
     }
     if (!names_victims(one->text)) {
@@ -348,10 +356,16 @@ static void kill_some(struct figures *of, int how_many, long duration_ms) {
         of->hangs++;
         complain(of, there ? "hang" : "does not come", -1);
     }
+    long long gone_ns = killed_ns;
+    for (int rank = 0; rank < of->size; rank++)
+        if (ranks[rank].victim && ranks[rank].ended_ns > gone_ns)
+            gone_ns = ranks[rank].ended_ns;
+    if (gone_ns - killed_ns > of->slowest_end_ns)
+        of->slowest_end_ns = gone_ns - killed_ns;
     for (int rank = 0; ended && rank < of->size; rank++) {
         read_rank(rank);
         if (!ranks[rank].victim)
-            judge_survivor(of, rank, killed_ns);
+            judge_survivor(of, rank, killed_ns, gone_ns);
     }
     start_next(of);
     look_for_rest(of);
@@ -395,15 +409,16 @@ static void run_size(struct figures *of, long long until_ns) {
 
 static bool report(void) {
     bool holds = true;
-    printf("%5s %5s %6s %9s %5s %6s %5s %5s %8s %9s %9s %6s %5s %6s\n", "ranks", "jobs", "kills",
-           "survivors", "hangs", "crash", "left", "late", "unnamed", "mean", "slowest", "works",
-           "says", "fails");
+    printf("%5s %5s %6s %9s %5s %6s %5s %5s %8s %9s %9s %9s %9s %6s %5s %6s\n", "ranks", "jobs",
+           "kills", "survivors", "hangs", "crash", "left", "late", "unnamed", "mean", "slowest",
+           "its end", "after it", "works", "says", "fails");
     for (int i = 0; i < options.size_count; i++) {
         const struct figures *of = &figures[i];
-        printf("%5d %5d %6d %9d %5d %6d %5d %5d %8d %7.3f s %7.3f s %6d %5d %6d\n", of->size,
-               of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left, of->late,
-               of->unnamed, of->survivors > 0 ? of->told_s / of->survivors : 0,
-               (double)of->slowest_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
+        printf("%5d %5d %6d %9d %5d %6d %5d %5d %8d %7.3f s %7.3f s %7.3f s %7.3f s %6d %5d %6d\n",
+               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+               of->late, of->unnamed, of->survivors > 0 ? of->told_s / of->survivors : 0,
+               (double)of->slowest_ns * 1e-9, (double)of->slowest_end_ns * 1e-9,
+               (double)of->slowest_after_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
         holds = holds && of->jobs > 0 &&
                 of->hangs + of->crashes + of->left + of->late + of->next_fails == 0;
     }
