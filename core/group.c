@@ -192,8 +192,8 @@ void sm_group_explain(symmem_context *context) {
     symmem_group *group = NULL;
     const size_t before = strlen(record.message);
     if (record.group[0] == '\0' || !is_hearsay(record.status) ||
-        strstr(record.message, "; rank ") != NULL)
-        return;
+        strstr(record.message, " after ") != NULL || strstr(record.message, " failed with ") != NULL)
+        return; /* there is nothing to add, or it was */
     if (symmem_group_find(context, record.group, &group) != SYMMEM_OK ||
         sm_group_acquire(group, record.operation) != SYMMEM_OK) {
         (void)sm_fail_record(&record);

@@ -59,7 +59,7 @@ TK_TEST(causes, absent_later, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8}, 
 /* A store that fails one call. */
 struct failing_store {
     symmem_store *inner;
-    bool fails;
+    bool fails, fails_waiting;
 };
 
 static symmem_status f_set(void *self, const char *key, const void *value, size_t bytes,
@@ -76,7 +76,8 @@ static symmem_status f_get(void *self, const char *key, void *value, size_t capa
 
 static symmem_status f_wait(void *self, const char *key, uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return symmem_store_wait(store->inner, key, timeout_ms);
+    return store->fails_waiting ? SYMMEM_NO_SPACE
+                                : symmem_store_wait(store->inner, key, timeout_ms);
 }
 
 static symmem_status f_add(void *self, const char *key, int64_t delta, int64_t *value_p,
@@ -93,14 +94,15 @@ static symmem_status f_remove(void *self, const char *key, uint32_t timeout_ms) 
 
 static void f_close(void *self) {}
 
+static const symmem_store_ops failing_ops = {sizeof failing_ops, f_set, f_get,  f_wait, f_add,
+                                             f_remove,           f_close};
+
 /* A rank that cannot take part leaves the call alone, and then its context. */
 TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
-    static const symmem_store_ops ops = {sizeof ops, f_set,    f_get,  f_wait,
-                                         f_add,      f_remove, f_close};
     struct failing_store failing = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "failing", NULL, 0, store, &group));
     tk_group_barrier(t, group);
     failing.fails = t->rank == t->last;
@@ -115,6 +117,37 @@ TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
         TK_EQ_INT(t, t->last, last_record().failed_rank);
         TK_OK(t, symmem_group_destroy(group));
     }
+    symmem_store_close(store);
+}
+
+/* The others were through with that call already: then it is the next one's, for which they look
+ * whether the rank comes back. */
+TK_TEST(causes, failure_behind_the_others, "SM-EXCHANGE-18", .ranks = {2, 4}) {
+    struct failing_store failing = {.inner = t->store};
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    const bool odd = t->rank == t->last;
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "behind", NULL, 0, store, &group));
+    tk_group_barrier(t, group);
+    tk_out_of_band_barrier(t);
+    failing.fails_waiting = odd;
+    if (!odd)
+        tk_sleep_ms(50); /* it waits for them */
+    symmem_status status = symmem_group_barrier(group, tk_limit_ms(t, 1000));
+    if (odd) {
+        TK_STATUS(t, SYMMEM_NO_SPACE, status);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    tk_out_of_band_barrier(t);
+    if (!odd) {
+        if (status == SYMMEM_OK)
+            status = symmem_group_barrier(group, tk_limit_ms(t, 400));
+        TK_STATUS(t, SYMMEM_NO_SPACE, status);
+        TK_EQ_INT(t, t->last, last_record().failed_rank);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    tk_out_of_band_barrier(t);
     symmem_store_close(store);
 }
 

@@ -32,7 +32,8 @@ static symmem_status told(symmem_status status) {
     for (int32_t other = 0, any = 0; other < world_size; other++)
         if (symmem_error_is_missing(&record, other))
             printf("%s%d", any++ > 0 ? "," : "", other);
-    printf("\t%s/%s: %s\n", record.operation, record.stage, record.message);
+    printf("\t%s/%s: %s (waited %d ms)\n", record.operation, record.stage, record.message,
+           (int)(record.elapsed_ns / 1000000));
     return status;
 }
 
