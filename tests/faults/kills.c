@@ -210,21 +210,19 @@ static void complain(const struct figures *of, const char *what, int rank) {
     (void)fflush(stdout);
 }
 
-/* "\tSTATUS\tFAILED_RANK\tMISSING\tMESSAGE": some victim is named, and nobody else. */
+/* "\tSTATUS\tFAILED_RANK\tMISSING\tMESSAGE": some victim is named. Those that were told and have
+ * ended since may be, too. */
 static bool names_victims(const char *text) {
     char status[32] = "", missing[TEXT] = "";
     int failed_rank = -1, used = 0;
-    if (sscanf(text, "\t%31[^\t]\t%d\t%n", status, &failed_rank, &used) < 2 || used == 0)
+    if (sscanf(text, "\t%31[^\t]\t%d%n", status, &failed_rank, &used) < 2 || text[used] != '\t')
         return false;
-    (void)snprintf(missing, sizeof(missing), "%.*s", (int)strcspn(text + used, "\t"), text + used);
+    text += used + 1;
+    (void)snprintf(missing, sizeof(missing), "%.*s", (int)strcspn(text, "\t"), text);
     bool any = failed_rank >= 0 && failed_rank < RANKS_MAX && ranks[failed_rank].victim;
-    if (failed_rank >= 0 && !any)
-        return false;
     for (char *at = missing; *at != '\0';) {
         const long rank = strtol(at, &at, 10);
-        if (rank < 0 || rank >= RANKS_MAX || !ranks[rank].victim)
-            return false;
-        any = true;
+        any = any || (rank >= 0 && rank < RANKS_MAX && ranks[rank].victim);
         at += *at == ',' ? 1 : 0;
     }
     return any;
