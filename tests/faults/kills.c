@@ -25,8 +25,8 @@ enum {
     SIZES_MAX = 8,
     LOAD_MAX = 64,
     ROUNDS = 40,
-    LIMIT_MS = 20000,   /* of the calls: whoever is told only then has not been told */
-    LONGEST_MS = 60000, /* of a job, from its start or from the kill on */
+    LIMIT_MS = 60000,   /* of the calls: whoever is told only then has not been told */
+    LONGEST_MS = 90000, /* of a job, from its start or from the kill on */
     TEXT = 1024,
 };
 
