@@ -5,8 +5,8 @@
  * that have met are told by notes, see session_cause.c, and leave nothing. The last rank that could
  * read it removes it; so does the next process of that rank.
  */
-#include "objects.h"
-#include "session.h"
+#include "bootstrap/session_internal.h"
+#include "memory/group.h"
 
 #include <stdio.h>
 #include <string.h>
