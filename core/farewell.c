@@ -66,8 +66,8 @@ static bool is_there(const symmem_context *context, int32_t rank) {
     uint8_t first[1];
     size_t bytes = 0;
     sm_identity_key(context->world_prefix, rank, key, sizeof(key));
-    const symmem_status status = symmem_store_get(context->store, key, first, sizeof(first), &bytes,
-                                                  SM_STORE_CLEAN_MS);
+    const symmem_status status =
+        symmem_store_get(context->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 

@@ -59,9 +59,9 @@ struct symmem_context {
     sm_member member;
     bool identity_published;
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* to whom notes can tell it: atomic */
-    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
-    int32_t multicast;                    /* -1, 0, 1 */
-    bool check_collectives;               /* constant */
+    atomic_int allow_overlapping_devices;     /* -1, 0, 1 */
+    int32_t multicast;                        /* -1, 0, 1 */
+    bool check_collectives;                   /* constant */
     /* NULL: the built-in one. Changed, and looked behind, under lock. */
     _Atomic(sm_all_reduce_table *) all_reduce_table;
     symmem_point_fn point;

@@ -75,12 +75,13 @@ symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, ui
 /* The group's end, or the context's: what this thread failed with last may be why others wait in
  * vain. Local. */
 void sm_session_farewell(sm_session *session, bool finalised);
-/* A failure of this rank's own that spoils a handle: the peers' records will name the rank. Local. */
+/* A failure of this rank's own that spoils a handle: the peers' records will name the rank. Local.
+ */
 void sm_session_remark(sm_session *session, const symmem_error_record *record);
 /* After a reset of all ranks nothing that was remarked before counts. Local. */
 void sm_session_forget_remarks(sm_session *session);
-/* Behind the message of a record that names ranks: what they said they had failed with. `rank`: what
- * that one said only; -1: whichever has left, or is named. Local. */
+/* Behind the message of a record that names ranks: what they said they had failed with. `rank`:
+ * what that one said only; -1: whichever has left, or is named. Local. */
 void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record);
 
 #endif

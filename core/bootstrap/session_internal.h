@@ -73,7 +73,7 @@ struct sm_session {
     /* Why a peer left that this rank then followed into a new bring-up; -1: none did. */
     int32_t left_by;
     uint8_t left_for[SM_IPC_NOTE_BYTES];
-    bool renew;           /* a peer's socket is gone: the next call brings the session up anew */
+    bool renew; /* a peer's socket is gone: the next call brings the session up anew */
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */

@@ -163,13 +163,15 @@ static bool tells_of(const symmem_error_record *record, symmem_status status) {
     return record->status == status && sm_status_known(status);
 }
 
-/* A capture that is given up most often is so for a failure before it, which has to be told still. */
+/* A capture that is given up most often is so for a failure before it, which has to be told still.
+ */
 static void tell_what_was_before(const symmem_error_record *before) {
     char text[128];
     if (sm_record()->status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
         return;
     /* The capture's other streams are given up, too. */
-    const char *told = before->status == SYMMEM_CAPTURE ? strstr(before->message, ", after ") : NULL;
+    const char *told =
+        before->status == SYMMEM_CAPTURE ? strstr(before->message, ", after ") : NULL;
     if (told != NULL)
         sm_copy_text(text, sizeof(text), told);
     else

@@ -94,7 +94,7 @@ static symmem_status f_remove(void *self, const char *key, uint32_t timeout_ms) 
 
 static void f_close(void *self) {}
 
-static const symmem_store_ops failing_ops = {sizeof failing_ops, f_set, f_get,  f_wait, f_add,
+static const symmem_store_ops failing_ops = {sizeof failing_ops, f_set,  f_get, f_wait, f_add,
                                              f_remove,           f_close};
 
 /* A rank that cannot take part leaves the call alone, and then its context. */

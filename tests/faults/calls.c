@@ -121,8 +121,8 @@ static struct live {
     const void *what; /* NULL: free */
     const void *maker;
     size_t bytes;
-    char kind; /* b: block, m: mapping, c: condition */
-} *slots; /* one mapping, so that this itself makes no blocks */
+    char kind;   /* b: block, m: mapping, c: condition */
+} * slots;       /* one mapping, so that this itself makes no blocks */
 static int used; /* slots below it */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
 

@@ -3,8 +3,8 @@
  * One rank of a whole job, from init to finalise with everything in between, of which one call may
  * fail: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS: a folder, or "-". NTH: -1 no
  * call fails, 0 none either, but they are counted. HOW: what it does once a call of symmem's has
- * failed: "finalise", "exit", or "again", that call once more and then finalise. Says in lines of its
- * standard output what walk.c judges.
+ * failed: "finalise", "exit", or "again", that call once more and then finalise. Says in lines of
+ * its standard output what walk.c judges.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -29,7 +29,6 @@ static const char *life_call = "";
 static bool life_finalising;
 static uint32_t life_limit_ms;
 static bool goes_again, exits, failed;
-
 
 static void tell_failure(symmem_status status, const symmem_error_record *record) {
     char missing[64] = "";
@@ -62,9 +61,9 @@ static symmem_status life_note_at(symmem_status status, int line) {
 
 /* Once an operation on a handle has failed it is the ranks' common business. */
 static bool may_go_again(void) {
-    static const char *const calls[] = {"store_", "init",   "group_",       "alloc",         "rendezvous",
-                                        "pool_",  "free",   "stream_create", "event_create", "device_",
-                                        "get_",   "has_mu", "handle_reset"};
+    static const char *const calls[] = {
+        "store_",        "init",         "group_",  "alloc", "rendezvous", "pool_",       "free",
+        "stream_create", "event_create", "device_", "get_",  "has_mu",     "handle_reset"};
     for (size_t i = 0; goes_again && i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strncmp(life_call + strlen("symmem_"), calls[i], strlen(calls[i])) == 0)
             return true;
@@ -231,8 +230,7 @@ static symmem_status begin(const struct life *life, struct life_objects *own, co
     LIFE_TRY(life_queries(own));
     LIFE_TRY(symmem_group_create(own->context, "faults", NULL, 0, NULL, &own->group));
     LIFE_TRY(symmem_alloc(own->context, BYTES, -1, NULL, &own->ptr));
-    LIFE_TRY(
-        symmem_rendezvous(own->context, own->ptr, own->group, life_limit_ms, &own->handle));
+    LIFE_TRY(symmem_rendezvous(own->context, own->ptr, own->group, life_limit_ms, &own->handle));
     LIFE_TRY(symmem_barrier(own->handle, 0, life_limit_ms, NULL));
 out:
     return status;
@@ -242,10 +240,9 @@ static void live(const struct life *life, const char *store, const char *sockets
                  bool finalise_first) {
     struct life_objects own = {.text = "0123456789"};
     symmem_status status;
-    if (begin(life, &own, store, sockets) != SYMMEM_OK ||
-        life_exchange(life, &own) != SYMMEM_OK || large_gather(life, &own) != SYMMEM_OK ||
-        life_views(life, &own) != SYMMEM_OK || signals(life, &own) != SYMMEM_OK ||
-        life_one_sided(life, &own, NULL) != SYMMEM_OK ||
+    if (begin(life, &own, store, sockets) != SYMMEM_OK || life_exchange(life, &own) != SYMMEM_OK ||
+        large_gather(life, &own) != SYMMEM_OK || life_views(life, &own) != SYMMEM_OK ||
+        signals(life, &own) != SYMMEM_OK || life_one_sided(life, &own, NULL) != SYMMEM_OK ||
         life_collectives(life, &own, NULL) != SYMMEM_OK || sums(life, &own) != SYMMEM_OK ||
         life_products(life, &own, NULL) != SYMMEM_OK || life_streams(life, &own) != SYMMEM_OK ||
         products(life, &own) != SYMMEM_OK || life_reuse(&own) != SYMMEM_OK)

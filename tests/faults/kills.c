@@ -231,8 +231,8 @@ static bool names_victims(const char *text) {
 static void judge_survivor(struct figures *of, int rank, long long killed_ns, long long gone_ns) {
     const struct rank *one = &ranks[rank];
     const long long limit_ns = (of->size >= 64 ? 2000 : 1000) * 1000000ll;
-    const bool whole = WIFEXITED(one->status) && (WEXITSTATUS(one->status) == 0 ||
-                                                 WEXITSTATUS(one->status) == 3);
+    const bool whole =
+        WIFEXITED(one->status) && (WEXITSTATUS(one->status) == 0 || WEXITSTATUS(one->status) == 3);
     if (!whole || one->wrong) {
         of->crashes++;
         complain(of, "crash", rank);
@@ -451,8 +451,9 @@ static void read_options(int argc, char **argv) {
             options.load = atol(argv[i + 1]);
     }
     if (argc < 3 || options.load < 0 || options.load > LOAD_MAX || options.size_count == 0) {
-        fprintf(stderr, "usage: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N, of each size] "
-                        "[--load 0..%d] [--ranks N,N,...]\n",
+        fprintf(stderr,
+                "usage: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N, of each size] "
+                "[--load 0..%d] [--ranks N,N,...]\n",
                 LOAD_MAX);
         exit(2);
     }

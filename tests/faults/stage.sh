@@ -5,7 +5,7 @@
 
 stage_faults() {
     made gcc || return
-    local walk=(--seconds 35) kills=(--seconds 40 --jobs 3 --ranks 2,8,32) limit=150
+    local walk=(--seconds 35) kills=(--seconds 40 --jobs 3 --ranks "2,8,32") limit=150
     if [ "${SYMMEM_SUITE_LONG:-0}" = 1 ]; then
         walk=() kills=(--jobs 125 --load 20) limit=7200
     fi

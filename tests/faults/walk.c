@@ -26,16 +26,16 @@
 
 enum {
     RANKS = 2,
-    LIMIT_MS = 3000,  /* of the jobs' calls */
+    LIMIT_MS = 3000,    /* of the jobs' calls */
     LONGEST_MS = 25000, /* of a job; what lasts longer hangs */
-    MARGIN = 8,       /* beyond what a job without a failure calls */
+    MARGIN = 8,         /* beyond what a job without a failure calls */
     LANES_MAX = 64,
     FINDINGS_MAX = 400,
-    BATCH = 1000,     /* jobs for one process */
+    BATCH = 1000, /* jobs for one process */
 };
 
-static const char *const class_names[FAULTS_CLASSES] = {"memory",  "mappings", "sockets",   "files",
-                                                        "threads", "pidfds",   "libraries", "system"};
+static const char *const class_names[FAULTS_CLASSES] = {
+    "memory", "mappings", "sockets", "files", "threads", "pidfds", "libraries", "system"};
 
 static struct {
     const char *job, *folder, *how;
@@ -247,9 +247,9 @@ static void find(const struct lane *lane, enum kind kind, const char *extra) {
                        "    other (%x): %s %s %d {%s} %s%s\n    %s",
                        own->hit, lane->plan.victim, (unsigned)own->status, own->failure.call,
                        own->failure.status, own->failure.failed_rank, own->failure.missing,
-                       own->failure.text, own->remark, (unsigned)other->status,
-                       other->failure.call, other->failure.status, other->failure.failed_rank,
-                       other->failure.missing, other->failure.text, other->remark, extra);
+                       own->failure.text, own->remark, (unsigned)other->status, other->failure.call,
+                       other->failure.status, other->failure.failed_rank, other->failure.missing,
+                       other->failure.text, other->remark, extra);
     }
     if (finding != NULL)
         finding->count++;
@@ -297,8 +297,8 @@ static void judge(const struct lane *lane) {
         of_class->reached++;
     for (int rank = 0; rank < RANKS; rank++) {
         const struct outcome *outcome = &lane->ranks[rank];
-        const bool whole = WIFEXITED(outcome->status) && (WEXITSTATUS(outcome->status) == 0 ||
-                                                         WEXITSTATUS(outcome->status) == 3);
+        const bool whole = WIFEXITED(outcome->status) &&
+                           (WEXITSTATUS(outcome->status) == 0 || WEXITSTATUS(outcome->status) == 3);
         ended = ended && whole;
         if (!whole && !lane->hung)
             find(lane, CRASH, "");
@@ -358,8 +358,7 @@ static bool look(void) {
                 lane->hung = true;
                 (void)kill(lane->pids[rank], SIGKILL);
             }
-            if (waitpid(lane->pids[rank], &lane->ranks[rank].status, WNOHANG) ==
-                lane->pids[rank])
+            if (waitpid(lane->pids[rank], &lane->ranks[rank].status, WNOHANG) == lane->pids[rank])
                 lane->pids[rank] = 0;
             running = running || lane->pids[rank] != 0;
         }
@@ -418,13 +417,13 @@ static bool wanted(int class) {
 
 static size_t plan_all(struct plan **plans_p) {
     size_t count = 0, at = 0;
-    for (int class = 0; class < FAULTS_CLASSES; class++)
+    for (int class = 0; class < FAULTS_CLASSES; class ++)
         for (int i = 0; wanted(class) && i < 2 * RANKS; i++)
             count += (size_t)known->bases[class][i % 2][i / 2] + MARGIN;
     struct plan *plans = calloc(count + 1, sizeof(*plans));
     if (plans == NULL)
         exit(2);
-    for (int class = 0; class < FAULTS_CLASSES; class++)
+    for (int class = 0; class < FAULTS_CLASSES; class ++)
         for (int i = 0; wanted(class) && i < 2 * RANKS; i++)
             for (int nth = 1; nth <= known->bases[class][i % 2][i / 2] + MARGIN; nth++)
                 if (options.nth == 0 || nth == options.nth)
@@ -443,7 +442,7 @@ static size_t plan_all(struct plan **plans_p) {
 static bool find_bases(void) {
     struct plan plans[2 * FAULTS_CLASSES];
     size_t count = 0;
-    for (int class = 0; class < FAULTS_CLASSES; class++)
+    for (int class = 0; class < FAULTS_CLASSES; class ++)
         for (int sockets = 0; wanted(class) && sockets < 2; sockets++)
             plans[count++] = (struct plan){class, 0, -1, sockets != 0};
     return run_all(plans, count, now_ms() + 60000);
@@ -466,14 +465,16 @@ static void report_row(const char *name, const struct figures *row) {
 static bool report(void) {
     struct figures all = {0};
     for (int i = 0; i < known->finding_count; i++)
-        printf("%s x%d  %s, %s, n = %d%s\n%s\n", kind_names[known->findings[i].kind], known->findings[i].count,
-               class_names[known->findings[i].first.class],
-               known->findings[i].first.victim == 0 ? "rank 0" : "rank 1", known->findings[i].first.nth,
-               known->findings[i].first.sockets ? ", sockets in a folder" : "", known->findings[i].text);
+        printf("%s x%d  %s, %s, n = %d%s\n%s\n", kind_names[known->findings[i].kind],
+               known->findings[i].count, class_names[known->findings[i].first.class],
+               known->findings[i].first.victim == 0 ? "rank 0" : "rank 1",
+               known->findings[i].first.nth,
+               known->findings[i].first.sockets ? ", sockets in a folder" : "",
+               known->findings[i].text);
     printf("%-10s %6s %8s %9s %6s %5s %5s %5s %6s %7s %7s %7s %8s %9s\n", "class", "jobs",
            "reached", "absorbed", "crash", "hang", "leak", "left", "wrong", "blames", "failed",
            "told", "", "slowest");
-    for (int class = 0; class < FAULTS_CLASSES; class++) {
+    for (int class = 0; class < FAULTS_CLASSES; class ++) {
         const struct figures *row = &known->figures[class];
         if (row->jobs == 0)
             continue;
@@ -495,7 +496,7 @@ static bool report(void) {
 }
 
 static int class_of(const char *name) {
-    for (int class = 0; class < FAULTS_CLASSES; class++)
+    for (int class = 0; class < FAULTS_CLASSES; class ++)
         if (strcmp(name, class_names[class]) == 0)
             return class;
     return -1;
@@ -519,8 +520,9 @@ static void read_options(int argc, char **argv) {
             options.lanes = atol(argv[i + 1]);
     }
     if (options.lanes < 1 || options.lanes > LANES_MAX || argc < 3) {
-        fprintf(stderr, "usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes 1..%d] "
-                        "[--how finalise|exit|again] [--class NAME] [--nth N]\n",
+        fprintf(stderr,
+                "usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes 1..%d] "
+                "[--how finalise|exit|again] [--class NAME] [--nth N]\n",
                 LANES_MAX);
         exit(2);
     }

@@ -111,7 +111,6 @@ MAKER(void *, realloc, (void *old, size_t bytes), (old, bytes), NO_MEMORY,
       old == NULL && result != NULL)
 MAKER(char *, strdup, (const char *text), (text), NO_MEMORY, result != NULL)
 ENDER(void, free, void *ptr, ptr, ptr != NULL)
-MAKER(int, pthread_cond_init,
-      (pthread_cond_t * condition, const pthread_condattr_t *attributes), (condition, attributes),
-      return ENOMEM, result == 0)
+MAKER(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_condattr_t *attributes),
+      (condition, attributes), return ENOMEM, result == 0)
 ENDER(int, pthread_cond_destroy, pthread_cond_t *condition, condition, 1)
