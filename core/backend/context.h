@@ -26,7 +26,7 @@ typedef struct sm_second_stream {
     const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
     symmem_stream *stream;      /* ended by finalise like any other; the shell is the context's */
 } sm_second_stream;
-/* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
+/* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
 /* all_reduce_env.c. The table that the environment names, if it does; called by init. */
 symmem_status sm_all_reduce_env(symmem_context *context);
@@ -52,7 +52,9 @@ struct symmem_context {
     symmem_store *store; /* may be NULL in a world of one */
     bool owns_store;     /* opened from the environment: closed with the context's memory */
     char world_prefix[32];
+    atomic_bool has_met; /* some rank, in a group */
     char *socket_dir;
+    char *relative_socket_dir; /* as it was given; NULL: it is `socket_dir` */
     sm_identity identity;
     sm_liveness *liveness;
     sm_life_file *life_file; /* in socket_dir, if there is one */
