@@ -39,9 +39,9 @@ static bool is_missing(int error) {
     return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL;
 }
 
-/* Of what it is no use for this does nothing. */
-static void seal(int fd) {
-    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL);
+/* 0, or an errno: it is no use for it. */
+static int seal(int fd) {
+    return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 ? 0 : errno;
 }
 
 bool shm_backing_is_sealed(int fd) {
@@ -53,8 +53,7 @@ bool shm_backing_can_seal(void) {
     int fd = open_sealable();
     if (fd < 0)
         return !is_missing(errno); /* a lack of descriptors passes */
-    seal(fd);
-    bool sealed = shm_backing_is_sealed(fd);
+    const bool sealed = seal(fd) == 0;
     close(fd);
     return sealed;
 }
@@ -98,11 +97,13 @@ static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room
     shm_taking_begin(&taking, instance, bytes);
     const int error = allocate_pages(&taking, fd, bytes);
     shm_taking_end(&taking);
-    if (error == 0)
-        seal(fd);
-    else
+    if (error != 0)
         *room = taking.room;
-    return error;
+    if (error != 0)
+        return error;
+    /* Peers take nothing else, but where there is nothing else. */
+    const int unsealed = seal(fd);
+    return unsealed == EPERM || unsealed == EINVAL ? 0 : unsealed;
 }
 
 /* A file of the usual kind or, where there is none, of the other one; -1 with errno. */

@@ -101,7 +101,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
                        "clock is of another size or lacks an entry");
     context->clock = options->clock;
     sm_clock_use(context->clock);
-    sm_copy_text(context->world_prefix, sizeof(context->world_prefix), "symmem");
+    sm_copy_text(context->world_prefix, sizeof(context->world_prefix), SM_WORLD_PREFIX);
 
     const char *socket_dir =
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
@@ -114,9 +114,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
     return SYMMEM_OK;
 }
 
-static symmem_status choose_store(symmem_context *context, const symmem_context_options *options) {
+static symmem_status choose_store(symmem_context *context) {
     static const char scheme[] = "file:";
-    context->store = options->store;
     if (context->store)
         return SYMMEM_OK;
     const char *text = secure_getenv("SYMMEM_STORE");
@@ -243,6 +242,7 @@ static const char *const flags[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES", "SYMMEM_
 
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
     symmem_status status = choose_ranks(context, options);
+    context->store = options->store; /* where others can be told what goes wrong */
     if (status == SYMMEM_OK)
         status = sm_env_check_flags(flags);
     if (status == SYMMEM_OK)
@@ -250,7 +250,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     if (status == SYMMEM_OK)
         status = sm_all_reduce_env(context);
     if (status == SYMMEM_OK)
-        status = choose_store(context, options);
+        status = choose_store(context);
     if (status == SYMMEM_OK)
         status = publish(context);
     if (status != SYMMEM_OK)
@@ -283,8 +283,11 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     }
     symmem_context *context = NULL;
     symmem_status status = create_empty(&context);
-    if (status != SYMMEM_OK)
+    if (status != SYMMEM_OK) {
+        sm_farewell_of_none(options, options->rank, options->world_size);
         return status;
+    }
+    sm_call_is_in(context);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
@@ -359,6 +362,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     const symmem_error_record record = *sm_record();
+    const bool is_own = sm_failed_in(context);
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);
@@ -368,11 +372,15 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_pool_destroy_all(context);
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
-    (void)sm_fail_record(&record); /* the peers are told it */
+    if (is_own)
+        (void)sm_fail_record(&record); /* the peers are told it */
+    else
+        symmem_clear_error();
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     sm_member_say_left(context);
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
+    sm_farewell_leave(context, is_own ? &record : NULL);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir, context->liveness);

@@ -275,6 +275,8 @@ symmem_status sm_member_publish(symmem_context *context) {
         status =
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
     context->identity_published = status == SYMMEM_OK;
+    if (status == SYMMEM_OK)
+        sm_farewell_clear(context);
     /* Another one may have looked before this one had set. */
     return status == SYMMEM_OK ? sm_member_check(context->store, context->world_prefix, own, "init",
                                                  context->default_timeout_ms)
@@ -319,8 +321,10 @@ void sm_member_withdraw(symmem_context *context) {
     /* Relaxed: what follows in this process is ordered by its caller. */
     atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
-        is_own(own, &found))
+    symmem_status status = read_member(context->store, key, context->default_timeout_ms, &found);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
+        status = read_member(context->store, key, context->default_timeout_ms, &found);
+    if (status == SYMMEM_OK && is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
     if (sm_member_hears_of_left(context->store, context->world_prefix, own))
         forget_left(context, context->rank);

@@ -321,6 +321,7 @@ about() { # STAGE
     changed) echo "mutants of the functions that changed, and a sample of the others" ;;
     worlds) echo "the suite with 1, 5 and 8 ranks, and in 64 MiB of shared memory" ;;
     inputs) echo "users' programs and builds that failed once, other compilers and another C library" ;;
+    faults) echo "whole jobs in which a call fails or ranks are killed" ;;
     withheld) echo "each rank missing in turn, worlds of up to 128 ranks" ;;
     clang) echo "the library by clang, in which undefined behavior traps" ;;
     asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer, tests included" ;;

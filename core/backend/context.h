@@ -37,6 +37,8 @@ typedef struct sm_registered {
     void *library; /* from dlopen; never closed, its code may still be referenced */
 } sm_registered;
 
+#define SM_WORLD_PREFIX "symmem" /* of the world's keys */
+
 struct symmem_context {
     atomic_int references;
     void (*free_memory)(symmem_context *context); /* when the last of them is gone */
@@ -58,9 +60,10 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
-    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
-    int32_t multicast;                    /* -1, 0, 1 */
-    bool check_collectives;               /* constant */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* to whom notes can tell it: atomic */
+    atomic_int allow_overlapping_devices;     /* -1, 0, 1 */
+    int32_t multicast;                        /* -1, 0, 1 */
+    bool check_collectives;                   /* constant */
     /* NULL: the built-in one. Changed, and looked behind, under lock. */
     _Atomic(sm_all_reduce_table *) all_reduce_table;
     symmem_point_fn point;

@@ -22,6 +22,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
     sm_call_is_of(context->rank, context->world_size, false);
+    sm_call_is_in(context);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalised, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALISED, operation, "",

@@ -14,7 +14,9 @@ static _Thread_local symmem_error_record thread_record = {
 static _Thread_local struct {
     const char *operation;
     int32_t rank, world_size;
+    const void *context; /* or NULL */
 } public_call;
+static _Thread_local const void *failed_in; /* whose call made the record last */
 
 bool sm_call_begin(const char *function) {
     if (public_call.operation != NULL)
@@ -22,6 +24,7 @@ bool sm_call_begin(const char *function) {
     public_call.operation = function + sizeof("symmem_") - 1;
     public_call.rank = -1;
     public_call.world_size = 0;
+    public_call.context = NULL;
     return true;
 }
 
@@ -35,6 +38,14 @@ void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group) {
         return;
     public_call.rank = rank;
     public_call.world_size = world_size;
+}
+
+void sm_call_is_in(const void *context) {
+    public_call.context = context;
+}
+
+bool sm_failed_in(const void *context) {
+    return thread_record.status != SYMMEM_OK && failed_in == context;
 }
 
 const char *symmem_status_name(symmem_status status) {
@@ -113,6 +124,8 @@ symmem_status sm_vfail(symmem_status status, const char *operation, const char *
     sm_copy_text(record.stage, sizeof(record.stage), stage);
     if (vsnprintf(record.message, sizeof(record.message), format, args) < 0)
         record.message[0] = '\0';
+    if (public_call.context != NULL)
+        failed_in = public_call.context;
     thread_record = record;
     return status;
 }
@@ -167,6 +180,8 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
 }
 
 symmem_status sm_fail_record(const symmem_error_record *record) {
+    if (public_call.context != NULL)
+        failed_in = public_call.context;
     if (record != &thread_record)
         thread_record = *record;
     return thread_record.status;

@@ -33,6 +33,10 @@ bool sm_call_begin(const char *function);
 void sm_call_end(const bool *is_outermost);
 /* In a group's numbers rather than in the context's. */
 void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group);
+/* The context that the call is on, or makes. */
+void sm_call_is_in(const void *context);
+/* Whether the thread's record is of a failure in a call on that context. */
+bool sm_failed_in(const void *context);
 #define SM_PUBLIC                                                                                  \
     __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ = sm_call_begin(__func__)
 

@@ -490,6 +490,12 @@ static bool take_note(sm_ipc *ipc, const arrival *in) {
     if (!from_this_user(in) || !same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
         source >= SYMMEM_MAX_WORLD_SIZE)
         return true;
+    if (in->message.tag.kind == SM_IPC_REMARK) {
+        notes->is_remarked = true;
+        notes->remarked_by = source;
+        memcpy(notes->remark, in->note, sizeof(in->note));
+        return true;
+    }
     if (in->message.tag.kind == SM_IPC_CONTRADICTS) {
         if (!notes->is_contradicted)
             memcpy(notes->contradiction, in->note, sizeof(in->note));
@@ -579,6 +585,10 @@ bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_byte
     const bool sent = sendmsg(ipc->fd, &header, MSG_NOSIGNAL) >= 0;
     sm_clock_changed();
     return sent;
+}
+
+void sm_ipc_forget_remark(sm_ipc *ipc) {
+    ipc->notes.is_remarked = false;
 }
 
 void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]) {

@@ -63,10 +63,17 @@ typedef struct sm_ipc_notes {
     uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
     bool is_contradicted; /* and by what; the source is in the world's numbers, not the group's */
     uint8_t contradiction[SM_IPC_NOTE_BYTES];
+    /* Why a handle was spoiled, which gives up no session: the last one, and whose. */
+    bool is_remarked;
+    int32_t remarked_by;
+    uint8_t remark[SM_IPC_NOTE_BYTES];
 } sm_ipc_notes;
+enum { SM_IPC_REMARK = 7 }; /* the kind of its tag */
 /* One try, no record. False: it did not go off. */
 bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                       const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]);
+/* The one that is there is over. */
+void sm_ipc_forget_remark(sm_ipc *ipc);
 /* Forgets those that came before. */
 void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
 /* What has come by now. `members`: a tag of the session's that no message has; NULL before there is

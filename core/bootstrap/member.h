@@ -45,5 +45,15 @@ symmem_status sm_member_publish(symmem_context *context);
 /* Before: to those that it has not met. */
 void sm_member_say_left(const symmem_context *context);
 void sm_member_withdraw(symmem_context *context);
+/* What a rank leaves in the store that ends for a lack of its own before others have met it, see
+ * farewell.c. At the context's end, its member key withdrawn; NULL: nothing has failed in it. */
+void sm_farewell_leave(symmem_context *context, const symmem_error_record *record);
+/* Where not even that could be made; the thread's record says why. */
+void sm_farewell_of_none(const symmem_context_options *options, int32_t rank, int32_t world_size);
+/* At its beginning: an earlier process's of this rank. */
+void sm_farewell_clear(symmem_context *context);
+/* Behind the message of a record that names `rank` of a group: what that one has left. */
+void sm_farewell_explain(const symmem_context *context, int32_t global_rank, int32_t rank,
+                         symmem_error_record *record);
 
 #endif

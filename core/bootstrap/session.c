@@ -108,6 +108,7 @@ symmem_status sm_session_create(const sm_session_config *config, sm_session **se
     if (session == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "group_create", "", "no memory for a session");
     session->config = *config;
+    session->left_by = -1;
     session->joins = calloc(count, sizeof(session->joins[0]));
     session->hosts = calloc(count, sizeof(session->hosts[0]));
     session->sent = calloc(count, sizeof(session->sent[0]));
@@ -186,6 +187,13 @@ uint64_t sm_session_stamp(const sm_session *session) {
 
 const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
     return &session->joins[rank].identity;
+}
+
+void sm_session_has_met(const sm_session *session, int32_t rank) {
+    const int32_t global_rank = session->config.global_ranks[rank];
+    if (session->config.met != NULL)
+        (void)__atomic_fetch_or(&session->config.met[global_rank / 64], 1ull << (global_rank % 64),
+                                __ATOMIC_RELAXED); /* it orders nothing */
 }
 
 /* --- bring-up ----------------------------------------------------------------------- */
@@ -457,6 +465,8 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
         symmem_status status = read_joins(session, call);
         if (status != SYMMEM_OK)
             return own == NULL ? status : sm_earlier_failure(session, call, own, status);
+        for (int32_t rank = 0; rank < session->config.world_size; rank++)
+            sm_session_has_met(session, rank); /* and waits to be told */
         uint64_t id = derive(session);
         const int32_t host = first_here(session);
         sm_outcome outcome =
@@ -522,6 +532,7 @@ static symmem_status join(sm_session *session, const sm_call *call) {
         remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
+    session->left_by = -1;
     session->id = id;
     session->sequence = 1;
     session->fd_sequence = 0;
@@ -583,6 +594,8 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
         }
         if (outcome.status != SYMMEM_OK && !outcome.again)
             outcome.status = sm_session_give_up(session, &call, outcome.status);
+        if (outcome.again)
+            sm_session_keep_cause(session);
         if (outcome.status != SYMMEM_OK)
             sm_session_take_down(session, &call);
         if (outcome.status != SYMMEM_OK && !outcome.again)
@@ -616,6 +629,8 @@ symmem_status sm_session_gather(sm_session *session, const char *operation, cons
         const bool follows = outcome.again && restart;
         if (!follows)
             outcome.status = sm_session_give_up(session, &call, outcome.status);
+        else
+            sm_session_keep_cause(session);
         sm_session_take_down(session, &call);
         if (!outcome.complete)
             sm_exchange_abandon(session, id, sequence, outcome);

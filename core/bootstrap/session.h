@@ -18,6 +18,8 @@ typedef struct sm_session_config {
     const char *group_name;
     const char *socket_dir;          /* NULL: abstract */
     const char *relative_socket_dir; /* as the user gave it; NULL: not relative */
+    uint64_t *met; /* bits of ranks of the world that have been in a session with this one, or were
+                    * told something; NULL: nobody asks */
     int32_t rank;
     int32_t world_size;
     const int32_t *global_ranks;
@@ -72,9 +74,16 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
                                       int *fd_p, uint64_t deadline_ns);
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns);
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
-/* The context ends: what this thread failed with last may be why others wait in vain. Local. */
-void sm_session_farewell(sm_session *session);
-/* Behind the message of a record that names ranks: what they said they had failed with. Local. */
-void sm_session_explain(sm_session *session, symmem_error_record *record);
+/* The group's end, or the context's: what this thread failed with last may be why others wait in
+ * vain. Local. */
+void sm_session_farewell(sm_session *session, bool finalised);
+/* A failure of this rank's own that spoils a handle: the peers' records will name the rank. Local.
+ */
+void sm_session_remark(sm_session *session, const symmem_error_record *record);
+/* After a reset of all ranks nothing that was remarked before counts. Local. */
+void sm_session_forget_remarks(sm_session *session);
+/* Behind the message of a record that names ranks: what they said they had failed with. `rank`:
+ * what that one said only; -1: whichever has left, or is named. Local. */
+void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record);
 
 #endif

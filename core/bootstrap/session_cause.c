@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
+enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
 /* What a note holds. */
 typedef struct reason {
@@ -23,6 +23,10 @@ _Static_assert(sizeof(reason) <= SM_IPC_NOTE_BYTES, "a reason fits a note");
 
 static bool has(const uint64_t *ranks, int32_t rank) {
     return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+static bool names(const symmem_error_record *record, int32_t rank) {
+    return record->failed_rank == rank || has(record->missing, rank);
 }
 
 /* What has come; NULL: nothing. */
@@ -53,7 +57,7 @@ static bool read_contradiction(const sm_session *session, const sm_ipc_notes *no
 }
 
 /* To whom the tag is for. */
-static void send_reason(const sm_session *session, const sm_join *to, const reason *why) {
+static bool send_reason(const sm_session *session, const sm_join *to, const reason *why) {
     uint8_t note[SM_IPC_NOTE_BYTES] = {0};
     sm_ipc_tag tag;
     memset(&tag, 0, sizeof(tag));
@@ -61,8 +65,10 @@ static void send_reason(const sm_session *session, const sm_join *to, const reas
     memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
     const bool contradicts = why->kind == CONTRADICTED;
     tag.source = contradicts ? why->global_rank : session->config.rank;
-    tag.kind = contradicts ? SM_IPC_CONTRADICTS : SM_IPC_GAVE_UP;
-    (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
+    tag.kind = contradicts             ? SM_IPC_CONTRADICTS
+               : why->kind == REMARKED ? SM_IPC_REMARK
+                                       : SM_IPC_GAVE_UP;
+    return sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
 }
 
 static reason reason_of(const sm_session *session, uint32_t kind,
@@ -108,12 +114,13 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     for (int32_t rank = 0; rank < session->config.world_size && sm_now_ns() < until_ns; rank++) {
         if (rank == session->config.rank || !is_known(session, call, rank))
             continue;
-        send_reason(session, &session->joins[rank], &why);
+        if (send_reason(session, &session->joins[rank], &why))
+            sm_session_has_met(session, rank);
     }
 }
 
 /* Others may wait for this rank although it has never come. */
-void sm_session_farewell(sm_session *session) {
+void sm_session_farewell(sm_session *session, bool finalised) {
     const symmem_error_record record = *sm_record();
     const sm_call call = sm_call_start("finalize", "", 0);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
@@ -122,8 +129,20 @@ void sm_session_farewell(sm_session *session) {
     sm_join *own = &session->joins[session->config.rank];
     own->magic = SM_JOIN_MAGIC;
     own->version = SM_JOIN_VERSION;
-    tell(session, &call, FINALISED, &record);
+    tell(session, &call, finalised ? FINALISED : DESTROYED, &record);
     *sm_record() = record;
+}
+
+void sm_session_remark(sm_session *session, const symmem_error_record *record) {
+    const symmem_error_record before = *sm_record();
+    if (session->ipc != NULL && session->id != 0)
+        tell(session, NULL, REMARKED, record);
+    *sm_record() = before;
+}
+
+void sm_session_forget_remarks(sm_session *session) {
+    if (listen_to_peers(session) != NULL)
+        sm_ipc_forget_remark(session->ipc);
 }
 
 /* --- taking over -------------------------------------------------------------------- */
@@ -153,6 +172,17 @@ static symmem_status absent(const sm_session *session, const sm_call *call,
     return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
 }
 
+static symmem_status repeat(const sm_session *session, const sm_call *call, int32_t rank,
+                            const sm_verdict *verdict) {
+    sm_verdict_apply(session, call, rank, verdict);
+    if (verdict->missing_count == 0) {
+        symmem_error_record *record = sm_record();
+        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", rank,
+                       verdict->message);
+    }
+    return sm_record()->status;
+}
+
 /* With the thread's record, a TIMEOUT or a loss. */
 static symmem_status take_over(const sm_session *session, const sm_call *call,
                                const sm_ipc_notes *notes, const sm_verdict *verdict) {
@@ -165,13 +195,16 @@ static symmem_status take_over(const sm_session *session, const sm_call *call,
                    : sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
     if (verdict->status == SYMMEM_TIMEOUT && verdict->missing_count != 0)
         return absent(session, call, notes, verdict);
-    sm_verdict_apply(session, call, notes->first, verdict);
-    if (verdict->missing_count == 0) {
-        symmem_error_record *record = sm_record();
-        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", notes->first,
-                       verdict->message);
-    }
-    return sm_record()->status;
+    return repeat(session, call, notes->first, verdict);
+}
+
+void sm_session_keep_cause(sm_session *session) {
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    if (!read_reason(session, notes, &why) || why.kind != GAVE_UP)
+        return;
+    session->left_by = notes->first;
+    memcpy(session->left_for, &why, sizeof(why));
 }
 
 static bool is_hearsay(symmem_status status) {
@@ -189,7 +222,11 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
         if (why.kind == GAVE_UP)
             status = take_over(session, call, notes, &why.verdict);
         else
-            sm_session_explain(session, sm_record());
+            sm_session_explain(session, -1, sm_record());
+    } else if (is_hearsay(status) && session->left_by >= 0 &&
+               names(sm_record(), session->left_by)) {
+        memcpy(&why, session->left_for, sizeof(why));
+        status = repeat(session, call, session->left_by, &why.verdict);
     }
     /* That a group or a context has gone is its own rank's business. */
     const symmem_error_record record = *sm_record();
@@ -199,18 +236,36 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     return status;
 }
 
-void sm_session_explain(sm_session *session, symmem_error_record *record) {
-    reason why;
-    const sm_ipc_notes *notes = listen_to_peers(session);
-    if (!read_reason(session, notes, &why))
-        return;
+static bool read_remark(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
+    if (notes == NULL || !notes->is_remarked || notes->remarked_by >= session->config.world_size)
+        return false;
+    memcpy(reason_p, notes->remark, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+static void append(symmem_error_record *record, int32_t rank, const char *did, const reason *why) {
     const size_t used = strlen(record->message);
     (void)snprintf(record->message + used, sizeof(record->message) - used,
-                   "; rank %d %s after %s in %.*s: %.*s", notes->first,
-                   why.kind == FINALISED ? "finalised" : "gave up",
-                   symmem_status_name((symmem_status)why.verdict.status),
-                   (int)sizeof(why.verdict.operation) - 1, why.verdict.operation,
-                   (int)sizeof(why.verdict.message) - 1, why.verdict.message);
+                   "; rank %d %s %s in %.*s: %.*s", rank, did,
+                   symmem_status_name((symmem_status)why->verdict.status),
+                   (int)sizeof(why->verdict.operation) - 1, why->verdict.operation,
+                   (int)sizeof(why->verdict.message) - 1, why->verdict.message);
+}
+
+void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record) {
+    static const char *const did[] = {[GAVE_UP] = "gave up after",
+                                      [FINALISED] = "finalised after",
+                                      [CONTRADICTED] = "gave up after",
+                                      [DESTROYED] = "destroyed the group after"};
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    /* What spoiled the handle came before its rank went. */
+    if (read_remark(session, notes, &why) &&
+        (rank < 0 ? names(record, notes->remarked_by) : rank == notes->remarked_by))
+        append(record, notes->remarked_by, "failed with", &why);
+    else if (read_reason(session, notes, &why) && (rank < 0 || rank == notes->first) &&
+             why.kind >= GAVE_UP && why.kind <= DESTROYED)
+        append(record, notes->first, did[why.kind], &why);
 }
 
 /* --- who comes late to a contradiction ---------------------------------------------- */
@@ -303,7 +358,7 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
     record->actual = (uint64_t)other->count;
     const reason why = reason_of(session, CONTRADICTED, record);
     if (session->ipc != NULL && !ended)
-        send_reason(session, other, &why);
+        (void)send_reason(session, other, &why);
     return SYMMEM_MISMATCH;
 }
 

@@ -78,7 +78,10 @@ struct sm_session {
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
     uint32_t looks;       /* while waiting for descriptors */
-    bool renew;           /* a peer's socket is gone: the next call brings the session up anew */
+    /* Why a peer left that this rank then followed into a new bring-up; -1: none did. */
+    int32_t left_by;
+    uint8_t left_for[SM_IPC_NOTE_BYTES];
+    bool renew; /* a peer's socket is gone: the next call brings the session up anew */
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */
@@ -128,6 +131,8 @@ symmem_status sm_session_point(const sm_session *session, const sm_call *call, c
 /* A point where this rank can no longer fail alone: its status is ignored. */
 void sm_session_observe(const sm_session *session, const char *name);
 void sm_session_take_down(sm_session *session, const sm_call *call);
+/* The rank knows of this one, by the session or by a note. */
+void sm_session_has_met(const sm_session *session, int32_t rank);
 /* Brings the session up if it is down. */
 symmem_status sm_session_up(sm_session *session, const sm_call *call);
 
@@ -179,6 +184,8 @@ sm_outcome sm_session_started_over(const sm_session *session, const sm_call *cal
  * was first, and tells the peers. Before the session is taken down; returns what became of
  * `status`. */
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status);
+/* This rank follows a peer into a new bring-up: what that one said goes with the old one. */
+void sm_session_keep_cause(sm_session *session);
 /* A peer says that its group is another one: MISMATCH. */
 symmem_status sm_session_contradicted(sm_session *session, const sm_call *call);
 /* `other` is of a group of the same name with other members: MISMATCH, and its rank is told. */

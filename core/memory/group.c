@@ -67,11 +67,12 @@ static void close_group(symmem_group *group) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
         group->backend_group_open = false;
     }
-    /* Acquire pairs with: release in symmem_finalize */
-    if (group->session && atomic_load_explicit(&group->context->finalised, memory_order_acquire))
-        sm_session_farewell(group->session);
-    if (group->session)
+    if (group->session) {
+        /* Acquire pairs with: release in symmem_finalize */
+        sm_session_farewell(group->session,
+                            atomic_load_explicit(&group->context->finalised, memory_order_acquire));
         sm_session_destroy(group->session);
+    }
     group->session = NULL;
 }
 
@@ -119,8 +120,16 @@ symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_ensure(group->session, operation, deadline_ns);
+    return status == SYMMEM_OK ? status : sm_group_end_call(group, status);
+}
+
+symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
+    symmem_context *context = group->context;
+    sm_instance_retain(context);
+    sm_group_leave(group);
     if (status != SYMMEM_OK)
-        sm_group_leave(group);
+        sm_group_explain(context);
+    sm_instance_release(context);
     return status;
 }
 
@@ -132,23 +141,6 @@ void sm_group_leave(symmem_group *group) {
         try_close(group);
     sm_group_release(group);
     sm_instance_release(context);
-}
-
-/* Why a rank that a record names has gone, if it said so. A group that is in use is left alone. */
-void sm_group_explain(symmem_context *context) {
-    symmem_error_record record = *sm_record();
-    symmem_group *group = NULL;
-    if (record.group[0] == '\0' ||
-        (record.status != SYMMEM_PEER_LOST && record.status != SYMMEM_TIMEOUT &&
-         record.status != SYMMEM_POISONED))
-        return;
-    if (symmem_group_find(context, record.group, &group) == SYMMEM_OK &&
-        sm_group_take(group, record.operation, LONG_AGO_NS) == SYMMEM_OK) {
-        if (group->session)
-            sm_session_explain(group->session, &record);
-        sm_group_leave(group);
-    }
-    (void)sm_fail_record(&record);
 }
 
 /* --- create ------------------------------------------------------------------------- */
@@ -289,7 +281,7 @@ static symmem_status still_wanted(const void *owner, const char *operation) {
 }
 
 static symmem_status make_session(symmem_group *group) {
-    const symmem_context *context = group->context;
+    symmem_context *context = group->context;
     const sm_session_config config = {
         .wanted = still_wanted,
         .owner = group,
@@ -306,6 +298,7 @@ static symmem_status make_session(symmem_group *group) {
         .world_size = group->world_size,
         .global_ranks = group->global_ranks,
         .liveness = context->liveness,
+        .met = context->met,
         .identity = &context->identity,
         .point = context->point,
         .point_arg = context->point_arg,
@@ -401,7 +394,11 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = group->context;
+    const symmem_error_record record = *sm_record();
+    if (!sm_failed_in(context)) /* another context's is no news to this one's peers */
+        symmem_clear_error();
     end_group(group);
+    *sm_record() = record;
     sm_context_observe(context, "group.destroyed");
     sm_instance_release(context);
     return SYMMEM_OK;

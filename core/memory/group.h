@@ -34,9 +34,13 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
 /* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
+/* The same at the end of a call, whose failure is explained. Returns status. */
+symmem_status sm_group_end_call(symmem_group *group, symmem_status status);
 /* To the thread's record, if that is of a group: what the ranks that it names said they failed
- * with. */
+ * with, in that group or in another one. */
 void sm_group_explain(symmem_context *context);
+/* Tells the group's ranks of a failure of this one's own that spoiled a handle. */
+void sm_group_remark(symmem_group *group, const symmem_error_record *record);
 /* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);

@@ -73,8 +73,7 @@ symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_
         return status;
     status =
         sm_session_all_gather(group->session, operation, "data", in, bytes, out, true, deadline_ns);
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
@@ -88,8 +87,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     if (status != SYMMEM_OK)
         return status;
     status = meet(group, operation, deadline_ns);
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 static symmem_status check_fd(const symmem_group *group, int fd, const char *operation) {
@@ -144,8 +142,7 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     }
     if (status == SYMMEM_OK)
         memcpy(fds_p, fds, (size_t)group->world_size * sizeof(fds[0]));
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, int *fd_p,
@@ -173,8 +170,7 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     }
     if (status == SYMMEM_OK)
         *fd_p = got;
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd,
@@ -194,8 +190,7 @@ symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_send_fd(group->session, dst_rank, fd, deadline_ns);
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *fd_p,
@@ -214,8 +209,7 @@ symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *f
     if (status != SYMMEM_OK)
         return status;
     status = sm_session_recv_fd(group->session, src_rank, fd_p, deadline_ns);
-    sm_group_leave(group);
-    return status;
+    return sm_group_end_call(group, status);
 }
 
 /* --- a backend's exchange ----------------------------------------------------------- */

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The two multicast operations: checks before the backend. */
+#include <stdio.h>
+
 #include "ops/collective.h"
+
+symmem_status sm_link_no_multicast(const sm_link *link, const char *operation) {
+    char why[80] = "";
+    if (link->multicast_failed >= 0)
+        (void)snprintf(why, sizeof why, ": setting it up failed on rank %d with %s",
+                       link->multicast_failed, symmem_status_name(link->multicast_failure));
+    (void)sm_fail(SYMMEM_UNSUPPORTED, operation, "", "the handle has no multicast pointer%s", why);
+    sm_record()->failed_rank = link->multicast_failed;
+    return sm_link_describe(link, sm_record());
+}
 
 static symmem_status check_multicast(symmem_handle *handle, const char *operation,
                                      const void *local, size_t offset, size_t bytes,
                                      const symmem_stream *stream, char **address_p) {
     const sm_link *link = handle->link;
-    if (link->multicast_address == NULL) {
-        (void)sm_fail(SYMMEM_UNSUPPORTED, operation, "", "the handle has no multicast pointer");
-        return sm_link_describe(link, sm_record());
-    }
+    if (link->multicast_address == NULL)
+        return sm_link_no_multicast(link, operation);
     symmem_status status = sm_handle_bounds(handle, operation, offset, bytes);
     if (status != SYMMEM_OK)
         return status;

@@ -8,8 +8,7 @@ symmem_status sm_multimem_begin(sm_collective_op *op, const char *name, symmem_h
     symmem_status status = sm_collective_begin(op, name, handle, kind, channel, timeout_ms, stream);
     if (status != SYMMEM_OK || op->link->multicast_address != NULL)
         return status;
-    (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the handle has no multicast pointer");
-    return sm_link_describe(op->link, sm_record());
+    return sm_link_no_multicast(op->link, name);
 }
 
 symmem_status sm_multimem_symmetric(sm_collective_op *op, const sm_tensor *tensor) {

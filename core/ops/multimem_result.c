@@ -60,29 +60,33 @@ static void delete_gathered(DLManagedTensor *tensor) {
     free(owner);
 }
 
-/* Not OK: the other ranks are told by the rendezvous, to which this one comes without memory. */
-static symmem_status allocate(const sm_collective_op *call, const sm_tensor *in, gathered *owner,
-                              void **ptr_p) {
+static symmem_status allocate(const sm_collective_op *call, const sm_tensor *in,
+                              gathered **owner_p, void **ptr_p) {
     symmem_context *context = call->link->context;
     size_t bytes;
     *ptr_p = NULL;
+    *owner_p = calloc(1, sizeof **owner_p);
+    if (*owner_p == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, call->name, "", "no memory for a tensor");
+    (*owner_p)->tensor.manager_ctx = *owner_p;
     if (!sm_mul(in->bytes, (size_t)call->link->group->world_size, &bytes))
         return sm_fail(SYMMEM_OVERFLOW, call->name, "", "the size of the output overflows");
     symmem_status status =
         symmem_alloc(context, bytes > 0 ? bytes : 1, call->link->device, NULL, ptr_p);
     if (status == SYMMEM_OK)
-        owner->allocation = sm_allocation_find(context, *ptr_p);
+        (*owner_p)->allocation = sm_allocation_find(context, *ptr_p);
     return status;
 }
 
-/* Collective. */
-static symmem_status meet(const sm_collective_op *call, const sm_tensor *in, gathered *owner,
+/* Collective. What this rank has not got, the other ranks are told by the rendezvous. */
+static symmem_status meet(const sm_collective_op *call, const sm_tensor *in, gathered **owner_p,
                           symmem_handle **handle_p) {
     void *ptr;
-    symmem_status own = allocate(call, in, owner, &ptr);
-    symmem_error_record record = *sm_record();
+    const symmem_status own = allocate(call, in, owner_p, &ptr);
+    const symmem_error_record record = *sm_record();
     symmem_status status =
-        symmem_rendezvous(call->link->context, ptr, call->link->group, call->timeout_ms, handle_p);
+        sm_rendezvous_call(call->link->context, ptr, call->link->group, call->timeout_ms,
+                           own == SYMMEM_OK ? NULL : &record, handle_p);
     if (own != SYMMEM_OK)
         *sm_record() = record;
     if (status != SYMMEM_OK || own != SYMMEM_OK)
@@ -141,11 +145,8 @@ symmem_status symmem_low_contention_all_gather_ce_multicast(symmem_handle *handl
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, call.name, "", "out_p is NULL");
     if (status != SYMMEM_OK)
         return status;
-    gathered *owner = calloc(1, sizeof *owner);
-    if (owner == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, call.name, "", "no memory for a tensor");
-    owner->tensor.manager_ctx = owner;
-    status = meet(&call, &in, owner, &made);
+    gathered *owner = NULL;
+    status = meet(&call, &in, &owner, &made);
     if (status == SYMMEM_OK)
         status = view_all(made, &in, owner);
     if (status == SYMMEM_OK)
@@ -154,7 +155,7 @@ symmem_status symmem_low_contention_all_gather_ce_multicast(symmem_handle *handl
     symmem_handle_release(made);
     if (status == SYMMEM_OK)
         *out_p = &owner->tensor;
-    else
+    else if (owner != NULL)
         delete_gathered(&owner->tensor);
     return status;
 }

@@ -69,6 +69,7 @@ symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p) 
     link->block_bytes = rendezvous->block_bytes;
     link->buffer_bytes = rendezvous->allocation->bytes;
     link->device = rendezvous->allocation->device;
+    link->multicast_failed = -1;
     *link_p = link;
     return SYMMEM_OK;
 }

@@ -32,6 +32,8 @@ typedef struct sm_link {
     bool peers_open;
     void *buffers_dev, *pads_dev;
     void *multicast, *multicast_object, *multicast_address; /* address of the allocation's base */
+    int32_t multicast_failed; /* without an address: the rank for whose failure, or -1 */
+    symmem_status multicast_failure;
     bool within_direct_access;
     pthread_mutex_t lock; /* poison record, channel table */
     atomic_bool poisoned;
@@ -50,6 +52,13 @@ void sm_link_poison(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
  * the middle. */
 void sm_link_give_up(sm_link *link, const symmem_error_record *record);
+/* UNSUPPORTED: the link has no multicast address, and why. */
+symmem_status sm_link_no_multicast(const sm_link *link, const char *operation);
+/* symmem_rendezvous for a rank that may have failed before: with `own`, that failure becomes
+ * everybody's. */
+symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_group *group,
+                                 uint32_t timeout_ms, const symmem_error_record *own,
+                                 symmem_handle **handle_p);
 
 struct symmem_handle {
     atomic_int references;

@@ -120,9 +120,10 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
 /* Once for each poisoning, so that ranks which poison each other come to an end; and after a reset
  * that failed, for it may have wiped out what was told. What fails on the way is no failure of the
  * caller's: his record stays. */
-static void tell_peers(const sm_link *link) {
+static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
     const symmem_backend *backend = link->context->backend;
     const symmem_error_record before = *sm_record();
+    sm_group_remark(link->group, cause); /* first: whoever is stopped then looks for it */
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
     *sm_record() = before;
@@ -159,7 +160,7 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     pthread_mutex_unlock(&link->lock);
     keep_for_caller(link, fault, &record);
     if (first)
-        tell_peers(link);
+        tell_peers(link, &record);
     if (record_p != NULL)
         *record_p = record;
 }
@@ -169,14 +170,14 @@ void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
     bool first = set_poison(link, record);
     pthread_mutex_unlock(&link->lock);
     if (first)
-        tell_peers(link);
+        tell_peers(link, record);
 }
 
 void sm_link_spoil(sm_link *link, const symmem_error_record *record) {
     pthread_mutex_lock(&link->lock);
     (void)set_poison(link, record);
     pthread_mutex_unlock(&link->lock);
-    tell_peers(link);
+    tell_peers(link, record);
 }
 
 void sm_link_poison(sm_link *link, const symmem_error_record *record) {
@@ -234,7 +235,9 @@ symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
     symmem_error_record *record = sm_record();
     record->failed_rank = cause.failed_rank;
     record->channel = cause.channel;
-    return sm_link_describe(link, record);
+    (void)sm_link_describe(link, record);
+    sm_group_explain(link->context);
+    return SYMMEM_POISONED;
 }
 
 void sm_link_host_init(symmem_host *host) {

@@ -2,6 +2,7 @@
 /* The call: finds the block and a cached link, or leads all ranks through the steps. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "rendezvous/rendezvous.h"
 
@@ -287,7 +288,6 @@ static void finish(sm_rendezvous *rendezvous) {
         sm_block_release(rendezvous->block);
     free(rendezvous->records);
     free(rendezvous->descriptors);
-    free(rendezvous);
 }
 
 static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *group,
@@ -307,23 +307,36 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
 symmem_status symmem_rendezvous(symmem_context *context, void *ptr, symmem_group *group,
                                 uint32_t timeout_ms, symmem_handle **handle_p) {
     SM_PUBLIC_CALL;
+    return sm_rendezvous_call(context, ptr, group, timeout_ms, NULL, handle_p);
+}
+
+symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_group *group,
+                                 uint32_t timeout_ms, const symmem_error_record *own,
+                                 symmem_handle **handle_p) {
     if (handle_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, SM_RENDEZVOUS, "", "handle_p is NULL");
     *handle_p = NULL;
     symmem_status status = sm_context_check(context, SM_RENDEZVOUS);
     if (status != SYMMEM_OK)
         return status;
-    sm_rendezvous *rendezvous = calloc(1, sizeof *rendezvous);
-    if (rendezvous == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, SM_RENDEZVOUS, "", "no memory");
-    rendezvous->context = context;
-    rendezvous->data.fd = rendezvous->signals.fd = rendezvous->multicast.fd = -1;
-    rendezvous->begin_ns = sm_now_ns();
-    rendezvous->deadline_ns = sm_deadline_ns(sm_context_timeout(context, timeout_ms));
+    /* Nothing of the heap's yet: who cannot go on has the others to tell. */
+    sm_rendezvous rendezvous;
+    memset(&rendezvous, 0, sizeof rendezvous);
+    rendezvous.context = context;
+    rendezvous.data.fd = rendezvous.signals.fd = rendezvous.multicast.fd = -1;
+    rendezvous.begin_ns = sm_now_ns();
+    rendezvous.deadline_ns = sm_deadline_ns(sm_context_timeout(context, timeout_ms));
+
+    if (own != NULL) {
+        rendezvous.status = own->status;
+        rendezvous.failure = *own;
+    }
 
     /* To the last: the backend may have much to end. */
-    const uint64_t before_ns = sm_call_deadline(rendezvous->deadline_ns);
-    status = run(rendezvous, ptr, group, handle_p);
+    const uint64_t before_ns = sm_call_deadline(rendezvous.deadline_ns);
+    status = run(&rendezvous, ptr, group, handle_p);
+    if (status != SYMMEM_OK)
+        sm_group_explain(context);
     (void)sm_call_deadline(before_ns);
     return status;
 }

@@ -68,13 +68,16 @@ static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, 
 }
 
 symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
+    sm_link *link = rendezvous->link;
     symmem_status status = SYMMEM_BACKEND; /* rank 0 could not make the object */
+    int32_t failed = 0;
     if (rendezvous->attempt_multicast) {
         status = step(rendezvous, "multicast.attach", fd, true);
         if (status == SYMMEM_OK)
             status = step(rendezvous, "multicast.bind", fd, false);
         if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
             return status;
+        failed = sm_record()->failed_rank;
     }
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
@@ -83,6 +86,8 @@ symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
         if ((rendezvous->records[r].flags & SM_RECORD_MULTICAST) == 0)
             return SYMMEM_OK; /* nobody expected it */
     }
+    link->multicast_failed = failed;
+    link->multicast_failure = status;
     if (!rendezvous->overlap && rendezvous->status == SYMMEM_OK)
         sm_context_notice(rendezvous->context,
                           "multicast could not be set up for a group, which goes without it");

@@ -167,6 +167,7 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     symmem_status status = begin_together(link, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
+    sm_session_forget_remarks(session);
     /* Nobody signals before all have left the second agreement. */
     status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
     if (status == SYMMEM_OK)
@@ -197,6 +198,7 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
     if (status != SYMMEM_OK) {
         sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
         (void)sm_link_describe(link, sm_record());
+        sm_group_explain(link->context);
     }
     return status;
 }

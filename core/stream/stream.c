@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams: thin wrappers, known to their context so that finalise can end them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -148,16 +149,35 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
     sm_node links;
+    const symmem_error_record record = *sm_record(); /* that it was spoiled is no failure now */
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
     sm_capture_forget(&links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
+    *sm_record() = record;
 }
 
 /* Whether a backend's record is that of what it answered. */
 static bool tells_of(const symmem_error_record *record, symmem_status status) {
     return record->status == status && sm_status_known(status);
+}
+
+/* A capture that is given up most often is so for a failure before it, which has to be told still.
+ */
+static void tell_what_was_before(const symmem_error_record *before) {
+    char text[128];
+    if (sm_record()->status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
+        return;
+    /* The capture's other streams are given up, too. */
+    const char *told =
+        before->status == SYMMEM_CAPTURE ? strstr(before->message, ", after ") : NULL;
+    if (told != NULL)
+        sm_copy_text(text, sizeof(text), told);
+    else
+        (void)snprintf(text, sizeof(text), ", after %s in %.40s: %.60s",
+                       symmem_status_name(before->status), before->operation, before->message);
+    sm_explain_text(text);
 }
 
 /* Ends the stream natively. Returns what its work did. */
@@ -190,8 +210,11 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
     symmem_status status = SYMMEM_OK;
     void *native = sm_delist(context, &stream->node, &stream->native);
     if (native != NULL) {
+        const symmem_error_record before = *sm_record();
         status = end_stream(context, native, stream->capturing,
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+        if (status != SYMMEM_OK)
+            tell_what_was_before(&before);
         sm_instance_release(context);
     }
     sm_second_stream_leave(context, stream, status == SYMMEM_OK);

@@ -430,6 +430,22 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     fork_end(t, &f);
 }
 
+/* First one that joined, which spoils the capture, then the one that began it. */
+TK_TEST(capture, given_up_in_turn, "SM-ERROR-01", .needs = CAPTURE, .max_ranks = 2) {
+    symmem_stream *first = NULL, *second = NULL;
+    symmem_event *event = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &first));
+    TK_REQUIRE_OK(t, symmem_stream_create(t->context, own_device(t), &second));
+    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &event));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(first));
+    let_follow(t, second, event, first);
+    TK_STATUS_EITHER(t, SYMMEM_CAPTURE, SYMMEM_OK, symmem_stream_destroy(second));
+    symmem_event_destroy(event);
+    symmem_clear_error();
+    const symmem_status status = symmem_stream_destroy(first);
+    TK_EQ_INT(t, status, last_record().status); /* one that goes well leaves it alone */
+}
+
 /* By the end of the stream that began it, of one that joined, or of the context with both. */
 TK_TEST(capture, given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "counting_store.h"
+#include "fused_pair.h"
 #include "kit.h"
 
 #define LIMIT_MS 20000u
@@ -58,7 +59,7 @@ TK_TEST(causes, absent_later, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8}, 
 /* A store that fails one call. */
 struct failing_store {
     symmem_store *inner;
-    bool fails;
+    bool fails, fails_waiting;
 };
 
 static symmem_status f_set(void *self, const char *key, const void *value, size_t bytes,
@@ -75,7 +76,8 @@ static symmem_status f_get(void *self, const char *key, void *value, size_t capa
 
 static symmem_status f_wait(void *self, const char *key, uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return symmem_store_wait(store->inner, key, timeout_ms);
+    return store->fails_waiting ? SYMMEM_NO_SPACE
+                                : symmem_store_wait(store->inner, key, timeout_ms);
 }
 
 static symmem_status f_add(void *self, const char *key, int64_t delta, int64_t *value_p,
@@ -92,14 +94,15 @@ static symmem_status f_remove(void *self, const char *key, uint32_t timeout_ms) 
 
 static void f_close(void *self) {}
 
+static const symmem_store_ops failing_ops = {sizeof failing_ops, f_set,  f_get, f_wait, f_add,
+                                             f_remove,           f_close};
+
 /* A rank that cannot take part leaves the call alone, and then its context. */
 TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
-    static const symmem_store_ops ops = {sizeof ops, f_set,    f_get,  f_wait,
-                                         f_add,      f_remove, f_close};
     struct failing_store failing = {.inner = t->store};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
-    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
     TK_REQUIRE_OK(t, symmem_group_create(t->context, "failing", NULL, 0, store, &group));
     tk_group_barrier(t, group);
     failing.fails = t->rank == t->last;
@@ -115,6 +118,113 @@ TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
         TK_OK(t, symmem_group_destroy(group));
     }
     symmem_store_close(store);
+}
+
+/* The others were through with that call already: then it is the next one's, for which they look
+ * whether the rank comes back. */
+TK_TEST(causes, failure_behind_the_others, "SM-EXCHANGE-18", .ranks = {2, 4}) {
+    struct failing_store failing = {.inner = t->store};
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    const bool odd = t->rank == t->last;
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "behind", NULL, 0, store, &group));
+    tk_group_barrier(t, group);
+    tk_out_of_band_barrier(t);
+    failing.fails_waiting = odd;
+    if (!odd)
+        tk_sleep_ms(50); /* it waits for them */
+    symmem_status status = symmem_group_barrier(group, tk_limit_ms(t, 1000));
+    if (odd) {
+        TK_STATUS(t, SYMMEM_NO_SPACE, status);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    tk_out_of_band_barrier(t);
+    if (!odd) {
+        if (status == SYMMEM_OK)
+            status = symmem_group_barrier(group, tk_limit_ms(t, 400));
+        TK_STATUS(t, SYMMEM_NO_SPACE, status);
+        TK_EQ_INT(t, t->last, last_record().failed_rank);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    tk_out_of_band_barrier(t);
+    symmem_store_close(store);
+}
+
+/* --- what a rank lacks ------------------------------------------------------------------- */
+
+#define TOO_MUCH ((size_t)1 << 46)
+
+/* Names the rank and what it could not get, whatever the status. */
+static void expect_lack(struct tk *t, symmem_status status, int32_t rank) {
+    const symmem_error_record record = last_record();
+    TK_CHECK(t, status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST);
+    TK_CHECK(t, record.failed_rank == rank || symmem_error_is_missing(&record, rank));
+    TK_CHECK_MSG(t, strstr(record.message, "NO_SPACE in alloc") != NULL, "%s", record.message);
+}
+
+static void lack(struct tk *t, symmem_context *context) {
+    void *ptr = NULL;
+    TK_FAILS(t, NO_SPACE, symmem_alloc(context, TOO_MUCH, -1, NULL, &ptr));
+}
+
+TK_TEST(causes, lack_of_one_that_destroys, "SM-EXCHANGE-24", .ranks = {2, 4}) {
+    symmem_group *group = tk_group(t, "lacking", NULL, 0);
+    tk_group_barrier(t, group);
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_group_destroy(t, group);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_group_barrier(group, tk_limit_ms(t, 400)), t->last);
+    tk_out_of_band_barrier(t);
+}
+
+TK_TEST(causes, lack_of_one_that_finalises, "SM-EXCHANGE-24", .ranks = {2, 4}) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    if (t->rank == t->last) {
+        lack(t, t->context);
+        tk_end_context(t);
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        expect_lack(t, symmem_barrier(handle, 0, tk_limit_ms(t, 400), NULL), t->last);
+    tk_out_of_band_barrier(t);
+}
+
+/* A product that cannot be made, in the middle of an operation of all. */
+static symmem_status no_product(void *arg, const symmem_matmul *product, void *native) {
+    return SYMMEM_LIMIT;
+}
+
+TK_TEST(causes, lack_in_the_middle, "SM-ERROR-13,SM-TIMEOUT-07",
+        .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_DIRECT_ACCESS,
+        .ranks = {2, 4}) {
+    struct fused_pair *x = pair_begin(t);
+    symmem_handle *workspace = x->workspace;
+    const bool fails = t->rank == t->last;
+    if (fails)
+        TK_OK(t, symmem_set_matmul(t->context, no_product, NULL));
+    const symmem_status status = pair_gather(x, LIMIT_MS, NULL);
+    TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
+    /* As long as it is spoiled. */
+    for (int i = 0; !fails && i < 2; i++) {
+        const symmem_error_record record = last_record();
+        TK_EQ_INT(t, t->last, record.failed_rank);
+        TK_CHECK_MSG(t, strstr(record.message, "LIMIT") != NULL, "%s", record.message);
+        TK_STATUS(t, SYMMEM_POISONED, symmem_barrier(workspace, 0, LIMIT_MS, NULL));
+    }
+    TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
+    TK_OK(t, symmem_handle_reset(workspace, LIMIT_MS));
+    /* What was said before counts no more. */
+    if (!fails) {
+        TK_STATUS(t, SYMMEM_TIMEOUT,
+                  symmem_wait_signal(workspace, t->last, 1, tk_limit_ms(t, 50), NULL));
+        TK_CHECK_MSG(t, strstr(last_record().message, "LIMIT") == NULL, "%s",
+                     last_record().message);
+    }
+    tk_out_of_band_barrier(t);
 }
 
 /* --- contradictions -------------------------------------------------------------------- */
@@ -206,6 +316,36 @@ static void remove_store(struct tk *t, symmem_store *store, const char *path) {
     if (listing != NULL)
         closedir(listing);
     TK_CHECK(t, rmdir(path) == 0);
+}
+
+/* Before it has met anybody. */
+TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}) {
+    char path[64];
+    symmem_store *store = other_store(t, path);
+    const symmem_context_options options = other_world(t, store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last) {
+        lack(t, context);
+    } else {
+        TK_REQUIRE_OK(t, symmem_group_create(context, "world", NULL, 0, NULL, &group));
+        tk_sleep_ms(10);
+    }
+    symmem_status status = SYMMEM_OK;
+    if (t->rank == t->last)
+        TK_OK(t, symmem_finalize(context));
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        status = symmem_group_barrier(group, tk_limit_ms(t, 400));
+    if (t->rank != t->last)
+        expect_lack(t, status, t->last);
+    tk_out_of_band_barrier(t);
+    if (t->rank != t->last)
+        TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+    remove_store(t, store, path);
 }
 
 TK_TEST(causes, worlds_of_other_sizes, "SM-CONTEXT-15", .ranks = {2, 2}) {

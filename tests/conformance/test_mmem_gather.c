@@ -32,6 +32,33 @@ TK_PORTED(test_low_contention_all_gather_ce_multicast, "SM-MMEM-05,SM-COLL-07", 
         tk_for_each_group_shape(t, on_shape, (void *)ce_ways);
 }
 
+/* The new memory's multicast, which one rank cannot join, or the memory itself. */
+TK_TEST(mmem_gather, one_rank_lacks_it, "SM-RDV-25", .needs = STORES, .ranks = {2, 4}) {
+    static const char *const points[] = {"rendezvous.attach.before", "alloc.before"};
+    if (!multicast_allowed(t))
+        return;
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    DLManagedTensor *made = NULL;
+    struct ops_tensor input;
+    for (int i = 0; i < 2; i++) {
+        if (t->rank == t->last)
+            tk_on_point(t, points[i], 1, (struct tk_action){.status = SYMMEM_LIMIT});
+        const symmem_status status = symmem_low_contention_all_gather_ce_multicast(
+            handle, ops_flat(&input, ops_own(t, handle), SYMMEM_UINT8, 64), 0, LONG_MS, NULL,
+            &made);
+        const symmem_error_record record = last_record();
+        TK_STATUS(t, i == 0 ? SYMMEM_UNSUPPORTED : SYMMEM_LIMIT, status);
+        TK_CHECK(t, record.failed_rank == t->last || (t->rank == t->last && i == 1));
+        TK_CHECK_MSG(t, i == 1 || strstr(record.message, "LIMIT") != NULL, "%s", record.message);
+        tk_forget_points(t);
+        tk_out_of_band_barrier(t);
+    }
+    TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(
+                         handle, ops_flat(&input, ops_own(t, handle), SYMMEM_UINT8, 64), 0, LONG_MS,
+                         NULL, &made));
+    made->deleter(made);
+}
+
 /* PyTorch's shapes: a scalar and (64, 64), symmetric input or not. */
 PORTED_ON_MULTICAST(test_low_contention_all_gather_ce_multicast_out, "SM-MMEM-05,SM-MOVE-03",
                     .needs = STORES, .ranks = {2, 4}) {

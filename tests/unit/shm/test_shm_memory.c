@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of the emulation: allocation, sharing, shortages, and that nothing leaks. */
 #include <sched.h>
+#include <stdarg.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 
 #include "shm.h"
 #include "shm_fake_host.h"
@@ -32,6 +34,37 @@ int posix_fallocate(int fd, off_t at, off_t bytes) {
     if (bytes > most_at_once)
         return ++interruptions < 1000 ? EINTR : ENOSPC;
     return fallocate(fd, 0, at, bytes) == 0 ? 0 : errno;
+}
+
+/* A seal that the kernel has no memory for. */
+static bool no_seals;
+int fcntl(int fd, int command, ...) {
+    va_list args;
+    va_start(args, command);
+    const long argument = va_arg(args, long);
+    va_end(args);
+    if (no_seals && command == F_ADD_SEALS) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
+/* Peers would refuse it, and it would be they who have failed. */
+TEST("memory that could not be sealed") {
+    int descriptors = fake_count_descriptors(), mappings = fake_count_shared_mappings();
+    fake_host host;
+    void *instance = fake_open(&host);
+    symmem_memory memory = {.ptr = &host};
+    no_seals = true;
+    CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, 5000, &memory), SYMMEM_OUT_OF_MEMORY);
+    no_seals = false;
+    CU_ASSERT_PTR_EQUAL(memory.ptr, &host);
+    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 5000, &memory), SYMMEM_OK);
+    backend->memory_release(instance, &memory);
+    backend->close(instance);
+    CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
+    CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
 TEST("alloc") {

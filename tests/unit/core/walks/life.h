@@ -159,6 +159,29 @@ static int life_remove_entry(const char *path, const struct stat *info, int kind
     return remove(path);
 }
 
+/* A failing call must leave a record of that status. */
+static symmem_status life_note_at(symmem_status status, int line) {
+    symmem_error_record record;
+    symmem_last_error(&record);
+    if (status != SYMMEM_OK) {
+        if (life_own->first.call[0] == '\0') {
+            (void)sscanf(life_call, "symmem_%63[a-z0-9_]", life_own->first.call);
+            life_own->first.record = record;
+            if (life_faults.judge != NULL)
+                life_own->first.calls = life_disarm(&life_own->name);
+        }
+        if (record.status != status || !life_fails)
+            printf("\n  %s returned by line %d, but the record says %s: %s/%s %s\n",
+                   symmem_status_name(status), line, symmem_status_name(record.status),
+                   record.operation, record.stage, record.message);
+        CU_ASSERT_EQUAL(record.status, status);
+        CU_ASSERT_NOT_EQUAL(record.operation[0], '\0');
+        CU_ASSERT_NOT_EQUAL(record.message[0], '\0');
+    }
+    return status;
+}
+
+#define LIFE_EXPECT CU_ASSERT_TRUE
 #include "life_steps.h"
 
 /* --- the life ----------------------------------------------------------------------- */

@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank does in its life, for life.h, in whose middle this stands. */
+/* What a rank does in its life, for life.h and for the jobs of tests/faults. */
 #ifndef LIFE_STEPS_H
 #define LIFE_STEPS_H
 
-/* A failing call must leave a record of that status. */
-static symmem_status life_note_at(symmem_status status, int line) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    if (status != SYMMEM_OK) {
-        if (life_own->first.call[0] == '\0') {
-            (void)sscanf(life_call, "symmem_%63[a-z0-9_]", life_own->first.call);
-            life_own->first.record = record;
-            if (life_faults.judge != NULL)
-                life_own->first.calls = life_disarm(&life_own->name);
-        }
-        if (record.status != status || !life_fails)
-            printf("\n  %s returned by line %d, but the record says %s: %s/%s %s\n",
-                   symmem_status_name(status), line, symmem_status_name(record.status),
-                   record.operation, record.stage, record.message);
-        CU_ASSERT_EQUAL(record.status, status);
-        CU_ASSERT_NOT_EQUAL(record.operation[0], '\0');
-        CU_ASSERT_NOT_EQUAL(record.message[0], '\0');
-    }
-    return status;
-}
-
+/*
+ * Whoever includes this has a life_note_at that looks at each call's status, life_limit_ms, and
+ * LIFE_EXPECT for what must not fail.
+ */
+#ifndef life_note
 #define life_note(call) (life_call = #call, life_note_at(call, __LINE__))
+#endif
 /* For functions with a variable `status` and a label `out`. */
 #define LIFE_TRY(call)                                                                             \
     do {                                                                                           \
@@ -261,7 +245,7 @@ static void life_give_back(struct life_objects *own, bool finalise_first) {
     DLManagedTensor *views[] = {own->view, own->twin, own->pad, own->sum};
     life_finalising = finalise_first;
     if (finalise_first && own->context != NULL)
-        CU_ASSERT_EQUAL(symmem_finalize(own->context), SYMMEM_OK);
+        LIFE_EXPECT(symmem_finalize(own->context) == SYMMEM_OK);
     life_finalising = false;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++)
         if (views[i] != NULL)
@@ -273,7 +257,7 @@ static void life_give_back(struct life_objects *own, bool finalise_first) {
     for (time_t begin = time(NULL);
          status == SYMMEM_TIMEOUT && time(NULL) - begin < LIFE_LONGEST_S / 3;)
         status = symmem_graph_destroy(own->graph);
-    CU_ASSERT_EQUAL(status, SYMMEM_OK);
+    LIFE_EXPECT(status == SYMMEM_OK);
     symmem_event_destroy(own->event);
     (void)!symmem_stream_destroy(own->side);
     (void)!symmem_stream_destroy(own->stream);

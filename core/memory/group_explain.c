@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Behind a record that names a rank: what that one has said it had failed with. */
+#include "memory/group.h"
+
+#include <string.h>
+
+#define LONG_AGO_NS 1u /* a deadline that has passed: try once */
+
+static bool is_hearsay(symmem_status status) {
+    return status == SYMMEM_PEER_LOST || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED;
+}
+
+/* A group that is in use is left alone. `global_rank`: only what that one said; -1: see there. */
+static void ask_group(symmem_group *group, int32_t global_rank, symmem_error_record *record) {
+    int32_t rank = global_rank < 0 ? -1 : 0;
+    if (sm_group_take(group, record->operation, LONG_AGO_NS) != SYMMEM_OK)
+        return;
+    while (rank >= 0 && rank < group->world_size && group->global_ranks[rank] != global_rank)
+        rank++;
+    if (group->session && rank < group->world_size)
+        sm_session_explain(group->session, rank, record);
+    sm_group_leave(group);
+}
+
+/* The next live group behind that one, counted; NULL: none. It gives `before` back. */
+static symmem_group *next_group(symmem_context *context, symmem_group *before) {
+    symmem_group *found = NULL;
+    (void)pthread_mutex_lock(&context->lock);
+    for (sm_node *node = before ? before->node.next : context->groups.next;
+         node != &context->groups && !found; node = node->next) {
+        symmem_group *group = SM_CONTAINER(node, symmem_group, node);
+        if (!atomic_load_explicit(&group->destroyed, memory_order_relaxed))
+            found = group;
+    }
+    if (found)
+        sm_group_retain(found);
+    (void)pthread_mutex_unlock(&context->lock);
+    if (before)
+        sm_group_release(before); /* its shell stays until the context ends */
+    return found;
+}
+
+/* The only rank that the record names, in its group's numbers; -1. */
+static int32_t named_rank(const symmem_error_record *record) {
+    if (record->failed_rank >= 0 || record->missing_count != 1)
+        return record->failed_rank;
+    int32_t rank = 0;
+    while (!symmem_error_is_missing(record, rank))
+        rank++;
+    return rank;
+}
+
+void sm_group_explain(symmem_context *context) {
+    symmem_error_record record = *sm_record();
+    symmem_group *group = NULL;
+    const size_t before = strlen(record.message);
+    if (record.group[0] == '\0' || !is_hearsay(record.status) ||
+        strstr(record.message, " after ") != NULL ||
+        strstr(record.message, " failed with ") != NULL)
+        return; /* there is nothing to add, or it was */
+    if (symmem_group_find(context, record.group, &group) != SYMMEM_OK ||
+        sm_group_acquire(group, record.operation) != SYMMEM_OK) {
+        (void)sm_fail_record(&record);
+        return;
+    }
+    const int32_t named = named_rank(&record);
+    const int32_t global_rank =
+        named >= 0 && named < group->world_size ? group->global_ranks[named] : -1;
+    ask_group(group, -1, &record);
+    for (symmem_group *other = next_group(context, NULL); other; other = next_group(context, other))
+        if (other != group && global_rank >= 0 && strlen(record.message) == before)
+            ask_group(other, global_rank, &record);
+    if (global_rank >= 0 && strlen(record.message) == before)
+        sm_farewell_explain(context, global_rank, named, &record);
+    sm_group_release(group);
+    (void)sm_fail_record(&record);
+}
+
+void sm_group_remark(symmem_group *group, const symmem_error_record *record) {
+    const symmem_error_record before = *sm_record();
+    if (!is_hearsay(record->status) && record->status != SYMMEM_NOT_INITIALISED &&
+        sm_group_take(group, record->operation, LONG_AGO_NS) == SYMMEM_OK) {
+        if (group->session)
+            sm_session_remark(group->session, record);
+        sm_group_leave(group);
+    }
+    (void)sm_fail_record(&before);
+}

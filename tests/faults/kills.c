@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Kills ranks of jobs: one, some or all of them, at any moment. Looks at how soon the others were
+ * told, that nothing hangs and nothing is left outside the store, and at the next start in that
+ * store: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N] [--load N] [--ranks N,N,...]. See
+ * README.md.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    RANKS_MAX = 128,
+    SIZES_MAX = 8,
+    LOAD_MAX = 64,
+    ROUNDS = 40,
+    LIMIT_MS = 60000,   /* of the calls: whoever is told only then has not been told */
+    LONGEST_MS = 90000, /* of a job, from its start or from the kill on */
+    TEXT = 1024,
+};
+
+static struct {
+    const char *job, *folder;
+    unsigned long seed;
+    long seconds, jobs, load;
+    int sizes[SIZES_MAX], size_count;
+} options = {.jobs = 3, .sizes = {2, 8, 32, 128}, .size_count = 4};
+
+static long long now_ns(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void pause_ms(long ms) {
+    const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    (void)nanosleep(&pause, NULL);
+}
+
+static uint64_t random_number(void) {
+    static uint64_t state;
+    if (state == 0)
+        state = options.seed * 0x9e3779b97f4a7c15u + 1;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state >> 11;
+}
+
+/* --- load ----------------------------------------------------------------------------------- */
+
+static pid_t burners[LOAD_MAX];
+
+/* Limits on processor time end them: then others come. */
+static void keep_load(void) {
+    for (long i = 0; i < options.load; i++) {
+        if (burners[i] > 1 && waitpid(burners[i], NULL, WNOHANG) == 0)
+            continue;
+        burners[i] = fork();
+        if (burners[i] == 0) {
+            if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+                _exit(1);
+            for (volatile uint64_t n = 0;; n++)
+                ;
+        }
+    }
+}
+
+static void end_load(void) {
+    for (long i = 0; i < options.load; i++)
+        if (burners[i] > 1 && kill(burners[i], SIGKILL) == 0)
+            (void)waitpid(burners[i], NULL, 0);
+}
+
+/* --- one job -------------------------------------------------------------------------------- */
+
+struct rank {
+    pid_t pid; /* 0: has ended */
+    int status;
+    bool victim, there, done, wrong;
+    long long told_ns;  /* 0: was not */
+    long long ended_ns; /* when this process saw it */
+    char text[TEXT];
+};
+
+static struct rank ranks[RANKS_MAX];
+static char folder[200];
+
+static void path_of(const char *name, int number, char path[256]) {
+    if (number < 0)
+        (void)snprintf(path, 256, "%s/%s", folder, name);
+    else
+        (void)snprintf(path, 256, "%s/%s%d", folder, name, number);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
+    (void)info, (void)kind, (void)place;
+    return remove(path);
+}
+
+static _Noreturn void be_rank(int rank, int size, int rounds) {
+    char out[256], store[256], sockets[256], texts[4][16];
+    path_of("out", rank, out);
+    path_of("store", -1, store);
+    path_of("sockets", -1, sockets);
+    const int fd = open(out, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
+    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0 ||
+        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+        _exit(125);
+    (void)snprintf(texts[0], sizeof(texts[0]), "%d", rank);
+    (void)snprintf(texts[1], sizeof(texts[1]), "%d", size);
+    (void)snprintf(texts[2], sizeof(texts[2]), "%d", rounds);
+    (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
+    execl(options.job, options.job, texts[0], texts[1], store, sockets, texts[2], texts[3],
+          (char *)NULL);
+    _exit(126);
+}
+
+static void start(int size, int rounds) {
+    char path[256];
+    memset(ranks, 0, sizeof(ranks));
+    for (int rank = 0; rank < size; rank++) {
+        path_of("out", rank, path);
+        (void)unlink(path); /* an earlier job's */
+        ranks[rank].pid = fork();
+        if (ranks[rank].pid == 0)
+            be_rank(rank, size, rounds);
+        if (ranks[rank].pid < 0) {
+            perror("a rank cannot be started");
+            exit(2);
+        }
+    }
+}
+
+/* Whether all have ended by then; those that have not are killed. */
+static bool ended_by(int size, long long until_ns) {
+    for (bool late = false;; late = now_ns() > until_ns) {
+        bool any = false;
+        for (int rank = 0; rank < size; rank++) {
+            if (ranks[rank].pid <= 1)
+                continue;
+            if (late)
+                (void)kill(ranks[rank].pid, SIGKILL);
+            if (waitpid(ranks[rank].pid, &ranks[rank].status, late ? 0 : WNOHANG) != 0) {
+                ranks[rank].pid = 0;
+                ranks[rank].ended_ns = now_ns();
+            }
+            any = true;
+        }
+        if (!any || late)
+            return !any;
+        keep_load();
+        pause_ms(5);
+    }
+}
+
+static bool is_there(int rank) {
+    char path[256];
+    struct stat file;
+    path_of("out", rank, path);
+    return stat(path, &file) == 0 && file.st_size > 0;
+}
+
+static void read_rank(int rank) {
+    char path[256], line[TEXT];
+    path_of("out", rank, path);
+    FILE *file = fopen(path, "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
+        ranks[rank].there = ranks[rank].there || strncmp(line, "THERE", 5) == 0;
+        ranks[rank].done = ranks[rank].done || strncmp(line, "DONE", 4) == 0;
+        ranks[rank].wrong = ranks[rank].wrong || strncmp(line, "WRONG", 5) == 0;
+        if (strncmp(line, "TOLD\t", 5) == 0 && ranks[rank].told_ns == 0) {
+            char *rest;
+            ranks[rank].told_ns = strtoll(line + 5, &rest, 10);
+            (void)snprintf(ranks[rank].text, TEXT, "%.*s", (int)strcspn(rest, "\n"), rest);
+        }
+    }
+    if (file != NULL)
+        (void)fclose(file);
+}
+
+/* --- what the kills led to ------------------------------------------------------------------ */
+
+static struct figures {
+    int size, jobs, kills, survivors, hangs, crashes, left, late, unnamed;
+    int next_works, next_says, next_fails;
+    long long slowest_ns;       /* to tell, from the kill on */
+    long long slowest_after_ns; /* and from the last victim's end on */
+    long long slowest_end_ns;   /* from the kill to that end */
+    double told_s;              /* the sum of all survivors' */
+} figures[SIZES_MAX];
+
+static int told_lines;
+
+static void complain(const struct figures *of, const char *what, int rank) {
+    if (told_lines++ < 200)
+        printf("%s: %d ranks, rank %d: %s\n", what, of->size, rank,
+               rank >= 0 ? ranks[rank].text : "");
+    (void)fflush(stdout);
+}
+
+/* "\tSTATUS\tFAILED_RANK\tMISSING\tMESSAGE": some victim is named. Those that were told and have
+ * ended since may be, too. */
+static bool names_victims(const char *text) {
+    char status[32] = "", missing[TEXT] = "";
+    int failed_rank = -1, used = 0;
+    if (sscanf(text, "\t%31[^\t]\t%d%n", status, &failed_rank, &used) < 2 || text[used] != '\t')
+        return false;
+    text += used + 1;
+    (void)snprintf(missing, sizeof(missing), "%.*s", (int)strcspn(text, "\t"), text);
+    bool any = failed_rank >= 0 && failed_rank < RANKS_MAX && ranks[failed_rank].victim;
+    for (char *at = missing; *at != '\0';) {
+        const long rank = strtol(at, &at, 10);
+        any = any || (rank >= 0 && rank < RANKS_MAX && ranks[rank].victim);
+        at += *at == ',' ? 1 : 0;
+    }
+    return any;
+}
+
+static void judge_survivor(struct figures *of, int rank, long long killed_ns, long long gone_ns) {
+    const struct rank *one = &ranks[rank];
+    const long long limit_ns = (of->size >= 64 ? 2000 : 1000) * 1000000ll;
+    const bool whole =
+        WIFEXITED(one->status) && (WEXITSTATUS(one->status) == 0 || WEXITSTATUS(one->status) == 3);
+    if (!whole || one->wrong) {
+        of->crashes++;
+        complain(of, "crash", rank);
+    }
+    if (one->told_ns == 0)
+        return;
+    const long long took_ns = one->told_ns - killed_ns;
+    of->survivors++;
+    of->told_s += (double)took_ns * 1e-9;
+    of->slowest_ns = took_ns > of->slowest_ns ? took_ns : of->slowest_ns;
+    if (one->told_ns - gone_ns > of->slowest_after_ns)
+        of->slowest_after_ns = one->told_ns - gone_ns;
+    if (took_ns > limit_ns) {
+        of->late++;
+        printf("%.3f s, %.3f s after its end, ", (double)took_ns * 1e-9,
+               (double)(one->told_ns - gone_ns) * 1e-9);
+        complain(of, "late", rank);
+    }
+    if (!names_victims(one->text)) {
+        of->unnamed++;
+        complain(of, "unnamed", rank);
+    }
+}
+
+static int left_in(const char *path, const char *besides, char first[128]) {
+    int count = 0;
+    DIR *directory = opendir(path);
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+        if (entry->d_name[0] == '.' || strcmp(entry->d_name, besides) == 0)
+            continue;
+        if (count++ == 0)
+            (void)snprintf(first, 128, "%.120s", entry->d_name);
+    }
+    if (directory != NULL)
+        (void)closedir(directory);
+    return count;
+}
+
+static void look_for_rest(struct figures *of) {
+    char sockets[256], first[128] = "";
+    const char *own = strrchr(options.folder, '/');
+    path_of("sockets", -1, sockets);
+    if (left_in(sockets, "", first) + left_in("/dev/shm", own != NULL ? own + 1 : "", first) == 0)
+        return;
+    of->left++;
+    printf("left: %s, %d ranks\n", first, of->size);
+}
+
+/* The next job in that store works, or says that there was another one. */
+static void start_next(struct figures *of) {
+    bool works = true, says = true;
+    start(of->size, 1);
+    if (!ended_by(of->size, now_ns() + LONGEST_MS * 1000000ll)) {
+        of->hangs++;
+        complain(of, "the next start hangs", -1);
+        return;
+    }
+    for (int rank = 0; rank < of->size; rank++) {
+        read_rank(rank);
+        works = works && ranks[rank].done && ranks[rank].status == 0;
+        says = says && (ranks[rank].done || strstr(ranks[rank].text, "earlier job") != NULL);
+    }
+    of->next_works += works;
+    of->next_says += !works && says;
+    of->next_fails += !works && !says;
+    for (int rank = 0; !works && rank < of->size; rank++)
+        if (ranks[rank].text[0] != '\0' && strstr(ranks[rank].text, "earlier job") == NULL)
+            complain(of, "next", rank);
+}
+
+/* --- one trial ------------------------------------------------------------------------------ */
+
+static void choose_victims(int size, int how_many) {
+    for (int left = how_many; left > 0;) {
+        const int rank = (int)(random_number() % (unsigned)size);
+        left -= ranks[rank].victim ? 0 : 1;
+        ranks[rank].victim = true;
+    }
+}
+
+/* Those that have never been there nobody can miss. */
+static bool victims_are_there(int size, long long until_ns) {
+    for (int rank = 0; rank < size; rank++)
+        while (ranks[rank].victim && !is_there(rank)) {
+            if (now_ns() > until_ns)
+                return false;
+            pause_ms(1);
+        }
+    return true;
+}
+
+static void make_folders(void) {
+    static unsigned number;
+    char path[256];
+    (void)snprintf(folder, sizeof(folder), "%s/%u", options.folder, number++);
+    bool made = mkdir(folder, 0700) == 0;
+    path_of("store", -1, path);
+    made = made && mkdir(path, 0700) == 0;
+    path_of("sockets", -1, path);
+    if (!made || mkdir(path, 0700) != 0) {
+        perror(folder);
+        exit(2);
+    }
+}
+
+static void kill_some(struct figures *of, int how_many, long duration_ms) {
+    make_folders();
+    start(of->size, ROUNDS);
+    choose_victims(of->size, how_many);
+    const bool there = victims_are_there(of->size, now_ns() + LONGEST_MS * 1000000ll);
+    pause_ms((long)(random_number() % (unsigned long)(duration_ms + 1)));
+    const long long killed_ns = now_ns();
+    for (int rank = 0; rank < of->size; rank++)
+        if (ranks[rank].victim && kill(ranks[rank].pid, SIGKILL) == 0)
+            of->kills++;
+    const bool ended = ended_by(of->size, killed_ns + LONGEST_MS * 1000000ll);
+    of->jobs++;
+    if (!there || !ended) {
+        of->hangs++;
+        complain(of, there ? "hang" : "does not come", -1);
+    }
+    long long gone_ns = killed_ns;
+    for (int rank = 0; rank < of->size; rank++)
+        if (ranks[rank].victim && ranks[rank].ended_ns > gone_ns)
+            gone_ns = ranks[rank].ended_ns;
+    if (gone_ns - killed_ns > of->slowest_end_ns)
+        of->slowest_end_ns = gone_ns - killed_ns;
+    for (int rank = 0; ended && rank < of->size; rank++) {
+        read_rank(rank);
+        if (!ranks[rank].victim)
+            judge_survivor(of, rank, killed_ns, gone_ns);
+    }
+    start_next(of);
+    look_for_rest(of);
+    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* How long a job goes on once a rank is there, under the same load. */
+static long measure(struct figures *of) {
+    make_folders();
+    start(of->size, ROUNDS);
+    ranks[0].victim = true;
+    bool good = victims_are_there(of->size, now_ns() + LONGEST_MS * 1000000ll);
+    const long long begin_ns = now_ns();
+    good = good && ended_by(of->size, begin_ns + 2ll * LONGEST_MS * 1000000);
+    const long took_ms = (long)((now_ns() - begin_ns) / 1000000);
+    for (int rank = 0; rank < of->size; rank++) {
+        read_rank(rank);
+        good = good && ranks[rank].done && ranks[rank].status == 0;
+    }
+    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    if (good)
+        return took_ms;
+    for (int rank = 0; rank < of->size; rank++)
+        if (!ranks[rank].done)
+            complain(of, "fails without a kill", rank);
+    return -1;
+}
+
+static void run_size(struct figures *of, long long until_ns) {
+    const long duration_ms = measure(of);
+    for (long job = 0; job < options.jobs && now_ns() < until_ns; job++) {
+        const int some = of->size > 2 ? 2 + (int)(random_number() % (unsigned)(of->size - 2)) : 1;
+        const int how_many[] = {1, some, of->size};
+        keep_load();
+        if (duration_ms >= 0)
+            kill_some(of, how_many[job % 3], duration_ms);
+    }
+}
+
+/* --- the report ------------------------------------------------------------------------------ */
+
+static bool report(void) {
+    bool holds = true;
+    printf("%5s %5s %6s %9s %5s %6s %5s %5s %8s %9s %9s %9s %9s %6s %5s %6s\n", "ranks", "jobs",
+           "kills", "survivors", "hangs", "crash", "left", "late", "unnamed", "mean", "slowest",
+           "its end", "after it", "works", "says", "fails");
+    for (int i = 0; i < options.size_count; i++) {
+        const struct figures *of = &figures[i];
+        printf("%5d %5d %6d %9d %5d %6d %5d %5d %8d %7.3f s %7.3f s %7.3f s %7.3f s %6d %5d %6d\n",
+               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+               of->late, of->unnamed, of->survivors > 0 ? of->told_s / of->survivors : 0,
+               (double)of->slowest_ns * 1e-9, (double)of->slowest_end_ns * 1e-9,
+               (double)of->slowest_after_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
+        holds = holds && of->jobs > 0 &&
+                of->hangs + of->crashes + of->left + of->late + of->next_fails == 0;
+    }
+    return holds;
+}
+
+static void read_sizes(const char *list) {
+    options.size_count = 0;
+    while (*list != '\0' && options.size_count < SIZES_MAX) {
+        char *rest;
+        const long size = strtol(list, &rest, 10);
+        if (size < 1 || size > RANKS_MAX || rest == list)
+            break;
+        options.sizes[options.size_count++] = (int)size;
+        list = rest + (*rest == ',' ? 1 : 0);
+    }
+}
+
+static void read_options(int argc, char **argv) {
+    options.job = argc > 1 ? argv[1] : "";
+    options.folder = argc > 2 ? argv[2] : "";
+    for (int i = 3; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--ranks") == 0)
+            read_sizes(argv[i + 1]);
+        else if (strcmp(argv[i], "--seed") == 0)
+            options.seed = strtoul(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--seconds") == 0)
+            options.seconds = atol(argv[i + 1]);
+        else if (strcmp(argv[i], "--jobs") == 0)
+            options.jobs = atol(argv[i + 1]);
+        else if (strcmp(argv[i], "--load") == 0)
+            options.load = atol(argv[i + 1]);
+    }
+    if (argc < 3 || options.load < 0 || options.load > LOAD_MAX || options.size_count == 0) {
+        fprintf(stderr,
+                "usage: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N, of each size] "
+                "[--load 0..%d] [--ranks N,N,...]\n",
+                LOAD_MAX);
+        exit(2);
+    }
+}
+
+int main(int argc, char **argv) {
+    read_options(argc, argv);
+    const long long begin_ns = now_ns();
+    keep_load();
+    for (int i = 0; i < options.size_count; i++) {
+        /* Each size has its part of the time. */
+        const long long until_ns =
+            options.seconds == 0
+                ? INT64_MAX
+                : begin_ns + options.seconds * 1000000000ll * (i + 1) / options.size_count;
+        figures[i].size = options.sizes[i];
+        run_size(&figures[i], until_ns);
+    }
+    end_load();
+    return report() ? 0 : 1;
+}
