@@ -121,11 +121,16 @@ static void tell_nobody(void) {
 }
 
 static void tell_full_file(void) {
-    const struct rlimit none = {0, 0};
+    struct rlimit all, none;
     const int file = memfd_create("full", MFD_CLOEXEC);
-    if (file < 0 || dup2(file, STDERR_FILENO) < 0 || setrlimit(RLIMIT_FSIZE, &none) != 0)
+    if (file < 0 || dup2(file, STDERR_FILENO) < 0 || getrlimit(RLIMIT_FSIZE, &all) != 0)
+        exit(1);
+    none = all;
+    none.rlim_cur = 0;
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0)
         exit(1);
     sm_tell_stderr("a line");
+    (void)setrlimit(RLIMIT_FSIZE, &all); /* for counts of coverage */
     exit(CHOSEN);
 }
 
