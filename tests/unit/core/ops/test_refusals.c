@@ -211,6 +211,117 @@ RANKS_TEST("fills and collectives", .world = 1) {
     NO(restride, (c, &flat, &flat, NULL), "INVALID 0 0 src overlaps dst");
 }
 
+/* Of two dimensions; strides are the caller's. */
+static DLTensor matrix_of(float *data, uint8_t code, uint8_t bits, int64_t *sides) {
+    DLTensor made = tensor(data, code, bits, 2, sides);
+    made.strides = sides + 2;
+    return made;
+}
+
+RANKS_TEST("products", .world = 1) {
+    static float a_values[4] = {1, 2, 3, 4}, b_values[4] = {1, 0, 0, 1}, out_values[4];
+    static uint32_t ready[1] = {1};
+    static const uint8_t types[][4] = {/* of a and b, and of out */
+                                       {kDLInt, 32, kDLInt, 32},
+                                       {kDLFloat, 16, kDLFloat, 64},
+                                       {kDLBfloat, 16, kDLFloat, 16},
+                                       {kDLFloat, 32, kDLFloat, 64}};
+    static const int64_t neither[][4] = {{2, 2, 1, 1}, {2, 2, 2, 2}, {2, 1, 0, 1}, {2, 2, 3, 2}};
+    symmem_context *c = env->context;
+    int64_t two[4] = {2, 2, 2, 1}, by_column[4] = {2, 2, 1, 2}, one_row[4] = {1, 2, 9, 2};
+    int64_t one = 1, sides[4], out_sides[4] = {1, 2, 2, 1}, chunks[2] = {3, INT32_MAX + 1ll};
+    DLTensor signals = tensor(ready, kDLUInt, 32, 1, &one), none = signals;
+    DLTensor a = matrix_of(a_values, kDLFloat, 32, two), b = a, out = a, row = a;
+    b.data = b_values;
+    out.data = out_values;
+#define MM(a_, b_, signals_, pivot, out_) (c, &(a_), &(b_), &(signals_), pivot, &(out_), 9, NULL)
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        DLTensor a_of = a, b_of = b, out_of = out;
+        a_of.dtype.code = b_of.dtype.code = types[i][0];
+        a_of.dtype.bits = b_of.dtype.bits = types[i][1];
+        out_of.dtype.code = types[i][2];
+        out_of.dtype.bits = types[i][3];
+        NO(async_input_mm, MM(a_of, b_of, signals, 0, out_of), "UNSUPPORTED 0 0 no product of *");
+    }
+    for (size_t i = 0; i < sizeof neither / sizeof neither[0]; i++) {
+        memcpy(sides, neither[i], sizeof sides);
+        row = matrix_of(a_values, kDLFloat, 32, sides);
+        NO(async_input_mm, MM(row, b, signals, 0, out),
+           "INVALID 0 0 a is neither row- nor column-major");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        none = tensor(ready, kDLUInt, 32, 1, chunks + i);
+        NO(async_input_mm, MM(a, b, none, 0, out), "INVALID 0 0 2 rows cannot be cut into *");
+    }
+    /* A row of any stride, of a matrix by columns: two elements apart. */
+    memcpy(sides, one_row, sizeof sides);
+    row = matrix_of(a_values, kDLFloat, 32, sides);
+    out.shape = out_sides;
+    out.strides = out_sides + 2;
+    b.strides = by_column + 2;
+    CHECK_OK(env, symmem_async_input_mm MM(row, b, signals, 0, out));
+    CHECK(env, out_values[0] == 1 && out_values[1] == 3);
+#undef MM
+}
+
+#define OVERFLOWS "OVERFLOW * 0 0 the size of * overflows"
+
+/* What no address reaches: sizes only, and nothing is read. b and out: the product with them, to be
+ * scattered. */
+RANKS_TEST("sizes of products", .world = 1) {
+    enum { BIG = 1 << 30 };
+    static const int64_t most = INT64_MAX, half = 1ll << 62, far = 1ll << 60, side = 1ll << 31;
+    const struct {
+        uint8_t bits;
+        int32_t dim, world;
+        int64_t a[4], b[2], out[2];
+    } rows[] = {
+        {8, 1, 8, {1, half, half, 1}, {0}, {0}},
+        {8, 1, 2, {1, half, half, 1}, {0}, {0}},
+        {8, 1, 4, {side, side, side, 1}, {0}, {0}},
+        {8, 1, 1, {far, 1, 1, 1}, {0}, {0}},
+        {8, 0, 1, {1, far, far, 1}, {0}, {0}},
+        {8, 0, 1, {2, 4, 1, most}, {0}, {0}},
+        {64, 0, 1, {BIG, BIG - 1, BIG - 1, 1}, {0}, {0}},
+        {8, 0, 1, {far, 1, 1, 1}, {1, 1}, {far, 1}},
+        {8, 0, 1, {1, far, far, 1}, {far, 1}, {1, 1}},
+        {64, 0, 1, {BIG, 1, 1, 1}, {1, BIG - 1}, {BIG, BIG - 1}},
+    };
+    size_t bytes = 7;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t of_a[4], of_b[2], of_out[2];
+        memcpy(of_a, rows[i].a, sizeof of_a);
+        memcpy(of_b, rows[i].b, sizeof of_b);
+        memcpy(of_out, rows[i].out, sizeof of_out);
+        const uint8_t code = rows[i].bits == 8 ? kDLUInt : kDLFloat;
+        DLTensor a = matrix_of(numbers, code, rows[i].bits, of_a);
+        DLTensor b = tensor(numbers, code, rows[i].bits, 2, of_b), out = b;
+        out.shape = of_out;
+        if (of_b[0] != 0)
+            NO(fused_matmul_reduce_scatter_workspace,
+               (&a, &b, NULL, rows[i].dim, &out, rows[i].world, &bytes), OVERFLOWS);
+        else
+            NO(fused_all_gather_matmul_workspace,
+               (&a, NULL, rows[i].dim, false, rows[i].world, &bytes), OVERFLOWS);
+        CHECK(env, bytes == 7);
+    }
+}
+
+RANKS_TEST("shapes of products", .world = 1) {
+    int64_t four[4] = {4, 4, 4, 1}, none[2] = {0, 4}, strides[2], odd[4] = {4, 4, 5, 1};
+    size_t bytes;
+    DLTensor a = matrix_of(numbers, kDLFloat, 32, four), b = a, out = a;
+    b.ndim = 1;
+    NO(fused_matmul_reduce_scatter_workspace, (&a, &b, NULL, 0, &out, 1, &bytes),
+       "INVALID * 2 1 b has 1 dimensions, not 2");
+    b.ndim = 2;
+    out = matrix_of(numbers, kDLFloat, 32, odd);
+    NO(fused_matmul_reduce_scatter_workspace, (&a, &b, NULL, 0, &out, 1, &bytes),
+       "INVALID * 0 0 out is not contiguous");
+    CHECK_OK(env, symmem_fused_strides(2, none, 1, strides));
+    CHECK(env, strides[0] == 1 && strides[1] == 1);
+}
+
 RANKS_TEST("groups, devices and stores", .world = 1) {
     static const int32_t absent[] = {1}, twice[] = {0, 0};
     static char text[SYMMEM_STORE_KEY_MAX + 2], value[8];
