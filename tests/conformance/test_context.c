@@ -150,6 +150,8 @@ TK_TEST(context, launchers_are_not_mixed, "SM-CONTEXT-13", TK_OWN_ENVIRONMENT) {
             snprintf(first, sizeof(first), "%s=3", one->rank);
             snprintf(second, sizeof(second), "%s=1", other->rank);
             expect_both_named(t, &options, first, second);
+            setenv(other->rank, "many", 1); /* which says nothing */
+            expect_identity(t, &options, 3, 6, 2);
             setenv(other->rank, "3", 1);
             setenv(other->size, "7", 1);
             snprintf(first, sizeof(first), "%s=6", one->size);

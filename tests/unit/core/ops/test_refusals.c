@@ -266,6 +266,48 @@ RANKS_TEST("products", .world = 1) {
 
 #define OVERFLOWS "OVERFLOW * 0 0 the size of * overflows"
 
+/* The scales of columns as a vector, and one scale of no dimension at all. */
+RANKS_TEST("shapes of scales", .world = 1) {
+    static float a_values[4] = {1, 2, 3, 4}, b_values[4] = {1, 0, 0, 1}, out_values[4];
+    static float two[1] = {2}, columns[2] = {10, 100};
+    symmem_handle *h = env_kept_handle(env, NULL);
+    int64_t sides[4] = {2, 2, 2, 1}, one = 1, width = 2;
+    DLTensor a = matrix_of(a_values, kDLFloat, 32, sides), b = a, out = a;
+    DLTensor a_scale = tensor(two, kDLFloat, 32, 1, &one), b_scale = a_scale;
+    const DLTensor *bs[1] = {&b}, *scales[1] = {&b_scale}, *outs[1] = {&out};
+    b.data = b_values;
+    out.data = out_values;
+    for (int32_t ndim = 1; ndim >= 0; ndim--) {
+        b_scale.data = columns;
+        b_scale.ndim = ndim;
+        b_scale.shape = &width;
+        CHECK_OK(env, symmem_fused_all_gather_scaled_matmul(h, &a, &a_scale, 0, 1, bs, scales, NULL,
+                                                            outs, 0, 9, NULL, NULL));
+        const float second = ndim == 1 ? 100 : 10;
+        CHECK(env, out_values[0] == 20 && out_values[1] == 4 * second);
+        CHECK(env, out_values[2] == 60 && out_values[3] == 8 * second);
+    }
+}
+
+/* Host memory of any kind, and of a device whose type is not told. */
+RANKS_TEST("types of devices", .world = 1) {
+    static const DLDeviceType types[] = {0, kDLCPU, kDLCUDAHost, kDLCUDAManaged, kDLROCMHost};
+    symmem_handle *h = env_kept_handle(env, NULL);
+    int64_t none[2] = {0, 4}, odd[2] = {9, 9}, two = 2;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        DLTensor t = tensor(numbers, kDLFloat, 32, 1, &two);
+        t.device = (DLDevice){types[i], types[i] == 0};
+        numbers[0] = (float)i;
+        CHECK_OK(env, symmem_all_reduce(h, &t, SYMMEM_SUM, &t, 0, 9, NULL));
+        CHECK(env, numbers[0] == (float)i);
+    }
+    DLTensor empty = tensor(numbers, kDLFloat, 32, 2, none), large = empty;
+    empty.strides = odd; /* of what has no elements */
+    CHECK_OK(env, symmem_all_reduce(h, &empty, SYMMEM_SUM, &empty, 0, 9, NULL));
+    large.dtype.bits = 128;
+    NO(all_reduce, (h, &large, SYMMEM_SUM, &large, 0, 9, NULL), "INVALID 0 0 *unknown dtype");
+}
+
 /* What no address reaches: sizes only, and nothing is read. b and out: the product with them, to be
  * scattered. */
 RANKS_TEST("sizes of products", .world = 1) {
@@ -308,7 +350,8 @@ RANKS_TEST("sizes of products", .world = 1) {
 }
 
 RANKS_TEST("shapes of products", .world = 1) {
-    int64_t four[4] = {4, 4, 4, 1}, none[2] = {0, 4}, strides[2], odd[4] = {4, 4, 5, 1};
+    int64_t four[4] = {4, 4, 4, 1}, none[2] = {0, 4}, strides[2], odd[4] = {4, 4, 5, 1}, one = 1;
+    symmem_handle *h = env_kept_handle(env, NULL);
     size_t bytes;
     DLTensor a = matrix_of(numbers, kDLFloat, 32, four), b = a, out = a;
     b.ndim = 1;
@@ -318,6 +361,24 @@ RANKS_TEST("shapes of products", .world = 1) {
     out = matrix_of(numbers, kDLFloat, 32, odd);
     NO(fused_matmul_reduce_scatter_workspace, (&a, &b, NULL, 0, &out, 1, &bytes),
        "INVALID * 0 0 out is not contiguous");
+    NO(fused_strides, (0, NULL, 0, NULL), "OUT_OF_RANGE 0 0 dimension 0 is not in ?0, 0)");
+    /* What is gathered, in another dtype, and in the layout of another dimension. */
+    static float gathered[16], wide[16];
+    DLTensor a_out = matrix_of(gathered, kDLInt, 32, four),
+             far = matrix_of(wide, kDLFloat, 64, four);
+    DLTensor scale = tensor(numbers + 16, kDLFloat, 32, 1, &one);
+    const DLTensor *bs[1] = {&a}, *outs[1] = {&far}, *scales[1] = {&scale};
+    NO(fused_all_gather_matmul, (h, &a, 0, 1, bs, &a_out, outs, 0, 9, NULL, NULL),
+       "INVALID 0 0 a_out is of int32, a_shard of float32");
+    a_out.dtype.code = kDLFloat;
+    NO(fused_all_gather_matmul, (h, &a, 1, 1, bs, &a_out, outs, 0, 9, NULL, NULL),
+       "INVALID 0 0 a_out is not contiguous with dimension 1 moved to the front");
+    far.ndim = a.ndim = 2;
+    far.dtype.bits = 64;
+    bs[0] = &far;
+    NO(fused_all_gather_scaled_matmul,
+       (h, &far, &scale, 0, 1, bs, scales, NULL, outs, 0, 9, NULL, NULL),
+       "UNSUPPORTED 0 0 no scaled product of float64 into float64");
     CHECK_OK(env, symmem_fused_strides(2, none, 1, strides));
     CHECK(env, strides[0] == 1 && strides[1] == 1);
 }
