@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whether a process lives, by whatever can be seen of it: SM-TIMEOUT-16, -17. */
 #include "life_process.h"
+#include "objects.h"
 
 /* In this namespace, on a kernel without pidfds. */
 TEST("by what /proc says") {
@@ -102,6 +103,18 @@ TEST("looks are rare") {
     }
 }
 
+/* As a link says it of its rank; nobody is known to have gone where nobody is watched. */
+static bool peer_is_ending(sm_liveness *liveness, const sm_identity *identity, int32_t rank) {
+    int32_t global_ranks[2] = {0, 1};
+    sm_identity identities[2] = {*identity, *identity};
+    symmem_context context = {.liveness = liveness};
+    sm_link link = {.context = &context, .identities = identities};
+    const symmem_peers peers = {.self = &link, .world_size = 2, .global_ranks = global_ranks};
+    if (liveness == NULL)
+        CU_ASSERT_EQUAL(sm_link_peer_state(&peers, rank), SYMMEM_PEER_ALIVE);
+    return sm_link_peer_is_ending(&peers, rank);
+}
+
 /* Of one that is not held what stands in the store need not be its own; what is no member's says
  * nothing. */
 TEST("closed, with something in the store") {
@@ -120,6 +133,9 @@ TEST("closed, with something in the store") {
         tell(&it, AND_END_LIFE);
         ahead_ms += 300;
         CU_ASSERT_EQUAL(sm_liveness_is_ending(liveness, &it.identity), kind != 2);
+        CU_ASSERT_EQUAL(peer_is_ending(liveness, &it.identity, 1), kind != 2);
+        CU_ASSERT_FALSE(peer_is_ending(liveness, &it.identity, 0)); /* this one itself */
+        CU_ASSERT_FALSE(peer_is_ending(NULL, &it.identity, 1));
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE, kind != 2);
         CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &other.identity)); /* nobody's */
         sm_liveness_destroy(liveness);
