@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Clock, arithmetic, text, objects in order. */
-#include "objects.h"
+#include "base/base.h"
 #include "unit_main.h"
 
 #include <sys/time.h>

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_LIFE_PROCESS_H
 #define SYMMEM_LIFE_PROCESS_H
 
-#include "life.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>

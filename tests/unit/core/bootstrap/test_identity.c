@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who is who, and who has ended. */
 #include "identity_child.h"
-#include "objects.h"
+#include "backend/context.h"
 #include "unit_main.h"
 
 static const char *child_name;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whether a process lives, by whatever can be seen of it: SM-TIMEOUT-16, -17. */
 #include "life_process.h"
-#include "objects.h"
+#include "rendezvous/link.h"
 
 /* In this namespace, on a kernel without pidfds. */
 TEST("by what /proc says") {
