@@ -15,6 +15,7 @@ enum { MANY = 300, LOOKS_MS = 450, SOON_MS = 1000 };
  */
 
 static bool has_no_peer_pidfd, sees_no_number, says_another_user;
+static int moves_on; /* the number that the second answer in a row is off by */
 
 int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
@@ -26,7 +27,10 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes
     int result = __real_getsockopt(fd, level, name, value, bytes);
     if (result == 0 && level == SOL_SOCKET && name == SO_PEERCRED) {
         struct ucred *owner = value;
+        static bool is_second;
         owner->pid = sees_no_number ? 0 : owner->pid;
+        owner->pid += is_second ? moves_on : 0;
+        is_second = !is_second;
         owner->uid += says_another_user ? 1 : 0;
         if (says_another_user && owner->uid == 0)
             owner->uid = 1;

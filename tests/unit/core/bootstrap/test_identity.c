@@ -4,6 +4,9 @@
 #include "backend/context.h"
 #include "unit_main.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
 static const char *child_name;
 
 static bool take_name(void) {
@@ -194,6 +197,54 @@ TEST("descriptors") {
     CU_ASSERT_EQUAL(before, after);
     end_child(pid);
     waitpid(pid, NULL, 0);
+}
+
+/* --- what /proc says ------------------------------------------------------------------------- */
+
+static const char *stat_text; /* in place of each file of /proc/PID; NULL: as it is */
+static int thread_error;      /* of those of threads */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode) {
+    if (stat_text == NULL || strncmp(path, "/proc/", 6) != 0 || strstr(path, "/stat") == NULL)
+        return __real_open(path, flags, mode);
+    errno = strstr(path, "/task/") != NULL ? thread_error : 0;
+    if (errno != 0)
+        return -1;
+    int fd = memfd_create("stat", MFD_CLOEXEC);
+    if (write(fd, stat_text, strlen(stat_text)) < 0 || lseek(fd, 0, SEEK_SET) != 0)
+        return -1;
+    return fd;
+}
+
+#define EXITING_STAT "7 (a) b) S 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 3 0 55 0"
+
+/* A thread that is gone has ended; one that cannot be looked at may run. */
+TEST("what is in the way") {
+    static const struct {
+        const char *text;
+        int thread_error;
+        bool is_read, is_ending;
+    } rows[] = {{EXITING_STAT, 0, true, true},
+                {EXITING_STAT, ENOENT, true, true},
+                {EXITING_STAT, ESRCH, true, true},
+                {EXITING_STAT, EACCES, true, false},
+                {"7 a S 1 1 1", 0, false, false},
+                {"7 (a) S 1 1 1", 0, false, false},
+                {"", 0, false, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        sm_process process = {.start_time = 1};
+        stat_text = rows[i].text;
+        thread_error = rows[i].thread_error;
+        CU_ASSERT_EQUAL(sm_process_read(getpid(), &process), rows[i].is_read);
+        CU_ASSERT_EQUAL(process.start_time, rows[i].is_read ? 55 : 1);
+        CU_ASSERT(!rows[i].is_read || (process.state == 'S' && process.thread_count == 3));
+        CU_ASSERT_EQUAL(sm_process_is_ending(getpid(), 55), rows[i].is_ending);
+        CU_ASSERT_FALSE(sm_process_is_ending(getpid(), 56));
+        CU_ASSERT_FALSE(sm_process_is_ending(-5, 55)); /* which has no threads to look at */
+        stat_text = NULL;
+    }
 }
 
 /* --- members of a world --------------------------------------------------------------------- */

@@ -170,6 +170,29 @@ TEST("another user's file") {
     end(&it);
 }
 
+/* Old kernels: the number may be another process's by the time that it is held. */
+TEST("a number that moves on") {
+    kernel(true, false);
+    for (moves_on = 0; moves_on < 2; moves_on++) {
+        process it = start(NULL);
+        sm_life_answer answer;
+        sm_life_ask(&it.identity, true, &answer);
+        CU_ASSERT_EQUAL(answer.by_name, SM_LIFE_LIVES);
+        CU_ASSERT_EQUAL(answer.pidfd >= 0, moves_on == 0);
+        if (answer.pidfd >= 0)
+            close(answer.pidfd);
+        looks.open_error = ESRCH; /* it has gone by then */
+        sm_life_ask(&it.identity, true, &answer);
+        CU_ASSERT_EQUAL(answer.pidfd, -1);
+        looks.open_error = 0;
+        if (answer.by_name == SM_LIFE_LIVES)
+            sm_life_ask(&it.identity, false, &answer); /* an even number of answers */
+        end(&it);
+    }
+    moves_on = 0;
+    kernel(false, false);
+}
+
 TEST("ranks that are none") {
     static const int32_t ranks[] = {-1, 2};
     process it = start(NULL);
