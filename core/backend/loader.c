@@ -74,7 +74,7 @@ static bool mapped_file(uintptr_t place, char path[PATH_MAX]) {
         const char *name = strchr(line, '/');
         if (!name || sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2)
             continue;
-        found = place >= begin && place < end && strlen(name) < PATH_MAX;
+        found = place - begin < end - begin && strlen(name) < PATH_MAX;
         if (found)
             sm_copy_text(path, PATH_MAX, name);
     }

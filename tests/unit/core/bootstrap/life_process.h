@@ -101,8 +101,6 @@ static inline void kernel(bool no_peer_pidfd, bool no_number) {
  */
 
 /* What it does when told to. */
-static char directory[] = "/tmp/symm-life-XXXXXX";
-
 typedef struct process {
     pid_t pid;
     int to; /* a byte: the next thing to do */

@@ -3,6 +3,8 @@
  * and on older ones. */
 #include "life_process.h"
 
+static char directory[] = "/tmp/symm-life-XXXXXX";
+
 /* --- cases -------------------------------------------------------------------------------------
  */
 
