@@ -75,7 +75,7 @@ TEST("one processor for all") {
     cpu_set_t all, one;
     CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof all, &all), 0);
     CPU_ZERO(&one);
-    CPU_SET(sched_getcpu(), &one);
+    CPU_SET((size_t)sched_getcpu(), &one);
     CU_ASSERT_EQUAL_FATAL(sched_setaffinity(0, sizeof one, &one), 0);
     fake_world *world = fake_world_open(3, 2, 4096);
     CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
