@@ -26,7 +26,7 @@ typedef struct sm_second_stream {
     const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
     symmem_stream *stream;      /* ended by finalise like any other; the shell is the context's */
 } sm_second_stream;
-/* Which algorithm symmem_all_reduce takes (ops_all_reduce.c); plain memory of the context's. */
+/* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
 /* all_reduce_env.c. The table that the environment names, if it does; called by init. */
 symmem_status sm_all_reduce_env(symmem_context *context);

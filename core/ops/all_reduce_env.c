@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/ops_reduce.h"
+#include "ops/reduce.h"
 
 #define NAME "SYMMEM_ALL_REDUCE_TABLE"
 

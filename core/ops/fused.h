@@ -73,7 +73,7 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
 symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
                                  const symmem_local_reduce *reduce);
 
-/* product.c. Whether such a product is allowed; INVALID_ARGUMENT, UNSUPPORTED. */
+/* matmul_args.c. Whether such a product is allowed; INVALID_ARGUMENT, UNSUPPORTED. */
 symmem_status sm_product_dtypes(const char *operation, const sm_strided *a, const sm_strided *b,
                                 const sm_strided *out, bool scaled);
 /* A tensor of 2 dimensions as a matrix; INVALID_ARGUMENT. */

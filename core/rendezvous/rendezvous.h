@@ -80,7 +80,6 @@ typedef struct sm_rendezvous {
     sm_link *link; /* counted; filled step by step */
 } sm_rendezvous;
 
-
 /* rendezvous_record.c */
 /* Fills rendezvous->own from the rest. */
 void sm_record_fill(sm_rendezvous *rendezvous);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "multicast.h"
+#include "memory/multicast.h"
 
 #define SINCE 12010 /* the version of the interface of all entry points here */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mapping.h"
+#include "memory/mapping.h"
 
 /* What a share's bytes hold. */
 typedef struct share_bytes {

@@ -11,7 +11,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "mapping.h"
+#include "memory/mapping.h"
 
 #define PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
 

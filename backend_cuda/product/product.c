@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "blas.h"
+#include "product/blas.h"
 #include "cuda/product.h"
 
 #define PLACE 256

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the public reductions share. Private to ops_reduce*.c, ops_all_reduce.c and, for
- * results, ops_multimem_result.c. */
+/* What the public reductions share. Private to ops_reduce*.c, all_reduce.c and, for
+ * results, multimem_result.c. */
 #ifndef SYMMEM_CORE_OPS_REDUCE_H
 #define SYMMEM_CORE_OPS_REDUCE_H
 
@@ -60,7 +60,7 @@ symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor 
 symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what, uint64_t expected,
                                    uint64_t actual);
 
-/* ops_all_reduce.c. What a table says. */
+/* all_reduce.c. What a table says. */
 symmem_all_reduce_algorithm sm_all_reduce_look_up(const symmem_all_reduce_entry *entries,
                                                   int32_t count, bool symmetric, int32_t world_size,
                                                   uint64_t bytes);
@@ -68,7 +68,7 @@ symmem_all_reduce_algorithm sm_all_reduce_look_up(const symmem_all_reduce_entry 
 symmem_status sm_all_reduce_set(symmem_context *context, const char *name,
                                 const symmem_all_reduce_entry *entries, int32_t count);
 
-/* ops_result.c. A new tensor like `like` on the handle's device; its deleter frees it. */
+/* result_tensor.c. A new tensor like `like` on the handle's device; its deleter frees it. */
 symmem_status sm_result_create(const sm_collective_op *op, const sm_tensor *like,
                                DLManagedTensor **tensor_p);
 

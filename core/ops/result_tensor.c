@@ -2,7 +2,7 @@
 /* Tensors that an operation makes for its result. */
 #include <stdlib.h>
 
-#include "ops/ops_reduce.h"
+#include "ops/reduce.h"
 
 /* A tensor together with all that it points to. */
 typedef struct result {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "cuda/collective_plan.h"
-#include "multicast.h"
+#include "memory/multicast.h"
 
 static int32_t type_of(symmem_dtype dtype) {
     switch (dtype) {

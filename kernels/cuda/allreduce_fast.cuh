@@ -8,7 +8,7 @@
 #include "cuda/chunks.cuh"
 #include "cuda/collective.h"
 #include "cuda/device.cuh"
-#include "cuda/near.cuh"
+#include "cuda/barrier_small.cuh"
 #include "cuda/reduce_loop.h"
 #include "cuda/rounds.cuh"
 

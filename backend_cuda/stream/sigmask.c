@@ -3,7 +3,7 @@
  * process without the program's handler, if it has one. */
 #include <pthread.h>
 
-#include "driver.h"
+#include "driver/driver.h"
 
 void cuda_signals_block(sigset_t *before) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};

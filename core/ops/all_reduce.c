@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ops/ops_reduce.h"
+#include "ops/reduce.h"
 
 struct sm_all_reduce_table {
     uint64_t hash; /* of the entries; 0: the built-in ones */

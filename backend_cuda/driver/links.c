@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "mapping.h"
+#include "memory/mapping.h"
 
 CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uuid_p) {
     CUdevice id;

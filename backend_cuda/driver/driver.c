@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Finding the driver and its entry points. */
-#include "driver.h"
+#include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <stddef.h>

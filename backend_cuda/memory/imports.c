@@ -4,7 +4,7 @@
  * small memory will come from it: one of each series, which is what a peer opens one after the
  * other, and of as many as there is room for. So at most so much of peers' memory outlives them.
  */
-#include "mapping.h"
+#include "memory/mapping.h"
 
 /* Of one series: whether the peer has begun `other` later. */
 static bool is_older(const cuda_mapping *mapping, const cuda_mapping *other) {

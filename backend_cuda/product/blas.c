@@ -6,7 +6,7 @@
  * Everything is column-major there. A row-major out is the product of the transposed matrices in
  * the other order.
  */
-#include "blas.h"
+#include "product/blas.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mapping.h"
+#include "memory/mapping.h"
 
 #define REST_MS 100u /* a share of a device that several processes take turns on comes late */
 #define POISON_MS 1000u

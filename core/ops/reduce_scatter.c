@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reduce-scatter: checks of its arguments. */
-#include "ops/ops_reduce.h"
+#include "ops/reduce.h"
 
 static symmem_status check_flat(const sm_collective_op *op, const sm_tensor *tensor) {
     if (tensor->ndim == 1)

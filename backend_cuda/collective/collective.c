@@ -6,7 +6,7 @@
 #include "cuda/collective.h"
 #include "cuda/collective_job.h"
 #include "cuda_internal.h"
-#include "multicast.h"
+#include "memory/multicast.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
 #define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */

@@ -6,7 +6,7 @@
  * until the next one is begun or the device is closed, whatever has been freed. No place is given
  * out twice: a peer that is late may still write to what it was.
  */
-#include "mapping.h"
+#include "memory/mapping.h"
 
 #define GRANULE_BYTES ((size_t)32 << 20)
 

@@ -23,7 +23,7 @@ struct cuda_mapping {
     size_t mapped_bytes;
     uint64_t devices;  /* bit d: device d has access */
     bool fabric;       /* own memory that other hosts may import */
-    uint64_t series;   /* granule.c: of a granule; 0: none */
+    uint64_t series;   /* suballoc.c: of a granule; 0: none */
     size_t used_bytes; /* of a granule: given out in places */
     bool keeps_fd;     /* of a granule that is open */
     int fd;            /* what it keeps; -1: nothing yet */
@@ -62,7 +62,7 @@ CUresult cuda_mapping_descriptor(const cuda_driver *driver, cuda_mapping *mappin
 void cuda_mapping_forget_descriptor(cuda_mapping *mapping);
 uint64_t cuda_mapping_new_series(void);
 
-/* granule.c: small memory. *mapping_p NULL: there is no open granule with room. */
+/* suballoc.c: small memory. *mapping_p NULL: there is no open granule with room. */
 bool cuda_granules_are_used(const cuda_instance *instance);
 void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                        cuda_mapping **mapping_p);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cuda_internal.h"
-#include "nvml.h"
+#include "driver/nvml.h"
 
 static CUresult find_place(const cuda_driver *driver, int32_t index, cuda_place *place) {
     const struct {

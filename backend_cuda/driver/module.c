@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Modules of the process and not of an instance, kept for as long as their context lives, as
- * streams are (native.c). When a module is unloaded the driver does not give back all of what it
- * had on the device (about 20 KB for each kernel, seen on an H100 with driver 580); and loading one
- * may wait for all that runs there. Where contexts cannot be told apart a module goes with its last
- * user.
+ * streams are (stream_cache.c). When a module is unloaded the driver does not give back all of what
+ * it had on the device (about 20 KB for each kernel, seen on an H100 with driver 580); and loading
+ * one may wait for all that runs there. Where contexts cannot be told apart a module goes with its
+ * last user.
  */
 #include "cuda_internal.h"
 

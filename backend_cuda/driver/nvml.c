@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The matrix of NVLinks. The library's types are declared here, for its header is seldom there. */
-#include "nvml.h"
+#include "driver/nvml.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

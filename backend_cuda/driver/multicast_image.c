@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The compiled kernels of multimem.cu, as image.c has the others; none if there was no nvcc. */
-#include "multicast.h"
+#include "memory/multicast.h"
 
 #ifdef SYMMEM_CUDA_MULTICAST_IMAGE
 extern const unsigned char symmem_cuda_multicast_image[];

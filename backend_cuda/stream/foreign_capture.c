@@ -10,7 +10,7 @@
 #include "cuda_internal.h"
 
 /* How long a kernel may still write once its failure can be seen, and how long a consequence waits
- * for its cause (see pending.c). */
+ * for its cause (see inflight.c). */
 #define SETTLE_NS CUDA_NS_PER_MS
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
 
