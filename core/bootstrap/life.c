@@ -26,12 +26,14 @@
 #endif
 /* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
 #define BACKLOG 128
-#define LONGEST_NAME 48
+#define LONGEST_NAME 56
+#define UNKNOWN_MARK '+' /* in place of the other one */
 
 struct sm_life_file {
     sm_life_file *next; /* of all that are open */
     int fd;
-    struct sockaddr_un address;
+    struct sockaddr_un address; /* its name now */
+    char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and around a fork */
@@ -79,6 +81,7 @@ symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
 static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME]) {
     sm_ipc_prefix(name);
     size_t used = strlen(name);
+    name[used++] = UNKNOWN_MARK;
     for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
         used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", id[i]);
     return used;
@@ -101,10 +104,13 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0 &&
-        listen(fd, BACKLOG) == 0)
+    const bool is_bound =
+        fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0;
+    if (is_bound && listen(fd, BACKLOG) == 0)
         return fd;
     int error = errno;
+    if (is_bound)
+        (void)unlink(address->sun_path); /* "" if it is no file */
     close(fd);
     errno = error;
     return -1;
@@ -157,6 +163,8 @@ sm_life_file *sm_life_file_begin(const char *directory) {
         memcpy(file->address.sun_path, directory, offset - 1);
         file->address.sun_path[offset - 1] = '/';
         memcpy(file->address.sun_path + offset, name, bytes);
+        memcpy(file->known, file->address.sun_path, sizeof(file->known));
+        file->known[offset + SM_IPC_PREFIX_BYTES - 1] = SM_LIFE_MARK;
         sm_life_lock_all();
         file->fd = listen_at(&file->address, sizeof(file->address));
         if (file->fd >= 0) {
@@ -171,8 +179,15 @@ sm_life_file *sm_life_file_begin(const char *directory) {
     return NULL;
 }
 
+void sm_life_file_make_known(sm_life_file *file) {
+    sm_life_lock_all();
+    if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
+        memcpy(file->address.sun_path, file->known, sizeof(file->known));
+    sm_life_unlock_all();
+}
+
 const char *sm_life_file_path(const sm_life_file *file) {
-    return file->address.sun_path;
+    return file->known;
 }
 
 /* The name first: a socket behind a name that is closed is one of a process that has ended. */

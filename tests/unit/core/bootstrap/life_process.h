@@ -48,6 +48,15 @@ static struct looks {
 } looks;
 static uint64_t ahead_ms;
 
+static bool cannot_listen;
+
+int __real_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog);
+int __wrap_listen(int fd, int backlog) {
+    errno = EADDRINUSE;
+    return cannot_listen ? -1 : __real_listen(fd, backlog);
+}
+
 int __real_kill(pid_t pid, int number);
 int __wrap_kill(pid_t pid, int number);
 int __wrap_kill(pid_t pid, int number) {
@@ -114,8 +123,11 @@ static inline void be_process(int from, int to, const char *in) {
     sm_life_file *file = NULL;
     char what = AND_SLEEP;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
-        sm_identity_listen(&identity, in, &file) != SYMMEM_OK ||
-        write(to, &identity, sizeof(identity)) != sizeof(identity))
+        sm_identity_listen(&identity, in, &file) != SYMMEM_OK)
+        _exit(1);
+    if (file != NULL)
+        sm_life_file_make_known(file);
+    if (write(to, &identity, sizeof(identity)) != sizeof(identity))
         _exit(1);
     while (read(from, &what, 1) == 1) {
         if (what == AND_EXEC)

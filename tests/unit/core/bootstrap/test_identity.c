@@ -330,25 +330,19 @@ TEST("objections") {
     CU_ASSERT_EQUAL(sm_member_check(store, "symmem", NULL, "test", 1000), SYMMEM_OK);
     own.world_size = 1;
     CU_ASSERT_EQUAL(sm_member_check(store, "symmem", &own, "test", 1000), SYMMEM_OK);
-    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", NULL, &own), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", NULL, &own, true), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
     symmem_context_free(context);
     symmem_store_close(store);
 }
 
-TEST("older members") {
+TEST("older members, and what is in their place") {
     symmem_store *store = NULL;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     symmem_context *context = member_of(store, 0);
-    sm_member own = context->member, found = own;
-    found.published_ns--;
-    CU_ASSERT_FALSE(sm_member_is_older(NULL, &found));
-    CU_ASSERT_FALSE(sm_member_is_older(&own, &found)); /* this rank is nobody's successor */
-    own.took_over = 1;
-    CU_ASSERT_TRUE(sm_member_is_older(&own, &found));
-    CU_ASSERT_FALSE(sm_member_is_older(&own, &own));
-    found.magic++;
-    CU_ASSERT_FALSE(sm_member_is_older(&own, &found));
+    const sm_trace trace = {.identity = &context->identity, .made_ns = 1};
+    CU_ASSERT_FALSE(sm_member_is_older(NULL, trace));
+    CU_ASSERT_FALSE(sm_member_is_older(&context->member, trace)); /* which is no successor */
     /* Too large to be compared: it stays. */
     static char large[2000];
     CU_ASSERT_EQUAL(symmem_store_set(store, "k", large, sizeof(large), 1000), SYMMEM_OK);

@@ -193,6 +193,9 @@ RANKS_TEST("fills and collectives", .world = 1) {
        "INVALID 1 2 out has 2 dimensions, not one");
     NO(reduce_scatter_out, (h, &here, SYMMEM_SUM, false, &small, 0, 9, NULL),
        "INVALID 4 1 *1, not 4");
+    CHECK_STATUS(env, symmem_reduce_scatter_out(h, &here, SYMMEM_SUM, false, &here, 0, 9, NULL),
+                 SYMMEM_INVALID_ARGUMENT);
+    CHECK(env, strstr(last_record().message, "overlaps") != NULL);
     NO(all_to_all_out, (h, &here, splits, &flat, splits, 0, 9, NULL), "INVALID 4 3 *3*4");
     NO(multimem_all_reduce, (h, &here, SYMMEM_SUM, 0, 9, NULL), "UNSUPPORTED 0 0 *");
     CHECK_OK(env, symmem_stream_begin_capture(other));
