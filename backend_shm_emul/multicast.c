@@ -213,8 +213,7 @@ static symmem_status find_offset(shm_instance *self, const symmem_peers *peers, 
         size_t offset = wanted - (uintptr_t)multicast->address;
         size_t limit =
             multicast->bytes < peers->buffer_bytes ? multicast->bytes : peers->buffer_bytes;
-        found =
-            wanted >= (uintptr_t)multicast->address && offset <= limit && bytes <= limit - offset;
+        found = offset <= limit && bytes <= limit - offset; /* below the range it wraps around */
         if (found)
             *offset_p = offset;
     }

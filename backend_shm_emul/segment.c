@@ -206,11 +206,10 @@ void shm_segment_release(shm_segment *segment) {
     pthread_mutex_lock(&mappings_lock);
     bool last = --segment->reference_count == 0;
     shm_segment **place = &mappings[segment->file_number % MAPPING_LISTS];
-    for (; last && *place; place = &(*place)->next) {
-        if (*place == segment) {
-            *place = segment->next;
-            break;
-        }
+    if (last) {
+        while (*place != segment)
+            place = &(*place)->next;
+        *place = segment->next;
     }
     pthread_mutex_unlock(&mappings_lock);
     if (!last)

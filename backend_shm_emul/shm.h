@@ -462,8 +462,8 @@ symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p);
  * between waits). Returns `status`. */
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
                              int32_t awaited_rank, symmem_fault *fault_p);
-/* Whether a thread of the rank with that header has slept on that channel. False for channels from
- * SHM_WAKE_CHANNELS on. */
+/* Whether a thread of the rank with that header has slept on that channel, below SHM_WAKE_CHANNELS.
+ */
 bool shm_has_slept(const shm_signal_header *header, int32_t channel);
 /* `word` has changed: wakes threads of `rank` that sleep on it. */
 void shm_wake(const symmem_peers *peers, int32_t rank, shm_word *word);

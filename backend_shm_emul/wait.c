@@ -110,15 +110,14 @@ void shm_wake(const symmem_peers *peers, int32_t rank, shm_word *word) {
 
 bool shm_has_slept(const shm_signal_header *header, int32_t channel) {
     /* acquire; pairs with: note_sleep */
-    return channel < SHM_WAKE_CHANNELS &&
-           (atomic_load_explicit(&header->slept[channel / 32], memory_order_acquire) >>
+    return (atomic_load_explicit(&header->slept[channel / 32], memory_order_acquire) >>
                 (channel % 32) &
             1) != 0;
 }
 
 /* Before the count of sleepers: whoever finds that changed finds this, too. */
 static void note_sleep(shm_signal_header *own, int32_t channel) {
-    if (channel < 0 || channel >= SHM_WAKE_CHANNELS || shm_has_slept(own, channel))
+    if (channel >= SHM_WAKE_CHANNELS || shm_has_slept(own, channel))
         return;
     /* release; pairs with: shm_has_slept */
     atomic_fetch_or_explicit(&own->slept[channel / 32], 1u << (channel % 32), memory_order_release);
@@ -198,20 +197,20 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
     uint64_t deadline_ns = limit_ns > 0 ? wait->start_ns + limit_ns : UINT64_MAX;
     if (now_ns >= deadline_ns || now_ns >= *next_check_ns_p) {
         symmem_status status = check_health(wait, failed_rank_p);
-        if (status == SYMMEM_OK && now_ns >= deadline_ns && !wait->peek(wait, rank))
-            status = SYMMEM_TIMEOUT;
         if (status != SYMMEM_OK)
             return status;
+        if (now_ns >= deadline_ns)
+            return wait->peek(wait, rank) ? SYMMEM_OK : SYMMEM_TIMEOUT;
         *next_check_ns_p = now_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
     }
     uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
     shm_observe(wait->peers->host, "shm.sleep*");
     /* Woken for no change of the word: that is how a peer tells of its poisoning. By a clock of the
      * program's the reason is not known. */
-    if (until_ns > now_ns && clock != NULL) {
+    if (clock != NULL) {
         clock->wait(clock->arg, until_ns);
         *next_check_ns_p = 0;
-    } else if (until_ns > now_ns && futex_wait(wait->word(wait, rank), value, until_ns - now_ns)) {
+    } else if (futex_wait(wait->word(wait, rank), value, until_ns - now_ns)) {
         *next_check_ns_p = 0;
     }
     return SYMMEM_OK;

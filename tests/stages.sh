@@ -304,10 +304,30 @@ make_msan() {
         -DSYMMEM_SKELETONS=OFF "${sanitized[@]}"
 }
 
+# The newest clang that counts MC/DC and has its tools beside it; nothing if there is none.
+mcdc_clang() {
+    local clang program status=1
+    program=$(mktemp) || return 1
+    for clang in $(compgen -c clang- | grep -xE 'clang-[0-9]+' | sort -ut- -k2nr) clang; do
+        echo 'int main(void) { return 0; }' |
+            "$clang" -fprofile-instr-generate -fcoverage-mapping -fcoverage-mcdc -x c - -o "$program" || continue
+        have_command "$("$clang" -print-prog-name=llvm-cov)" || continue
+        have_command "$("$clang" -print-prog-name=llvm-profdata)" || continue
+        echo "$clang"
+        status=0
+        break
+    done 2>/dev/null
+    rm -f "$program"
+    return "$status"
+}
+
 # Of core/ and backend_shm_emul/, so without the backends for GPUs.
 make_coverage() {
-    build_in build-coverage -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=None -DSYMMEM_COVERAGE=ON \
-        -DSYMMEM_SKELETONS=OFF
+    local compiler
+    compiler=$(mcdc_clang) || compiler=gcc
+    grep -qs "^CMAKE_C_COMPILER:.*[/=]$compiler\$" build-coverage/CMakeCache.txt || rm -rf build-coverage
+    build_in build-coverage "-DCMAKE_C_COMPILER=$compiler" -DSYMMEM_COVERAGE=ON -DSYMMEM_SKELETONS=OFF \
+        "$quick_tests" "${sanitized[@]}"
 }
 
 # --- the stages ------------------------------------------------------------------------------------
@@ -327,7 +347,7 @@ about() { # STAGE
     asan) echo "AddressSanitizer and UndefinedBehaviorSanitizer, tests included" ;;
     tsan) echo "ThreadSanitizer" ;;
     msan) echo "MemorySanitizer" ;;
-    coverage) echo "lines and branches, with their thresholds" ;;
+    coverage) echo "lines, branches and MC/DC, with their thresholds" ;;
     fuzz) echo "each fuzz target for some seconds" ;;
     mutants) echo "all mutants" ;;
     generated) echo "a sample of generated mutants" ;;
@@ -452,11 +472,17 @@ stage_coverage() {
     made coverage || return
     export SYMMEM_TIMEOUT_SCALE=$((time_scale * 2))
     find build-coverage -name '*.gcda' -delete # counts of earlier runs
+    rm -rf build-coverage/counts
+    mkdir -m 1777 build-coverage/counts # also for processes of another user
     # Tests of other rooms would add nothing but time.
     left_out='^(report|museum|bench)[.]|^unit[.]test_(runner|matmul_cpu|reduce_|cuda_)'
     unit_tests build-coverage
-    # Each process writes its counts when it ends: fewer are quicker.
-    conformance build-coverage "--ranks 4 --no-large --keep-ranks" "--ranks 2 --rank-mode thread --no-large"
+    local keep=''
+    if ! grep -qs '^CMAKE_C_COMPILER:.*clang' build-coverage/CMakeCache.txt; then
+        skip "MC/DC" "no clang here counts it: gcov's lines and branches only (packages clang-19, llvm-19)"
+        keep=--keep-ranks # each process writes a file for each source when it ends: fewer are quicker
+    fi
+    conformance build-coverage "--ranks 4 --no-large $keep" "--ranks 2 --rank-mode thread --no-large"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
     report_page build-coverage

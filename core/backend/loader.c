@@ -58,7 +58,7 @@ static bool try_directory(const char *directory, int length, const char *below, 
                           char *path, size_t capacity) {
     int count =
         snprintf(path, capacity, "%.*s%s/libsymmem_backend_%s.so", length, directory, below, name);
-    return count > 0 && (size_t)count < capacity && access(path, F_OK) == 0;
+    return (size_t)count < capacity && access(path, F_OK) == 0;
 }
 
 /* The file that is mapped at `place`, as the kernel knows it; a removed one with " (deleted)". */
@@ -74,7 +74,7 @@ static bool mapped_file(uintptr_t place, char path[PATH_MAX]) {
         const char *name = strchr(line, '/');
         if (!name || sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &begin, &end) != 2)
             continue;
-        found = place >= begin && place < end && strlen(name) < PATH_MAX;
+        found = place - begin < end - begin && strlen(name) < PATH_MAX;
         if (found)
             sm_copy_text(path, PATH_MAX, name);
     }
@@ -88,9 +88,9 @@ static bool own_directory(char directory[PATH_MAX]) {
     static const char anchor = 0;
     Dl_info info;
     memset(&info, 0, sizeof(info));
+    (void)dladdr(&anchor, &info);
     /* The linker's name may be relative, to the directory of the start or to one in PATH. */
-    if (!dladdr(&anchor, &info) || !info.dli_fname || info.dli_fname[0] != '/' ||
-        !realpath(info.dli_fname, directory)) {
+    if (!info.dli_fname || info.dli_fname[0] != '/' || !realpath(info.dli_fname, directory)) {
         if (!mapped_file((uintptr_t)&anchor, directory))
             return false;
     }

@@ -27,6 +27,10 @@ bool sm_mul(size_t a, size_t b, size_t *product_p) {
     return true;
 }
 
+bool sm_mul_size(size_t a, size_t b, size_t *product_p) {
+    return sm_mul(a, b, product_p) && *product_p <= PTRDIFF_MAX;
+}
+
 bool sm_add(size_t a, size_t b, size_t *sum_p) {
     size_t sum;
     if (__builtin_add_overflow(a, b, &sum))

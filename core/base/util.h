@@ -41,6 +41,8 @@ int sm_poll(int fd, uint32_t ms);
 symmem_status sm_random(void *bytes, size_t count);
 /* a * b and a + b, false on overflow. */
 bool sm_mul(size_t a, size_t b, size_t *product_p);
+/* The same of what memory can have: a product above PTRDIFF_MAX overflows, too. */
+bool sm_mul_size(size_t a, size_t b, size_t *product_p);
 bool sm_add(size_t a, size_t b, size_t *sum_p);
 /* Rounds up to a power of two, false on overflow. */
 bool sm_round_up(size_t value, size_t align, size_t *rounded_p);

@@ -613,8 +613,10 @@ const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
             break;
         if (members != NULL)
             (void)sort(ipc, &in, members, &source, fds, &count); /* none matches: kept or dropped */
-        else if (take_note(ipc, &in))
+        else {
+            (void)take_note(ipc, &in); /* or what only begins like one */
             close_all(in.fds, in.fd_count);
+        }
     }
     *sm_record() = record;
     return &ipc->notes;

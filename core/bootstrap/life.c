@@ -104,10 +104,13 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0 &&
-        listen(fd, BACKLOG) == 0)
+    const bool is_bound =
+        fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0;
+    if (is_bound && listen(fd, BACKLOG) == 0)
         return fd;
     int error = errno;
+    if (is_bound)
+        (void)unlink(address->sun_path); /* "" if it is no file */
     close(fd);
     errno = error;
     return -1;

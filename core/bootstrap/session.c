@@ -434,7 +434,7 @@ static int32_t first_here(const sm_session *session) {
 static bool settle_hosts(sm_session *session) {
     for (int32_t rank = 0; rank < session->config.world_size; rank++) {
         const int32_t first = session->hosts[rank];
-        if (first < 0 || first > rank)
+        if ((uint32_t)first > (uint32_t)rank)
             return false;
         session->hosts[rank] = first == rank ? rank : session->hosts[first];
     }

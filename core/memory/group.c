@@ -189,7 +189,7 @@ static symmem_status check_ranks(const symmem_context *context, const int32_t *r
     static const char operation[] = "group_create";
     uint64_t seen[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     int32_t own = -1;
-    if ((ranks && count < 1) || (!ranks && count != 0))
+    if (ranks ? count < 1 : count != 0)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
                                ranks ? "a list of %d ranks" : "ranks is NULL and count %d",
                                (int)count);

@@ -3,6 +3,8 @@
 #include "ops/fused.h"
 #include "stream/stream.h"
 
+#define PLACE_ALIGNMENT 256
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,6 +62,13 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
     sm_record()->expected = bytes;
     sm_record()->actual = pipeline->available;
     return sm_link_describe(pipeline->link, sm_record());
+}
+
+size_t sm_pipeline_place(size_t *end_p, size_t bytes) {
+    const size_t place = *end_p;
+    if (!sm_add(place, bytes, end_p) || !sm_round_up(*end_p, PLACE_ALIGNMENT, end_p))
+        *end_p = SIZE_MAX;
+    return place;
 }
 
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank) {

@@ -52,6 +52,9 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline);
  * to differ before anything was done. Returns it. */
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 
+/* The workspace's next place, of so many bytes. *end_p becomes SIZE_MAX, and stays that, where
+ * there cannot be so much memory. */
+size_t sm_pipeline_place(size_t *end_p, size_t bytes);
 /* Rank r's workspace. */
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
 

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PLACE_ALIGNMENT 256
-
 typedef enum scaling { NOT_SCALED, BY_TENSOR, ROWS_REPLICATED, ROWS_SHARDED } scaling;
 
 /* Where things lie in the workspace. */
@@ -65,8 +63,7 @@ static symmem_status check_shard(gather *g, const char *name, const DLTensor *a_
     g->k = g->shard.shape[last];
     memcpy(g->full_shape, g->shard.shape, sizeof g->full_shape);
     size_t along;
-    if (!sm_mul((size_t)g->shard.shape[gather_dim], (size_t)world_size, &along) ||
-        along > PTRDIFF_MAX ||
+    if (!sm_mul_size((size_t)g->shard.shape[gather_dim], (size_t)world_size, &along) ||
         !sm_mul(g->shard.count, (size_t)world_size * g->shard.element, &(size_t){0}) ||
         !sm_strided_sides(&g->shard, world_size, &g->rows))
         return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the gathered A overflows");
@@ -100,22 +97,19 @@ static symmem_status check_a_scale(gather *g, const char *name, const DLTensor *
     return SYMMEM_OK;
 }
 
-/* The next place of that many bytes. */
-static bool take(size_t *end, size_t bytes, size_t *place_p) {
-    *place_p = *end;
-    return sm_add(*end, bytes, end) && sm_round_up(*end, PLACE_ALIGNMENT, end);
-}
-
 static symmem_status lay_out(gather *g, const char *name) {
     places *p = &g->places;
     size_t shard = g->shard.count * g->shard.element;
     size_t scales = g->scaling == ROWS_SHARDED ? (size_t)g->rows * sizeof(float) : 0;
     size_t all = g->scaling == ROWS_REPLICATED ? g->a_scale.count * sizeof(float) : 0;
-    bool fits = take(&p->bytes, shard, &p->shard) && take(&p->bytes, scales, &p->scale);
-    for (int lane = 0; lane < 2; lane++)
-        fits = fits && take(&p->bytes, g->want_a ? 0 : shard, &p->at_hand[lane]) &&
-               take(&p->bytes, scales, &p->its_scale[lane]);
-    if (fits && take(&p->bytes, all, &p->all_scales))
+    p->shard = sm_pipeline_place(&p->bytes, shard);
+    p->scale = sm_pipeline_place(&p->bytes, scales);
+    for (int lane = 0; lane < 2; lane++) {
+        p->at_hand[lane] = sm_pipeline_place(&p->bytes, g->want_a ? 0 : shard);
+        p->its_scale[lane] = sm_pipeline_place(&p->bytes, scales);
+    }
+    p->all_scales = sm_pipeline_place(&p->bytes, all);
+    if (p->bytes != SIZE_MAX)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the workspace overflows");
 }

@@ -11,8 +11,6 @@
 
 #include <string.h>
 
-#define PLACE_ALIGNMENT 256
-
 typedef struct places {
     size_t sent[2]; /* for the peers */
     size_t parts;   /* from each rank, `stride` bytes apart */
@@ -110,25 +108,21 @@ static symmem_status check_a_scale(scatter *s, const char *name, const DLTensor 
     return SYMMEM_OK;
 }
 
-/* The next place of that many bytes. */
-static bool take(size_t *end, size_t bytes, size_t *place_p) {
-    *place_p = *end;
-    return sm_add(*end, bytes, end) && sm_round_up(*end, PLACE_ALIGNMENT, end);
-}
-
 static symmem_status lay_out(scatter *s, const char *name) {
     places *p = &s->places;
-    size_t chunk = s->out.count * s->out.element, parts;
+    size_t chunk = s->out.count * s->out.element, parts = SIZE_MAX;
     s->copy_a = !sm_strided_flatten(&s->a, s->rows_dim, &s->a_matrix);
     s->copy_scale = s->scaled_by_row && !sm_strided_has_layout(&s->a_scale, s->rows_dim);
-    bool fits = sm_round_up(chunk, PLACE_ALIGNMENT, &p->stride) &&
-                sm_mul(p->stride, (size_t)s->world_size, &parts) &&
-                take(&p->bytes, chunk, &p->sent[0]) && take(&p->bytes, chunk, &p->sent[1]) &&
-                take(&p->bytes, parts, &p->parts) &&
-                take(&p->bytes, s->copy_a ? s->a.count * s->a.element : 0, &p->a) &&
-                take(&p->bytes, s->copy_scale ? s->a_scale.count * sizeof(float) : 0, &p->a_scale);
-    return fits ? SYMMEM_OK
-                : sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the workspace overflows");
+    p->sent[0] = sm_pipeline_place(&p->bytes, chunk);
+    p->stride = p->bytes;
+    p->sent[1] = sm_pipeline_place(&p->bytes, chunk);
+    (void)sm_mul(p->stride, (size_t)s->world_size, &parts);
+    p->parts = sm_pipeline_place(&p->bytes, parts);
+    p->a = sm_pipeline_place(&p->bytes, s->copy_a ? s->a.count * s->a.element : 0);
+    p->a_scale = sm_pipeline_place(&p->bytes, s->copy_scale ? s->a_scale.count * sizeof(float) : 0);
+    return p->bytes != SIZE_MAX
+               ? SYMMEM_OK
+               : sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the workspace overflows");
 }
 
 symmem_status symmem_fused_matmul_reduce_scatter_workspace(const DLTensor *a, const DLTensor *b,

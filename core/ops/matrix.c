@@ -29,20 +29,18 @@ static symmem_status measure(const DLTensor *from, const char *operation, sm_str
         size_t step = 0;
         if (size > 1)
             fits = fits && sm_mul((size_t)size - 1, (size_t)stride, &step);
-        if (size > 0 && (!sm_mul(count, (size_t)size, &count) || count > PTRDIFF_MAX))
+        if (size > 0 && !sm_mul_size(count, (size_t)size, &count))
             return overflows(operation, tensor->what); /* empty or not: its sides are multiplied */
         fits = fits && sm_add(last, step, &last);
         dense = (int64_t)count;
     }
     /* Copies of it have this size, however near each other its own elements are. */
     size_t bytes;
-    if (!sm_mul(count, tensor->element, &bytes) || bytes > PTRDIFF_MAX)
+    if (!sm_mul_size(count, tensor->element, &bytes))
         return overflows(operation, tensor->what);
     tensor->count = empty ? 0 : count;
-    if (!fits && !empty)
-        return overflows(operation, tensor->what);
-    if (!empty && (!sm_add(last, 1, &last) || !sm_mul(last, tensor->element, &tensor->extent) ||
-                   tensor->extent > PTRDIFF_MAX))
+    if (!empty &&
+        (!fits || !sm_add(last, 1, &last) || !sm_mul_size(last, tensor->element, &tensor->extent)))
         return overflows(operation, tensor->what);
     return SYMMEM_OK;
 }
@@ -80,8 +78,7 @@ symmem_status sm_strided_ndim(const sm_strided *tensor, int32_t low, int32_t hig
 }
 
 bool sm_strided_is_shape(const sm_strided *tensor, int32_t ndim, const int64_t *shape) {
-    return tensor->ndim == ndim &&
-           (ndim == 0 || memcmp(tensor->shape, shape, (size_t)ndim * sizeof *shape) == 0);
+    return tensor->ndim == ndim && memcmp(tensor->shape, shape, (size_t)ndim * sizeof *shape) == 0;
 }
 
 symmem_status sm_strided_shape(const sm_strided *tensor, int32_t ndim, const int64_t *shape,
@@ -111,7 +108,7 @@ bool sm_layout_strides(int32_t ndim, const int64_t *shape, int32_t dim, int64_t 
             continue;
         strides[at] = (int64_t)stride;
         size_t size = shape[at] > 0 ? (size_t)shape[at] : 1;
-        if (!sm_mul(stride, size, &stride) || stride > PTRDIFF_MAX)
+        if (!sm_mul_size(stride, size, &stride))
             return false;
     }
     return true;
@@ -121,8 +118,7 @@ bool sm_strided_has_layout(const sm_strided *tensor, int32_t dim) {
     int64_t strides[SYMMEM_COPY_MAX_NDIM];
     if (tensor->count == 0)
         return true;
-    if (!sm_layout_strides(tensor->ndim, tensor->shape, dim, strides))
-        return false;
+    (void)sm_layout_strides(tensor->ndim, tensor->shape, dim, strides); /* they were counted */
     for (int32_t d = 0; d < tensor->ndim; d++)
         if (tensor->shape[d] > 1 && tensor->strides[d] != strides[d])
             return false;
@@ -151,11 +147,8 @@ static bool settle(sm_matrix *m) {
             m->row_stride = at_least_one(m->columns);
         return true;
     }
-    if ((m->rows <= 1 || m->row_stride == 1) &&
-        (m->columns <= 1 || m->column_stride >= at_least_one(m->rows))) {
+    if ((m->rows <= 1 || m->row_stride == 1) && m->column_stride >= at_least_one(m->rows)) {
         m->row_stride = 1;
-        if (m->columns <= 1)
-            m->column_stride = at_least_one(m->rows);
         return true;
     }
     return false;
@@ -170,7 +163,7 @@ bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix
                    .column_stride = tensor->strides[last]};
     for (int32_t d = last - 1; d >= -1; d--) {
         int32_t at = d >= 0 ? d : dim;
-        if (d == dim || at >= last)
+        if (d == dim)
             continue;
         int64_t size = tensor->shape[at];
         if (size != 1 && tensor->count > 0) {
@@ -194,11 +187,10 @@ bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix
 bool sm_strided_sides(const sm_strided *tensor, int32_t ranks, int64_t *rows_p) {
     size_t rows = 1, widest = (size_t)ranks * sizeof(double), bytes;
     for (int32_t d = 0; d < tensor->ndim - 1; d++)
-        if (!sm_mul(rows, (size_t)tensor->shape[d], &rows))
-            return false;
+        rows *= (size_t)tensor->shape[d]; /* the elements were counted */
     *rows_p = (int64_t)rows;
-    return sm_mul(rows, widest, &bytes) && bytes <= PTRDIFF_MAX &&
-           sm_mul((size_t)tensor->shape[tensor->ndim - 1], widest, &bytes) && bytes <= PTRDIFF_MAX;
+    return sm_mul_size(rows, widest, &bytes) &&
+           sm_mul_size((size_t)tensor->shape[tensor->ndim - 1], widest, &bytes);
 }
 
 symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const char *operation) {

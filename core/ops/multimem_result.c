@@ -89,7 +89,7 @@ static symmem_status meet(const sm_collective_op *call, const sm_tensor *in, gat
                            own == SYMMEM_OK ? NULL : &record, handle_p);
     if (own != SYMMEM_OK)
         *sm_record() = record;
-    if (status != SYMMEM_OK || own != SYMMEM_OK)
+    if (status != SYMMEM_OK) /* as it is where this rank has no memory */
         sm_copy_text(sm_record()->operation, sizeof sm_record()->operation, call->name);
     return own != SYMMEM_OK ? own : status;
 }

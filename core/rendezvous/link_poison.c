@@ -16,7 +16,7 @@ static void list_missing(const symmem_fault *fault, int32_t world_size, char *te
         if ((fault->missing[r / 64] >> (r % 64) & 1) == 0)
             continue;
         int written = snprintf(text + used, capacity - used, "%s%d", count == 0 ? "" : ", ", r);
-        if (written < 0 || (size_t)written >= capacity - used) {
+        if ((size_t)written >= capacity - used) {
             text[used] = '\0'; /* a part of a number would be another rank's */
             break;
         }

@@ -57,7 +57,7 @@ static symmem_status measure(const DLTensor *from, const char *operation, const 
         if (size > 1 && from->strides != NULL && from->strides[d] != (int64_t)count)
             dense = false;
         empty = empty || size == 0;
-        if (size > 0 && (!sm_mul(count, (size_t)size, &count) || count > PTRDIFF_MAX))
+        if (size > 0 && !sm_mul_size(count, (size_t)size, &count))
             return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
     }
     *count_p = empty ? 0 : count;
@@ -136,7 +136,7 @@ symmem_status sm_tensor_read(symmem_context *context, const DLTensor *from, cons
     if (status != SYMMEM_OK)
         return status;
     size_t element = symmem_dtype_size(tensor_p->dtype);
-    if (!sm_mul(tensor_p->count, element, &tensor_p->bytes) || tensor_p->bytes > PTRDIFF_MAX)
+    if (!sm_mul_size(tensor_p->count, element, &tensor_p->bytes))
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
     return sm_tensor_place(from, operation, what, element, tensor_p->bytes, &tensor_p->data);
 }

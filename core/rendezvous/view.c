@@ -72,7 +72,7 @@ static symmem_status lay_out(const view_request *request, int64_t *strides, size
             return out_of_range(request, "size", size);
         strides[d] = (int64_t)stride;
         /* An empty dimension counts as one, so that the strides mean something. */
-        if (!sm_mul(stride, size == 0 ? 1 : (size_t)size, &stride) || stride > INT64_MAX)
+        if (!sm_mul_size(stride, size == 0 ? 1 : (size_t)size, &stride))
             return overflow(request);
         numel = size == 0 ? 0 : numel;
     }
@@ -82,8 +82,8 @@ static symmem_status lay_out(const view_request *request, int64_t *strides, size
 
 static symmem_status check_bounds(const view_request *request, size_t numel) {
     size_t element = symmem_dtype_size(request->dtype);
-    size_t end;
-    if (!sm_add((size_t)request->storage_offset, numel, &end) || !sm_mul(end, element, &end))
+    size_t end = (size_t)request->storage_offset + numel; /* of two that are below half of all */
+    if (!sm_mul(end, element, &end))
         return overflow(request);
     if (end > request->bytes) {
         (void)sm_fail(SYMMEM_OUT_OF_RANGE, request->operation, "",

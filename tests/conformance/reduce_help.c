@@ -77,7 +77,7 @@ void reduce_data_end(struct reduce_data *data) {
 
 int reduce_pair_count(void) {
     int count = 0;
-    for (int i = 0; i < SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++)
+    for (int i = 0; i < (int)SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++)
         count += symmem_reference_element_bytes((symmem_dtype)(i / SYMMEM_REDUCE_OP_COUNT),
                                                 (symmem_reduce_op)(i % SYMMEM_REDUCE_OP_COUNT)) > 0;
     return count;
@@ -92,7 +92,7 @@ int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk) {
 }
 
 void reduce_pair(int index, symmem_dtype *dtype_p, symmem_reduce_op *op_p) {
-    for (int i = 0; i < SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++) {
+    for (int i = 0; i < (int)SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++) {
         *dtype_p = (symmem_dtype)(i / SYMMEM_REDUCE_OP_COUNT);
         *op_p = (symmem_reduce_op)(i % SYMMEM_REDUCE_OP_COUNT);
         if (symmem_reference_element_bytes(*dtype_p, *op_p) > 0 && index-- == 0)

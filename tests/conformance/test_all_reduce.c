@@ -157,6 +157,8 @@ TK_TEST(all_reduce, table_of_the_environment, "SM-REDUCE-16", .needs = COLLECTIV
         "1:2147483648:32:one_shot",
         "1:0:+1:one_shot",
         "1: 0:32:one_shot",
+        "1;0:32:one_shot",
+        "1:0;32:one_shot",
         "1:0::one_shot",
         "1:0:18446744073709551616:one_shot",
         "1:0:32:one_shots",

@@ -146,6 +146,9 @@ TK_TEST(context, launchers_are_not_mixed, "SM-CONTEXT-13", TK_OWN_ENVIRONMENT) {
             launched_by(one, "3", "6", i < k ? "2" : NULL);
             launched_by(other, "3", "6", i < k ? NULL : "2");
             expect_identity(t, &options, 3, 6, 2);
+            setenv(i < k ? other->rank : one->rank, "many", 1); /* which says nothing */
+            expect_identity(t, &options, 3, 6, 2);
+            setenv(one->rank, "3", 1);
             setenv(other->rank, "1", 1);
             snprintf(first, sizeof(first), "%s=3", one->rank);
             snprintf(second, sizeof(second), "%s=1", other->rank);

@@ -91,6 +91,14 @@ static void be_victim(struct tk *t, const struct job *job) {
     _exit(0);
 }
 
+static pid_t placed;
+
+/* And nobody is left behind who is about to end: the process between waits for it. */
+static void end_placed(int number) {
+    (void)number;
+    (void)kill(placed, SIGKILL);
+}
+
 /* Between the two: a process whose children are in another pid namespace. */
 static void enter_place(struct tk *t, const struct job *job) __attribute__((noreturn));
 static void enter_place(struct tk *t, const struct job *job) {
@@ -105,6 +113,9 @@ static void enter_place(struct tk *t, const struct job *job) {
     pid_t pid = fork();
     if (pid == 0)
         be_victim(t, job);
+    placed = pid;
+    if (pid > 1)
+        (void)signal(SIGTERM, end_placed);
     _exit(pid > 1 && waitpid(pid, NULL, 0) == pid ? 0 : 1);
 }
 
@@ -119,7 +130,7 @@ static void start_victim(struct tk *t, const struct job *job) {
     bool place = await(t, t->rank, SLOT_PLACE) && tk_read_u64(t, t->rank, SLOT_PLACE) == 1;
     for (int32_t r = 0; r < t->last && place; r++)
         TK_CHECK(t, await(t, r, SLOT_END));
-    (void)kill(pid, SIGKILL);
+    (void)kill(pid, place && job->in_pid_namespace ? SIGTERM : SIGKILL);
     TK_CHECK(t, waitpid(pid, &status, 0) == pid);
     if (place)
         TK_EQ_INT(t, 1, (int)tk_read_u64(t, t->rank, SLOT_MET));

@@ -147,7 +147,23 @@ ON_MULTICAST(mmem, outputs_of_their_own, "SM-MMEM-08", .needs = MULTIMEM, .ranks
              symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, 50, NULL, NULL));
     TK_FAILS(t, INVALID_ARGUMENT,
              symmem_multimem_one_shot_all_reduce(handle, &input.dl, SYMMEM_SUM, 0, 50, NULL, NULL));
+    int64_t sides[9] = {INT64_MAX, 0, 1, 1, 1, 1, 1, 1, 1};
+    DLTensor odd = input.dl; /* without elements, which does not matter */
+    odd.shape = sides;
+    odd.strides = NULL;
+    odd.dtype.bits = 8;
+    TK_FAILS(t, OVERFLOW,
+             symmem_low_contention_all_gather_ce_multicast(handle, &odd, 1, 50, NULL, &all));
+    odd.ndim = 9;
+    sides[0] = 1;
+    TK_FAILS(t, INVALID_ARGUMENT,
+             symmem_low_contention_all_gather_ce_multicast(handle, &odd, 1, 50, NULL, &all));
     TK_CHECK(t, sum == UNTOUCHED_TENSOR && all == UNTOUCHED_TENSOR);
+    input.dl.ndim = 0; /* one element makes one for each rank */
+    TK_REQUIRE_OK(t, symmem_low_contention_all_gather_ce_multicast(handle, &input.dl, 1, LONG_MS,
+                                                                   NULL, &all));
+    TK_CHECK(t, all->dl_tensor.ndim == 1 && all->dl_tensor.shape[0] == t->world_size);
+    all->deleter(all);
 }
 
 ON_MULTICAST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SYMMEM_CAP_CAPTURE,

@@ -50,8 +50,8 @@ static bool has_multicast(struct tk *t) {
 }
 
 TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
-    static const char *const wrong[] = {"",   "x",  "3x",  "3 ",
-                                        " 3", "+3", "0x3", "99999999999999999999"};
+    static const char *const wrong[] = {
+        "", "x", "3x", "3 ", " 3", "+3", "-", "0x3", "99999999999999999999"};
     static const struct {
         const char *variable, *text;
         int32_t devices; /* -1: refused */

@@ -269,6 +269,7 @@ static inline void run_processes(plan p) {
     char path[FOLDER_BYTES];
     pid_t pids[MAX_RANKS];
     CU_ASSERT_FATAL(make_folder(path));
+    (void)fflush(NULL);
     for (int32_t r = 0; r < p.world; r++) {
         pids[r] = fork();
         if (pids[r] == 0) {
@@ -280,7 +281,7 @@ static inline void run_processes(plan p) {
             env_init(&env, &p, r);
             env_run(&env);
             symmem_store_close(p.store);
-            _exit(env.failures == 0 && env.checks > 4 ? 0 : 1);
+            exit(env.failures == 0 && env.checks > 4 ? 0 : 1);
         }
     }
     for (int32_t r = 0; r < p.world; r++) {

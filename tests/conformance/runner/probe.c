@@ -8,7 +8,7 @@
 
 #define PROBE_TIMEOUT_S 60
 
-#ifdef SYMMEM_COVERAGE_BUILD
+#if defined(SYMMEM_COVERAGE_BUILD) && !defined(__clang__)
 /* A weak declaration would stay NULL, because nothing else pulls it out of its archive. */
 extern void __gcov_dump(void);
 #endif
@@ -16,7 +16,7 @@ extern void __gcov_dump(void);
 /* A hung child is asked to end before it is killed, so that its coverage is not lost. */
 static void end_on_term(int signal_number) {
     (void)signal_number;
-#ifdef SYMMEM_COVERAGE_BUILD
+#if defined(SYMMEM_COVERAGE_BUILD) && !defined(__clang__)
     __gcov_dump();
 #endif
     _exit(124);

@@ -21,6 +21,80 @@ TEST("table") {
     CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_OK);
 }
 
+/* --- systems that have no anonymous files ------------------------------------------------------
+ */
+
+static int memfd_error, memfd_failures, file_error; /* of as many calls; of files without a name */
+
+int __real_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags);
+int __wrap_memfd_create(const char *name, unsigned flags) {
+    if (memfd_failures == 0)
+        return __real_memfd_create(name, flags);
+    memfd_failures--;
+    errno = memfd_error;
+    return -1;
+}
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode) {
+    errno = (flags & O_TMPFILE) == O_TMPFILE ? file_error : 0;
+    return errno != 0 ? -1 : __real_open(path, flags, mode);
+}
+
+/* EINVAL once: an older kernel does not know a flag. */
+TEST("no anonymous files") {
+    static const struct {
+        int error, failures;
+        int notices;
+        symmem_status status;
+    } rows[] = {{ENOSYS, 1, 1, SYMMEM_OK}, {EPERM, 1, 1, SYMMEM_OK},  {EACCES, 1, 1, SYMMEM_OK},
+                {EINVAL, 2, 1, SYMMEM_OK}, {EINVAL, 1, 0, SYMMEM_OK}, {EMFILE, 1, 0, SYMMEM_LIMIT}};
+    fake_host host;
+    void *instance = fake_open(&host);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        symmem_memory memory;
+        int before = atomic_load(&host.notice_count);
+        memfd_error = rows[i].error;
+        memfd_failures = rows[i].failures;
+        CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, 100, &memory), rows[i].status);
+        CU_ASSERT_EQUAL(atomic_load(&host.notice_count) - before, rows[i].notices);
+        if (rows[i].status == SYMMEM_OK)
+            backend->memory_release(instance, &memory);
+    }
+    backend->close(instance);
+}
+
+/* Neither kind: the backend says so, if asked. */
+TEST("no shared memory") {
+    char reason[64] = "as before";
+    memfd_error = ENOSYS;
+    file_error = EACCES;
+    memfd_failures = 3;
+    CU_ASSERT_EQUAL(backend->probe(NULL, 5), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(backend->probe(reason, 0), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_STRING_EQUAL(reason, "as before");
+    CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_STRING_EQUAL(reason, "no shared memory: error 13");
+    file_error = 0;
+}
+
+/* An older core has no such entry, or lacks it. */
+TEST("explanations nobody takes") {
+    fake_host host;
+    fake_host_init(&host);
+    host.host.size = offsetof(symmem_host, explain);
+    shm_explain(&host.host, " more");
+    CU_ASSERT_STRING_EQUAL(host.text, "");
+    host.host.size = sizeof(symmem_host);
+    shm_explain(&host.host, " more");
+    CU_ASSERT_STRING_EQUAL(host.text, " more");
+    host.host.explain = NULL;
+    shm_explain(&host.host, " and more");
+    CU_ASSERT_STRING_EQUAL(host.text, " more");
+}
+
 static bool faults(const char *address) {
     touched = address;
     return is_fatal(end_in_child(touch));

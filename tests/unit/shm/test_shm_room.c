@@ -278,6 +278,65 @@ static const struct {
        "\n1\n - cgroup2\n1 2 3 4 - cgroup2 x y\n1 2 3 / /t rw - tmpfs none memory\n" SECOND},
       {"/g/a/memory.max", "9\n"},
       {"/g/a/memory.current", "2\n"}}},
+    {"controllers that come first",
+     1,
+     7,
+     9,
+     "/c/m",
+     {{CGROUP, "2:memory,cpu:/\n0:cpu:/x\n"},
+      {MOUNTS, "36 31 0:32 / /c/m rw - cgroup none rw,memory,cpu\n"},
+      {"/c/m/memory.limit_in_bytes", "9\n"},
+      {"/c/m/memory.usage_in_bytes", "2\n"}}},
+    {"the mount is of this very group",
+     1,
+     7,
+     9,
+     "/c/mem",
+     {{CGROUP, "2:memory:/docker/1\n"},
+      {MOUNTS, "36 31 0:32 /docker/1 /c/mem rw - cgroup none rw,memory\n"},
+      {"/c/mem/memory.limit_in_bytes", "9\n"},
+      {"/c/mem/memory.usage_in_bytes", "2\n"}}},
+    {"what looks like a code, and half a code",
+     1,
+     7,
+     9,
+     "/\\x/g\\04/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, "1 1 0:1 / /\\x/g\\04 rw - cgroup2 none rw\n"},
+      {"/\\x/g\\04/a/memory.max", "9\n"},
+      {"/\\x/g\\04/a/memory.current", "2\n"}}},
+    {"lines that lack words",
+     1,
+     7,
+     9,
+     "/g/a",
+     {{CGROUP, "2:memory:/a\n0::/a\n"},
+      {MOUNTS, "1 2 3 - cgroup2 x y\n1 2 3 / - cgroup2 x y\n1 2 3 / /c - cgroup x\n" SECOND},
+      {"/g/a/memory.max", "9\n"},
+      {"/g/a/memory.current", "2\n"},
+      {"/c/a/memory.limit_in_bytes", "1\n"},
+      {"/c/a/memory.usage_in_bytes", "1\n"}}},
+    {"nobody says what is used",
+     1,
+     7,
+     20,
+     "/g",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "9\n"},
+      {"/g/memory.max", "20\n"},
+      {"/g/memory.current", "13\n"}}},
+    {"one above is wider",
+     1,
+     7,
+     9,
+     "/g/a",
+     {{CGROUP, "0::/a\n"},
+      {MOUNTS, SECOND},
+      {"/g/a/memory.max", "9\n"},
+      {"/g/a/memory.current", "2\n"},
+      {"/g/memory.max", "20\n"},
+      {"/g/memory.current", "13\n"}}},
     {"no mount", 1, UINT64_MAX, 0, "", {{CGROUP, "0::/a\n"}, {MOUNTS, "\n"}}},
     {"no groups",
      1,
@@ -321,6 +380,25 @@ TEST("lines of any length") {
         snprintf(mounts + length, sizeof mounts - length, "1 2 3 / /x - cgroup2 x y\n%s", SECOND);
         put(MOUNTS, mounts);
         CU_ASSERT(shm_cgroup_memory(root, 1, &room) && room.left == 7);
+    }
+    fell();
+}
+
+/* A group whose path, or whose files' paths, are longer than paths can be is passed over. */
+TEST("groups too deep to be named") {
+    static const file files[MOST_FILES] = {
+        {MOUNTS, SECOND}, {"/g/memory.max", "9\n"}, {"/g/memory.current", "2\n"}};
+    char text[PATH_MAX + 8];
+    shm_room room;
+    plant(files);
+    for (size_t length = PATH_MAX - 90; length < PATH_MAX - 6; length++) {
+        const int used = snprintf(text, sizeof text, "0::/");
+        memset(text + used, 'x', length - (size_t)used);
+        snprintf(text + length, sizeof text - length, "\n");
+        put(CGROUP, text);
+        const bool fits = strlen(root) + strlen("/g") + length - strlen("0::") < PATH_MAX;
+        CU_ASSERT_EQUAL(shm_cgroup_memory(root, 1, &room), fits);
+        CU_ASSERT_EQUAL(room.left, fits ? 7 : UINT64_MAX);
     }
     fell();
 }

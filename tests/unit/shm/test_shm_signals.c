@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Signals and barriers of the emulation, driven through its table. */
 
+#include <sched.h>
+
 #include "shm.h"
 #include "shm_fake_host.h"
 #include "unit_main.h"
@@ -66,6 +68,20 @@ WORLD_TEST("barrier of 128", 128, 2, 4096) {
     uint64_t start_ms = fake_now_ms();
     CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
     CU_ASSERT(fake_now_ms() - start_ms < 20000);
+}
+
+/* As launchers bind them: who shares a processor sleeps at once. */
+TEST("one processor for all") {
+    cpu_set_t all, one;
+    CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&one);
+    CPU_SET((size_t)sched_getcpu(), &one);
+    CU_ASSERT_EQUAL_FATAL(sched_setaffinity(0, sizeof one, &one), 0);
+    fake_world *world = fake_world_open(3, 2, 4096);
+    CU_ASSERT_EQUAL(fake_run_threads(world, few_rounds), 0);
+    CU_ASSERT_EQUAL(fake_run_processes(world, few_rounds), 0);
+    fake_world_close(world);
+    CU_ASSERT_EQUAL(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
 /* The epoch goes past 2^31, and wraps from 2^32 - 1 to 0. */

@@ -150,6 +150,53 @@ TEST("identity") {
     symmem_store_close(store);
 }
 
+/* What is not there is as if it was empty; the default's own name is the default. */
+TEST("nothing said") {
+    symmem_context_options options = world_of(0, 1);
+    for (int i = 0; i < 2; i++) {
+        symmem_context *context = NULL;
+        options.socket_dir = i == 0 ? "" : ".";
+        options.default_timeout_ms = i == 0 ? SYMMEM_TIMEOUT_DEFAULT : 5;
+        setenv("SYMMEM_STORE", "", 1);
+        setenv("SYMMEM_ALL_REDUCE_TABLE", "", 1);
+        EXPECT_OK(symmem_init(&options, &context));
+        CU_ASSERT_EQUAL(context->default_timeout_ms == 5, i == 1);
+        CU_ASSERT_EQUAL(context->socket_dir != NULL, i == 1);
+        CU_ASSERT(i == 0 || context->socket_dir[0] == '/'); /* wherever the program goes */
+        symmem_context_free(context);
+    }
+    options = world_of(0, 2);
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT); /* no store */
+    unsetenv("SYMMEM_STORE");
+    unsetenv("SYMMEM_ALL_REDUCE_TABLE");
+}
+
+/* What is missing of the launcher that is named; the place on the host is anybody's to say. */
+TEST("launchers") {
+    symmem_context *context = NULL;
+    symmem_context_options options = world_of(-1, -1);
+    clear_environment();
+    setenv("SYMMEM_LAUNCHER", "ompi", 1);
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "1", 1);
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_RANK is not set"));
+    setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_SIZE is not set"));
+    options.rank = 0;
+    expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_SIZE is not set"));
+    clear_environment();
+    unsetenv("SYMMEM_LAUNCHER");
+    setenv("OMPI_COMM_WORLD_LOCAL_RANK", "5", 1);
+    options = world_of(0, 1);
+    EXPECT_OK(symmem_init(&options, &context));
+    CU_ASSERT_EQUAL(context->local_rank, 5);
+    symmem_context_free(context);
+    clear_environment();
+}
+
 /* A store whose every call fails. */
 static symmem_status broken_set(void *self, const char *key, const void *value, size_t bytes,
                                 uint32_t timeout_ms) {

@@ -45,6 +45,27 @@ TEST("limits by their errno") {
     CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "fs.file-max"));
 }
 
+static const char *in_place; /* of files of /proc; "": none can be opened */
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    const bool is_hidden = in_place != NULL && strncmp(path, "/proc/", 6) == 0;
+    return __real_fopen(is_hidden ? in_place : path, mode);
+}
+
+/* Where /proc is not there, or says something else, the limit is told all the same. */
+TEST("nobody says what is used") {
+    static const char *const places[] = {"", "/dev/null", "/etc/passwd"};
+    for (int i = 0; i < 3; i++) {
+        in_place = places[i];
+        const char *message = message_under(RLIMIT_AS, 200, ENOMEM);
+        in_place = NULL;
+        CU_ASSERT_PTR_NOT_NULL(strstr(message, " (RLIMIT_AS is 200, used are 0)"));
+        CU_ASSERT_PTR_NULL(strstr(message, "max_map_count"));
+    }
+}
+
 /* What is used is this process's, not the limit's. */
 TEST("what is used") {
     unsigned long long used = 0, expected = 0;
@@ -122,11 +143,16 @@ static void tell_nobody(void) {
 }
 
 static void tell_full_file(void) {
-    const struct rlimit none = {0, 0};
+    struct rlimit all, none;
     const int file = memfd_create("full", MFD_CLOEXEC);
-    if (file < 0 || dup2(file, STDERR_FILENO) < 0 || setrlimit(RLIMIT_FSIZE, &none) != 0)
+    if (file < 0 || dup2(file, STDERR_FILENO) < 0 || getrlimit(RLIMIT_FSIZE, &all) != 0)
+        exit(1);
+    none = all;
+    none.rlim_cur = 0;
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0)
         exit(1);
     sm_tell_stderr("a line");
+    (void)setrlimit(RLIMIT_FSIZE, &all); /* for counts of coverage */
     exit(CHOSEN);
 }
 

@@ -4,6 +4,7 @@
 #include "stream/channel.h"
 
 #include <limits.h>
+#include <sys/resource.h>
 
 #define FAKE_PLUGIN UNIT_PLUGIN_DIR "/libsymmem_backend_plugin_fake.so"
 
@@ -118,6 +119,17 @@ TEST("searching") {
     EXPECT_OK(symmem_backend_available(context, "plugin_fake", &yes));
     CU_ASSERT_FALSE(yes);
     setenv(variable, "::/nonexistent:" UNIT_PLUGIN_DIR, 1);
+    /* Said as what it is, where it cannot be opened for want of a descriptor. */
+    struct rlimit all, none;
+    int next = dup(0);
+    close(next);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &all), 0);
+    none = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = all.rlim_max};
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    symmem_status status = symmem_set_backend(context, "plugin_empty");
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &all), 0);
+    CU_ASSERT_EQUAL(status, SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(sm_record()->system_errno, EMFILE);
     /* Found, but it calls itself "plugin". */
     EXPECT_FAIL(symmem_set_backend(context, "plugin_fake"), SYMMEM_ABI, "set_backend");
     EXPECT_FAIL(symmem_set_backend(context, "plugin_empty"), SYMMEM_LOAD, "set_backend");
@@ -127,8 +139,11 @@ TEST("searching") {
     EXPECT_OK(symmem_set_backend(context, "plugin_fake"));
     memset(path, 'x', PATH_MAX);
     path[PATH_MAX] = 0;
-    setenv(variable, path, 1); /* too long: as if it was not there */
-    EXPECT_FAIL(symmem_set_backend(context, "plugin_other"), SYMMEM_NOT_FOUND, "set_backend");
+    for (int i = 0; i < 2; i++) { /* too long: as if it was not there */
+        path[PATH_MAX - 3 * i] = 0;
+        setenv(variable, path, 1);
+        EXPECT_FAIL(symmem_set_backend(context, "plugin_other"), SYMMEM_NOT_FOUND, "set_backend");
+    }
     unsetenv(variable);
 
     /* Beside the file that contains the core. */

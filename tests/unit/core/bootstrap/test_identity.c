@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who is who, and who has ended. */
 #include "identity_child.h"
+#include "backend/context.h"
 #include "unit_main.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
 
 static const char *child_name;
 
@@ -193,4 +197,159 @@ TEST("descriptors") {
     CU_ASSERT_EQUAL(before, after);
     end_child(pid);
     waitpid(pid, NULL, 0);
+}
+
+/* --- what /proc says ------------------------------------------------------------------------- */
+
+static const char *stat_text; /* in place of each file of /proc/PID; NULL: as it is */
+static int thread_error;      /* of those of threads */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, mode_t mode);
+int __wrap_open(const char *path, int flags, mode_t mode) {
+    if (stat_text == NULL || strncmp(path, "/proc/", 6) != 0 || strstr(path, "/stat") == NULL)
+        return __real_open(path, flags, mode);
+    errno = strstr(path, "/task/") != NULL ? thread_error : 0;
+    if (errno != 0)
+        return -1;
+    int fd = memfd_create("stat", MFD_CLOEXEC);
+    if (write(fd, stat_text, strlen(stat_text)) < 0 || lseek(fd, 0, SEEK_SET) != 0)
+        return -1;
+    return fd;
+}
+
+#define EXITING_STAT "7 (a) b) S 1 1 1 0 -1 4 0 0 0 0 0 0 0 0 20 0 3 0 55 0"
+
+/* A thread that is gone has ended; one that cannot be looked at may run. */
+TEST("what is in the way") {
+    static const struct {
+        const char *text;
+        int thread_error;
+        bool is_read, is_ending;
+    } rows[] = {{EXITING_STAT, 0, true, true},
+                {EXITING_STAT, ENOENT, true, true},
+                {EXITING_STAT, ESRCH, true, true},
+                {EXITING_STAT, EACCES, true, false},
+                {"7 a S 1 1 1", 0, false, false},
+                {"7 (a) S 1 1 1", 0, false, false},
+                {"", 0, false, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        sm_process process = {.start_time = 1};
+        stat_text = rows[i].text;
+        thread_error = rows[i].thread_error;
+        CU_ASSERT_EQUAL(sm_process_read(getpid(), &process), rows[i].is_read);
+        CU_ASSERT_EQUAL(process.start_time, rows[i].is_read ? 55 : 1);
+        CU_ASSERT(!rows[i].is_read || (process.state == 'S' && process.thread_count == 3));
+        CU_ASSERT_EQUAL(sm_process_is_ending(getpid(), 55), rows[i].is_ending);
+        CU_ASSERT_FALSE(sm_process_is_ending(getpid(), 56));
+        CU_ASSERT_FALSE(sm_process_is_ending(-5, 55)); /* which has no threads to look at */
+        stat_text = NULL;
+    }
+}
+
+/* --- members of a world --------------------------------------------------------------------- */
+
+static symmem_context *member_of(symmem_store *store, int32_t rank) {
+    symmem_context *context = NULL;
+    symmem_context_options options;
+    symmem_context_options_init(&options);
+    options.rank = rank;
+    options.world_size = 2;
+    options.store = store;
+    CU_ASSERT_EQUAL_FATAL(symmem_init(&options, &context), SYMMEM_OK);
+    return context;
+}
+
+static void put_member(symmem_store *store, const sm_member *member) {
+    CU_ASSERT_EQUAL(symmem_store_set(store, "symmem/id/0", member, sizeof(*member), 1000),
+                    SYMMEM_OK);
+}
+
+/* Another process in the rank's place is one only if it surely lives. */
+TEST("a place that is taken") {
+    enum { AS_IT_IS, OTHER_BOOT, NO_BOOT, OTHER_NAMESPACE, NO_NAMESPACE, NO_MEMBER, ENDED, WAYS };
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    symmem_context *context = member_of(store, 0);
+    const sm_identity self = context->identity;
+    sm_member other = context->member;
+    pid_t pid = start_named(&other.identity, "member");
+    CU_ASSERT_FATAL(pid > 1);
+    for (int way = AS_IT_IS; way < WAYS; way++) {
+        sm_member found = other;
+        context->identity = self;
+        if (way == NO_BOOT)
+            context->identity.boot_id = found.identity.boot_id = 0;
+        if (way == NO_NAMESPACE)
+            context->identity.pid_namespace = found.identity.pid_namespace = 0;
+        found.identity.boot_id += way == OTHER_BOOT;
+        found.identity.pid_namespace += way == OTHER_NAMESPACE;
+        found.magic += way == NO_MEMBER;
+        if (way == ENDED)
+            end_child(pid);
+        put_member(store, &found);
+        CU_ASSERT_EQUAL(sm_member_publish(context), way == AS_IT_IS ? SYMMEM_MISMATCH : SYMMEM_OK);
+        CU_ASSERT_EQUAL(context->member.took_over, way != AS_IT_IS && way != NO_MEMBER);
+    }
+    context->identity = self;
+    CU_ASSERT_EQUAL(waitpid(pid, NULL, 0), pid);
+    CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
+    symmem_context_free(context);
+    symmem_store_close(store);
+}
+
+/* What an objection says is believed if it is to this very context, and of a known kind. */
+TEST("objections") {
+    struct {
+        uint8_t to[16];
+        uint32_t kind;
+        int32_t rank, world_size;
+        uint32_t reserved;
+        sm_identity identity;
+    } no;
+    static const struct {
+        uint32_t kind;
+        bool is_ours;
+        symmem_status status;
+    } rows[] = {{1, true, SYMMEM_MISMATCH},
+                {2, true, SYMMEM_MISMATCH},
+                {77, true, SYMMEM_OK},
+                {1, false, SYMMEM_OK}};
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    symmem_context *context = member_of(store, 0);
+    sm_member own = context->member;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        memset(&no, 0, sizeof(no));
+        memcpy(no.to, own.token, sizeof(no.to));
+        no.to[3] ^= !rows[i].is_ours;
+        no.kind = rows[i].kind;
+        CU_ASSERT_EQUAL(symmem_store_set(store, "symmem/no/0", &no, sizeof(no), 1000), SYMMEM_OK);
+        CU_ASSERT_EQUAL(sm_member_check(store, "symmem", &own, "test", 1000), rows[i].status);
+    }
+    CU_ASSERT_EQUAL(sm_member_check(store, "symmem", NULL, "test", 1000), SYMMEM_OK);
+    own.world_size = 1;
+    CU_ASSERT_EQUAL(sm_member_check(store, "symmem", &own, "test", 1000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", NULL, &own, true), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
+    symmem_context_free(context);
+    symmem_store_close(store);
+}
+
+TEST("older members, and what is in their place") {
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    symmem_context *context = member_of(store, 0);
+    const sm_trace trace = {.identity = &context->identity, .made_ns = 1};
+    CU_ASSERT_FALSE(sm_member_is_older(NULL, trace));
+    CU_ASSERT_FALSE(sm_member_is_older(&context->member, trace)); /* which is no successor */
+    /* Too large to be compared: it stays. */
+    static char large[2000];
+    CU_ASSERT_EQUAL(symmem_store_set(store, "k", large, sizeof(large), 1000), SYMMEM_OK);
+    sm_store_take_back(store, "k", large, 10, 1000);
+    CU_ASSERT_EQUAL(symmem_store_wait(store, "k", 1000), SYMMEM_OK);
+    sm_store_take_back(store, "none", large, 10, 1000);
+    CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
+    symmem_context_free(context);
+    symmem_store_close(store);
 }

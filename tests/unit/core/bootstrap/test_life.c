@@ -1,142 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
  * and on older ones. */
-#include "bootstrap/bootstrap.h"
-#include "unit_main.h"
+#include "life_process.h"
 
-#include <sys/socket.h>
-#include <sys/syscall.h>
-
-enum { MANY = 300, LOOKS_MS = 450, SOON_MS = 1000 };
-
-/* --- what the kernel says ----------------------------------------------------------------------
- */
-
-static bool has_no_peer_pidfd, sees_no_number, says_another_user;
-
-int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
-int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
-int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes) {
-    if (level == SOL_SOCKET && name == 77 && has_no_peer_pidfd) {
-        errno = ENOPROTOOPT;
-        return -1;
-    }
-    int result = __real_getsockopt(fd, level, name, value, bytes);
-    if (result == 0 && level == SOL_SOCKET && name == SO_PEERCRED) {
-        struct ucred *owner = value;
-        owner->pid = sees_no_number ? 0 : owner->pid;
-        owner->uid += says_another_user ? 1 : 0;
-        if (says_another_user && owner->uid == 0)
-            owner->uid = 1;
-    }
-    return result;
-}
-
-static void kernel(bool no_peer_pidfd, bool no_number) {
-    has_no_peer_pidfd = no_peer_pidfd;
-    sees_no_number = no_number;
-    says_another_user = false;
-}
-
-/* --- a process ---------------------------------------------------------------------------------
- */
-
-/* What it does when told to. */
 static char directory[] = "/tmp/symm-life-XXXXXX";
-
-typedef struct process {
-    pid_t pid;
-    int to; /* a byte: the next thing to do */
-    sm_identity identity;
-} process;
-
-enum { AND_SLEEP = 's', AND_EXEC = 'e', AND_FORK = 'f', AND_END_LIFE = 'u' };
-
-static void be_process(int from, int to, const char *in) {
-    sm_identity identity;
-    sm_life_file *file = NULL;
-    char what = AND_SLEEP;
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
-        sm_identity_listen(&identity, in, &file) != SYMMEM_OK)
-        _exit(1);
-    if (file != NULL)
-        sm_life_file_make_known(file);
-    if (write(to, &identity, sizeof(identity)) != sizeof(identity))
-        _exit(1);
-    while (read(from, &what, 1) == 1) {
-        if (what == AND_EXEC)
-            execlp("sleep", "sleep", "60", (char *)NULL);
-        if (what == AND_END_LIFE)
-            sm_identity_unlisten(&identity, file);
-        if (what == AND_FORK && fork() == 0) {
-            (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
-            (void)signal(SIGTERM, SIG_IGN);
-            (void)write(to, "f", 1);
-            sleep(3);
-            _exit(0);
-        }
-        if (what != AND_FORK && write(to, &what, 1) != 1)
-            _exit(1);
-    }
-    _exit(0);
-}
-
-static int answers;
-
-/* Seen from elsewhere: its number is another namespace's. */
-static process start(const char *in) {
-    process made = {.pid = -1};
-    int back[2], forth[2];
-    CU_ASSERT_FATAL(pipe2(back, O_CLOEXEC) == 0 && pipe2(forth, O_CLOEXEC) == 0);
-    made.pid = fork();
-    if (made.pid == 0) {
-        close(forth[1]);
-        be_process(forth[0], back[1], in);
-    }
-    CU_ASSERT_FATAL(made.pid > 1);
-    close(back[1]);
-    close(forth[0]);
-    CU_ASSERT_FATAL(read(back[0], &made.identity, sizeof(made.identity)) == sizeof(made.identity));
-    made.to = forth[1];
-    answers = back[0];
-    made.identity.pid_namespace++;
-    return made;
-}
-
-static void tell(const process *it, char what) {
-    char said = 0;
-    CU_ASSERT_EQUAL(write(it->to, &what, 1), 1);
-    if (what != AND_EXEC)
-        CU_ASSERT_EQUAL(read(answers, &said, 1), 1);
-}
-
-static void end(const process *it) {
-    kill(it->pid, SIGKILL);
-    CU_ASSERT_EQUAL(waitpid(it->pid, NULL, 0), it->pid);
-    close(it->to);
-    close(answers);
-}
-
-static sm_liveness *watch(const process *it) {
-    sm_liveness *liveness = NULL;
-    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &liveness), SYMMEM_OK);
-    sm_liveness_learn(liveness, 1, &it->identity);
-    return liveness;
-}
-
-static bool stays_alive(sm_liveness *liveness) {
-    bool alive = true;
-    for (int ms = 0; ms < LOOKS_MS && alive; ms += 5) {
-        alive = sm_liveness_ask(liveness, 1) == SYMMEM_PEER_ALIVE;
-        usleep(5000);
-    }
-    return alive;
-}
-
-static bool is_lost_soon(sm_liveness *liveness) {
-    AWAIT(SOON_MS, sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE);
-    return sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE;
-}
 
 /* --- cases -------------------------------------------------------------------------------------
  */
@@ -234,11 +101,6 @@ TEST("a full queue is alive") {
     sm_liveness_destroy(liveness);
 }
 
-static void put_identity(symmem_store *store, const process *it) {
-    CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/1", &it->identity, sizeof(it->identity), 1000),
-                    SYMMEM_OK);
-}
-
 /* Where names do not reach: in another network. */
 static void by_file(bool is_old, bool is_removed) {
     kernel(is_old, is_old);
@@ -275,6 +137,11 @@ TEST("by a file") {
     CU_ASSERT_EQUAL(rmdir(directory), 0);
     end(&it);
     CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    cannot_listen = true;
+    CU_ASSERT_EQUAL(mkdir(directory, 0700), 0);
+    CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
+    CU_ASSERT_EQUAL(rmdir(directory), 0); /* nothing is left there */
+    cannot_listen = false;
 }
 
 static void age(const char *path, time_t seconds) {
@@ -383,18 +250,16 @@ TEST("another program, and a context that has ended") {
 }
 
 TEST("nothing is kept") {
+    process it = start(NULL);
     int before = dup(0);
     close(before);
-    process it = start(NULL);
-    close(it.to);
     for (int i = 0; i < 5; i++) {
         sm_liveness *liveness = watch(&it);
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
         sm_liveness_destroy(liveness);
     }
-    it.to = dup(0);
-    end(&it);
     int after = dup(0);
     close(after);
     CU_ASSERT_EQUAL(before, after);
+    end(&it);
 }

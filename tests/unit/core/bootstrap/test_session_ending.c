@@ -3,6 +3,7 @@
  * SM-TIMEOUT-16: a rank whose socket is gone. While the system is ending its process, who wants to
  * send it descriptors waits on, and is told PEER_LOST in the end; one that lives gave up.
  */
+#include "memory/group.h"
 #include "session_ranks.h"
 #include "unit_main.h"
 
@@ -103,6 +104,37 @@ TEST("its process is ending") {
     /* It takes longer than there is time for. */
     expect(9000,
            (plan){.limit_ms = 700, .wanted = SYMMEM_TIMEOUT, .least_ms = 700, .most_ms = 5000});
+}
+
+/* As a backend asks for it, of ranks that there are. */
+static int ask_by_exchange(test_rank *self) {
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    symmem_group group = {.session = self->session, .world_size = 2, .rank = self->rank};
+    symmem_exchange exchange;
+    sm_group_exchange(&group, 0, &exchange);
+    EXPECT(sm_session_agree(self->session, "op", "step", SYMMEM_OK, sm_deadline_ns(10000)) ==
+           SYMMEM_OK);
+    if (self->rank == 1) {
+        atomic_store(&is_told, true);
+        EXPECT(exchange.peer_is_ending(&exchange, 0));
+        EXPECT(!exchange.peer_is_ending(&exchange, -1));
+        EXPECT(!exchange.peer_is_ending(&exchange, 2));
+        atomic_store(&ends_in_ms, 0);
+        EXPECT(!exchange.peer_is_ending(&exchange, 0));
+        atomic_store(&is_told, false);
+    }
+    return sm_session_agree(self->session, "op", "step", SYMMEM_OK, sm_deadline_ns(10000));
+}
+
+TEST("a backend asks") {
+    symmem_store *store = NULL;
+    test_rank ranks[2];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    atomic_store(&ends_in_ms, 60000);
+    atomic_store(&asked_ns, 0);
+    prepare_ranks(ranks, 2, store, ask_by_exchange, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
 }
 
 TEST("its process lives") {

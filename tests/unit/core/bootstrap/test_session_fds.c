@@ -27,6 +27,65 @@ static symmem_status gather_nothing(test_rank *self, uint64_t *took_ns_p) {
     return status;
 }
 
+/* What rank 0 finds in place of a message, by the number of those that it has taken. */
+enum { IS_FINE, NOBODYS, TOO_HIGH, TWICE, ONES, BOTH_ONES, LIES };
+static _Thread_local int lie, taken;
+static _Thread_local int32_t latest;
+
+symmem_status __real_sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
+                                 int *count_p, uint32_t step_ms);
+symmem_status __wrap_sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
+                                 int *count_p, uint32_t step_ms);
+symmem_status __wrap_sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
+                                 int *count_p, uint32_t step_ms) {
+    symmem_status status = __real_sm_ipc_recv(ipc, want, source_p, fds_p, count_p, step_ms);
+    if (lie == IS_FINE || status != SYMMEM_OK)
+        return status;
+    const bool is_first = taken++ == 0;
+    const int32_t source = lie == NOBODYS    ? -1
+                           : lie == TOO_HIGH ? RANKS
+                           : lie == TWICE    ? latest
+                                             : *source_p;
+    latest = *source_p;
+    if ((lie == TWICE && is_first) || (lie == ONES && !is_first))
+        return status;
+    *source_p = source;
+    *count_p = 0;
+    return sm_fail(SYMMEM_LIMIT, "test", "", "no descriptors are left");
+}
+
+/* Whoever's the message was that there was no room for: the others are told at once. */
+static int body_lacks(test_rank *self) {
+    const int *which = self->arg;
+    uint64_t took_ns;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    lie = self->rank == 0 ? *which : IS_FINE;
+    taken = 0;
+    symmem_status own = gather_nothing(self, &took_ns);
+    lie = IS_FINE;
+    EXPECT(self->rank != 0 || own == SYMMEM_LIMIT);
+    EXPECT(took_ns < 5000000000u);
+    EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) ==
+           SYMMEM_LIMIT);
+    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(gather_nothing(self, &took_ns) == SYMMEM_OK);
+    return 0;
+}
+
+TEST("no room for a message") {
+    for (int which = NOBODYS; which < LIES; which++) {
+        symmem_store *store = NULL;
+        test_rank ranks[RANKS];
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        prepare_ranks(ranks, RANKS, store, body_lacks, &which);
+        bool fine = run_threads(ranks, RANKS);
+        if (!fine)
+            fprintf(stderr, "way %d\n", which);
+        CU_ASSERT_TRUE(fine);
+        symmem_store_close(store);
+    }
+}
+
 static int body_fails(test_rank *self) {
     failing *plan = self->arg;
     uint64_t took_ns;

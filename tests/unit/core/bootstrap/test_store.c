@@ -161,7 +161,10 @@ static void unprivileged_child(void) {
         result = 7;
     chmod(own, 0700);
     /* Values that cannot be written. */
-    struct rlimit limit = {10, 10};
+    struct rlimit limit, all;
+    getrlimit(RLIMIT_FSIZE, &all);
+    limit = all;
+    limit.rlim_cur = 10;
     setrlimit(RLIMIT_FSIZE, &limit);
     if (symmem_store_set(store, "k", "twelve bytes", 12, 100) != SYMMEM_LIMIT ||
         sm_record()->system_errno != EFBIG ||
@@ -175,6 +178,7 @@ static void unprivileged_child(void) {
         result = 9;
     if (count_files(own, 't') != 0)
         result = 10;
+    setrlimit(RLIMIT_FSIZE, &all); /* for counts of coverage */
     symmem_store_close(store);
     remove_tree(own);
     exit(result);

@@ -193,6 +193,9 @@ RANKS_TEST("fills and collectives", .world = 1) {
        "INVALID 1 2 out has 2 dimensions, not one");
     NO(reduce_scatter_out, (h, &here, SYMMEM_SUM, false, &small, 0, 9, NULL),
        "INVALID 4 1 *1, not 4");
+    CHECK_STATUS(env, symmem_reduce_scatter_out(h, &here, SYMMEM_SUM, false, &here, 0, 9, NULL),
+                 SYMMEM_INVALID_ARGUMENT);
+    CHECK(env, strstr(last_record().message, "overlaps") != NULL);
     NO(all_to_all_out, (h, &here, splits, &flat, splits, 0, 9, NULL), "INVALID 4 3 *3*4");
     NO(multimem_all_reduce, (h, &here, SYMMEM_SUM, 0, 9, NULL), "UNSUPPORTED 0 0 *");
     CHECK_OK(env, symmem_stream_begin_capture(other));
@@ -209,6 +212,178 @@ RANKS_TEST("fills and collectives", .world = 1) {
     NO(restride, (c, &flat, &small, NULL), "INVALID 4 1 *0*1*4");
     NO(restride, (c, &flat, &words, NULL), "INVALID 0 0 *float32, dst of uint32");
     NO(restride, (c, &flat, &flat, NULL), "INVALID 0 0 src overlaps dst");
+}
+
+/* Of two dimensions; strides are the caller's. */
+static DLTensor matrix_of(float *data, uint8_t code, uint8_t bits, int64_t *sides) {
+    DLTensor made = tensor(data, code, bits, 2, sides);
+    made.strides = sides + 2;
+    return made;
+}
+
+RANKS_TEST("products", .world = 1) {
+    static float a_values[4] = {1, 2, 3, 4}, b_values[4] = {1, 0, 0, 1}, out_values[4];
+    static uint32_t ready[1] = {1};
+    static const uint8_t types[][4] = {/* of a and b, and of out */
+                                       {kDLInt, 32, kDLInt, 32},
+                                       {kDLFloat, 16, kDLFloat, 64},
+                                       {kDLBfloat, 16, kDLFloat, 16},
+                                       {kDLFloat, 32, kDLFloat, 64}};
+    static const int64_t neither[][4] = {{2, 2, 1, 1}, {2, 2, 2, 2}, {2, 1, 0, 1}, {2, 2, 3, 2}};
+    symmem_context *c = env->context;
+    int64_t two[4] = {2, 2, 2, 1}, by_column[4] = {2, 2, 1, 2}, one_row[4] = {1, 2, 9, 2};
+    int64_t one = 1, sides[4], out_sides[4] = {1, 2, 2, 1}, chunks[2] = {3, INT32_MAX + 1ll};
+    DLTensor signals = tensor(ready, kDLUInt, 32, 1, &one), none = signals;
+    DLTensor a = matrix_of(a_values, kDLFloat, 32, two), b = a, out = a, row = a;
+    b.data = b_values;
+    out.data = out_values;
+#define MM(a_, b_, signals_, pivot, out_) (c, &(a_), &(b_), &(signals_), pivot, &(out_), 9, NULL)
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        DLTensor a_of = a, b_of = b, out_of = out;
+        a_of.dtype.code = b_of.dtype.code = types[i][0];
+        a_of.dtype.bits = b_of.dtype.bits = types[i][1];
+        out_of.dtype.code = types[i][2];
+        out_of.dtype.bits = types[i][3];
+        NO(async_input_mm, MM(a_of, b_of, signals, 0, out_of), "UNSUPPORTED 0 0 no product of *");
+    }
+    for (size_t i = 0; i < sizeof neither / sizeof neither[0]; i++) {
+        memcpy(sides, neither[i], sizeof sides);
+        row = matrix_of(a_values, kDLFloat, 32, sides);
+        NO(async_input_mm, MM(row, b, signals, 0, out),
+           "INVALID 0 0 a is neither row- nor column-major");
+    }
+    for (size_t i = 0; i < 2; i++) {
+        none = tensor(ready, kDLUInt, 32, 1, chunks + i);
+        NO(async_input_mm, MM(a, b, none, 0, out), "INVALID 0 0 2 rows cannot be cut into *");
+    }
+    /* A row of any stride, of a matrix by columns: two elements apart. */
+    memcpy(sides, one_row, sizeof sides);
+    row = matrix_of(a_values, kDLFloat, 32, sides);
+    out.shape = out_sides;
+    out.strides = out_sides + 2;
+    b.strides = by_column + 2;
+    CHECK_OK(env, symmem_async_input_mm MM(row, b, signals, 0, out));
+    CHECK(env, out_values[0] == 1 && out_values[1] == 3);
+#undef MM
+}
+
+#define OVERFLOWS "OVERFLOW * 0 0 the size of * overflows"
+
+/* The scales of columns as a vector, and one scale of no dimension at all. */
+RANKS_TEST("shapes of scales", .world = 1) {
+    static float a_values[4] = {1, 2, 3, 4}, b_values[4] = {1, 0, 0, 1}, out_values[4];
+    static float two[1] = {2}, columns[2] = {10, 100};
+    symmem_handle *h = env_kept_handle(env, NULL);
+    int64_t sides[4] = {2, 2, 2, 1}, one = 1, width = 2;
+    DLTensor a = matrix_of(a_values, kDLFloat, 32, sides), b = a, out = a;
+    DLTensor a_scale = tensor(two, kDLFloat, 32, 1, &one), b_scale = a_scale;
+    const DLTensor *bs[1] = {&b}, *scales[1] = {&b_scale}, *outs[1] = {&out};
+    b.data = b_values;
+    out.data = out_values;
+    for (int32_t ndim = 1; ndim >= 0; ndim--) {
+        b_scale.data = columns;
+        b_scale.ndim = ndim;
+        b_scale.shape = &width;
+        CHECK_OK(env, symmem_fused_all_gather_scaled_matmul(h, &a, &a_scale, 0, 1, bs, scales, NULL,
+                                                            outs, 0, 9, NULL, NULL));
+        const float second = ndim == 1 ? 100 : 10;
+        CHECK(env, out_values[0] == 20 && out_values[1] == 4 * second);
+        CHECK(env, out_values[2] == 60 && out_values[3] == 8 * second);
+    }
+}
+
+/* Host memory of any kind, and of a device whose type is not told. */
+RANKS_TEST("types of devices", .world = 1) {
+    static const DLDeviceType types[] = {0, kDLCPU, kDLCUDAHost, kDLCUDAManaged, kDLROCMHost};
+    symmem_handle *h = env_kept_handle(env, NULL);
+    int64_t none[2] = {0, 4}, odd[2] = {9, 9}, two = 2;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        DLTensor t = tensor(numbers, kDLFloat, 32, 1, &two);
+        t.device = (DLDevice){types[i], types[i] == 0};
+        numbers[0] = (float)i;
+        CHECK_OK(env, symmem_all_reduce(h, &t, SYMMEM_SUM, &t, 0, 9, NULL));
+        CHECK(env, numbers[0] == (float)i);
+    }
+    DLTensor empty = tensor(numbers, kDLFloat, 32, 2, none), large = empty;
+    empty.strides = odd; /* of what has no elements */
+    CHECK_OK(env, symmem_all_reduce(h, &empty, SYMMEM_SUM, &empty, 0, 9, NULL));
+    large.dtype.bits = 128;
+    NO(all_reduce, (h, &large, SYMMEM_SUM, &large, 0, 9, NULL), "INVALID 0 0 *unknown dtype");
+}
+
+/* What no address reaches: sizes only, and nothing is read. b and out: the product with them, to be
+ * scattered. */
+RANKS_TEST("sizes of products", .world = 1) {
+    enum { BIG = 1 << 30 };
+    static const int64_t most = INT64_MAX, half = 1ll << 62, far = 1ll << 60, side = 1ll << 31;
+    const struct {
+        uint8_t bits;
+        int32_t dim, world;
+        int64_t a[4], b[2], out[2];
+    } rows[] = {
+        {8, 1, 8, {1, half, half, 1}, {0}, {0}},
+        {8, 1, 2, {1, half, half, 1}, {0}, {0}},
+        {8, 1, 4, {side, side, side, 1}, {0}, {0}},
+        {8, 1, 1, {far, 1, 1, 1}, {0}, {0}},
+        {8, 0, 1, {1, far, far, 1}, {0}, {0}},
+        {8, 0, 1, {2, 4, 1, most}, {0}, {0}},
+        {64, 0, 1, {BIG, BIG - 1, BIG - 1, 1}, {0}, {0}},
+        {8, 0, 1, {far, 1, 1, 1}, {1, 1}, {far, 1}},
+        {8, 0, 1, {1, far, far, 1}, {far, 1}, {1, 1}},
+        {64, 0, 1, {BIG, 1, 1, 1}, {1, BIG - 1}, {BIG, BIG - 1}},
+    };
+    size_t bytes = 7;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t of_a[4], of_b[2], of_out[2];
+        memcpy(of_a, rows[i].a, sizeof of_a);
+        memcpy(of_b, rows[i].b, sizeof of_b);
+        memcpy(of_out, rows[i].out, sizeof of_out);
+        const uint8_t code = rows[i].bits == 8 ? kDLUInt : kDLFloat;
+        DLTensor a = matrix_of(numbers, code, rows[i].bits, of_a);
+        DLTensor b = tensor(numbers, code, rows[i].bits, 2, of_b), out = b;
+        out.shape = of_out;
+        if (of_b[0] != 0)
+            NO(fused_matmul_reduce_scatter_workspace,
+               (&a, &b, NULL, rows[i].dim, &out, rows[i].world, &bytes), OVERFLOWS);
+        else
+            NO(fused_all_gather_matmul_workspace,
+               (&a, NULL, rows[i].dim, false, rows[i].world, &bytes), OVERFLOWS);
+        CHECK(env, bytes == 7);
+    }
+}
+
+RANKS_TEST("shapes of products", .world = 1) {
+    int64_t four[4] = {4, 4, 4, 1}, none[2] = {0, 4}, strides[2], odd[4] = {4, 4, 5, 1}, one = 1;
+    symmem_handle *h = env_kept_handle(env, NULL);
+    size_t bytes;
+    DLTensor a = matrix_of(numbers, kDLFloat, 32, four), b = a, out = a;
+    b.ndim = 1;
+    NO(fused_matmul_reduce_scatter_workspace, (&a, &b, NULL, 0, &out, 1, &bytes),
+       "INVALID * 2 1 b has 1 dimensions, not 2");
+    b.ndim = 2;
+    out = matrix_of(numbers, kDLFloat, 32, odd);
+    NO(fused_matmul_reduce_scatter_workspace, (&a, &b, NULL, 0, &out, 1, &bytes),
+       "INVALID * 0 0 out is not contiguous");
+    NO(fused_strides, (0, NULL, 0, NULL), "OUT_OF_RANGE 0 0 dimension 0 is not in ?0, 0)");
+    /* What is gathered, in another dtype, and in the layout of another dimension. */
+    static float gathered[16], wide[16];
+    DLTensor a_out = matrix_of(gathered, kDLInt, 32, four),
+             far = matrix_of(wide, kDLFloat, 64, four);
+    DLTensor scale = tensor(numbers + 16, kDLFloat, 32, 1, &one);
+    const DLTensor *bs[1] = {&a}, *outs[1] = {&far}, *scales[1] = {&scale};
+    NO(fused_all_gather_matmul, (h, &a, 0, 1, bs, &a_out, outs, 0, 9, NULL, NULL),
+       "INVALID 0 0 a_out is of int32, a_shard of float32");
+    a_out.dtype.code = kDLFloat;
+    NO(fused_all_gather_matmul, (h, &a, 1, 1, bs, &a_out, outs, 0, 9, NULL, NULL),
+       "INVALID 0 0 a_out is not contiguous with dimension 1 moved to the front");
+    far.ndim = a.ndim = 2;
+    far.dtype.bits = 64;
+    bs[0] = &far;
+    NO(fused_all_gather_scaled_matmul,
+       (h, &far, &scale, 0, 1, bs, scales, NULL, outs, 0, 9, NULL, NULL),
+       "UNSUPPORTED 0 0 no scaled product of float64 into float64");
+    CHECK_OK(env, symmem_fused_strides(2, none, 1, strides));
+    CHECK(env, strides[0] == 1 && strides[1] == 1);
 }
 
 RANKS_TEST("groups, devices and stores", .world = 1) {

@@ -146,6 +146,64 @@ TEST("bytes travel") {
     free(self);
 }
 
+/* --- descriptors ---------------------------------------------------------------------------- */
+
+static int gathered; /* of each rank */
+
+symmem_status __wrap_sm_session_all_gather_fds(sm_session *session, const char *operation,
+                                               const int *fds, int count, int *out_fds,
+                                               uint64_t deadline_ns);
+symmem_status __wrap_sm_session_all_gather_fds(sm_session *session, const char *operation,
+                                               const int *fds, int count, int *out_fds,
+                                               uint64_t deadline_ns) {
+    gathered = count;
+    return SYMMEM_OK;
+}
+
+#define BYTES SYMMEM_SHARE_BYTES
+
+/* What is shared by descriptors decides how many travel, if any; they never leave a host. */
+TEST("descriptors that travel") {
+    static const struct {
+        int multicast, signals, data;
+        bool exchange_data, cross_host, one_cannot;
+        int world_size, gathered;
+        bool attempts;
+    } rows[] = {{0, FD, 0, false, false, false, 3, 1, false},
+                {0, BYTES, FD, true, false, false, 3, 2, false},
+                {0, BYTES, FD, false, false, false, 3, 0, false},
+                {0, BYTES, BYTES, true, false, false, 3, 0, false},
+                {0, FD, FD, true, true, false, 3, 0, false},
+                {0, FD, FD, true, false, false, 1, 0, false},
+                {FD, BYTES, BYTES, false, false, false, 3, 3, true},
+                {FD, BYTES, BYTES, false, true, false, 3, 0, false},
+                {FD, BYTES, BYTES, false, false, true, 3, 0, false},
+                {BYTES, BYTES, BYTES, false, true, false, 3, 0, true},
+                {BYTES, FD, BYTES, false, false, false, 3, 1, true}};
+    const int hosts[] = {0, 0, 0};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const int kinds[] = {rows[i].data, rows[i].data, rows[i].data};
+        int received[3 * RANKS];
+        world *self = make_world(0, hosts, kinds);
+        for (int32_t rank = 0; rank < RANKS; rank++) {
+            self->records[rank].signals.kind = rows[i].signals;
+            self->records[rank].multicast.kind = rows[i].multicast;
+            if (!rows[i].one_cannot || rank != 2)
+                self->records[rank].flags = SM_RECORD_MULTICAST;
+        }
+        self->rendezvous.descriptors = received;
+        self->rendezvous.exchange_data = rows[i].exchange_data;
+        self->rendezvous.cross_host = rows[i].cross_host;
+        self->group.world_size = rows[i].world_size;
+        gathered = 0;
+        CU_ASSERT_EQUAL(sm_rendezvous_descriptors(&self->rendezvous), SYMMEM_OK);
+        CU_ASSERT_EQUAL(gathered, rows[i].gathered);
+        CU_ASSERT_EQUAL(self->rendezvous.descriptor_count, rows[i].gathered);
+        CU_ASSERT_EQUAL(self->rendezvous.attempt_multicast, rows[i].attempts);
+        free(self);
+    }
+}
+
 /* --- records that differ -------------------------------------------------------------------- */
 
 #define FIELD(name, value_)                                                                        \

@@ -61,3 +61,35 @@ RANKS_TEST("another allocation", .world = 2) {
         CHECK(env, (strstr(last_record().message, "of the same number") != NULL) == (turn == 0));
     }
 }
+
+/* --- ranks whose end nobody tells ------------------------------------------------------------- */
+
+static atomic_bool is_hidden; /* ranks from 1 on */
+static char noticed[3][256];  /* by each rank */
+
+bool __real_sm_liveness_sees(sm_liveness *liveness, int32_t rank);
+bool __wrap_sm_liveness_sees(sm_liveness *liveness, int32_t rank);
+bool __wrap_sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
+    return (!atomic_load(&is_hidden) || rank == 0) && __real_sm_liveness_sees(liveness, rank);
+}
+
+void __wrap_sm_context_notice(symmem_context *context, const char *text);
+void __wrap_sm_context_notice(symmem_context *context, const char *text) {
+    snprintf(noticed[context->rank], sizeof(noticed[0]), "%s", text);
+}
+
+RANKS_TEST("ranks that cannot be seen", .world = 3) {
+    static const char *const told[] = {
+        "of 2 of its ranks cannot be seen from rank 0 (the first is rank 1",
+        "of 1 of its ranks cannot be seen from rank 1 (the first is rank 2",
+        "of 1 of its ranks cannot be seen from rank 2 (the first is rank 1"};
+    const char *text = noticed[env->rank];
+    check_works(env);
+    CHECK(env, text[0] == '\0'); /* all are */
+    env_meet(env);
+    atomic_store(&is_hidden, true);
+    check_works(env);
+    CHECK(env, strstr(text, told[env->rank]) != NULL);
+    env_meet(env);
+    atomic_store(&is_hidden, false);
+}
