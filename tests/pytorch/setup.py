@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Builds the adapter for the torch that is installed, by CMake, into the package."""
+
 from __future__ import annotations
 
 import os
@@ -39,8 +40,14 @@ class Build(build_py):
     def make(self, torch_folder: str) -> pathlib.Path:
         build = pathlib.Path(self.build_lib).resolve().parent / "cmake"
         jobs = str(len(os.sched_getaffinity(0)))
-        subprocess.run(["cmake", "-S", str(HERE), "-B", str(build), f"-DSYMMEM_TORCH={torch_folder}"], check=True)
-        subprocess.run(["cmake", "--build", str(build), "--target", "symmem_torch", "--parallel", jobs], check=True)
+        subprocess.run(
+            ["cmake", "-S", str(HERE), "-B", str(build), f"-DSYMMEM_TORCH={torch_folder}"],
+            check=True,
+        )
+        subprocess.run(
+            ["cmake", "--build", str(build), "--target", "symmem_torch", "--parallel", jobs],
+            check=True,
+        )
         return build / "symmem" / "lib"
 
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""stand_ins.py TORCH_DIRECTORY: libraries in place of those for GPUs that a torch from PyPI is linked with.
+"""stand_ins.py TORCH_DIRECTORY: libraries in place of those for GPUs that a torch from PyPI is
+linked with.
 
-Such a torch is linked with some 3 GB of libraries, of which a machine without a GPU calls nothing. What is
-made here has their names and the symbols that torch asks of them, into torch's own folder, and each function
-only fails. An environment with them is for tests on the CPU and for nothing else.
+Such a torch is linked with some 3 GB of libraries, of which a machine without a GPU calls nothing.
+What is made here has their names and the symbols that torch asks of them, into torch's own folder,
+and each function only fails. An environment with them is for tests on the CPU and for nothing else.
 """
+
 from __future__ import annotations
 
 import collections
@@ -16,10 +18,12 @@ import sys
 # What every function returns: CUDA's "no device", and no success in any other of these libraries.
 FAILURE = 100
 # What a text is expected of has one, for it may be printed.
-TEXT = re.compile(r"(Error|Result|Status).*(String|Name)|(String|Name).*(Error|Result|Status)|GetVersionString")
+TEXT = re.compile(
+    r"(Error|Result|Status).*(String|Name)|(String|Name).*(Error|Result|Status)|GetVersionString"
+)
 
-# Libraries of the C and C++ compilers, which every machine has. All others are taken for GPUs', even where the
-# machine has them: torch would find one of another version.
+# Libraries of the C and C++ compilers, which every machine has. All others are taken for GPUs',
+# even where the machine has them: torch would find one of another version.
 ORDINARY = re.compile(r"ld-linux|lib(c|m|dl|rt|z|pthread|stdc\+\+|gcc_s|gomp|quadmath)\.so")
 
 Symbols = dict[str, dict[str, set[str]]]  # library: version or "": symbols
@@ -58,7 +62,9 @@ def wanted(folder: pathlib.Path) -> Symbols:
     own = {symbol for path in libraries for symbol, _ in dynamic_symbols(path, "--defined-only")}
     result: Symbols = collections.defaultdict(lambda: collections.defaultdict(set))
     for path in libraries:
-        missing = [name for name in needed_by(path) if name not in names and not ORDINARY.match(name)]
+        missing = [
+            name for name in needed_by(path) if name not in names and not ORDINARY.match(name)
+        ]
         for name in missing:
             result[name][""].update()
         if not missing:
@@ -66,8 +72,11 @@ def wanted(folder: pathlib.Path) -> Symbols:
         owners = versions_needed(path)
         for symbol, version in dynamic_symbols(path, "--undefined-only"):
             owner = owners.get(version, missing[0])
-            # Without a version any library may have it: one of torch's, the C++ library, Python itself.
-            if owner in missing and (version or symbol not in own and not symbol.startswith(("_Z", "Py", "_Py"))):
+            # Without a version any library may have it: one of torch's, the C++ library, Python
+            # itself.
+            if owner in missing and (
+                version or symbol not in own and not symbol.startswith(("_Z", "Py", "_Py"))
+            ):
                 result[owner][version].add(symbol)
     return result
 
@@ -77,13 +86,29 @@ def write(folder: pathlib.Path, name: str, versions: dict[str, set[str]]) -> Non
     code = []
     for symbol in sorted(set().union(*versions.values())):
         is_text = TEXT.search(symbol)
-        code.append(f'const char *{symbol}(void) {{ return "a stand-in for {name}"; }}' if is_text
-                    else f"long {symbol}(void) {{ return {FAILURE}; }}")
+        code.append(
+            f'const char *{symbol}(void) {{ return "a stand-in for {name}"; }}'
+            if is_text
+            else f"long {symbol}(void) {{ return {FAILURE}; }}"
+        )
     source.write_text("\n".join(code) + "\n")
-    nodes = [f"{version} {{ global: {' '.join(f'{s};' for s in sorted(symbols))} }};\n"
-             for version, symbols in versions.items() if version]
+    nodes = [
+        f"{version} {{ global: {' '.join(f'{s};' for s in sorted(symbols))} }};\n"
+        for version, symbols in versions.items()
+        if version
+    ]
     script.write_text("".join(nodes))
-    command = ["cc", "-shared", "-fPIC", "-O1", "-w", "-fno-builtin", f"-Wl,-soname,{name}", "-o", str(library)]
+    command = [
+        "cc",
+        "-shared",
+        "-fPIC",
+        "-O1",
+        "-w",
+        "-fno-builtin",
+        f"-Wl,-soname,{name}",
+        "-o",
+        str(library),
+    ]
     if nodes:
         command.append(f"-Wl,--version-script={script}")
     subprocess.run([*command, str(source)], check=True)

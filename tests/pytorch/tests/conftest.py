@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every test of this folder is run by 2 and by 4 ranks, or as its marks say.
 
-    @pytest.mark.ranks(1)   by worlds of these sizes
-    @pytest.mark.ends       some ranks end in it, so the next test gets new ones
+@pytest.mark.ranks(1)   by worlds of these sizes
+@pytest.mark.ends       some ranks end in it, so the next test gets new ones
 """
+
 from __future__ import annotations
 
 import pytest
@@ -25,7 +26,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     mark = metafunc.definition.get_closest_marker("ranks")
     metafunc.fixturenames.append("ranks_of_world")
-    metafunc.parametrize("ranks_of_world", mark.args if mark else (2, 4), ids=lambda size: f"{size}-ranks")
+    metafunc.parametrize(
+        "ranks_of_world", mark.args if mark else (2, 4), ids=lambda size: f"{size}-ranks"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,8 +40,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     world = _worlds.pop(size, None) or ranks.Ranks(size)
     answers = world.run(pyfuncitem.module.__name__, pyfuncitem.function.__name__, arguments)
     ends = pyfuncitem.get_closest_marker("ends")
-    bad = [f"rank {rank}:\n{text}" for rank, text in enumerate(answers)
-           if text and not (ends and text.endswith("status 7"))]
+    bad = [
+        f"rank {rank}:\n{text}"
+        for rank, text in enumerate(answers)
+        if text and not (ends and text.endswith("status 7"))
+    ]
     if bad or ends:
         world.stop()
     else:

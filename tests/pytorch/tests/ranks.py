@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks for tests: processes that are started once for a world size and run one test after the other.
+"""Ranks for tests: processes that are started once for a world size and run one test after the
+other.
 
-A test is a function whose body every rank runs. What fails, hangs or ends a rank is the test's failure, and the
-next test gets new ranks.
+A test is a function whose body every rank runs. What fails, hangs or ends a rank is the test's
+failure, and the next test gets new ranks.
 """
+
 from __future__ import annotations
 
 import datetime
@@ -28,8 +30,9 @@ def _join(rank: int, size: int, directory: str) -> None:
     torch.set_num_threads(1)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank))
     store = dist.FileStore(os.path.join(directory, "store"), size)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size,
-                            timeout=datetime.timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
+    )
 
 
 def _serve(rank: int, size: int, directory: str, pipe: Any) -> None:

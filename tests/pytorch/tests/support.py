@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What tests share."""
+
 from __future__ import annotations
 
 import re
@@ -16,7 +17,9 @@ rank = dist.get_rank
 size = dist.get_world_size
 
 
-def meet(shape: Any, dtype: torch.dtype = torch.float32, group: Any = WORLD) -> tuple[torch.Tensor, Any]:
+def meet(
+    shape: Any, dtype: torch.dtype = torch.float32, group: Any = WORLD
+) -> tuple[torch.Tensor, Any]:
     """A new symmetric tensor and its handle. Collective."""
     tensor = symm_mem.empty(shape, dtype=dtype, device="cpu")
     return tensor, symm_mem.rendezvous(tensor, group)
@@ -36,5 +39,9 @@ def fails(pattern: str, function: Callable[..., Any], *arguments: Any, **named: 
 def inputs(shape: Any, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
     """What each rank has: whole numbers, so that sums are exact. The same on every rank."""
     generator = torch.Generator().manual_seed(42)
-    return [torch.randint(-8, 9, shape if isinstance(shape, tuple) else (shape,), generator=generator).to(dtype)
-            for _ in range(size())]
+    return [
+        torch.randint(
+            -8, 9, shape if isinstance(shape, tuple) else (shape,), generator=generator
+        ).to(dtype)
+        for _ in range(size())
+    ]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What goes wrong is a Python exception that says what to do, never a crash or a hang."""
+
 from __future__ import annotations
 
 import os
@@ -45,6 +46,14 @@ def test_missing_signal_and_unconsumed_signal():
     handle.barrier()
 
 
+def test_wrong_channel():
+    _, handle = meet(4)
+    fails(f"TIMEOUT.*channel {rank()}", handle.barrier, channel=rank(), timeout_ms=300)
+    dist.barrier()
+    symmem_torch.reset(handle)
+    handle.barrier()
+
+
 def test_sizes_that_differ():
     tensor = symm_mem.empty(64 if rank() == 0 else 128, device="cpu")
     fails("MISMATCH", symm_mem.rendezvous, tensor, WORLD)
@@ -64,8 +73,15 @@ def test_dead_peer():
 
 def test_group_that_is_not_there():
     tensor = symm_mem.empty(4, device="cpu")
-    fails("there is no process group \"nowhere\".*init_process_group", symm_mem.rendezvous, tensor, "nowhere")
-    tensor = torch._C._distributed_c10d._SymmetricMemory.empty_strided_p2p((4,), (1,), torch.float32, torch.device("cpu"))
+    fails(
+        'there is no process group "nowhere".*init_process_group',
+        symm_mem.rendezvous,
+        tensor,
+        "nowhere",
+    )
+    tensor = torch._C._distributed_c10d._SymmetricMemory.empty_strided_p2p(
+        (4,), (1,), torch.float32, torch.device("cpu")
+    )
     fails("group_name.*neither", torch._C._distributed_c10d._SymmetricMemory.rendezvous, tensor)
 
 
@@ -74,21 +90,53 @@ def test_operands():
     tensor, _ = meet((8, 8))
     fails("contiguous", ops.one_shot_all_reduce, tensor.t()[:, :4], "sum", WORLD)
     fails("only sum", ops.one_shot_all_reduce, tensor, "max", WORLD)
-    fails("output size must match", ops.one_shot_all_reduce_out, tensor, "sum", WORLD, torch.empty(3))
-    fails("dtype", ops.two_shot_all_reduce_out, tensor, "sum", WORLD, torch.empty(8, 8, dtype=torch.int32))
-    fails("smaller than symm buffer", ops.one_shot_all_reduce_copy, tensor, torch.ones(65), "sum", WORLD)
-    fails("root must be in", ops.multimem_one_shot_reduce_out, tensor, "sum", size(), WORLD, torch.empty(8, 8))
+    fails(
+        "output size must match", ops.one_shot_all_reduce_out, tensor, "sum", WORLD, torch.empty(3)
+    )
+    fails(
+        "dtype",
+        ops.two_shot_all_reduce_out,
+        tensor,
+        "sum",
+        WORLD,
+        torch.empty(8, 8, dtype=torch.int32),
+    )
+    fails(
+        "smaller than symm buffer",
+        ops.one_shot_all_reduce_copy,
+        tensor,
+        torch.ones(65),
+        "sum",
+        WORLD,
+    )
+    fails(
+        "root must be in",
+        ops.multimem_one_shot_reduce_out,
+        tensor,
+        "sum",
+        size(),
+        WORLD,
+        torch.empty(8, 8),
+    )
     fails("root|OUT_OF_RANGE", ops.nvshmem_broadcast, tensor, size(), WORLD)
     fails("OUT_OF_RANGE", ops.nvshmem_put, tensor, size())
-    fails("must be a CPU tensor|meta|Meta", ops.one_shot_all_reduce_out, tensor, "sum", WORLD,
-          torch.empty(8, 8, device="meta"))
+    fails(
+        "must be a CPU tensor|meta|Meta",
+        ops.one_shot_all_reduce_out,
+        tensor,
+        "sum",
+        WORLD,
+        torch.empty(8, 8, device="meta"),
+    )
     small, _ = meet(8, dtype=torch.float8_e4m3fn)
     fails("cannot compute with elements of Float8", ops.one_shot_all_reduce, small, "sum", WORLD)
 
 
 def test_overlapping_output():
     tensor, _ = meet(64)
-    fails("INVALID_ARGUMENT", torch.ops.symm_mem.one_shot_all_reduce_out, tensor, "sum", WORLD, tensor)
+    fails(
+        "INVALID_ARGUMENT", torch.ops.symm_mem.one_shot_all_reduce_out, tensor, "sum", WORLD, tensor
+    )
 
 
 def test_second_backend_set_late():
@@ -102,7 +150,13 @@ def test_multicast_switched_off(monkeypatch):
         patch.setenv("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
         tensor, handle = meet(16)
         assert handle.multicast_ptr == 0
-        fails("multicast support is required", torch.ops.symm_mem.multimem_all_reduce_, tensor, "sum", WORLD)
+        fails(
+            "multicast support is required",
+            torch.ops.symm_mem.multimem_all_reduce_,
+            tensor,
+            "sum",
+            WORLD,
+        )
         dist.barrier()
 
 
@@ -119,22 +173,35 @@ class _Symmetric(torch.utils.data.Dataset):
 def test_worker_of_a_data_loader():
     tensor, handle = meet(4)
     tensor.fill_(5)
-    loader = torch.utils.data.DataLoader(_Symmetric(), num_workers=1, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        _Symmetric(), num_workers=1, multiprocessing_context="fork"
+    )
     fails("symmem", list, loader)
     handle.barrier()
-    assert handle.get_buffer(1, (4,), torch.float32).eq(5).all()  # the worker's end took nothing away
+    assert (
+        handle.get_buffer(1, (4,), torch.float32).eq(5).all()
+    )  # the worker's end took nothing away
     handle.barrier()
 
 
-# --- whole programs ----------------------------------------------------------------------------------------------
+# --- whole programs -------------------------------------------------------------------------------
 
 
 def program(text: str, *, path: str | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("RANK", "WORLD", "LOCAL"))}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("RANK", "WORLD", "LOCAL"))
+    }
     folders = [path or "", str(pathlib.Path(symmem_torch.__file__).parents[1])]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(text)], env=environment, capture_output=True,
-                          text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
 
 
 @pytest.mark.here
@@ -188,5 +255,7 @@ def test_another_torch(tmp_path):
     (package / "lib").mkdir()
     (package / "lib" / "torch_version").write_text("2.10.0\n")
     result = program("import symmem_torch", path=str(tmp_path))
-    assert result.returncode == 1 and "was built against torch 2.10.0" in result.stderr, result.stderr
+    assert (
+        result.returncode == 1 and "was built against torch 2.10.0" in result.stderr
+    ), result.stderr
     assert "pip install" in result.stderr

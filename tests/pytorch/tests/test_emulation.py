@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Code that says "cuda", on CPU tensors."""
+
 from __future__ import annotations
 
 import pathlib
@@ -22,8 +23,15 @@ def test_tensors_and_devices():
         assert torch.cuda.is_available() and torch.cuda.device_count() == size()
         device = torch.device(f"cuda:{rank()}")
         torch.cuda.set_device(rank())
-        made = [torch.ones(3, device=device), torch.ones(3, device="cuda"), torch.ones(3).cuda(), torch.ones(3).to("cuda"),
-                torch.ones(3).to(device=device), torch.zeros(2).new_ones(3, device=device), torch.ones(3).to(rank())]
+        made = [
+            torch.ones(3, device=device),
+            torch.ones(3, device="cuda"),
+            torch.ones(3).cuda(),
+            torch.ones(3).to("cuda"),
+            torch.ones(3).to(device=device),
+            torch.zeros(2).new_ones(3, device=device),
+            torch.ones(3).to(rank()),
+        ]
         assert all(tensor.device == device == torch.device("cuda") for tensor in made)
         assert isinstance(device, torch.device) and torch.cuda.current_device() == rank()
         found: list[torch.Tensor] = []
@@ -56,7 +64,7 @@ def test_symmetric_memory():
         workspace.barrier()
 
 
-USERS_FILE = '''
+USERS_FILE = """
 import torch
 import torch.distributed as dist
 import torch.distributed._symmetric_memory as symm_mem
@@ -82,7 +90,7 @@ def test_all_reduce(tmp_path):
     size = torch.cuda.device_count()
     assert size == 3
     mp.spawn(body, args=(size, tmp_path / "store"), nprocs=size)
-'''
+"""
 
 
 @pytest.mark.here
@@ -91,7 +99,22 @@ def test_users_file_with_the_plugin(tmp_path):
     file.write_text(USERS_FILE)
     path = pathlib.Path(symmem_torch.__file__).parents[1]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "symmem_torch.emulate",
-         "--symmem-devices", "3", str(file)],
-        env=os.environ | {"PYTHONPATH": str(path)}, capture_output=True, text=True, timeout=120)
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "symmem_torch.emulate",
+            "--symmem-devices",
+            "3",
+            str(file),
+        ],
+        env=os.environ | {"PYTHONPATH": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert result.returncode == 0, result.stdout + result.stderr

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allocation, rendezvous, and each method and attribute of a handle."""
+
 from __future__ import annotations
 
 import torch
@@ -14,7 +15,12 @@ from support import WORLD, fails, meet, rank, size
 
 def test_attributes():
     tensor, handle = meet(1024)
-    assert (handle.rank, handle.world_size, handle.buffer_size, handle.offset) == (rank(), size(), 4096, 0)
+    assert (handle.rank, handle.world_size, handle.buffer_size, handle.offset) == (
+        rank(),
+        size(),
+        4096,
+        0,
+    )
     assert handle.buffer_ptrs[rank()] == tensor.data_ptr()
     assert len(set(handle.buffer_ptrs)) == len(set(handle.signal_pad_ptrs)) == size()
     assert handle.buffer_ptrs_dev != 0 and handle.signal_pad_ptrs_dev != 0
@@ -101,8 +107,12 @@ def test_channels_and_ranks_out_of_range():
     _, handle = meet(4)
     last = handle.signal_pad_size // 4 // size() - 1
     handle.barrier(channel=last)
-    for call in (lambda: handle.barrier(channel=last + 1), lambda: handle.barrier(channel=-1),
-                 lambda: handle.put_signal(0, channel=last + 1), lambda: handle.wait_signal(0, channel=last + 1)):
+    for call in (
+        lambda: handle.barrier(channel=last + 1),
+        lambda: handle.barrier(channel=-1),
+        lambda: handle.put_signal(0, channel=last + 1),
+        lambda: handle.wait_signal(0, channel=last + 1),
+    ):
         fails("maximum supported channel", call)
     for peer in (-1, size()):
         fails(r"must be in \[0", handle.put_signal, peer)
@@ -129,18 +139,26 @@ def test_rendezvous_again_is_the_same():
 
 
 def test_default_group():
-    tensor = _SymmetricMemory.empty_strided_p2p((4, 4), (4, 1), torch.float32, torch.device("cpu"), WORLD)
+    tensor = _SymmetricMemory.empty_strided_p2p(
+        (4, 4), (4, 1), torch.float32, torch.device("cpu"), WORLD
+    )
     handle = _SymmetricMemory.rendezvous(tensor)
     del tensor
     handle.get_buffer(rank(), (16,), torch.float32).fill_(rank())
     handle.barrier()
-    assert handle.get_buffer((rank() + 1) % size(), (16,), torch.float32).eq((rank() + 1) % size()).all()
+    assert (
+        handle.get_buffer((rank() + 1) % size(), (16,), torch.float32)
+        .eq((rank() + 1) % size())
+        .all()
+    )
     handle.barrier()
 
 
 def test_persistent_allocation():
     def make():
-        return _SymmetricMemory.empty_strided_p2p((64,), (1,), torch.float32, torch.device("cpu"), WORLD, 4711)
+        return _SymmetricMemory.empty_strided_p2p(
+            (64,), (1,), torch.float32, torch.device("cpu"), WORLD, 4711
+        )
 
     tensor = make()
     address = tensor.data_ptr()
@@ -174,7 +192,9 @@ def test_overlapping_subgroups_after_each_other():
             tensor, handle = meet(16, group=group)
             tensor.fill_(rank())
             handle.barrier()
-            assert [int(handle.get_buffer(peer, (1,), torch.float32)) for peer in range(len(members))] == members
+            assert [
+                int(handle.get_buffer(peer, (1,), torch.float32)) for peer in range(len(members))
+            ] == members
             handle.barrier()
         dist.barrier()
 
@@ -184,7 +204,13 @@ def test_tensors_of_other_memory():
     assert not symm_mem.is_symm_mem_tensor(ordinary)
     assert symm_mem.rendezvous(ordinary, WORLD) is None
     assert symm_mem.is_symm_mem_tensor(symm_mem.empty(4, device="cpu"))
-    fails("must be allocated with empty_strided_p2p", torch.ops.symm_mem.one_shot_all_reduce, ordinary, "sum", WORLD)
+    fails(
+        "must be allocated with empty_strided_p2p",
+        torch.ops.symm_mem.one_shot_all_reduce,
+        ordinary,
+        "sum",
+        WORLD,
+    )
 
 
 def test_backend():
@@ -225,7 +251,11 @@ def test_pool():
     assert handle.offset > 0
     more.fill_(rank())
     handle.barrier()
-    assert handle.get_remote_tensor((rank() + 1) % size(), (3,), torch.float32).eq((rank() + 1) % size()).all()
+    assert (
+        handle.get_remote_tensor((rank() + 1) % size(), (3,), torch.float32)
+        .eq((rank() + 1) % size())
+        .all()
+    )
     handle.barrier()
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Each operator of torch.ops.symm_mem, against what it means."""
+
 from __future__ import annotations
 
 import pytest
@@ -11,7 +12,15 @@ from torch._C._distributed_c10d import _SymmetricMemory
 from support import WORLD, fails, inputs, meet, rank, size
 
 ops = torch.ops.symm_mem
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int32, torch.int64, torch.uint8)
+DTYPES = (
+    torch.float32,
+    torch.bfloat16,
+    torch.float16,
+    torch.float64,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+)
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 
@@ -33,7 +42,7 @@ def small(shape, dtype):
     return [value % 8 for value in values] if dtype == torch.uint8 else values
 
 
-# --- all-reduce ----------------------------------------------------------------------------------------------
+# --- all-reduce -----------------------------------------------------------------------------------
 
 
 @every_dtype
@@ -65,7 +74,9 @@ def test_two_shot_all_reduce(dtype):
         ops.two_shot_all_reduce_out(tensor, "sum", WORLD, out)
         assert out.equal(total(values))
         tensor = filled(values, 4)
-        assert ops.two_shot_all_reduce_(tensor, "sum", WORLD) is tensor or tensor.equal(total(values))
+        assert ops.two_shot_all_reduce_(tensor, "sum", WORLD) is tensor or tensor.equal(
+            total(values)
+        )
         assert tensor.equal(total(values))
 
 
@@ -73,7 +84,10 @@ def test_results_have_the_same_bits_everywhere():
     generator = torch.Generator().manual_seed(rank())
     tensor, _ = meet(1000)
     tensor.copy_(torch.rand(1000, generator=generator))
-    for out in (ops.one_shot_all_reduce(tensor, "sum", WORLD), ops.two_shot_all_reduce_(tensor, "sum", WORLD)):
+    for out in (
+        ops.one_shot_all_reduce(tensor, "sum", WORLD),
+        ops.two_shot_all_reduce_(tensor, "sum", WORLD),
+    ):
         gathered = [torch.empty_like(out) for _ in range(size())]
         dist.all_gather(gathered, out.contiguous())
         assert all(other.equal(out) for other in gathered)
@@ -87,7 +101,7 @@ def test_without_elements():
     ops.reduce_scatter_out(nothing, WORLD, False, torch.empty(0))
 
 
-# --- reduce-scatter, gather, broadcast, all-to-all ------------------------------------------------------------
+# --- reduce-scatter, gather, broadcast, all-to-all ------------------------------------------------
 
 
 def test_reduce_scatter_out():
@@ -104,9 +118,23 @@ def test_reduce_scatter_out():
 def test_reduce_scatter_out_refuses_as_pytorch_does():
     tensor, _ = meet(4096, dtype=torch.bfloat16)
     odd = 48 if size() == 4 else 20
-    fails("divisible", ops.reduce_scatter_out, tensor[:odd], WORLD, False, torch.empty(odd // size(), dtype=torch.bfloat16))
+    fails(
+        "divisible",
+        ops.reduce_scatter_out,
+        tensor[:odd],
+        WORLD,
+        False,
+        torch.empty(odd // size(), dtype=torch.bfloat16),
+    )
     wide = tensor[: 2 * odd].view(2, odd)
-    fails("divisible", ops.reduce_scatter_out, wide, WORLD, True, torch.empty(2, odd // size(), dtype=torch.bfloat16))
+    fails(
+        "divisible",
+        ops.reduce_scatter_out,
+        wide,
+        WORLD,
+        True,
+        torch.empty(2, odd // size(), dtype=torch.bfloat16),
+    )
 
 
 @pytest.mark.parametrize("symmetric", (True, False))
@@ -123,7 +151,9 @@ def test_low_contention_all_gather(symmetric, dtype):
 def test_low_contention_reduce_scatter(symmetric, op):
     values = inputs((size() * 4, 6))
     tensor = filled(values) if symmetric else values[rank()].clone()
-    out = torch.ops._c10d_functional.wait_tensor(ops._low_contention_reduce_scatter(tensor, op, WORLD))
+    out = torch.ops._c10d_functional.wait_tensor(
+        ops._low_contention_reduce_scatter(tensor, op, WORLD)
+    )
     expected = total(values).chunk(size())[rank()]
     assert out.equal(expected if op == "sum" else expected / size())
 
@@ -136,9 +166,14 @@ def test_low_contention_all_gather_ce_multicast(shape):
     expected = torch.cat([torch.full(shape or (1,), float(r)) for r in range(size())])
     assert ops._low_contention_all_gather_ce_multicast(own, WORLD).equal(expected)
     out, _ = meet(expected.shape)
-    assert ops._low_contention_all_gather_ce_multicast_out(own, WORLD, out).data_ptr() == out.data_ptr()
+    assert (
+        ops._low_contention_all_gather_ce_multicast_out(own, WORLD, out).data_ptr()
+        == out.data_ptr()
+    )
     assert out.equal(expected)
-    fails("expected out shape", ops._low_contention_all_gather_ce_multicast_out, own, WORLD, out[:1])
+    fails(
+        "expected out shape", ops._low_contention_all_gather_ce_multicast_out, own, WORLD, out[:1]
+    )
 
 
 def test_broadcast():
@@ -163,24 +198,30 @@ def test_all_to_all_vdev():
     tensor, _ = meet((5 * size(), 2))
     splits, _ = meet(size(), dtype=torch.int64)
     splits.copy_(sent)
-    tensor[: sent.sum(), 0] = torch.cat([torch.full((int(n),), 10.0 * rank() + peer) for peer, n in enumerate(sent)])
+    tensor[: sent.sum(), 0] = torch.cat(
+        [torch.full((int(n),), 10.0 * rank() + peer) for peer, n in enumerate(sent)]
+    )
     out = torch.full((5 * size(), 2), -1.0)
     result = torch.empty(2, size(), dtype=torch.int64)
     ops.all_to_all_vdev(tensor, out, splits, result, WORLD)
     assert result[0].equal(received) and result[1].equal(received.cumsum(0) - received)
-    expected = torch.cat([torch.full((int(n),), 10.0 * peer + rank()) for peer, n in enumerate(received)])
-    assert out[: received.sum(), 0].equal(expected) and out[received.sum():].eq(-1).all()
+    expected = torch.cat(
+        [torch.full((int(n),), 10.0 * peer + rank()) for peer, n in enumerate(received)]
+    )
+    assert out[: received.sum(), 0].equal(expected) and out[received.sum() :].eq(-1).all()
 
 
 def test_get_remote_tensors():
     tensor, handle = meet((4, 2))
     tensor.fill_(rank())
     handle.barrier()
-    assert [int(remote[3, 1]) for remote in ops.get_remote_tensors(tensor, WORLD)] == list(range(size()))
+    assert [int(remote[3, 1]) for remote in ops.get_remote_tensors(tensor, WORLD)] == list(
+        range(size())
+    )
     handle.barrier()
 
 
-# --- one-sided -------------------------------------------------------------------------------------------------
+# --- one-sided ------------------------------------------------------------------------------------
 
 
 def test_put_and_get():
@@ -224,11 +265,14 @@ def test_put_signal_and_wait_signal_of_the_module():
     handle.barrier()
 
 
-# --- words -----------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 
 def test_words():
-    for words in (torch.zeros(64, dtype=torch.uint32), symm_mem.empty(64, dtype=torch.uint32, device="cpu")):
+    for words in (
+        torch.zeros(64, dtype=torch.uint32),
+        symm_mem.empty(64, dtype=torch.uint32, device="cpu"),
+    ):
         _SymmetricMemory.memset32(words, offset=32, val=1, count=16)
         _SymmetricMemory.stream_write_value32(words, 3, 4000000000)
         values = words.to(torch.int64)
@@ -246,7 +290,7 @@ def test_words():
     fails("exceeded the numel", write, words, 64, 1)
 
 
-# --- multicast -------------------------------------------------------------------------------------------------
+# --- multicast ------------------------------------------------------------------------------------
 
 
 def test_multimem():
@@ -275,7 +319,7 @@ def test_multimem_all_gather():
     assert out.view(size(), 15).equal(torch.arange(size()).repeat_interleave(15).view(size(), 15))
 
 
-# --- products --------------------------------------------------------------------------------------------------
+# --- products -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim", (0, 1, 2))

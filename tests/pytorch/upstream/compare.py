@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """compare.py REPORT EXPECTED: what PyTorch's tests did, beside what is expected of them.
 
-REPORT is pytest's JUnit file. EXPECTED has a line for each test that does not pass: its id, Class.test, perhaps
-with * for some letters; a tab; "skipped" or "failed"; a tab; the reason. All others are expected to pass.
+REPORT is pytest's JUnit file. EXPECTED has a line for each test that does not pass: its id,
+Class.test, perhaps with * for some letters; a tab; "skipped" or "failed"; a tab; the reason. All
+others are expected to pass.
 """
+
 from __future__ import annotations
 
 import collections
@@ -23,7 +25,9 @@ def results(report: str) -> dict[str, tuple[str, str]]:
         verdict, reason = "passed", ""
         for child in case:
             if child.tag in ("failure", "error"):
-                verdict, reason = "failed", child.get("message", "").splitlines()[0] if child.get("message") else ""
+                verdict, reason = "failed", (
+                    child.get("message", "").splitlines()[0] if child.get("message") else ""
+                )
             elif child.tag == "skipped":
                 verdict, reason = "skipped", child.get("message", "")
         found[name] = (verdict, reason)
@@ -32,18 +36,26 @@ def results(report: str) -> dict[str, tuple[str, str]]:
 
 def expectations(file: str) -> list[Expectation]:
     with open(file) as lines:
-        rows = (line.rstrip("\n").split("\t") for line in lines if line.strip() and not line.startswith("#"))
+        rows = (
+            line.rstrip("\n").split("\t")
+            for line in lines
+            if line.strip() and not line.startswith("#")
+        )
         return [(row[0], row[1], row[2]) for row in rows]
 
 
 def expected_of(name: str, known: list[Expectation]) -> tuple[str, str]:
-    return next(((verdict, reason) for pattern, verdict, reason in known if fnmatch.fnmatch(name, pattern)),
-                ("passed", ""))
+    return next(
+        ((verdict, reason) for pattern, verdict, reason in known if fnmatch.fnmatch(name, pattern)),
+        ("passed", ""),
+    )
 
 
 def function(name: str) -> str:
     """Without what instances of a parametrized test add."""
-    return re.sub(r"_(dim|dtype|symm|reduce|set|shape|scale|is|align|scatter|gather|use)_?\w*$", "", name)
+    return re.sub(
+        r"_(dim|dtype|symm|reduce|set|shape|scale|is|align|scatter|gather|use)_?\w*$", "", name
+    )
 
 
 def main() -> int:

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's symmetric memory on CPU tensors: symmem as its allocator and as its operators.
 
-Importing this registers the allocator "SYMMEM" for CPU tensors and kernels of torch.ops.symm_mem for them;
-everything else is PyTorch's own interface, torch.distributed._symmetric_memory. `enable()` lets code that says
-"cuda" run on CPU tensors, and so does `pytest -p symmem_torch.emulate`.
+Importing this registers the allocator "SYMMEM" for CPU tensors and kernels of torch.ops.symm_mem
+for them; everything else is PyTorch's own interface, torch.distributed._symmetric_memory.
+`enable()` lets code that says "cuda" run on CPU tensors, and so does `pytest -p
+symmem_torch.emulate`.
 """
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -25,12 +27,14 @@ __all__ = ["MemPool", "disable", "enable", "enabled", "reset", "status", "use_me
 
 
 def reset(handle: _SymmetricMemory, timeout_ms: int = 0) -> None:
-    """Collective: makes a handle usable again after a timeout or a lost peer. 0: the process group's limit."""
+    """Collective: makes a handle usable again after a timeout or a lost peer. 0: the process
+    group's limit.
+    """
     _library.operators().reset(_layer.boxed(handle), timeout_ms)
 
 
 def status(handle: _SymmetricMemory) -> str:
-    """"OK", or the name of the status that poisoned the handle, "TIMEOUT" for example."""
+    """The name of the status that poisoned the handle, "TIMEOUT" for example, or "OK"."""
     return _library.operators().status(_layer.boxed(handle))
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Code that says "cuda" on CPU tensors.
 
-Where such code names a device, makes a stream or asks how many GPUs there are, it asks torch; what is replaced here
-answers for CPU tensors. All of it is undone at the end.
+Where such code names a device, makes a stream or asks how many GPUs there are, it asks torch; what
+is replaced here answers for CPU tensors. All of it is undone at the end.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -71,7 +72,7 @@ class _Mode(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-# --- torch.cuda and torch.accelerator ----------------------------------------------------------------------------
+# --- torch.cuda and torch.accelerator -------------------------------------------------------------
 
 
 class _Cards:
@@ -95,8 +96,15 @@ class _Cards:
 
     def properties(self, device: Any = None) -> Any:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return types.SimpleNamespace(name="symmem emulation", major=9, minor=0, total_memory=memory,
-                                     multi_processor_count=1, gcnArchName="", uuid="0")
+        return types.SimpleNamespace(
+            name="symmem emulation",
+            major=9,
+            minor=0,
+            total_memory=memory,
+            multi_processor_count=1,
+            gcnArchName="",
+            uuid="0",
+        )
 
 
 def _sleep(cycles: int) -> None:
@@ -156,12 +164,14 @@ def _for_accelerator(cards: _Cards) -> dict[str, Any]:
     }
 
 
-# --- torch.distributed -------------------------------------------------------------------------------------------
+# --- torch.distributed ----------------------------------------------------------------------------
 
 
 def _gloo(backend: Any) -> Any:
     """PyTorch's communicator for the CPU in place of those for GPUs."""
-    return "gloo" if isinstance(backend, str) and ("nccl" in backend or "cuda" in backend) else backend
+    return (
+        "gloo" if isinstance(backend, str) and ("nccl" in backend or "cuda" in backend) else backend
+    )
 
 
 def _with_gloo(original: Any) -> Any:
@@ -194,7 +204,8 @@ def _mesh(original: Any) -> Any:
 
 def _p2p(original: Any) -> Any:
     return lambda size, stride, dtype, device, *args, **kwargs: original(
-        size, stride, dtype, on_cpu(device), *args, **kwargs)
+        size, stride, dtype, on_cpu(device), *args, **kwargs
+    )
 
 
 def _of_cpu(original: Any) -> Any:
@@ -213,31 +224,43 @@ class _Thread:
         return run
 
 
-# --- all of it -----------------------------------------------------------------------------------------------------
+# --- all of it ------------------------------------------------------------------------------------
 
 
 class _Emulation:
     def __init__(self, devices: int | None) -> None:
-        count = devices or int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "4")))
+        count = devices or int(
+            os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", "4"))
+        )
         self.saved: list[tuple[Any, str, Any]] = []
         self.mode = _Mode()
         cards = _Cards(count)
-        for owner, values in ((torch.cuda, _for_cuda(cards)), (torch.accelerator, _for_accelerator(cards)),
-                              (torch, {"device": _Device, "Stream": _streams.Stream, "Event": _streams.Event})):
+        for owner, values in (
+            (torch.cuda, _for_cuda(cards)),
+            (torch.accelerator, _for_accelerator(cards)),
+            (torch, {"device": _Device, "Stream": _streams.Stream, "Event": _streams.Event}),
+        ):
             for name, value in values.items():
                 self.replace(owner, name, value)
+        init = _default_to_gloo(dist.init_process_group)
         for owner in (dist, dist.distributed_c10d):
-            self.replace(owner, "init_process_group", _default_to_gloo(dist.distributed_c10d.init_process_group)
-                         if owner is dist else dist.init_process_group)
+            self.replace(owner, "init_process_group", init)
         new_group = _with_gloo(dist.distributed_c10d.new_group)
         for owner in (dist, dist.distributed_c10d):
             self.replace(owner, "new_group", new_group)
         mesh = _mesh(dist.device_mesh.init_device_mesh)
         for owner in (dist, dist.device_mesh):
             self.replace(owner, "init_device_mesh", mesh)
-        self.replace(_SymmetricMemory, "empty_strided_p2p", staticmethod(_p2p(_SymmetricMemory.empty_strided_p2p)))
-        self.replace(_SymmetricMemory, "has_multicast_support",
-                     staticmethod(_of_cpu(_SymmetricMemory.has_multicast_support)))
+        self.replace(
+            _SymmetricMemory,
+            "empty_strided_p2p",
+            staticmethod(_p2p(_SymmetricMemory.empty_strided_p2p)),
+        )
+        self.replace(
+            _SymmetricMemory,
+            "has_multicast_support",
+            staticmethod(_of_cpu(_SymmetricMemory.has_multicast_support)),
+        )
         self.replace(threading.Thread, "run", _Thread.run(threading.Thread.run))
         self.mode.__enter__()
 

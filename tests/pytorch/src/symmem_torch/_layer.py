@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's Python layer of symmetric memory, for CPU tensors.
 
-It is written for accelerators: its operators have kernels for these alone, ask for the current stream, and choose
-by the names of PyTorch's own backends. What is installed here gives those operators kernels for CPU tensors, which
-are PyTorch's own functions run with streams of the CPU, and leaves other tensors to PyTorch.
+It is written for accelerators: its operators have kernels for these alone, ask for the current
+stream, and choose by the names of PyTorch's own backends. What is installed here gives those
+operators kernels for CPU tensors, which are PyTorch's own functions run with streams of the CPU,
+and leaves other tensors to PyTorch.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -50,7 +52,7 @@ def boxed(handle: _SymmetricMemory) -> Any:
     return handle.boxed() if hasattr(handle, "boxed") else handle
 
 
-# --- streams and devices, for functions of PyTorch's that serve a CPU tensor ---------------------------------
+# --- streams and devices, for functions of PyTorch's that serve a CPU tensor ----------------------
 
 _accelerator = types.SimpleNamespace(
     is_available=lambda: True,
@@ -119,14 +121,16 @@ def _served_on_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     return kernel
 
 
-# --- functions of the module ---------------------------------------------------------------------------------
+# --- functions of the module ----------------------------------------------------------------------
 
 
 _has_accelerator = torch.accelerator.is_available  # the real one, whatever is emulated later
 
 
 def _workspace(group_name: str, min_size: int) -> _SymmetricMemory:
-    """One for each process group, where PyTorch has one for each name: names come back with other members."""
+    """One for each process group, where PyTorch has one for each name: names come back with other
+    members.
+    """
     group = c10d._resolve_process_group(group_name)
     known, tensor = _workspaces.get(group_name, (None, None))
     if known is None or known() is not group or tensor.numel() < min_size:
@@ -157,35 +161,81 @@ def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _replace_functions() -> None:
-    _replace(symm_mem, "get_symm_mem_workspace", lambda original: lambda group_name, min_size: (
-        _workspace(group_name, min_size) if is_on_cpu() or not _has_accelerator()
-        else original(group_name, min_size)))
-    _replace(symm_mem, "_get_backend_stream", lambda original: lambda priority=0: (
-        _streams.current_stream() if is_on_cpu() else original(priority)))
-    _replace(symm_mem, "is_symm_mem_enabled_for_group", lambda original: lambda group_name: (
-        original(group_name) if symm_mem._is_test_mode or _has_accelerator()
-        else _is_enabled_for_group(group_name)))
-    _replace(_SymmetricMemory, "has_multicast_support", lambda original: lambda device_type, index: (
-        original(DeviceType.CPU if is_on_cpu() else device_type, index)))
-    _replace(symm_mem, "get_mem_pool", lambda original: lambda device: (
-        POOL if _is_ours(torch.device(device)) else original(device)))
+    _replace(
+        symm_mem,
+        "get_symm_mem_workspace",
+        lambda original: lambda group_name, min_size: (
+            _workspace(group_name, min_size)
+            if is_on_cpu() or not _has_accelerator()
+            else original(group_name, min_size)
+        ),
+    )
+    _replace(
+        symm_mem,
+        "_get_backend_stream",
+        lambda original: lambda priority=0: (
+            _streams.current_stream() if is_on_cpu() else original(priority)
+        ),
+    )
+    _replace(
+        symm_mem,
+        "is_symm_mem_enabled_for_group",
+        lambda original: lambda group_name: (
+            original(group_name)
+            if symm_mem._is_test_mode or _has_accelerator()
+            else _is_enabled_for_group(group_name)
+        ),
+    )
+    _replace(
+        _SymmetricMemory,
+        "has_multicast_support",
+        lambda original: lambda device_type, index: (
+            original(DeviceType.CPU if is_on_cpu() else device_type, index)
+        ),
+    )
+    _replace(
+        symm_mem,
+        "get_mem_pool",
+        lambda original: lambda device: (
+            POOL if _is_ours(torch.device(device)) else original(device)
+        ),
+    )
     for owner in (symm_mem, _SymmetricMemory):
-        _replace(owner, "get_mempool_allocator", lambda original: lambda device: (
-            ALLOCATOR if _is_ours(torch.device(device)) else original(device)))
+        _replace(
+            owner,
+            "get_mempool_allocator",
+            lambda original: lambda device: (
+                ALLOCATOR if _is_ours(torch.device(device)) else original(device)
+            ),
+        )
 
 
 def _replace_words() -> None:
     """PyTorch's own reach for CUDA whatever the tensor is."""
-    _replace(_SymmetricMemory, "memset32", lambda original: lambda input, offset, val, count=1: (
-        torch.ops.symm_mem.memset32_(input, offset, val, count) if input.device.type == "cpu"
-        else original(input, offset, val, count)))
-    _replace(_SymmetricMemory, "stream_write_value32", lambda original: lambda input, offset, val: (
-        torch.ops.symm_mem.stream_write_value32_(input, offset, val) if input.device.type == "cpu"
-        else original(input, offset, val)))
+    _replace(
+        _SymmetricMemory,
+        "memset32",
+        lambda original: lambda input, offset, val, count=1: (
+            torch.ops.symm_mem.memset32_(input, offset, val, count)
+            if input.device.type == "cpu"
+            else original(input, offset, val, count)
+        ),
+    )
+    _replace(
+        _SymmetricMemory,
+        "stream_write_value32",
+        lambda original: lambda input, offset, val: (
+            torch.ops.symm_mem.stream_write_value32_(input, offset, val)
+            if input.device.type == "cpu"
+            else original(input, offset, val)
+        ),
+    )
 
 
 def _replace_one_sided() -> None:
-    """These choose an operator by the backend's name; ours has kernels for the operators of the NCCL backend."""
+    """These choose an operator by the backend's name; ours has kernels for the operators of the
+    NCCL backend.
+    """
     real = symm_mem.get_backend
 
     def get_backend(device: Any) -> str | None:
@@ -224,4 +274,6 @@ def install() -> None:
     _replace_one_sided()
     _register_kernels()
     if not hasattr(_SymmetricMemory, "group_name"):
-        _SymmetricMemory.group_name = property(lambda self: torch.ops.symmem.group_name(boxed(self)))
+        _SymmetricMemory.group_name = property(
+            lambda self: torch.ops.symmem.group_name(boxed(self))
+        )

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams and events for CPU tensors, on which all work is done when the call that asks for it returns."""
+"""Streams and events for CPU tensors, on which all work is done when the call that asks for it
+returns.
+"""
+
 from __future__ import annotations
 
 from typing import Any
