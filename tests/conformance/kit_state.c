@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a process is set to: working directory, umask, environment, limits, signals, timers, cores,
- * priority, arithmetic, and its threads. A library that changes any of it for good changes its
- * user's program.
+ * What a process is set to: working directory, umask, environment, locale, limits, signals, timers,
+ * cores, priority, arithmetic, and its threads. A library that changes any of it for good changes
+ * its user's program.
  */
 #include "kit_internal.h"
 
 #include <dirent.h>
 #include <fenv.h>
 #include <float.h>
+#include <locale.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/time.h>
@@ -24,6 +25,7 @@ extern char **environ;
 struct kit_state {
     char directory[512];
     char status[512]; /* the lines of /proc/self/status that must not change */
+    char locale[256];
     char **environment;
     int environment_count;
     struct rlimit limits[RLIM_NLIMITS];
@@ -51,6 +53,13 @@ static void take_status(char *text, size_t capacity) {
                 used += (size_t)snprintf(text + used, capacity - used, "%s", line);
     if (file != NULL)
         fclose(file);
+}
+
+/* The process's locale; the calling thread's stands in its place while it has one of its own. */
+static void take_locale(char *text, size_t capacity) {
+    const char *name = setlocale(LC_ALL, NULL);
+    bool own = uselocale((locale_t)0) != LC_GLOBAL_LOCALE;
+    snprintf(text, capacity, "%s%s", name == NULL ? "unknown" : name, own ? ", the thread's" : "");
 }
 
 static int count_timers(void) {
@@ -123,6 +132,7 @@ struct kit_state *kit_state_take(void) {
     if (getcwd(state->directory, sizeof(state->directory)) == NULL)
         state->directory[0] = '\0';
     take_status(state->status, sizeof(state->status));
+    take_locale(state->locale, sizeof(state->locale));
     take_environment(state);
     for (int i = 0; i < RLIM_NLIMITS; i++)
         (void)getrlimit((__rlimit_resource_t)i, &state->limits[i]);
@@ -205,7 +215,7 @@ static void compare_execution(const struct kit_state *before, struct kit_text *t
 
 static void compare(const struct kit_state *before, bool device, struct kit_text *text) {
     char directory[sizeof(before->directory)] = "";
-    char status[sizeof(before->status)];
+    char status[sizeof(before->status)], locale[sizeof(before->locale)];
     int timers = count_timers();
     if (!device)
         compare_threads(before, text);
@@ -214,6 +224,9 @@ static void compare(const struct kit_state *before, bool device, struct kit_text
     take_status(status, sizeof(status));
     if (strcmp(status, before->status) != 0)
         kit_add(text, "umask or signal mask changed");
+    take_locale(locale, sizeof(locale));
+    if (strcmp(locale, before->locale) != 0)
+        kit_add(text, "locale changed to %.60s", locale);
     for (int i = 0; i < RLIM_NLIMITS; i++) {
         struct rlimit now;
         if (getrlimit((__rlimit_resource_t)i, &now) == 0 &&

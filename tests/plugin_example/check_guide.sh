@@ -44,7 +44,7 @@ elif ! "$runner" --backend "$work/mine.so" 2>&1 | tr -s 0-9 N | # the table's si
     complain "the guide's first program is not refused with: $refusal"
 fi
 
-# How many cases step 3 and the profile core have, here and in the README. One case is enough to know.
+# How many cases step 3 and the profile core have, here and in core/doc/suite.md. One case is enough to know.
 suite() { "$runner" --backend "$work/example.so" "$@" 2>&1; }
 sum() { tr -cs 0-9 ' ' <<<"$*" | awk '{ print $1 + $2 }'; }
 if ! "${CC:-cc}" -std=gnu11 -shared -fPIC -fvisibility=hidden -I "$repository/core/include" \
@@ -59,8 +59,8 @@ else
     [ "$core" = "$shown" ] || complain "the profile core has $core cases, step 8 shows $shown"
     shown=$(sum "$(grep -oE 'core \([0-9]+, [0-9]+ left' "$guide")")
     [ "$core" = "$shown" ] || complain "the profile core has $core cases, step 6 shows $shown"
-    grep -qF "core (${passed%% *}), direct-access" "$repository/README.md" ||
-        complain "the README does not show core (${passed%% *})"
+    grep -qF "core (${passed%% *}), direct-access" "$repository/core/doc/suite.md" ||
+        complain "core/doc/suite.md does not show core (${passed%% *})"
 fi
 
 # What it adds for collectives is a program still. The headers as they will be installed.

@@ -11,6 +11,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#define UNIT_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define UNIT_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef UNIT_ADDRESS_SANITIZER
+#define UNIT_ADDRESS_SANITIZER 0
+#endif
+/* Sanitizers end a process under a limit that leaves their own memory no room. */
+#if UNIT_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
+#define UNIT_SHADOW_MEMORY 1
+#else
+#define UNIT_SHADOW_MEMORY 0
+#endif
+
 /* CHOSEN: by `way`, which ends the child. NO_WORLD: it could not, or did not. */
 enum { CHOSEN = 37, NO_WORLD = 99, LONGEST_S = 20 };
 

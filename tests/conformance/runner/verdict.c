@@ -87,15 +87,10 @@ static void find_failed_check(struct judgement *judgement, int rank, struct aren
 /* The sentence that a rank's leaks break, by the first of them, for what was left behind comes
  * before the settings that are not as they were. */
 static const char *requirement_of_leak(const char *leak) {
-    static const char *const settings[] = {"working directory",
-                                           "umask or signal mask",
-                                           "environment variable",
-                                           "resource limit",
-                                           "disposition of",
-                                           "an interval timer",
-                                           "affinity",
-                                           "priority",
-                                           "floating-point"};
+    static const char *const settings[] = {
+        "working directory", "umask or signal mask", "locale changed",    "environment variable",
+        "resource limit",    "disposition of",       "an interval timer", "affinity",
+        "priority",          "floating-point"};
     size_t digits = strspn(leak, "0123456789");
     bool setting = digits > 0 && strncmp(leak + digits, " timer", 6) == 0;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)

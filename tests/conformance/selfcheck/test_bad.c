@@ -2,6 +2,7 @@
 /* Cases that must not pass; each name says which verdict they must get. */
 #include "kit.h"
 
+#include <locale.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -259,6 +260,10 @@ TK_TEST(bad, changes_mask, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ON
     sigemptyset(&set);
     sigaddset(&set, SIGUSR2);
     TK_CHECK(t, pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+}
+
+TK_TEST(bad, changes_locale, "SM-SELF-02", .timeout_s = 10, .flags = TK_PROCESS_ONLY) {
+    TK_CHECK(t, uselocale(newlocale(LC_ALL_MASK, "C", (locale_t)0)) != (locale_t)0);
 }
 
 TK_TEST(bad, changes_flags, "SM-SELF-02", .timeout_s = 10) {

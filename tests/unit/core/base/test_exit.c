@@ -144,13 +144,8 @@ static void by_another_thread(void) {
 
 /* In a forked child, what only another thread's stack refers to looks lost to a leak checker. */
 static void exit_of_a_copy(void) {
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-    _exit(CHOSEN);
-#endif
-#elif defined(__SANITIZE_ADDRESS__)
-    _exit(CHOSEN);
-#endif
+    if (UNIT_ADDRESS_SANITIZER)
+        _exit(CHOSEN);
     exit(CHOSEN);
 }
 

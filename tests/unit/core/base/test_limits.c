@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which limit a record names, and lines that nobody reads. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include "unit.h"
 #include "unit_child.h"
@@ -27,6 +27,7 @@ TEST("limits by their errno") {
     } rows[] = {
         {RLIMIT_NOFILE, EMFILE, "RLIMIT_NOFILE", " (RLIMIT_NOFILE is 200)"},
         {RLIMIT_NOFILE, ENFILE, "RLIMIT_NOFILE", NULL},
+        {RLIMIT_NOFILE, ETOOMANYREFS, "RLIMIT_NOFILE", "descriptors in flight, is 200)"},
         {RLIMIT_NPROC, EAGAIN, "RLIMIT_NPROC", " (RLIMIT_NPROC is 200)"},
         {RLIMIT_AS, EAGAIN, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
         {RLIMIT_AS, ENOMEM, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
@@ -63,11 +64,11 @@ TEST("memory that has to be locked") {
     CU_ASSERT_PTR_NULL(strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), "MEMLOCK"));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(message_under(RLIMIT_MEMLOCK, 5000, EAGAIN), " (RLIMIT_MEMLOCK is 5000, used"));
-    if (mlock(page, sizeof(page)) != 0) /* two pages, perhaps */
-        return;                         /* not even that much is allowed */
+    if (syscall(SYS_mlock, page, sizeof(page)) != 0) /* sanitizers make nothing of mlock */
+        return;                                      /* not even that much is allowed */
     CU_ASSERT_PTR_NOT_NULL(
         strstr(message_under(RLIMIT_MEMLOCK, 5000, ENOMEM), " (RLIMIT_MEMLOCK is 5000, used"));
-    CU_ASSERT_EQUAL(munlock(page, sizeof(page)), 0);
+    CU_ASSERT_EQUAL(syscall(SYS_munlock, page, sizeof(page)), 0);
 }
 
 /* In a child: as many mappings as there may be, then one more. */

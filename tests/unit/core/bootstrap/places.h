@@ -14,7 +14,7 @@
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);
 
-enum { LIMIT_MS = 10000, LONGEST_S = 40, END_AFTER_MS = 400 };
+enum { LIMIT_MS = 10000, PLACE_LONGEST_S = 40, END_AFTER_MS = 400 };
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
 #endif
@@ -195,7 +195,7 @@ static bool both_entered(int to, bool entered) {
 static void enter_and_be(const struct place *place, int32_t rank, int to) {
     int flags = place->flags[rank];
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    (void)alarm(LONGEST_S);
+    (void)alarm(PLACE_LONGEST_S);
     if (!both_entered(to, leave(flags) && take_own(place, rank)))
         _exit(0);
     if ((flags & (CLONE_NEWPID | CLONE_NEWTIME)) == 0)
@@ -203,7 +203,7 @@ static void enter_and_be(const struct place *place, int32_t rank, int to) {
     pid_t pid = fork();
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        (void)alarm(LONGEST_S);
+        (void)alarm(PLACE_LONGEST_S);
         be_rank(place, rank, to);
     }
     int status = 1;
