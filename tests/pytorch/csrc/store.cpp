@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "store.h"
+
+#include "error.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+namespace symmem_torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Wrapped {
+    c10::weak_intrusive_ptr<c10d::Store> store;
+    std::string prefix;
+};
+
+/* Calls do(store, full key). The store's own exceptions end here: a C library calls. */
+template <typename Do> symmem_status with_store(void *self, const char *key, Do &&work) {
+    auto wrapped = static_cast<Wrapped *>(self);
+    auto store = wrapped->store.lock();
+    if (!store) {
+        return SYMMEM_NOT_INITIALISED;
+    }
+    try {
+        return work(*store, wrapped->prefix + key);
+    } catch (const std::exception &) {
+        return SYMMEM_SYSTEM;
+    }
+}
+
+symmem_status store_set(void *self, const char *key, const void *value, size_t bytes, uint32_t) {
+    return with_store(self, key, [&](c10d::Store &store, const std::string &name) {
+        auto first = static_cast<const uint8_t *>(value);
+        store.set(name, std::vector<uint8_t>(first, first + bytes));
+        return SYMMEM_OK;
+    });
+}
+
+symmem_status store_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes_p,
+                        uint32_t) {
+    return with_store(self, key, [&](c10d::Store &store, const std::string &name) {
+        if (!store.check({name})) {
+            return SYMMEM_NOT_FOUND;
+        }
+        auto found = store.get(name);
+        *bytes_p = found.size();
+        if (found.size() > capacity) {
+            return SYMMEM_OUT_OF_RANGE;
+        }
+        memcpy(value, found.data(), found.size());
+        return SYMMEM_OK;
+    });
+}
+
+/* In short steps: a wait of the store's own would keep its other callers waiting, symmem's threads
+ * too. */
+symmem_status store_wait(void *self, const char *key, uint32_t timeout_ms) {
+    auto end = Clock::now() + std::chrono::milliseconds(timeout_ms);
+    auto pause = std::chrono::microseconds(50);
+    for (;;) {
+        bool found = false;
+        auto status = with_store(self, key, [&](c10d::Store &store, const std::string &name) {
+            found = store.check({name});
+            return SYMMEM_OK;
+        });
+        if (status != SYMMEM_OK || found) {
+            return status;
+        }
+        if (timeout_ms != 0 && Clock::now() >= end) {
+            return SYMMEM_TIMEOUT;
+        }
+        std::this_thread::sleep_for(pause);
+        pause = std::min(pause * 2, std::chrono::microseconds(5000));
+    }
+}
+
+symmem_status store_add(void *self, const char *key, int64_t delta, int64_t *value_p, uint32_t) {
+    return with_store(self, key, [&](c10d::Store &store, const std::string &name) {
+        *value_p = store.add(name, delta);
+        return SYMMEM_OK;
+    });
+}
+
+symmem_status store_remove(void *self, const char *key, uint32_t) {
+    return with_store(self, key, [&](c10d::Store &store, const std::string &name) {
+        store.deleteKey(name);
+        return SYMMEM_OK;
+    });
+}
+
+void store_close(void *self) {
+    delete static_cast<Wrapped *>(self);
+}
+
+const symmem_store_ops operations = {sizeof(symmem_store_ops),
+                                     store_set,
+                                     store_get,
+                                     store_wait,
+                                     store_add,
+                                     store_remove,
+                                     store_close};
+
+} // namespace
+
+StorePtr wrap_store(const c10::intrusive_ptr<c10d::Store> &store, std::string prefix) {
+    symmem_store *wrapped = nullptr;
+    check(symmem_store_open_custom(
+        &operations, new Wrapped{c10::weak_intrusive_ptr<c10d::Store>(store), std::move(prefix)},
+        &wrapped));
+    return StorePtr(wrapped);
+}
+
+} // namespace symmem_torch

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "world.h"
+
+#include "error.h"
+
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+
+#include <algorithm>
+
+#include <unistd.h>
+
+namespace symmem_torch {
+namespace {
+
+/* PyTorch's name of the group of all ranks. */
+const char world_name[] = "0";
+/* Larger tensors get a segment of their own. */
+constexpr size_t segment_bytes = 2 << 20;
+
+ProcessGroupPtr registered(const std::string &name) {
+    try {
+        return c10d::resolve_process_group(name);
+    } catch (const std::exception &) {
+        return {};
+    }
+}
+
+c10::intrusive_ptr<c10d::Store> store_of(const ProcessGroupPtr &group, const std::string &name) {
+    auto store = group->getStore();
+    TORCH_CHECK(store, "symmem: process group \"", name,
+                "\" has no store, through which its ranks could find each other. Make it by "
+                "torch.distributed.init_process_group or new_group.");
+    return store;
+}
+
+/* Never destroyed: tensors may outlive what C++ destroys at the end of a process. */
+std::mutex &current_mutex() {
+    static auto *mutex = new std::mutex;
+    return *mutex;
+}
+std::shared_ptr<World> &current_world() {
+    static auto *world = new std::shared_ptr<World>;
+    return *world;
+}
+ProcessGroupRef &current_group() {
+    static auto *group = new ProcessGroupRef(ProcessGroupPtr());
+    return *group;
+}
+
+} // namespace
+
+ProcessGroupPtr find_process_group(const std::string &name) {
+    auto group = registered(name);
+    TORCH_CHECK(group, "symmem: there is no process group \"", name,
+                "\". Call torch.distributed.init_process_group first, and pass a group of "
+                "torch.distributed.new_group or its name.");
+    return group;
+}
+
+bool is_same(const ProcessGroupRef &known, const ProcessGroupPtr &group) {
+    return known.lock() == group;
+}
+
+uint32_t timeout_of(const ProcessGroupPtr &group) {
+    auto store = group->getStore();
+    auto limit = store ? store->getTimeout().count() : 0;
+    return limit <= 0 ? 0
+                      : static_cast<uint32_t>(std::min<int64_t>(limit, SYMMEM_TIMEOUT_DEFAULT - 1));
+}
+
+std::shared_ptr<World> World::current() {
+    std::lock_guard<std::mutex> lock(current_mutex());
+    auto group = registered(world_name);
+    auto &world = current_world();
+    if (!world || world->process_ != getpid() || (group && !is_same(current_group(), group))) {
+        world = std::make_shared<World>(group);
+        current_group() = ProcessGroupRef(group);
+    }
+    return world;
+}
+
+World::World(const ProcessGroupPtr &group) : process_(getpid()), default_group_(group) {
+    symmem_context_options options;
+    symmem_context_options_init(&options);
+    options.rank = rank_ = group ? group->getRank() : 0;
+    options.world_size = group ? group->getSize() : 1;
+    options.local_rank = options.rank;
+    // The emulation, unless SYMMEM_BACKEND names another one whose memory the CPU can read.
+    options.backend = getenv("SYMMEM_BACKEND") ? nullptr : "shm";
+    if (options.world_size > 1) {
+        store_ = wrap_store(store_of(group, world_name), "symmem/");
+        options.store = store_.get();
+        options.default_timeout_ms = timeout_of(group);
+    }
+    check(symmem_init(&options, &context_));
+}
+
+World::~World() {
+    symmem_context_free(context_);
+}
+
+symmem_pool *World::pool() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (!pool_) {
+        check(symmem_pool_create(context_, -1, segment_bytes, &pool_));
+    }
+    return pool_;
+}
+
+symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto known = groups_.find(name);
+    if (known != groups_.end()) {
+        if (is_same(known->second.process_group, group)) {
+            return known->second.group;
+        }
+        check(symmem_group_destroy(known->second.group));
+        old_stores_.push_back(std::move(known->second.store));
+        groups_.erase(known);
+    }
+    Group made{ProcessGroupRef(group), nullptr, nullptr};
+    auto ranks = world_ranks(group);
+    if (ranks.size() > 1) {
+        made.store = wrap_store(store_of(group, name), "symmem_group/");
+    }
+    check(symmem_group_create(context_, name.c_str(), ranks.data(), (int32_t)ranks.size(),
+                              made.store.get(), &made.group));
+    auto result = made.group;
+    groups_.emplace(name, std::move(made));
+    return result;
+}
+
+/* PyTorch's C++ side does not know which ranks of the world a group has, so its members tell each
+ * other. */
+std::vector<int32_t> World::world_ranks(const ProcessGroupPtr &group) const {
+    std::vector<int32_t> ranks(group->getSize(), rank_);
+    if (is_same(default_group_, group)) {
+        for (size_t rank = 0; rank < ranks.size(); rank++) {
+            ranks[rank] = (int32_t)rank;
+        }
+    } else if (ranks.size() > 1) {
+        auto store = store_of(group, group->getGroupName());
+        auto key = [](size_t rank) { return "symmem_rank/" + std::to_string(rank); };
+        auto own = std::to_string(rank_);
+        store->set(key(group->getRank()), std::vector<uint8_t>(own.begin(), own.end()));
+        for (size_t rank = 0; rank < ranks.size(); rank++) {
+            auto text = store->get(key(rank));
+            ranks[rank] = std::stoi(std::string(text.begin(), text.end()));
+        }
+    }
+    return ranks;
+}
+
+} // namespace symmem_torch

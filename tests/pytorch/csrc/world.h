@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// symmem's context and groups for PyTorch's process groups.
+#pragma once
+
+#include "store.h"
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace symmem_torch {
+
+using ProcessGroupPtr = c10::intrusive_ptr<c10d::ProcessGroup>;
+using ProcessGroupRef = c10::weak_intrusive_ptr<c10d::ProcessGroup>;
+
+/*
+ * One context, and the process group that it was made for. It lives as long as there is memory of
+ * it, which may be longer than the process group: after destroy_process_group and another
+ * init_process_group there are two.
+ */
+class World {
+  public:
+    /* The one of the default process group that there is now; without one, a world of this process.
+     */
+    static std::shared_ptr<World> current();
+
+    explicit World(const ProcessGroupPtr &group);
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+    ~World();
+
+    symmem_context *context() const {
+        return context_;
+    }
+    symmem_pool *pool();
+    /* Collective over the group's members the first time. */
+    symmem_group *group(const std::string &name, const ProcessGroupPtr &group);
+
+  private:
+    struct Group {
+        ProcessGroupRef process_group; /* names come back with other members */
+        StorePtr store;
+        symmem_group *group;
+    };
+    std::vector<int32_t> world_ranks(const ProcessGroupPtr &group) const;
+
+    pid_t process_; /* a child of fork gets a world of its own */
+    ProcessGroupRef default_group_;
+    StorePtr store_;
+    symmem_context *context_ = nullptr;
+    symmem_pool *pool_ = nullptr;
+    int32_t rank_ = 0;
+    std::mutex mutex_;
+    std::map<std::string, Group> groups_;
+    std::vector<StorePtr> old_stores_; /* symmem may still hold them */
+};
+
+/* Throws with what to do if there is no such group. */
+ProcessGroupPtr find_process_group(const std::string &name);
+bool is_same(const ProcessGroupRef &known, const ProcessGroupPtr &group);
+/* Of a process group's waits without a limit: the limit that the user gave init_process_group. */
+uint32_t timeout_of(const ProcessGroupPtr &group);
+
+} // namespace symmem_torch
