@@ -441,7 +441,7 @@ static symmem_status begin_query(const symmem_group *group, const char *operatio
 }
 
 symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_rank", rank_p);
     if (status == SYMMEM_OK)
         *rank_p = group->rank;
@@ -449,7 +449,7 @@ symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
 }
 
 symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_size_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_world_size", world_size_p);
     if (status == SYMMEM_OK)
         *world_size_p = group->world_size;
@@ -457,7 +457,7 @@ symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_
 }
 
 symmem_status symmem_group_name(const symmem_group *group, const char **name_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_name", name_p);
     if (status == SYMMEM_OK)
         *name_p = group->name;
@@ -466,7 +466,7 @@ symmem_status symmem_group_name(const symmem_group *group, const char **name_p) 
 
 symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
                                        int32_t *global_rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_global_rank", global_rank_p);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, rank, "group_global_rank");
@@ -476,7 +476,7 @@ symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
 }
 
 symmem_status symmem_group_find(symmem_context *context, const char *name, symmem_group **group_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_find";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

@@ -124,7 +124,7 @@ symmem_status symmem_fused_all_gather_matmul_workspace(const DLTensor *a_shard,
                                                        const DLTensor *a_scale, int32_t gather_dim,
                                                        bool want_a, int32_t world_size,
                                                        size_t *bytes_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char name[] = "fused_all_gather_matmul";
     gather g = {.want_a = want_a};
     if (bytes_p == NULL)

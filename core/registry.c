@@ -198,7 +198,7 @@ static const symmem_backend *active(symmem_context *context) {
 }
 
 symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "get_backend");
     if (status != SYMMEM_OK)
         return status;
@@ -211,7 +211,7 @@ symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
 }
 
 symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "backend_capabilities";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

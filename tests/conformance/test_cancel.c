@@ -96,6 +96,73 @@ static symmem_status get(struct works *w) {
     return symmem_get(w->handle, w->t->next, 0, &byte, 1, NULL);
 }
 
+/* What a tensor's deleter does is a call, too. */
+static symmem_status view(struct works *w) {
+    int64_t words = 16;
+    DLManagedTensor *made = NULL;
+    symmem_status status =
+        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &made);
+    if (status == SYMMEM_OK)
+        made->deleter(made);
+    return status;
+}
+
+static symmem_status reduce(struct works *w) {
+    int64_t words = 16;
+    DLManagedTensor *in = NULL, *made = NULL;
+    symmem_status status =
+        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LIMIT_MS,
+                                            NULL, &made);
+    if (in != NULL)
+        in->deleter(in);
+    if (made != NULL)
+        made->deleter(made);
+    return status;
+}
+
+/* Where the block has a multicast address; on the ranks of some devices it has none. */
+static symmem_status gather_by_multicast(struct works *w) {
+    symmem_handle_info info;
+    int64_t words = 16, all = words * w->t->world_size;
+    DLManagedTensor *in = NULL, *out = NULL;
+    symmem_status status = symmem_handle_get_info(w->handle, &info);
+    if (status != SYMMEM_OK || info.multicast_ptr == NULL)
+        return status;
+    status = symmem_get_buffer(w->handle, w->t->rank, 1, &all, SYMMEM_INT32, 0, &out);
+    if (status == SYMMEM_OK)
+        status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, all, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_low_contention_all_gather_ce_multicast_out(
+            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LIMIT_MS, NULL);
+    for (int i = 0; i < 2; i++) {
+        DLManagedTensor *tensor = i == 0 ? in : out;
+        if (tensor != NULL)
+            tensor->deleter(tensor);
+    }
+    return status;
+}
+
+/* The same into memory of its own. */
+static symmem_status gather_into_new_memory(struct works *w) {
+    symmem_handle_info info;
+    int64_t words = 16;
+    DLManagedTensor *in = NULL, *made = NULL;
+    symmem_status status = symmem_handle_get_info(w->handle, &info);
+    if (status != SYMMEM_OK || info.multicast_ptr == NULL)
+        return status;
+    status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_low_contention_all_gather_ce_multicast(w->handle, &in->dl_tensor, 0,
+                                                               LIMIT_MS, NULL, &made);
+    if (in != NULL)
+        in->deleter(in);
+    if (made != NULL)
+        made->deleter(made);
+    return status;
+}
+
 static symmem_status reset(struct works *w) {
     return symmem_handle_reset(w->handle, LIMIT_MS);
 }
@@ -174,6 +241,10 @@ static const struct call {
     {"wait_signal", wait_signal, 0},
     {"put", put, 0},
     {"get", get, 0},
+    {"get_buffer and its deleter", view, 0},
+    {"one_shot_all_reduce and its deleter", reduce, SYMMEM_CAP_COLLECTIVES},
+    {"low_contention_all_gather_ce_multicast_out", gather_by_multicast, SYMMEM_CAP_MULTICAST},
+    {"low_contention_all_gather_ce_multicast", gather_into_new_memory, SYMMEM_CAP_MULTICAST},
     {"pool_alloc", create_pool, SYMMEM_CAP_POOL},
     {"pool_free", destroy_pool, SYMMEM_CAP_POOL},
     {"stream_create", create_stream, SYMMEM_CAP_STREAMS},
