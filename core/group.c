@@ -484,12 +484,14 @@ symmem_status symmem_group_find(symmem_context *context, const char *name, symme
     if (!name || !group_p)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL",
                                name ? "group_p" : "name");
+    symmem_group *group = NULL;
     (void)pthread_mutex_lock(&context->lock);
-    symmem_group *group = find_live(context, name);
+    if (strnlen(name, SYMMEM_NAME_MAX) < SYMMEM_NAME_MAX) /* else none has it */
+        group = find_live(context, name);
     (void)pthread_mutex_unlock(&context->lock);
     if (!group)
         return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
-                               "no live group is called '%s'", name);
+                               "no live group is called '%.*s'", SYMMEM_NAME_MAX, name);
     *group_p = group;
     return SYMMEM_OK;
 }

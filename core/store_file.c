@@ -375,12 +375,12 @@ static const symmem_store_ops file_ops = {
 
 /* Without the slashes at its end: behind one a link is followed whatever the flags say. */
 static symmem_status copy_path(const char *path, char copy[PATH_MAX]) {
-    size_t bytes = strlen(path);
+    size_t bytes = strnlen(path, PATH_MAX);
+    if (bytes == PATH_MAX)
+        return sm_fail(SYMMEM_PATH_TOO_LONG, "store_open_file", "directory",
+                       "a path of more than %zu bytes: %.100s", bytes - 1, path);
     while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
-    if (bytes >= PATH_MAX)
-        return sm_fail(SYMMEM_PATH_TOO_LONG, "store_open_file", "directory",
-                       "a path of %zu bytes: %.100s", bytes, path);
     memcpy(copy, path, bytes);
     copy[bytes] = '\0';
     return SYMMEM_OK;

@@ -155,7 +155,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_available(symmem_context 
                                                                  const char *name,
                                                                  bool *available_p);
 /*
- * Makes `name` (or the path of a shared object, if it contains '/') the context's backend.
+ * Makes `name` (or the path of a shared object, if there is a '/' among its first 64 bytes) the
+ * context's backend.
  * NOT_FOUND: unknown; UNSUPPORTED: its probe says no, with its reason; BUSY: another backend is in
  * use, which an allocation, a stream or a device query makes it. Setting the same again is OK.
  */
