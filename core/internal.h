@@ -129,6 +129,14 @@ bool sm_fork_is_parents(uint32_t made_in);
 /* NOT_INITIALISED, with a record. */
 symmem_status sm_fork_refuse(const char *operation);
 
+/* --- rights (rights.c) ---------------------------------------------------------------- */
+
+/* Gives the owner `rights` to a file of this user's that nobody else has any to. 0 or an errno. */
+int sm_rights_give(int fd, mode_t rights);
+int sm_rights_give_at(int directory, const char *name, mode_t rights);
+/* Whether that would give any. */
+bool sm_rights_lack(int directory, const char *name, mode_t rights);
+
 /* --- processes (process.c) ------------------------------------------------------------ */
 
 typedef struct sm_process {

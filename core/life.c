@@ -13,6 +13,7 @@
 #include "life.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,10 +102,17 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0 &&
-        listen(fd, BACKLOG) == 0)
+    int error = fchmod(fd, 0600) != 0 || bind(fd, (const struct sockaddr *)address, bytes) != 0 ||
+                        listen(fd, BACKLOG) != 0
+                    ? errno
+                    : 0;
+    const bool has_file = error == 0 && address->sun_path[0] != '\0';
+    if (has_file) /* what the umask took */
+        error = sm_rights_give_at(AT_FDCWD, address->sun_path, 0600);
+    if (error == 0)
         return fd;
-    int error = errno;
+    if (has_file)
+        (void)unlink(address->sun_path);
     close(fd);
     errno = error;
     return -1;

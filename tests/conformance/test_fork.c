@@ -58,8 +58,7 @@ static int count_sockets(const char *folder) {
 
 static void make_tensors(struct tk *t, struct family *f) {
     int64_t words = 16;
-    TK_REQUIRE_OK(t,
-                  symmem_get_buffer(f->handle, t->rank, 1, &words, SYMMEM_INT32, 0, &f->view));
+    TK_REQUIRE_OK(t, symmem_get_buffer(f->handle, t->rank, 1, &words, SYMMEM_INT32, 0, &f->view));
     if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0)
         TK_REQUIRE_OK(t, symmem_one_shot_all_reduce(f->handle, &f->view->dl_tensor, SYMMEM_SUM, 0,
                                                     LIMIT_MS, NULL, &f->result));
