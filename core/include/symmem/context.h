@@ -12,6 +12,11 @@
 extern "C" {
 #endif
 
+/* What a call needs at most of the calling thread's stack on the CPU emulation, the C library's
+ * part included: besides this a thread's stack holds what the thread itself and the C library keep
+ * there, see PTHREAD_STACK_MIN. A device's driver may need more. [SM-THREAD-08] */
+#define SYMMEM_CALL_STACK_BYTES 16384
+
 /*
  * A test point. The library calls it at named steps ("rendezvous.metadata.before" and so on, all
  * listed in SPEC.md). It may delay, end the process, or return a failure, which is then treated
