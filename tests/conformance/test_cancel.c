@@ -230,19 +230,22 @@ static DLTensor floats_of(float *numbers, int32_t ndim, int64_t *shape) {
 static symmem_status products(struct works *w) {
     int64_t world = w->t->world_size, one = 1, a_shape[2] = {world, 40}, b_shape[2] = {40, 8},
             all_shape[2] = {world * world, 8}, part_shape[2] = {1, 8};
-    float a[40 * 8] = {0}, b[40 * 8] = {0}, results[8 * 8 * 8], scale = 1;
-    if (world > 8)
-        return SYMMEM_OK;
+    enum { MOST = 8 * 8 * 8 };
+    float scale = 1, *a = calloc(3 * MOST, sizeof *a), *b = a + MOST, *results = b + MOST;
+    if (a == NULL || world > 8) {
+        free(a);
+        return a == NULL ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK;
+    }
     const DLTensor left = floats_of(a, 2, a_shape), right = floats_of(b, 2, b_shape),
                    all = floats_of(results, 2, all_shape), part = floats_of(results, 2, part_shape),
                    by = floats_of(&scale, 1, &one), *bs = &right, *scales = &by, *outs = &all;
     symmem_status status = symmem_fused_all_gather_scaled_matmul(
         w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LIMIT_MS, NULL, NULL);
-    return status == SYMMEM_OK
-               ? symmem_fused_scaled_matmul_reduce_scatter(w->handle, &left, &right, &by, &by,
-                                                           SYMMEM_SUM, 0, &part, 0, LIMIT_MS, NULL,
-                                                           NULL)
-               : status;
+    if (status == SYMMEM_OK)
+        status = symmem_fused_scaled_matmul_reduce_scatter(
+            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LIMIT_MS, NULL, NULL);
+    free(a);
+    return status;
 }
 
 static symmem_status reset(struct works *w) {
