@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blas.h"
+#include "product/blas.h"
 #include "cuda_internal.h"
-#include "multicast.h"
+#include "memory/multicast.h"
 
 #define DLPACK_CUDA 2
 #define CLOSE_WAIT_MS 1000

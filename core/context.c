@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <stdio.h>
 #include <limits.h>
@@ -153,6 +153,34 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->pools);
 }
 
+/* After the last reference. */
+static void free_memory(symmem_context *context) {
+    sm_group_free_shells(context);
+    sm_pool_free_shells(context);
+    sm_second_streams_free(context);
+    while (!sm_list_empty(&context->notices)) {
+        sm_node *node = context->notices.next;
+        sm_list_remove(node);
+        free(node); /* the node is a notice's first member */
+    }
+    while (!sm_list_empty(&context->backends)) {
+        sm_registered *registered = SM_CONTAINER(context->backends.next, sm_registered, node);
+        sm_list_remove(&registered->node);
+        free(registered);
+    }
+    if (context->liveness)
+        sm_liveness_destroy(context->liveness);
+    if (context->owns_store)
+        symmem_store_close(context->store);
+    free(
+        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
+    free(context->socket_dir);
+    (void)pthread_mutex_destroy(&context->graphs_lock);
+    (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
 /* A context that can be released, and nothing more. */
 static symmem_status create_empty(symmem_context **context_p) {
     symmem_context *context = calloc(1, sizeof(*context));
@@ -168,6 +196,7 @@ static symmem_status create_empty(symmem_context **context_p) {
     if (error)
         goto fail_graphs_lock;
     atomic_init(&context->references, 1);
+    context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
     context->made_in = sm_fork_generation();
@@ -220,6 +249,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     if (status != SYMMEM_OK)
         return status;
     sm_host_init(context);
+    sm_link_host_init(&context->host);
     const char *backend = options->backend ? options->backend : secure_getenv("SYMMEM_BACKEND");
     if (backend && *backend)
         status = symmem_set_backend(context, backend);
@@ -271,7 +301,7 @@ static sm_link *next_sound_link(symmem_context *context, sm_allocation **at) {
         for (sm_node *b = (*at)->blocks.next; b != &(*at)->blocks && !found; b = b->next) {
             sm_block *block = SM_CONTAINER(b, sm_block, node);
             for (sm_node *l = block->links.next; l != &block->links && !found; l = l->next) {
-                sm_link *link = SM_CONTAINER(l, sm_link, node);
+                sm_link *link = SM_CONTAINER(l, sm_link, cached.node);
                 /* Relaxed: only to visit each once. */
                 if (!atomic_load_explicit(&link->poisoned, memory_order_relaxed)) {
                     sm_link_retain(link);
@@ -356,44 +386,4 @@ void symmem_context_free(symmem_context *context) {
         status = symmem_finalize(context);
     (void)status; /* NOT_INITIALISED: another thread was first, which is as good */
     sm_context_release(context);
-}
-
-/* --- references ----------------------------------------------------------------------------- */
-
-static void free_memory(symmem_context *context) {
-    sm_group_free_shells(context);
-    sm_pool_free_shells(context);
-    sm_second_streams_free(context);
-    while (!sm_list_empty(&context->notices)) {
-        sm_node *node = context->notices.next;
-        sm_list_remove(node);
-        free(node); /* the node is a notice's first member */
-    }
-    while (!sm_list_empty(&context->backends)) {
-        sm_registered *registered = SM_CONTAINER(context->backends.next, sm_registered, node);
-        sm_list_remove(&registered->node);
-        free(registered);
-    }
-    if (context->liveness)
-        sm_liveness_destroy(context->liveness);
-    if (context->owns_store)
-        symmem_store_close(context->store);
-    free(
-        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
-    free(context->socket_dir);
-    (void)pthread_mutex_destroy(&context->graphs_lock);
-    (void)pthread_mutex_destroy(&context->open_lock);
-    (void)pthread_mutex_destroy(&context->lock);
-    free(context);
-}
-
-void sm_context_retain(symmem_context *context) {
-    /* Relaxed: the caller holds a reference already. */
-    (void)atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
-}
-
-void sm_context_release(symmem_context *context) {
-    /* pairs with: the other holders' releases */
-    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
-        free_memory(context);
 }

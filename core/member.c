@@ -4,8 +4,8 @@
  * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
  * one an objection, for which that one looks while it waits, so that both are told.
  */
-#include "objects.h"
-#include "session.h"
+#include "stream/channel.h"
+#include "bootstrap/session_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include <stdarg.h>
 
-#include "blas.h"
+#include "product/blas.h"
 
 #define MOST 48
 #include "../kernels/products.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: options, environment, store, identity, end. Lists and turns. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 static const char *const variables[] = {"RANK",
                                         "PMIX_RANK",

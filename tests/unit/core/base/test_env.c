@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Environment variables. */
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 static const char *const names[] = {"SYMMEM_TEST_A", "SYMMEM_TEST_B", NULL};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which limit a record names, and lines that nobody reads. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include "unit.h"
 #include "unit_child.h"

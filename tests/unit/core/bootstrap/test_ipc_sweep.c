@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Only the socket files that nobody answers at go, whatever else lies beside them. */
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
  * and on older ones. */
-#include "life.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ranks agree on when one has learnt of a loss from elsewhere, a library beneath the backend
  * for one, and does not know whose it is. */
-#include "session.h"
+#include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
 

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The in-memory store, for ranks that are threads: a hash table, a mutex and a condition. */
+#include "bootstrap/store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKET_COUNT 1024u
+
+typedef struct entry {
+    struct entry *next;
+    unsigned char *value;
+    size_t bytes;
+    char key[]; /* with its terminator */
+} entry;
+
+typedef struct memory_store {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* a key came or was replaced */
+    entry *buckets[BUCKET_COUNT];
+} memory_store;
+
+/* Where the pointer to key's entry is, or would be. */
+static entry **find(memory_store *store, const char *key) {
+    uint64_t hash = sm_hash(key, strlen(key), SM_HASH_SEED);
+    entry **link_p = &store->buckets[hash % BUCKET_COUNT];
+    while (*link_p != NULL && strcmp((*link_p)->key, key) != 0)
+        link_p = &(*link_p)->next;
+    return link_p;
+}
+
+static symmem_status no_memory(const char *operation) {
+    return sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "", "no memory for a value");
+}
+
+static symmem_status put(memory_store *store, const char *key, const void *value, size_t bytes,
+                         const char *operation) {
+    unsigned char *copy = malloc(bytes == 0 ? 1 : bytes);
+    if (copy == NULL)
+        return no_memory(operation);
+    memcpy(copy, value, bytes);
+    entry **link_p = find(store, key);
+    if (*link_p == NULL) {
+        size_t key_bytes = strlen(key) + 1;
+        entry *made = malloc(sizeof(*made) + key_bytes);
+        if (made == NULL) {
+            free(copy);
+            return no_memory(operation);
+        }
+        made->next = NULL;
+        made->value = NULL;
+        memcpy(made->key, key, key_bytes);
+        *link_p = made;
+    }
+    free((*link_p)->value);
+    (*link_p)->value = copy;
+    (*link_p)->bytes = bytes;
+    pthread_cond_broadcast(&store->changed);
+    sm_clock_changed();
+    return SYMMEM_OK;
+}
+
+static symmem_status memory_set(void *self, const char *key, const void *value, size_t bytes,
+                                uint32_t timeout_ms) {
+    (void)timeout_ms; /* nothing here can take long */
+    memory_store *store = self;
+    pthread_mutex_lock(&store->mutex);
+    symmem_status status = put(store, key, value, bytes, "store_set");
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+static symmem_status memory_get(void *self, const char *key, void *value, size_t capacity,
+                                size_t *bytes_p, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    memory_store *store = self;
+    symmem_status status = SYMMEM_OK;
+    pthread_mutex_lock(&store->mutex);
+    const entry *found = *find(store, key);
+    if (found == NULL) {
+        status = SYMMEM_NOT_FOUND;
+    } else {
+        *bytes_p = found->bytes;
+        if (found->bytes > capacity)
+            status = SYMMEM_OUT_OF_RANGE;
+        else if (found->bytes != 0)
+            memcpy(value, found->value, found->bytes);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (status == SYMMEM_NOT_FOUND)
+        sm_fail(status, "store_get", "", "no key %.200s", key);
+    else if (status == SYMMEM_OUT_OF_RANGE)
+        sm_fail(status, "store_get", "", "the value is larger than %zu bytes", capacity);
+    return status;
+}
+
+static symmem_status memory_wait(void *self, const char *key, uint32_t timeout_ms) {
+    memory_store *store = self;
+    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
+    symmem_status status = SYMMEM_OK;
+    pthread_mutex_lock(&store->mutex);
+    while (*find(store, key) == NULL && status == SYMMEM_OK) {
+        if (sm_expired(deadline_ns))
+            status = SYMMEM_TIMEOUT;
+        else
+            sm_cond_wait(&store->changed, &store->mutex, deadline_ns);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return status == SYMMEM_OK ? status : sm_store_expired("store_wait", key);
+}
+
+static symmem_status memory_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                                uint32_t timeout_ms) {
+    (void)timeout_ms;
+    memory_store *store = self;
+    symmem_status status;
+    uint64_t value = 0;
+    pthread_mutex_lock(&store->mutex);
+    const entry *found = *find(store, key);
+    if (found != NULL && found->bytes != sizeof(value)) {
+        status = sm_fail(SYMMEM_MISMATCH, "store_add", "", "key %.200s is not a counter", key);
+    } else {
+        if (found != NULL)
+            memcpy(&value, found->value, sizeof(value));
+        value += (uint64_t)delta;
+        status = put(store, key, &value, sizeof(value), "store_add");
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (status == SYMMEM_OK)
+        *value_p = (int64_t)value;
+    return status;
+}
+
+static symmem_status memory_remove(void *self, const char *key, uint32_t timeout_ms) {
+    (void)timeout_ms;
+    memory_store *store = self;
+    pthread_mutex_lock(&store->mutex);
+    entry **link_p = find(store, key);
+    entry *found = *link_p;
+    if (found != NULL) {
+        *link_p = found->next;
+        free(found->value);
+        free(found);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return SYMMEM_OK;
+}
+
+static void memory_close(void *self) {
+    memory_store *store = self;
+    for (size_t i = 0; i < BUCKET_COUNT; i++) {
+        for (entry *at = store->buckets[i]; at != NULL;) {
+            entry *next = at->next;
+            free(at->value);
+            free(at);
+            at = next;
+        }
+    }
+    pthread_cond_destroy(&store->changed);
+    pthread_mutex_destroy(&store->mutex);
+    free(store);
+}
+
+static const symmem_store_ops memory_ops = {
+    .size = sizeof(memory_ops),
+    .set = memory_set,
+    .get = memory_get,
+    .wait = memory_wait,
+    .add = memory_add,
+    .remove = memory_remove,
+    .close = memory_close,
+};
+
+symmem_status symmem_store_open_memory(symmem_store **store_p) {
+    SM_PUBLIC_CALL;
+    if (store_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_memory", "", "NULL argument");
+    memory_store *store = calloc(1, sizeof(*store));
+    if (store == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no memory for the store");
+    store->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (sm_cond_init(&store->changed) != 0) {
+        free(store);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no condition for the store");
+    }
+    symmem_status status = sm_store_wrap(&memory_ops, store, store_p);
+    if (status != SYMMEM_OK)
+        memory_close(store);
+    return status;
+}
