@@ -283,8 +283,8 @@ typedef struct symmem_memory {
  */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
-    SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
-    SYMMEM_SHARE_BYTES = 2  /* `bytes` travels through the store */
+    SYMMEM_SHARE_FD = 1,   /* `fd` travels as a descriptor; the receiver's number is in `fd` */
+    SYMMEM_SHARE_BYTES = 2 /* `bytes` travels through the store */
 } symmem_share_kind;
 
 /* What lets a peer map memory. */

@@ -85,7 +85,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul_workspace
  * of the gathered A; outs[i] has A's shape with N_i for K. a_out: the gathered A, or NULL: not
  * wanted. a_out has the layout of gather_dim. So has outs[i], unless gather_dim is the last one (K:
  * the ranks' products are added up, in out's dtype): then it is contiguous. b_count is in
- * [1, SYMMEM_FUSED_MAX_PRODUCTS]: OUT_OF_RANGE above that. Contract: kernels/fused_all_gather_matmul.h.
+ * [1, SYMMEM_FUSED_MAX_PRODUCTS]: OUT_OF_RANGE above that. Contract:
+ * kernels/fused_all_gather_matmul.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul(
     symmem_handle *workspace, const DLTensor *a_shard, int32_t gather_dim, int32_t b_count,
