@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -89,16 +90,13 @@ static int allocate_pages(shm_taking *taking, int fd, uint64_t bytes) {
 }
 
 /* 0, or as allocate_pages. */
-static int allocate(shm_instance *instance, int fd, size_t bytes, shm_room *room) {
+static int allocate(shm_instance *instance, int fd, size_t bytes, shm_taking *taking) {
     /* The umask may have taken the owner's own bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    shm_taking taking;
-    shm_taking_begin(&taking, instance, bytes);
-    const int error = allocate_pages(&taking, fd, bytes);
-    shm_taking_end(&taking);
-    if (error != 0)
-        *room = taking.room;
+    shm_taking_begin(taking, instance, bytes);
+    const int error = allocate_pages(taking, fd, bytes);
+    shm_taking_end(taking);
     if (error != 0)
         return error;
     /* Peers take nothing else, but where there is nothing else. */
@@ -170,17 +168,16 @@ static symmem_status fail_to_open(const symmem_host *host, int error, const char
 /* --- both --------------------------------------------------------------------------- */
 
 static symmem_status create(shm_instance *instance, size_t bytes, const char *operation,
-                            int *fd_p) {
+                            shm_taking *taking, int *fd_p) {
     const symmem_host *host = instance->host;
-    shm_room room;
     int fd = open_file(host);
     if (fd < 0)
         return fail_to_open(host, errno, operation, bytes);
     shm_observe(host, "shm.alloc.size*");
-    const int error = allocate(instance, fd, bytes, &room);
+    const int error = allocate(instance, fd, bytes, taking);
     symmem_status status = SYMMEM_OK;
     if (error == SHORTAGE)
-        status = fail_shortage(host, operation, bytes, &room);
+        status = fail_shortage(host, operation, bytes, &taking->room);
     else if (error == ENOSPC)
         status = fail_full(host, operation, bytes, fd);
     else if (error == EFBIG)
@@ -207,7 +204,11 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return status;
 
     int fd = -1;
-    status = create(instance, bytes, operation, &fd);
+    shm_taking *taking = malloc(sizeof *taking);
+    if (!taking)
+        return shm_out_of_memory(host, operation);
+    status = create(instance, bytes, operation, taking, &fd);
+    free(taking);
     if (status != SYMMEM_OK)
         return status;
     status = shm_point(host, "shm.alloc.backing");

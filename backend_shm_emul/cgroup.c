@@ -35,7 +35,7 @@ typedef struct walk {
     resource kind;
     uint64_t wanted;
     bool second;
-    char path[PATH_MAX]; /* of the group, and of its files */
+    char *path; /* PATH_MAX bytes: of the group, and of its files */
     shm_room *room;
 } walk;
 
@@ -44,7 +44,7 @@ typedef struct walk {
 /* Makes self->path that of a file of the group; false: it does not fit. */
 static bool enter(walk *self, const char *name, size_t *length_p) {
     *length_p = strlen(self->path);
-    if (*length_p + 1 + strlen(name) >= sizeof self->path)
+    if (*length_p + 1 + strlen(name) >= PATH_MAX)
         return false;
     self->path[*length_p] = '/';
     memcpy(self->path + *length_p + 1, name, strlen(name) + 1);
@@ -165,22 +165,16 @@ static char *take_word(char *line, int index) {
     return word;
 }
 
-/* The groups of this process: of version 2, and of the controller's tree of version 1; "": in none.
- */
-typedef struct groups {
-    char first[PATH_MAX], second[PATH_MAX];
-} groups;
-
 /* The way from a mount to the group in it, if that line of mountinfo is the mount of a group; then
  * *point_p is its path. */
-static const char *find_way(walk *self, char *line, const groups *of, const char **point_p) {
+static const char *find_way(walk *self, char *line, const char **point_p) {
     char *type = strstr(line, " - ");
     if (!type)
         return NULL;
     *type = '\0';
     type += 3;
     self->second = strncmp(type, "cgroup2 ", 8) == 0;
-    const char *group = self->second ? of->second : of->first;
+    const char *group = self->second ? self->room->second : self->room->first;
     if (group[0] == '\0' || (!self->second && strncmp(type, "cgroup ", 7) != 0))
         return NULL;
     const char *options = take_word(type, 2);
@@ -196,13 +190,13 @@ static const char *find_way(walk *self, char *line, const groups *of, const char
     return below(mounted, group);
 }
 
-static void look_at_mount(walk *self, char *line, const groups *of) {
+static void look_at_mount(walk *self, char *line) {
     const char *point;
-    const char *way = find_way(self, line, of, &point);
+    const char *way = find_way(self, line, &point);
     if (!way)
         return;
-    const int top = snprintf(self->path, sizeof self->path, "%s%s", self->root, point);
-    if ((size_t)top + strlen(way) >= sizeof self->path)
+    const int top = snprintf(self->path, PATH_MAX, "%s%s", self->root, point);
+    if ((size_t)top + strlen(way) >= PATH_MAX)
         return;
     memcpy(self->path + top, way, strlen(way) + 1);
     for (;;) {
@@ -216,18 +210,18 @@ static void look_at_mount(walk *self, char *line, const groups *of) {
 
 /* A line of /proc/self/cgroup, "number:controllers:path"; version 2 has the number 0 and no
  * controllers. */
-static void take_group(const walk *self, char *line, groups *of) {
+static void take_group(const walk *self, char *line) {
     line[strcspn(line, "\n")] = '\0';
     char *names = strchr(line, ':');
     char *group = names ? strchr(names + 1, ':') : NULL;
-    if (!group)
-        return; /* else it fits: the line did */
+    if (!group || strlen(group + 1) >= PATH_MAX)
+        return;
     *names++ = '\0';
     *group++ = '\0';
     if (strcmp(line, "0") == 0 && *names == '\0')
-        memcpy(of->second, group, strlen(group) + 1);
+        memcpy(self->room->second, group, strlen(group) + 1);
     else if (has_name(names, controllers[self->kind]))
-        memcpy(of->first, group, strlen(group) + 1);
+        memcpy(self->room->first, group, strlen(group) + 1);
 }
 
 /* The next line; what is longer than that is of no controller and left out. */
@@ -242,31 +236,29 @@ static bool next_line(FILE *file, char line[PATH_MAX]) {
 }
 
 /* Each line of a file of /proc/self to one of the two above. */
-static void read_lines(walk *self, const char *name, groups *of, bool mounts) {
-    char line[PATH_MAX];
-    if ((size_t)snprintf(self->path, sizeof self->path, "%s/proc/self/%s", self->root, name) >=
-        sizeof self->path)
+static void read_lines(walk *self, const char *name, bool mounts) {
+    char *line = self->room->line;
+    if ((size_t)snprintf(self->path, PATH_MAX, "%s/proc/self/%s", self->root, name) >= PATH_MAX)
         return;
     FILE *file = fopen(self->path, "re");
     if (!file)
         return;
     while (next_line(file, line)) {
         if (mounts)
-            look_at_mount(self, line, of);
+            look_at_mount(self, line);
         else
-            take_group(self, line, of);
+            take_group(self, line);
     }
     fclose(file);
 }
 
 static bool find(const char *root, resource kind, uint64_t wanted, shm_room *room) {
-    walk self = {.root = root, .kind = kind, .wanted = wanted, .room = room};
-    groups of;
-    of.first[0] = of.second[0] = '\0';
-    *room = (shm_room){.left = UINT64_MAX};
-    read_lines(&self, "cgroup", &of, false);
-    if (of.first[0] != '\0' || of.second[0] != '\0')
-        read_lines(&self, "mountinfo", &of, true);
+    walk self = {.root = root, .kind = kind, .wanted = wanted, .path = room->path, .room = room};
+    room->first[0] = room->second[0] = '\0';
+    shm_room_set(room, UINT64_MAX);
+    read_lines(&self, "cgroup", false);
+    if (room->first[0] != '\0' || room->second[0] != '\0')
+        read_lines(&self, "mountinfo", true);
     return room->left != UINT64_MAX;
 }
 

@@ -32,9 +32,8 @@
 #define PARTS 512u
 
 /* Bytes of memory that can be had without swapping, UINT64_MAX if that is not known. */
-static uint64_t available_bytes(const char *root) {
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/proc/meminfo", root) >= sizeof path)
+static uint64_t available_bytes(const char *root, char path[PATH_MAX]) {
+    if (snprintf(path, PATH_MAX, "%s/proc/meminfo", root) >= PATH_MAX)
         return UINT64_MAX;
     FILE *file = fopen(path, "re");
     if (!file)
@@ -80,7 +79,7 @@ static void ask_groups(shm_taking *taking, uint64_t wanted) {
     shm_instance *instance = taking->instance;
     const uint64_t now_ns = shm_now_ns(NULL);
     if (now_ns < atomic_load_explicit(&instance->unlimited_until_ns, memory_order_relaxed)) {
-        taking->room = (shm_room){.left = UINT64_MAX};
+        shm_room_set(&taking->room, UINT64_MAX);
         return;
     }
     if (!shm_cgroup_memory(instance->root, wanted, &taking->room))
@@ -90,9 +89,9 @@ static void ask_groups(shm_taking *taking, uint64_t wanted) {
 
 static void look(shm_taking *taking, uint64_t wanted) {
     ask_groups(taking, wanted);
-    const uint64_t available = available_bytes(taking->instance->root);
+    const uint64_t available = available_bytes(taking->instance->root, taking->room.path);
     if (available < taking->room.left)
-        taking->room = (shm_room){.left = available};
+        shm_room_set(&taking->room, available);
 }
 
 /* --- one after the other ------------------------------------------------------------ */

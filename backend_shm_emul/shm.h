@@ -139,7 +139,17 @@ typedef struct shm_room {
     uint64_t left;
     uint64_t limit;       /* 0: not known */
     char where[PATH_MAX]; /* the group's folder; "": no group */
+    /* While it is looked for: a file's path, a line of one, and this process's groups of either
+     * version; "": in none. So it belongs on no stack. */
+    char path[PATH_MAX], line[PATH_MAX], first[PATH_MAX], second[PATH_MAX];
 } shm_room;
+
+/* No group has a limit, but there is so much. */
+static inline void shm_room_set(shm_room *room, uint64_t left) {
+    room->left = left;
+    room->limit = 0;
+    room->where[0] = '\0';
+}
 
 /* What the control groups of this process leave it of memory, with the file cache given back if
  * `wanted` bytes are not there without, and of processes and threads. False: no group says. */

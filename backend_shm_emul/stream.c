@@ -138,12 +138,13 @@ destroy_lock:
 }
 
 static symmem_status fail_thread(const shm_instance *instance, int error) {
-    shm_room room;
     symmem_status status =
         shm_fail_errno(instance->host, error, "stream_create", "starting a stream's thread");
-    if (error == EAGAIN && shm_cgroup_tasks(instance->root, &room) && room.left == 0)
-        shm_explain(instance->host, " (pids.max of the control group %.120s is %llu)", room.where,
-                    (unsigned long long)room.limit);
+    shm_room *room = error == EAGAIN ? malloc(sizeof *room) : NULL;
+    if (room && shm_cgroup_tasks(instance->root, room) && room->left == 0)
+        shm_explain(instance->host, " (pids.max of the control group %.120s is %llu)", room->where,
+                    (unsigned long long)room->limit);
+    free(room);
     return status;
 }
 

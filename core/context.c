@@ -3,6 +3,7 @@
 #include "stream/channel.h"
 
 #include <stdio.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,6 +106,9 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
 
     const char *socket_dir =
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
+    if (socket_dir && strnlen(socket_dir, PATH_MAX) == PATH_MAX)
+        return sm_fail(SYMMEM_PATH_TOO_LONG, "init", "options", "socket_dir is %.100s...",
+                       socket_dir);
     if (socket_dir && *socket_dir) {
         context->socket_dir = absolute(socket_dir);
         context->relative_socket_dir = socket_dir[0] == '/' ? NULL : strdup(socket_dir);

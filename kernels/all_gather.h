@@ -28,6 +28,13 @@
 
 #include "cpu/team.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_team *team);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

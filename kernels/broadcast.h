@@ -18,6 +18,13 @@
 
 #include "cpu/team.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 symmem_status symmem_cpu_broadcast(const symmem_collective *call, symmem_cpu_team *team);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

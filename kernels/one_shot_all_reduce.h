@@ -36,6 +36,13 @@
 
 #include "cpu/team.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

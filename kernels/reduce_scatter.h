@@ -23,6 +23,13 @@
 
 #include "cpu/team.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 symmem_status symmem_cpu_reduce_scatter(const symmem_collective *call, symmem_cpu_team *team);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

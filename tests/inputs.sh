@@ -21,8 +21,9 @@ builds() { # FOLDER CMAKE_OPTIONS...
     local folder=$1
     shift
     cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_SKELETONS=OFF -DSYMMEM_TESTS=OFF "$@" &&
-        nice cmake --build "$work/$folder" --parallel 2 --target symmem symmem_backend_shm
+        nice cmake --build "$work/$folder" --parallel 2 --target "${build_targets[@]}"
 }
+build_targets=(symmem symmem_backend_shm)
 
 # --- the inputs: 77 is "not possible here" ----------------------------------------------------------
 
@@ -44,7 +45,18 @@ input_new_clang() {
     local newest
     newest=$(compgen -c clang- | grep -xE 'clang-[0-9]+' | sort -t- -k2n | tail -n 1)
     [ "${newest#clang-}" -gt 14 ] 2>/dev/null || return 77
-    builds new-clang -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release
+    local build_targets=("${build_targets[@]}" symmem-conformance)
+    builds new-clang -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release -DSYMMEM_TESTS=ON
+}
+
+# Link-time optimisation, whose warnings come at the end.
+input_lto() {
+    builds lto -DCMAKE_BUILD_TYPE=Release -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON -DCMAKE_SHARED_LINKER_FLAGS=-Werror
+}
+
+# A parent project that has several files compiled as one.
+input_unity() {
+    builds unity -DCMAKE_UNITY_BUILD=ON
 }
 
 # Another C library: its headers, the kernel's and DLPack's.

@@ -508,8 +508,8 @@ stage_style() {
     fi
     local compiler
     for compiler in "gcc -x c -std=c11" "clang -x c -std=c11" \
-        "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17"; do
-        check "headers stand alone, ${compiler%% *}" check_headers "$compiler"
+        "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17" "g++ -x c++ -std=c++98"; do
+        check "headers stand alone, ${compiler%% *} ${compiler##*=}" check_headers "$compiler"
     done
     check "floors of core" tests/check_floors.sh
     made gcc || return

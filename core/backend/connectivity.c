@@ -70,6 +70,9 @@ symmem_status symmem_connectivity(symmem_context *context, const char *connectio
     if (!connection || !matrix)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL",
                                connection ? "matrix" : "connection");
+    if (strnlen(connection, SYMMEM_NAME_MAX) == SYMMEM_NAME_MAX)
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
+                               "no kind of link is called '%.*s'", SYMMEM_NAME_MAX, connection);
     status = sm_instance_enter(context, operation);
     if (status != SYMMEM_OK)
         return status;

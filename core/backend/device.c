@@ -21,7 +21,7 @@ bool sm_context_overlap_allowed(const symmem_context *context) {
 }
 
 symmem_status symmem_set_allow_overlapping_devices(symmem_context *context, int32_t allow) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "set_allow_overlapping_devices";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

@@ -56,18 +56,18 @@ static symmem_status query_int(const symmem_context *context, const char *operat
 }
 
 symmem_status symmem_context_rank(const symmem_context *context, int32_t *rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     return query_int(context, "context_rank", context ? &context->rank : NULL, rank_p);
 }
 
 symmem_status symmem_context_world_size(const symmem_context *context, int32_t *world_size_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     return query_int(context, "context_world_size", context ? &context->world_size : NULL,
                      world_size_p);
 }
 
 symmem_status symmem_context_local_rank(const symmem_context *context, int32_t *local_rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     return query_int(context, "context_local_rank", context ? &context->local_rank : NULL,
                      local_rank_p);
 }

@@ -55,6 +55,8 @@ static symmem_status add(symmem_context *context, const candidate *new, bool aga
 }
 
 static symmem_status load(const char *path, const char *operation, candidate *new) {
+    if (strnlen(path, PATH_MAX) == PATH_MAX)
+        return sm_fail(SYMMEM_PATH_TOO_LONG, operation, "load", "%.100s...", path);
     symmem_status status = sm_load_table(path, operation, &new->library, &new->table);
     if (status != SYMMEM_OK)
         return status;
@@ -65,13 +67,14 @@ static symmem_status load(const char *path, const char *operation, candidate *ne
 static symmem_status resolve(symmem_context *context, const char *name, const char *operation,
                              candidate *found) {
     memset(found, 0, sizeof(*found));
-    if (strchr(name, '/'))
+    /* What has no end is read no further than a name may be long. */
+    if (memchr(name, '/', strnlen(name, SYMMEM_NAME_MAX)))
         return load(name, operation, found);
     if (!sm_backend_name_valid(name))
         return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
                                "no backend can have the name '%.40s': names are 1 to 31 of a-z 0-9 "
                                "_, and a path has a "
-                               "slash in it",
+                               "slash among its first 64",
                                name);
     found->table = find(context, name);
     if (found->table)
@@ -198,7 +201,7 @@ static const symmem_backend *active(symmem_context *context) {
 }
 
 symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "get_backend");
     if (status != SYMMEM_OK)
         return status;
@@ -211,7 +214,7 @@ symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
 }
 
 symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "backend_capabilities";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)

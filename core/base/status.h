@@ -37,8 +37,6 @@ void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group);
 void sm_call_is_in(const void *context);
 /* Whether the thread's record is of a failure in a call on that context. */
 bool sm_failed_in(const void *context);
-#define SM_PUBLIC                                                                                  \
-    __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ = sm_call_begin(__func__)
 
 /* What a thread has of its own, as a public call finds and leaves it. */
 typedef struct sm_caller {
@@ -57,11 +55,16 @@ static inline void sm_caller_restore(const sm_caller *caller) {
     errno = caller->error_number;
 }
 
-/* First in a public call that may wait, or that calls the system or a backend: none is a
- * cancellation point, for a thread that ended in one would leave its locks and half of its work;
- * and none changes errno. */
-#define SM_PUBLIC_CALL                                                                             \
-    SM_PUBLIC;                                                                                     \
+/* First in what users call by a pointer, such as a tensor's deleter: it is no cancellation point,
+ * for a thread that ended in it would leave its locks and half of its work; nor does it change
+ * errno. */
+#define SM_POINTED_CALL                                                                            \
     __attribute__((cleanup(sm_caller_restore), unused)) const sm_caller caller_ = sm_caller_hold()
+/* First in every public call but those that only read a table or the thread's own record:
+ * tests/unit/scripts/check_calls.sh knows which. */
+#define SM_PUBLIC_CALL                                                                             \
+    __attribute__((cleanup(sm_call_end), unused)) const bool is_outermost_ =                       \
+        sm_call_begin(__func__);                                                                   \
+    SM_POINTED_CALL
 
 #endif

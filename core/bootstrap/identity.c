@@ -49,8 +49,10 @@ symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
         return status;
     identity->listens = 1;
     *file_p = directory == NULL ? NULL : sm_life_file_begin(directory);
-    if (*file_p != NULL)
-        sm_copy_text(identity->life_file, sizeof(identity->life_file), sm_life_file_path(*file_p));
+    if (*file_p != NULL) {
+        const char *path = sm_life_file_path(*file_p); /* of a sockaddr_un, so it fits */
+        memcpy(identity->life_file, path, strlen(path) + 1);
+    }
     return SYMMEM_OK;
 }
 

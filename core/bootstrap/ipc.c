@@ -4,9 +4,11 @@
  * connections; the kernel vouches for the sender's user, a secret nonce for its membership. What
  * does not carry both is dropped, and its descriptors closed.
  */
+#include "base/rights.h"
 #include "bootstrap/bootstrap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,7 +139,11 @@ static symmem_status open_socket(sm_ipc *ipc, bool path) {
         return sm_fail_errno(errno, "socket", "create", "cannot restrict the socket");
     if (bind(ipc->fd, (const struct sockaddr *)&ipc->address, ipc->address_bytes) == 0) {
         ipc->unlink_path = path;
-        return SYMMEM_OK;
+        /* But for what the umask takes. */
+        error = path ? sm_rights_give_at(AT_FDCWD, ipc->address.sun_path, 0600) : 0;
+        return error == 0
+                   ? SYMMEM_OK
+                   : sm_fail_errno(error, "socket", "bind", "cannot permit the socket's use");
     }
     if (errno == EADDRINUSE)
         return sm_fail(SYMMEM_EXISTS, "socket", "bind", "the socket's name is taken");

@@ -10,9 +10,11 @@
  * that ends in good order takes its identity from the store first: then nobody takes the socket's
  * end for the process's.
  */
+#include "base/rights.h"
 #include "bootstrap/bootstrap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,11 +108,14 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
         return -1;
     const bool is_bound =
         fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0;
-    if (is_bound && listen(fd, BACKLOG) == 0)
+    int error = is_bound && listen(fd, BACKLOG) == 0 ? 0 : errno;
+    const bool has_file = is_bound && address->sun_path[0] != '\0';
+    if (has_file && error == 0) /* what the umask took */
+        error = sm_rights_give_at(AT_FDCWD, address->sun_path, 0600);
+    if (error == 0)
         return fd;
-    int error = errno;
-    if (is_bound)
-        (void)unlink(address->sun_path); /* "" if it is no file */
+    if (has_file)
+        (void)unlink(address->sun_path);
     close(fd);
     errno = error;
     return -1;

@@ -15,6 +15,7 @@
  * A process that has run out of descriptors must still be able to tell its peers that it has.
  * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
+#include "base/rights.h"
 #include "bootstrap/store.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@
 #define TICK_MS 50u
 #define BACKOFF_FIRST_NS 20000u
 #define BACKOFF_LAST_NS 1000000u
+#define RIGHTS_TURNS 20 /* of the longest backoff */
 
 #define RESERVE 2 /* add: the lock and the value */
 
@@ -58,9 +60,27 @@ static int *reserved(file_store *store, bool lent) {
     return NULL;
 }
 
-/* As openat in the store's directory, with mode 0600, if need be on a descriptor of the reserve. */
-static int open_file(file_store *store, const char *name, int flags) {
+/* With mode 0600, which it has at least from its name on, or as soon as it is opened: a umask may
+ * take the owner's rights from what is made, and another rank may see it before they are back. */
+static int open_once(const file_store *store, const char *name, int flags) {
     int fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
+    if (fd < 0 && errno == EACCES) {
+        if (!sm_rights_lack(store->directory, name, 0600))
+            return errno = EACCES, -1;
+        (void)sm_rights_give_at(store->directory, name, 0600);
+        fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
+    }
+    const int error = fd >= 0 && (flags & O_CREAT) != 0 ? sm_rights_give(fd, 0600) : 0;
+    if (error == 0)
+        return fd;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+/* As openat in the store's directory, if need be on a descriptor of the reserve. */
+static int open_file(file_store *store, const char *name, int flags) {
+    int fd = open_once(store, name, flags);
     if (fd >= 0 || errno != EMFILE)
         return fd;
     pthread_mutex_lock(&store->reserve_lock);
@@ -68,7 +88,7 @@ static int open_file(file_store *store, const char *name, int flags) {
     if (spare != NULL) {
         close(*spare);
         *spare = -1;
-        fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
+        fd = open_once(store, name, flags);
         int error = errno;
         if (fd < 0) /* the name, or another thread was quicker */
             *spare = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
@@ -375,12 +395,12 @@ static const symmem_store_ops file_ops = {
 
 /* Without the slashes at its end: behind one a link is followed whatever the flags say. */
 static symmem_status copy_path(const char *path, char copy[PATH_MAX]) {
-    size_t bytes = strlen(path);
+    size_t bytes = strnlen(path, PATH_MAX);
+    if (bytes == PATH_MAX)
+        return sm_fail(SYMMEM_PATH_TOO_LONG, "store_open_file", "directory",
+                       "a path of more than %zu bytes: %.100s", bytes - 1, path);
     while (bytes > 1 && path[bytes - 1] == '/')
         bytes--;
-    if (bytes >= PATH_MAX)
-        return sm_fail(SYMMEM_PATH_TOO_LONG, "store_open_file", "directory",
-                       "a path of %zu bytes: %.100s", bytes, path);
     memcpy(copy, path, bytes);
     copy[bytes] = '\0';
     return SYMMEM_OK;
@@ -397,13 +417,26 @@ static symmem_status fail_directory(int error, const char *path) {
     return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
 }
 
+/* 0 or an errno; it may be there already. Then another rank may have just made it and be about to
+ * give its owner back what a umask took. */
+static int make_directory(const char *path) {
+    if (mkdir(path, 0700) == 0)
+        return sm_rights_give_at(AT_FDCWD, path, 0700);
+    if (errno != EEXIST)
+        return errno;
+    for (int turn = 0; turn < RIGHTS_TURNS && sm_rights_lack(AT_FDCWD, path, 0700); turn++)
+        sm_sleep_ns(BACKOFF_LAST_NS);
+    return 0;
+}
+
 static symmem_status open_directory(file_store *store, const char *given) {
     char path[PATH_MAX];
     symmem_status status = copy_path(given, path);
     if (status != SYMMEM_OK)
         return status;
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return sm_fail_errno(errno, "store_open_file", "directory", "cannot create %.120s", path);
+    const int error = make_directory(path);
+    if (error != 0)
+        return sm_fail_errno(error, "store_open_file", "directory", "cannot create %.120s", path);
     store->directory = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (store->directory < 0)
         return fail_directory(errno, path);
@@ -434,8 +467,7 @@ static symmem_status map_notify(file_store *store, int fd) {
 }
 
 static symmem_status open_notify(file_store *store) {
-    int fd = openat(store->directory, "notify",
-                    O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+    int fd = open_once(store, "notify", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
     symmem_status status = check_file(fd, "notify", "store_open_file");

@@ -276,7 +276,7 @@ static symmem_status query(symmem_context *context, const void *ptr, const char 
 
 symmem_status symmem_alloc_query(symmem_context *context, const void *ptr,
                                  symmem_alloc_info *info_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_alloc_info info = {0};
     symmem_status status = query(context, ptr, "alloc_query", info_p, &info);
     if (status == SYMMEM_OK)
@@ -285,7 +285,7 @@ symmem_status symmem_alloc_query(symmem_context *context, const void *ptr,
 }
 
 symmem_status symmem_alloc_size(symmem_context *context, const void *ptr, size_t *bytes_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_alloc_info info = {0};
     symmem_status status = query(context, ptr, "alloc_size", bytes_p, &info);
     if (status == SYMMEM_OK)
@@ -294,7 +294,7 @@ symmem_status symmem_alloc_size(symmem_context *context, const void *ptr, size_t
 }
 
 symmem_status symmem_is_symmetric(symmem_context *context, const void *ptr, bool *symmetric_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "is_symmetric");
     if (status != SYMMEM_OK)
         return status;
@@ -309,7 +309,7 @@ symmem_status symmem_is_symmetric(symmem_context *context, const void *ptr, bool
 }
 
 symmem_status symmem_set_signal_pad_size(symmem_context *context, size_t bytes) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "set_signal_pad_size";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -332,7 +332,7 @@ symmem_status symmem_set_signal_pad_size(symmem_context *context, size_t bytes) 
 }
 
 symmem_status symmem_get_signal_pad_size(symmem_context *context, size_t *bytes_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "get_signal_pad_size");
     if (status != SYMMEM_OK)
         return status;

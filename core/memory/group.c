@@ -440,7 +440,7 @@ static symmem_status begin_query(const symmem_group *group, const char *operatio
 }
 
 symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_rank", rank_p);
     if (status == SYMMEM_OK)
         *rank_p = group->rank;
@@ -448,7 +448,7 @@ symmem_status symmem_group_rank(const symmem_group *group, int32_t *rank_p) {
 }
 
 symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_size_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_world_size", world_size_p);
     if (status == SYMMEM_OK)
         *world_size_p = group->world_size;
@@ -456,7 +456,7 @@ symmem_status symmem_group_world_size(const symmem_group *group, int32_t *world_
 }
 
 symmem_status symmem_group_name(const symmem_group *group, const char **name_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_name", name_p);
     if (status == SYMMEM_OK)
         *name_p = group->name;
@@ -465,7 +465,7 @@ symmem_status symmem_group_name(const symmem_group *group, const char **name_p) 
 
 symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
                                        int32_t *global_rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = begin_query(group, "group_global_rank", global_rank_p);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, rank, "group_global_rank");
@@ -475,7 +475,7 @@ symmem_status symmem_group_global_rank(const symmem_group *group, int32_t rank,
 }
 
 symmem_status symmem_group_find(symmem_context *context, const char *name, symmem_group **group_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char operation[] = "group_find";
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -483,12 +483,14 @@ symmem_status symmem_group_find(symmem_context *context, const char *name, symme
     if (!name || !group_p)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL",
                                name ? "group_p" : "name");
+    symmem_group *group = NULL;
     (void)pthread_mutex_lock(&context->lock);
-    symmem_group *group = find_live(context, name);
+    if (strnlen(name, SYMMEM_NAME_MAX) < SYMMEM_NAME_MAX) /* else none has it */
+        group = find_live(context, name);
     (void)pthread_mutex_unlock(&context->lock);
     if (!group)
         return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
-                               "no live group is called '%s'", name);
+                               "no live group is called '%.*s'", SYMMEM_NAME_MAX, name);
     *group_p = group;
     return SYMMEM_OK;
 }

@@ -287,7 +287,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
 }
 
 symmem_status symmem_pool_get_stats(symmem_pool *pool, symmem_pool_stats *stats_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check(pool, "pool_get_stats");
     if (status != SYMMEM_OK)
         return status;
@@ -430,7 +430,7 @@ void sm_pool_free_shells(symmem_context *context) {
 /* --- the pair for pluggable allocators ---------------------------------------------- */
 
 void symmem_pool_bind(symmem_pool *pool) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     bound_pool = pool;
 }
 
@@ -448,7 +448,7 @@ static symmem_status check_bound(const char *operation, int device) {
 }
 
 void *symmem_pool_malloc(size_t size, int device, void *stream) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     (void)stream;
     void *ptr = NULL;
     if (check_bound("pool_malloc", device) != SYMMEM_OK)

@@ -165,8 +165,11 @@ static symmem_status cover(const sm_collective_op *op, sm_refs *refs, const sm_t
 
 symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *tensor) {
     sm_refs refs;
+    int32_t device;
     sm_refs_init(&refs, NULL);
     symmem_status status = cover(op, &refs, tensor);
+    if (status == SYMMEM_OK)
+        status = sm_refs_device(&refs, op->link->context, op->name, op->link->device, &device);
     sm_refs_finish(&refs);
     return status;
 }

@@ -4,7 +4,7 @@
 #include "stream/stream.h"
 
 symmem_status symmem_set_matmul(symmem_context *context, symmem_matmul_fn fn, void *arg) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_context_check(context, "set_matmul");
     if (status != SYMMEM_OK)
         return status;
@@ -19,7 +19,7 @@ symmem_status symmem_set_matmul(symmem_context *context, symmem_matmul_fn fn, vo
 
 symmem_status symmem_fused_strides(int32_t ndim, const int64_t *shape, int32_t dim,
                                    int64_t *strides) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char name[] = "fused_strides";
     if (ndim < 0 || (ndim > 0 && (shape == NULL || strides == NULL)))
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "%s",

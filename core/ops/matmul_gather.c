@@ -118,7 +118,7 @@ symmem_status symmem_fused_all_gather_matmul_workspace(const DLTensor *a_shard,
                                                        const DLTensor *a_scale, int32_t gather_dim,
                                                        bool want_a, int32_t world_size,
                                                        size_t *bytes_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char name[] = "fused_all_gather_matmul";
     gather g = {.want_a = want_a};
     if (bytes_p == NULL)
@@ -254,15 +254,36 @@ static symmem_status check_overlaps(const gather *g, const sides *all) {
     return status;
 }
 
-static symmem_status check_products(gather *g, const DLTensor *const *bs,
-                                    const DLTensor *const *b_scales, const DLTensor *const *outs) {
-    sides *all = calloc((size_t)g->product_count, sizeof *all);
+/* The caller's, as many as there are products; b_scales may be NULL. */
+typedef struct operands {
+    const DLTensor *const *bs, *const *b_scales, *const *outs;
+} operands;
+
+/* Each by itself, into all[i] and g->products[i] if there are such. */
+static symmem_status read_products(gather *g, const operands *from, sides *all) {
     symmem_status status = SYMMEM_OK;
-    if (all == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, g->pipeline.name, "", "no memory for the products");
-    for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++)
-        status = check_product(g, bs[i], b_scales != NULL ? b_scales[i] : NULL, outs[i], &all[i],
-                               &g->products[i]);
+    for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++) {
+        sides one = {.scale = {.extent = 0}};
+        symmem_matmul product;
+        status = check_product(g, from->bs[i], from->b_scales != NULL ? from->b_scales[i] : NULL,
+                               from->outs[i], all != NULL ? &all[i] : &one,
+                               all != NULL ? &g->products[i] : &product);
+    }
+    return status;
+}
+
+/* Memory for them is taken only once each is right. */
+static symmem_status check_products(gather *g, const operands *from) {
+    symmem_status status = read_products(g, from, NULL);
+    if (status != SYMMEM_OK)
+        return status;
+    const size_t count = (size_t)g->product_count;
+    sides *all = calloc(count, sizeof *all);
+    g->products = calloc(count, sizeof *g->products);
+    if (all == NULL || g->products == NULL)
+        status = sm_fail(SYMMEM_OUT_OF_MEMORY, g->pipeline.name, "", "no memory for the products");
+    if (status == SYMMEM_OK)
+        status = read_products(g, from, all);
     if (status == SYMMEM_OK)
         status = check_overlaps(g, all);
     free(all);
@@ -440,23 +461,29 @@ static symmem_status check_tensors(gather *g, const DLTensor *a_shard, const DLT
     return status;
 }
 
-static symmem_status run(gather *g, const DLTensor *a_shard, const DLTensor *a_scale,
-                         int32_t gather_dim, int32_t b_count, const DLTensor *const *bs,
-                         const DLTensor *const *b_scales, const DLTensor *a_out,
-                         const DLTensor *const *outs) {
+static symmem_status check_count(const gather *g, const operands *from) {
     const char *name = g->pipeline.name;
-    if (b_count < 1 || bs == NULL || outs == NULL)
+    if (g->product_count < 1 || from->bs == NULL || from->outs == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "%s",
-                       b_count < 1 ? "b_count is below 1" : "bs or outs is NULL");
-    g->want_a = a_out != NULL;
-    g->product_count = b_count;
-    symmem_status status = check_tensors(g, a_shard, a_scale, gather_dim, a_out);
+                       g->product_count < 1 ? "b_count is below 1" : "bs or outs is NULL");
+    if (g->product_count <= SYMMEM_FUSED_MAX_PRODUCTS)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, name, "", "b_count is %d, more than %d", g->product_count,
+                  SYMMEM_FUSED_MAX_PRODUCTS);
+    sm_record()->expected = SYMMEM_FUSED_MAX_PRODUCTS;
+    sm_record()->actual = (uint64_t)g->product_count;
+    return SYMMEM_OUT_OF_RANGE;
+}
+
+static symmem_status run(gather *g, const DLTensor *a_shard, const DLTensor *a_scale,
+                         int32_t gather_dim, const operands *from, const DLTensor *a_out) {
+    symmem_status status = check_count(g, from);
     if (status != SYMMEM_OK)
         return status;
-    g->products = calloc((size_t)b_count, sizeof *g->products);
-    if (g->products == NULL)
-        return sm_fail(SYMMEM_OUT_OF_MEMORY, name, "", "no memory for the products");
-    status = check_products(g, bs, b_scales, outs);
+    g->want_a = a_out != NULL;
+    status = check_tensors(g, a_shard, a_scale, gather_dim, a_out);
+    if (status == SYMMEM_OK)
+        status = check_products(g, from);
     if (status == SYMMEM_OK)
         status = sm_pipeline_begin(&g->pipeline);
     if (status == SYMMEM_OK)
@@ -477,7 +504,8 @@ symmem_status symmem_fused_all_gather_matmul(symmem_handle *workspace, const DLT
                                              channel, timeout_ms, stream, second);
     if (status != SYMMEM_OK)
         return status;
-    return run(&g, a_shard, NULL, gather_dim, b_count, bs, NULL, a_out, outs);
+    g.product_count = b_count;
+    return run(&g, a_shard, NULL, gather_dim, &(operands){.bs = bs, .outs = outs}, a_out);
 }
 
 symmem_status symmem_fused_all_gather_scaled_matmul(
@@ -495,5 +523,7 @@ symmem_status symmem_fused_all_gather_scaled_matmul(
     if (a_scale == NULL || b_scales == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "%s is NULL",
                        a_scale == NULL ? "a_scale" : "b_scales");
-    return run(&g, a_shard, a_scale, gather_dim, b_count, bs, b_scales, a_out, outs);
+    g.product_count = b_count;
+    return run(&g, a_shard, a_scale, gather_dim,
+               &(operands){.bs = bs, .b_scales = b_scales, .outs = outs}, a_out);
 }

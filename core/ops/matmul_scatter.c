@@ -129,7 +129,7 @@ symmem_status symmem_fused_matmul_reduce_scatter_workspace(const DLTensor *a, co
                                                            const DLTensor *a_scale,
                                                            int32_t scatter_dim, const DLTensor *out,
                                                            int32_t world_size, size_t *bytes_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     static const char name[] = "fused_matmul_reduce_scatter";
     scatter s = {.scaled = a_scale != NULL};
     if (bytes_p == NULL)

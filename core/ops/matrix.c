@@ -100,18 +100,24 @@ symmem_status sm_strided_shape(const sm_strided *tensor, int32_t ndim, const int
 
 /* --- layout --------------------------------------------------------------------------------- */
 
-bool sm_layout_strides(int32_t ndim, const int64_t *shape, int32_t dim, int64_t *strides) {
+/* Writes nothing where strides is NULL. */
+static bool walk_layout(int32_t ndim, const int64_t *shape, int32_t dim, int64_t *strides) {
     size_t stride = 1;
     for (int32_t d = ndim - 1; d >= -1; d--) {
         int32_t at = d >= 0 ? d : dim; /* the one that was moved comes last here */
         if (d == dim || at >= ndim)
             continue;
-        strides[at] = (int64_t)stride;
+        if (strides != NULL)
+            strides[at] = (int64_t)stride;
         size_t size = shape[at] > 0 ? (size_t)shape[at] : 1;
         if (!sm_mul_size(stride, size, &stride))
             return false;
     }
     return true;
+}
+
+bool sm_layout_strides(int32_t ndim, const int64_t *shape, int32_t dim, int64_t *strides) {
+    return walk_layout(ndim, shape, dim, NULL) && walk_layout(ndim, shape, dim, strides);
 }
 
 bool sm_strided_has_layout(const sm_strided *tensor, int32_t dim) {

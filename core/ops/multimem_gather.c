@@ -71,6 +71,7 @@ symmem_status
 symmem_low_contention_all_gather_ce_multicast_out(symmem_handle *handle, const DLTensor *input,
                                                   const DLTensor *out, int32_t channel,
                                                   uint32_t timeout_ms, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
     sm_collective_op call;
     sm_tensor in, result;
     symmem_status status = sm_multimem_begin(

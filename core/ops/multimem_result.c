@@ -48,10 +48,13 @@ typedef struct gathered {
 } gathered;
 
 static void delete_gathered(DLManagedTensor *tensor) {
+    SM_POINTED_CALL;
     if (tensor == NULL)
         return;
     gathered *owner = tensor->manager_ctx;
     if (owner->allocation != NULL) {
+        if (sm_fork_is_parents(owner->allocation->context->made_in))
+            return;
         (void)sm_allocation_drop(owner->allocation);
         sm_allocation_release(owner->allocation);
     }

@@ -13,10 +13,13 @@ typedef struct result {
 
 /* Pending work keeps the memory by references of its own; after finalise this one is the last. */
 static void delete_result(DLManagedTensor *tensor) {
+    SM_POINTED_CALL;
     if (tensor == NULL)
         return;
     result *owner = tensor->manager_ctx;
     if (owner->allocation != NULL) {
+        if (sm_fork_is_parents(owner->allocation->context->made_in))
+            return;
         (void)sm_allocation_drop(owner->allocation);
         sm_allocation_release(owner->allocation);
     }

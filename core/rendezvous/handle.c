@@ -43,7 +43,7 @@ symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *oper
 }
 
 symmem_status symmem_handle_retain(symmem_handle *handle) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_handle_check(handle, "handle_retain");
     if (status != SYMMEM_OK)
         return status;
@@ -63,7 +63,7 @@ void symmem_handle_release(symmem_handle *handle) {
 }
 
 symmem_status symmem_handle_get_info(const symmem_handle *handle, symmem_handle_info *info_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, info_p, "handle_get_info");
     if (status != SYMMEM_OK)
         return status;
@@ -88,7 +88,7 @@ symmem_status symmem_handle_get_info(const symmem_handle *handle, symmem_handle_
 }
 
 symmem_status symmem_handle_buffer_ptrs(const symmem_handle *handle, void *const **ptrs_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, ptrs_p, "handle_buffer_ptrs");
     if (status == SYMMEM_OK)
         *ptrs_p = handle->link->mapping->buffers;
@@ -96,7 +96,7 @@ symmem_status symmem_handle_buffer_ptrs(const symmem_handle *handle, void *const
 }
 
 symmem_status symmem_handle_signal_pad_ptrs(const symmem_handle *handle, void *const **ptrs_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, ptrs_p, "handle_signal_pad_ptrs");
     if (status == SYMMEM_OK)
         *ptrs_p = handle->link->pads;
@@ -121,7 +121,7 @@ symmem_status symmem_handle_signal_pad_ptrs_dev(const symmem_handle *handle, voi
 
 symmem_status symmem_handle_global_rank(const symmem_handle *handle, int32_t rank,
                                         int32_t *global_rank_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, global_rank_p, "handle_global_rank");
     if (status == SYMMEM_OK)
         status = sm_handle_rank_check(handle, "handle_global_rank", rank);
@@ -131,7 +131,7 @@ symmem_status symmem_handle_global_rank(const symmem_handle *handle, int32_t ran
 }
 
 symmem_status symmem_handle_group_name(const symmem_handle *handle, const char **name_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = check_output(handle, name_p, "handle_group_name");
     if (status == SYMMEM_OK)
         *name_p = handle->link->group->name;
@@ -139,7 +139,7 @@ symmem_status symmem_handle_group_name(const symmem_handle *handle, const char *
 }
 
 symmem_status symmem_handle_status(const symmem_handle *handle, symmem_error_record *record_p) {
-    SM_PUBLIC;
+    SM_PUBLIC_CALL;
     symmem_status status = sm_handle_check(handle, "handle_status");
     if (status != SYMMEM_OK)
         return status;

@@ -28,9 +28,12 @@ typedef struct view_request {
 } view_request;
 
 static void delete_view(DLManagedTensor *tensor) {
+    SM_POINTED_CALL;
     if (tensor == NULL)
         return;
     view *owner = tensor->manager_ctx;
+    if (sm_fork_is_parents(owner->handle->link->context->made_in))
+        return;
     symmem_handle_release(owner->handle);
     free(owner);
 }

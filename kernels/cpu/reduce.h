@@ -13,6 +13,10 @@
 
 #include <symmem/handle.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * `count` elements of each source are reduced, and each result is stored in every destination. A
  * destination may be one of the sources (the same address); else they do not overlap. All addresses
@@ -76,4 +80,7 @@ void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming);
 /* The same, to where other processors read, and have read before: within the cache. */
 void symmem_cpu_copy_to_readers(void *dst, const void *src, size_t bytes);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

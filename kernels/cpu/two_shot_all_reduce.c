@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "two_shot_all_reduce.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "cpu/work.h"
@@ -55,10 +56,7 @@ static void push_shard(const symmem_cpu_work *work) {
     const symmem_cpu_team *team = work->team;
     const portion all = part_of(work, call->count, call->offset, NULL);
     size_t offset = all.offset + shard_begin(work, &all, team->rank);
-    void *dsts[SYMMEM_MAX_WORLD_SIZE];
-    for (int32_t rank = 0; rank < team->world_size; rank++)
-        dsts[rank] = symmem_cpu_at(team, rank, offset);
-    symmem_cpu_work_reduce(work, offset, NULL, shard_count(&all, team->rank), dsts,
+    symmem_cpu_work_reduce(work, offset, NULL, shard_count(&all, team->rank), NULL,
                            team->world_size);
 }
 
@@ -115,9 +113,8 @@ static portion kept_part(const symmem_cpu_work *work, size_t whole, size_t index
 
 /* Nobody else reads the own shard of the own buffer before it holds results; what it held is kept
  * here meanwhile. When a part's results are to be gathered, all have gathered the part before. */
-static symmem_status keeping_inputs(const symmem_cpu_work *work) {
+static symmem_status by_kept_parts(const symmem_cpu_work *work, char kept[2][KEPT_BYTES]) {
     symmem_cpu_team *team = work->team;
-    char kept[2][KEPT_BYTES];
     portion now, before = {.count = 0};
     size_t whole = KEPT_BYTES / work->element * (size_t)team->world_size;
     size_t parts = part_count(work, whole);
@@ -139,6 +136,16 @@ static symmem_status keeping_inputs(const symmem_cpu_work *work) {
     if (status == SYMMEM_OK && parts > 0)
         memcpy(own_shard(work, &before), kept[1 - parts % 2],
                shard_bytes(work, &before, team->rank));
+    return status;
+}
+
+/* The caller's stack may be small. */
+static symmem_status keeping_inputs(const symmem_cpu_work *work) {
+    char(*kept)[KEPT_BYTES] = malloc(2 * sizeof *kept);
+    if (kept == NULL)
+        return SYMMEM_OUT_OF_MEMORY;
+    symmem_status status = by_kept_parts(work, kept);
+    free(kept);
     return status;
 }
 

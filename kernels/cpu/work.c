@@ -21,7 +21,7 @@ void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const vo
         srcs[rank] = symmem_cpu_at(work->team, rank, offset);
     if (own != NULL)
         srcs[work->team->rank] = own;
-    const symmem_cpu_reduce_args args = {.dsts = dsts,
+    const symmem_cpu_reduce_args args = {.dsts = dsts != NULL ? dsts : (void *const *)srcs,
                                          .dst_count = dst_count,
                                          .srcs = srcs,
                                          .src_count = work->team->world_size,

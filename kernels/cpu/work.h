@@ -33,7 +33,7 @@ typedef struct symmem_cpu_work {
 symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team);
 
 /* Reduces `count` elements at byte `offset` of all buffers into each destination. `own` not NULL:
- * the own ones are there instead. */
+ * the own ones are there instead. dsts NULL: into where they came from, all of them. */
 void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const void *own,
                             size_t count, void *const *dsts, int32_t dst_count);
 

@@ -28,6 +28,10 @@
 
 #include <symmem/handle.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Bytes of one element; 0 if op cannot be done with dtype, or one of them is unknown. */
 size_t symmem_reference_element_bytes(symmem_dtype dtype, symmem_reduce_op op);
 
@@ -45,4 +49,7 @@ uint16_t symmem_reference_to_half(float value);
 float symmem_reference_from_bfloat(uint16_t half);
 uint16_t symmem_reference_to_bfloat(float value);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -75,11 +75,14 @@ void reduce_data_end(struct reduce_data *data) {
     free(data->expected);
 }
 
+/* As numbers: one enumeration is not multiplied by another. */
+enum { REDUCE_DTYPES = (int)SYMMEM_DTYPE_COUNT, REDUCE_OPS = (int)SYMMEM_REDUCE_OP_COUNT };
+
 int reduce_pair_count(void) {
     int count = 0;
-    for (int i = 0; i < (int)SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++)
-        count += symmem_reference_element_bytes((symmem_dtype)(i / SYMMEM_REDUCE_OP_COUNT),
-                                                (symmem_reduce_op)(i % SYMMEM_REDUCE_OP_COUNT)) > 0;
+    for (int i = 0; i < REDUCE_DTYPES * REDUCE_OPS; i++)
+        count += symmem_reference_element_bytes((symmem_dtype)(i / REDUCE_OPS),
+                                                (symmem_reduce_op)(i % REDUCE_OPS)) > 0;
     return count;
 }
 
@@ -92,9 +95,9 @@ int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk) {
 }
 
 void reduce_pair(int index, symmem_dtype *dtype_p, symmem_reduce_op *op_p) {
-    for (int i = 0; i < (int)SYMMEM_DTYPE_COUNT * SYMMEM_REDUCE_OP_COUNT; i++) {
-        *dtype_p = (symmem_dtype)(i / SYMMEM_REDUCE_OP_COUNT);
-        *op_p = (symmem_reduce_op)(i % SYMMEM_REDUCE_OP_COUNT);
+    for (int i = 0; i < REDUCE_DTYPES * REDUCE_OPS; i++) {
+        *dtype_p = (symmem_dtype)(i / REDUCE_OPS);
+        *op_p = (symmem_reduce_op)(i % REDUCE_OPS);
         if (symmem_reference_element_bytes(*dtype_p, *op_p) > 0 && index-- == 0)
             return;
     }

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A thread that is cancelled while it is in a call gets the call's result first. */
+/* What holds for calls one by one: a thread that is cancelled in one gets its result first, and
+ * needs little stack. */
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "case_help.h"
+#include <symmem/ops.h>
+
+#ifndef SYMMEM_INSTRUMENTED
+#define SYMMEM_INSTRUMENTED 0
+#endif
 
 #define LIMIT_MS 10000u
+#define BLOCK_BYTES (1 << 20)
 
 /* What the calls work on; one makes what later ones use. */
 struct works {
@@ -68,7 +76,7 @@ static symmem_status pass_descriptor(struct works *w) {
 }
 
 static symmem_status allocate(struct works *w) {
-    return symmem_alloc(w->context, 4096, -1, NULL, &w->memory);
+    return symmem_alloc(w->context, BLOCK_BYTES, -1, NULL, &w->memory);
 }
 
 static symmem_status rendezvous(struct works *w) {
@@ -94,6 +102,150 @@ static symmem_status put(struct works *w) {
 static symmem_status get(struct works *w) {
     char byte;
     return symmem_get(w->handle, w->t->next, 0, &byte, 1, NULL);
+}
+
+/* What a tensor's deleter does is a call, too. */
+static symmem_status view(struct works *w) {
+    int64_t words = 16;
+    DLManagedTensor *made = NULL;
+    symmem_status status =
+        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &made);
+    if (status == SYMMEM_OK)
+        made->deleter(made);
+    return status;
+}
+
+static symmem_status reduce(struct works *w) {
+    int64_t words = 16;
+    DLManagedTensor *in = NULL, *made = NULL;
+    symmem_status status =
+        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LIMIT_MS,
+                                            NULL, &made);
+    if (in != NULL)
+        in->deleter(in);
+    if (made != NULL)
+        made->deleter(made);
+    return status;
+}
+
+/* Where the block has a multicast address; on the ranks of some devices it has none. */
+static symmem_status gather_by_multicast(struct works *w) {
+    symmem_handle_info info;
+    int64_t words = 16, all = words * w->t->world_size;
+    DLManagedTensor *in = NULL, *out = NULL;
+    symmem_status status = symmem_handle_get_info(w->handle, &info);
+    if (status != SYMMEM_OK || info.multicast_ptr == NULL)
+        return status;
+    status = symmem_get_buffer(w->handle, w->t->rank, 1, &all, SYMMEM_INT32, 0, &out);
+    if (status == SYMMEM_OK)
+        status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, all, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_low_contention_all_gather_ce_multicast_out(
+            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LIMIT_MS, NULL);
+    for (int i = 0; i < 2; i++) {
+        DLManagedTensor *tensor = i == 0 ? in : out;
+        if (tensor != NULL)
+            tensor->deleter(tensor);
+    }
+    return status;
+}
+
+/* The same into memory of its own. */
+static symmem_status gather_into_new_memory(struct works *w) {
+    symmem_handle_info info;
+    int64_t words = 16;
+    DLManagedTensor *in = NULL, *made = NULL;
+    symmem_status status = symmem_handle_get_info(w->handle, &info);
+    if (status != SYMMEM_OK || info.multicast_ptr == NULL)
+        return status;
+    status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    if (status == SYMMEM_OK)
+        status = symmem_low_contention_all_gather_ce_multicast(w->handle, &in->dl_tensor, 0,
+                                                               LIMIT_MS, NULL, &made);
+    if (in != NULL)
+        in->deleter(in);
+    if (made != NULL)
+        made->deleter(made);
+    return status;
+}
+
+/* Words of the own buffer; the first `count` of the second half, if `second`. */
+static DLTensor words_of(const struct works *w, int64_t *count, bool second) {
+    char *words = w->memory;
+    return (DLTensor){.data = words + (second ? BLOCK_BYTES / 2 : 0),
+                      .device = {kDLCPU, 0},
+                      .ndim = 1,
+                      .dtype = {kDLInt, 32, 1},
+                      .shape = count};
+}
+
+/* All other collectives on so many words a rank. */
+static symmem_status collectives_on(struct works *w, int64_t few, int32_t *from, int32_t *to) {
+    int64_t all = few * w->t->world_size;
+    symmem_handle *h = w->handle;
+    DLTensor in = words_of(w, &few, false), wide = words_of(w, &all, false), here = in, there = in;
+    DLTensor out = words_of(w, &all, true);
+    here.data = from;
+    there.data = to;
+    symmem_status status = symmem_two_shot_all_reduce(h, &in, SYMMEM_SUM, 0, LIMIT_MS, NULL);
+#define THEN(name, ...)                                                                            \
+    if (status == SYMMEM_OK)                                                                       \
+    status = symmem_##name(h, __VA_ARGS__, 0, LIMIT_MS, NULL)
+    THEN(two_shot_all_reduce_out, &in, SYMMEM_SUM, &there);
+    THEN(all_reduce, &here, SYMMEM_MAX, &there);
+    THEN(all_reduce, &in, SYMMEM_MAX, &in);
+    THEN(one_shot_all_reduce_out, &in, SYMMEM_MIN, &there);
+    THEN(one_shot_all_reduce_copy_out, &in, &here, SYMMEM_SUM, &there);
+    THEN(reduce_scatter_out, &wide, SYMMEM_SUM, false, &there);
+    THEN(low_contention_reduce_scatter, &wide, SYMMEM_SUM, &there);
+    THEN(all_gather_out, &in, &out);
+    THEN(low_contention_all_gather_out, &in, &out);
+    THEN(broadcast, &in, 0);
+#undef THEN
+    return status;
+}
+
+/* Sizes for each of their ways. */
+static symmem_status collectives(struct works *w) {
+    enum { MOST = 6000 };
+    int32_t *words = calloc(2 * MOST, sizeof *words);
+    symmem_status status = words == NULL ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK;
+    for (int64_t count = 1; status == SYMMEM_OK && count <= MOST; count = 20 * count - 1)
+        status = collectives_on(w, count + 1, words, words + MOST);
+    free(words);
+    return status;
+}
+
+static DLTensor floats_of(float *numbers, int32_t ndim, int64_t *shape) {
+    return (DLTensor){.data = numbers,
+                      .device = {kDLCPU, 0},
+                      .ndim = ndim,
+                      .dtype = {kDLFloat, 32, 1},
+                      .shape = shape};
+}
+
+/* Scaled ones, which no library makes. */
+static symmem_status products(struct works *w) {
+    int64_t world = w->t->world_size, one = 1, a_shape[2] = {world, 40}, b_shape[2] = {40, 8},
+            all_shape[2] = {world * world, 8}, part_shape[2] = {1, 8};
+    enum { MOST = 8 * 8 * 8 };
+    float scale = 1, *a = calloc(3 * MOST, sizeof *a), *b = a + MOST, *results = b + MOST;
+    if (a == NULL || world > 8) {
+        free(a);
+        return a == NULL ? SYMMEM_OUT_OF_MEMORY : SYMMEM_OK;
+    }
+    const DLTensor left = floats_of(a, 2, a_shape), right = floats_of(b, 2, b_shape),
+                   all = floats_of(results, 2, all_shape), part = floats_of(results, 2, part_shape),
+                   by = floats_of(&scale, 1, &one), *bs = &right, *scales = &by, *outs = &all;
+    symmem_status status = symmem_fused_all_gather_scaled_matmul(
+        w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LIMIT_MS, NULL, NULL);
+    if (status == SYMMEM_OK)
+        status = symmem_fused_scaled_matmul_reduce_scatter(
+            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LIMIT_MS, NULL, NULL);
+    free(a);
+    return status;
 }
 
 static symmem_status reset(struct works *w) {
@@ -174,6 +326,10 @@ static const struct call {
     {"wait_signal", wait_signal, 0},
     {"put", put, 0},
     {"get", get, 0},
+    {"get_buffer and its deleter", view, 0},
+    {"one_shot_all_reduce and its deleter", reduce, SYMMEM_CAP_COLLECTIVES},
+    {"low_contention_all_gather_ce_multicast_out", gather_by_multicast, SYMMEM_CAP_MULTICAST},
+    {"low_contention_all_gather_ce_multicast", gather_into_new_memory, SYMMEM_CAP_MULTICAST},
     {"pool_alloc", create_pool, SYMMEM_CAP_POOL},
     {"pool_free", destroy_pool, SYMMEM_CAP_POOL},
     {"stream_create", create_stream, SYMMEM_CAP_STREAMS},
@@ -182,6 +338,8 @@ static const struct call {
     {"second barrier on a stream", barrier_on_stream, SYMMEM_CAP_STREAMS},
     {"stream_synchronize", synchronize_stream, SYMMEM_CAP_STREAMS},
     {"stream_destroy", destroy_stream, SYMMEM_CAP_STREAMS},
+    {"collectives", collectives, SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_HOST_ACCESS},
+    {"scaled products", products, SYMMEM_CAP_MATMUL | SYMMEM_CAP_HOST_ACCESS},
     {"handle_reset", reset, 0},
     {"free", release, 0},
     {"group_destroy", destroy_group, 0},
@@ -209,6 +367,8 @@ static void *make_cancelled(void *arg) {
     return NULL;
 }
 
+/* --- cancellation ----------------------------------------------------------------------------- */
+
 /* One rank comes late to each, so that the others wait in it. */
 TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .timeout_s = 60,
         .flags = TK_WRITES_PADS) {
@@ -229,4 +389,59 @@ TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .tim
         TK_STATUS(t, SYMMEM_OK, attempt.status);
     }
     close(works.fd);
+}
+
+/* --- stack ------------------------------------------------------------------------------------ */
+
+#define STACK_BYTES ((size_t)256 << 10)
+#define PAINT 0xA5
+
+static void *make(void *arg) {
+    struct attempt *attempt = arg;
+    if (attempt->call != NULL)
+        attempt->status = attempt->call->make(attempt->works);
+    return NULL;
+}
+
+/* How much of a new thread's stack a call has written to; the thread's own part included. */
+static size_t measure(struct tk *t, char *stack, struct attempt *attempt) {
+    size_t untouched = 0;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    memset(stack, PAINT, STACK_BYTES);
+    TK_REQUIRE(t, pthread_attr_init(&attributes) == 0);
+    TK_REQUIRE(t, pthread_attr_setstack(&attributes, stack, STACK_BYTES) == 0);
+    TK_REQUIRE(t, pthread_create(&thread, &attributes, make, attempt) == 0);
+    pthread_attr_destroy(&attributes);
+    TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
+    while (untouched < STACK_BYTES && (unsigned char)stack[untouched] == PAINT)
+        untouched++;
+    return STACK_BYTES - untouched;
+}
+
+TK_TEST(thread_stack, calls_need_little, "SM-THREAD-08", .ranks = {2, 4}, .timeout_s = 60,
+        .flags = TK_WRITES_PADS) {
+    struct works works = {.t = t, .fd = -1};
+    if (!is_emulation(t) || SYMMEM_INSTRUMENTED) {
+        TK_CHECK_MSG(t, true, "a driver, or a compiler's instruments, need more");
+        return;
+    }
+    char *stack =
+        mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TK_REQUIRE(t, stack != MAP_FAILED);
+    struct attempt nothing = {.call = NULL};
+    const size_t empty = measure(t, stack, &nothing);
+    snprintf(works.path, sizeof works.path, "%s/on-a-stack", t->scratch_dir);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        struct attempt attempt = {.call = &calls[i], .works = &works};
+        if ((calls[i].needs & ~t->capabilities) != 0)
+            continue;
+        tk_checkpoint(t, "%s", calls[i].name);
+        const size_t bytes = measure(t, stack, &attempt) - empty;
+        TK_STATUS(t, SYMMEM_OK, attempt.status);
+        TK_CHECK_MSG(t, bytes <= SYMMEM_CALL_STACK_BYTES, "%s: %zu bytes of stack", calls[i].name,
+                     bytes);
+    }
+    close(works.fd);
+    (void)munmap(stack, STACK_BYTES);
 }

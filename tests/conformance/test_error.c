@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Statuses and error records. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "counting_store.h"
 #include "fake_table.h"
 #include "kit.h"
@@ -25,6 +28,56 @@ static void expect_record(struct tk *t, symmem_status expected, symmem_status st
     TK_CHECK_MSG(t, memcmp(&record, &later, sizeof(record)) == 0,
                  "a success after %s changed the record", operation);
     symmem_clear_error();
+}
+
+/* --- strings without an end ----------------------------------------------------------------- */
+
+/* `bytes` letters, and no memory behind them. */
+static char *without_end(struct tk *t, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), all = (bytes + page - 1) / page * page;
+    char *memory =
+        mmap(NULL, all + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TK_REQUIRE(t, memory != MAP_FAILED);
+    TK_REQUIRE(t, mprotect(memory + all, page, PROT_NONE) == 0);
+    memset(memory, 'x', all);
+    return memory + all - bytes;
+}
+
+/* The rank is ended by a signal where one is read too far. */
+TK_TEST(error, strings_without_an_end, "SM-ERROR-15", .max_ranks = 1) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = t->context, *other = NULL;
+    symmem_group *group = NULL;
+    symmem_store *store = NULL;
+    char *const name = without_end(t, 64), *const key = without_end(t, SYMMEM_STORE_KEY_MAX + 1),
+                *const path = without_end(t, 4096);
+    bool is_there = true;
+    path[0] = '/';
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_group_create(context, name, NULL, 0, NULL, &group));
+    TK_FAILS(t, NOT_FOUND, symmem_group_find(context, name, &group));
+    TK_FAILS(t, NOT_FOUND, symmem_set_backend(context, name));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_set_backend(context, path));
+    TK_FAILS(t, PATH_TOO_LONG, symmem_load_backend(context, path));
+    TK_OK(t, symmem_backend_available(context, name, &is_there));
+    TK_CHECK(t, !is_there);
+    TK_FAILS(t, PATH_TOO_LONG, symmem_store_open_file(path, &store));
+    TK_OK(t, symmem_store_open_memory(&store));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_set(store, key, "x", 1, 100));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_wait(store, key, 100));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_store_remove(store, key, 100));
+    options.store = store;
+    options.rank = 0;
+    options.world_size = 1;
+    options.socket_dir = path;
+    TK_FAILS(t, PATH_TOO_LONG, symmem_init(&options, &other));
+    options.socket_dir = NULL;
+    options.backend = name;
+    TK_FAILS(t, NOT_FOUND, symmem_init(&options, &other));
+    symmem_store_close(store);
+    if ((t->capabilities & SYMMEM_CAP_CONNECTIVITY) != 0) {
+        static int32_t matrix[SYMMEM_MAX_WORLD_SIZE];
+        TK_FAILS(t, NOT_FOUND, symmem_connectivity(context, name, 1, matrix));
+    }
 }
 
 /* A store of which every call fails. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors between ranks, and where their sockets live. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "kit.h"
@@ -285,6 +286,85 @@ TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .ranks = {2
         TK_CHECK(t, resources_remove_directory(keys)); /* the store's own files are left in it */
         TK_EQ_INT(t, 0, rmdir(top));
     }
+}
+
+/* A rank's life with a store of its own and sockets in the folder, from init to the end. */
+static symmem_status live_in(struct tk *t, const char *keys, const char *sockets) {
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    int64_t sum;
+    int fds[64];
+    symmem_status status = symmem_store_open_file(keys, &store);
+    options.store = store;
+    options.socket_dir = sockets;
+    options.backend = NULL;
+    if (status == SYMMEM_OK)
+        status = symmem_store_add(store, "count", 1, &sum, LIMIT_MS);
+    if (status == SYMMEM_OK)
+        status = symmem_init(&options, &context);
+    if (status == SYMMEM_OK)
+        status = symmem_group_create(context, "living", NULL, 0, NULL, &group);
+    if (status == SYMMEM_OK)
+        status = symmem_group_all_gather_fds(group, STDIN_FILENO, fds, LIMIT_MS);
+    for (int32_t rank = 0; status == SYMMEM_OK && rank < t->world_size; rank++)
+        close(fds[rank]);
+    symmem_context_free(context);
+    tk_out_of_band_barrier(t);
+    symmem_store_close(store);
+    return status;
+}
+
+/* Whether each of them is its owner's to read and write, and nobody else's. */
+static bool all_are_private(const char *folder) {
+    DIR *directory = opendir(folder);
+    bool are = directory != NULL;
+    for (struct dirent *entry; are && (entry = readdir(directory)) != NULL;) {
+        struct stat about;
+        are = entry->d_name[0] == '.' ||
+              (fstatat(dirfd(directory), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+               (about.st_mode & 0777) == 0600);
+    }
+    if (directory != NULL)
+        closedir(directory);
+    return are;
+}
+
+/* As an ordinary user: root may open what has no rights at all. */
+TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY) {
+    static const mode_t masks[] = {0, 0177, 0277, 0400, 0777};
+    char top[64], sockets[80], keys[80];
+    struct resources_identity identity;
+    symmem_status lived[TK_COUNT(masks)];
+    bool directories = true, private = true, ended = true;
+    short_directory(t, top, sizeof(top), "u");
+    snprintf(sockets, sizeof(sockets), "%s/sockets", top);
+    snprintf(keys, sizeof(keys), "%s/keys", top);
+    TK_REQUIRE(t, resources_become_ordinary(&identity));
+    if (t->rank == 0)
+        directories = mkdir(top, 0700) == 0 && mkdir(sockets, 0700) == 0;
+    for (size_t i = 0; i < TK_COUNT(masks); i++) {
+        tk_out_of_band_barrier(t);
+        const mode_t mask = umask(masks[i]);
+        lived[i] = live_in(t, keys, sockets);
+        ended = umask(mask) == masks[i] && ended;
+        tk_out_of_band_barrier(t);
+        if (t->rank == 0) {
+            private = all_are_private(keys) && private;
+            ended = resources_remove_directory(keys) && ended;
+        }
+    }
+    TK_CHECK(t, resources_become_again(&identity));
+    TK_CHECK(t, directories && ended);
+    TK_CHECK(t, private);
+    for (size_t i = 0; i < TK_COUNT(masks); i++)
+        TK_CHECK_MSG(t, lived[i] == SYMMEM_OK, "umask %04o: %s", (unsigned)masks[i],
+                     symmem_status_name(lived[i]));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_CHECK(t, rmdir(sockets) == 0 && rmdir(top) == 0);
 }
 
 TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .ranks = {2, 4},

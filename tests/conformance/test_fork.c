@@ -29,6 +29,7 @@ struct family {
     symmem_pool *pool;
     symmem_stream *stream;
     symmem_event *event;
+    DLManagedTensor *view, *result; /* the second one only where there are collectives */
     void *memory, *const *buffers;
     char socket_dir[64];
 };
@@ -55,6 +56,14 @@ static int count_sockets(const char *folder) {
     return count;
 }
 
+static void make_tensors(struct tk *t, struct family *f) {
+    int64_t words = 16;
+    TK_REQUIRE_OK(t, symmem_get_buffer(f->handle, t->rank, 1, &words, SYMMEM_INT32, 0, &f->view));
+    if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0)
+        TK_REQUIRE_OK(t, symmem_one_shot_all_reduce(f->handle, &f->view->dl_tensor, SYMMEM_SUM, 0,
+                                                    LIMIT_MS, NULL, &f->result));
+}
+
 static void begin_family(struct tk *t, struct family *f) {
     symmem_context_options options = tk_options(t);
     char path[4096];
@@ -75,6 +84,7 @@ static void begin_family(struct tk *t, struct family *f) {
     TK_REQUIRE_OK(t, symmem_rendezvous(f->context, memory, f->group, LIMIT_MS, &f->last));
     TK_REQUIRE_OK(t, symmem_free(f->context, memory));
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(f->last, &f->buffers));
+    make_tensors(t, f);
     if ((t->capabilities & SYMMEM_CAP_POOL) != 0)
         TK_REQUIRE_OK(t, symmem_pool_create(f->context, -1, 1 << 20, &f->pool));
     if ((t->capabilities & SYMMEM_CAP_STREAMS) == 0)
@@ -116,6 +126,13 @@ static void use_in_child(struct tk *t, void *arg) {
         TK_FAILS(t, NOT_INITIALISED, symmem_stream_destroy(f->stream));
         symmem_event_destroy(f->event);
     }
+    f->view->deleter(f->view);
+    if (f->result != NULL) {
+        const volatile char *place = f->result->dl_tensor.data;
+        f->result->deleter(f->result);
+        if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
+            TK_EQ_INT(t, 0, place[0]);
+    }
     symmem_handle_release(f->handle);
     symmem_handle_release(f->last);
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0) /* what is mapped stays so */
@@ -149,6 +166,9 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
         symmem_event_destroy(f.event);
         TK_OK(t, symmem_stream_destroy(f.stream));
     }
+    f.view->deleter(f.view);
+    if (f.result != NULL)
+        f.result->deleter(f.result);
     symmem_handle_release(handle);
     symmem_handle_release(f.handle);
     symmem_handle_release(f.last);

@@ -359,9 +359,11 @@ TK_PORTED(test_optimal_layout, "SM-FUSED-06", .needs = SYMMEM_CAP_MATMUL, .max_r
         tk_free(t, from.memory);
         tk_free(t, to.memory);
     }
-    int64_t strides[2];
+    int64_t strides[3] = {-7, -7, -7};
     TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
     TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, -1, strides));
-    const int64_t huge[2] = {INT64_MAX, 4};
-    TK_FAILS(t, OVERFLOW, symmem_fused_strides(2, huge, 0, strides));
+    const int64_t huge[3] = {(int64_t)1 << 40, (int64_t)1 << 40, 4};
+    TK_FAILS(t, OVERFLOW, symmem_fused_strides(3, huge, 0, strides));
+    for (int d = 0; d < 3; d++)
+        TK_EQ_INT(t, -7, strides[d]);
 }

@@ -123,6 +123,8 @@ static void refuse_gathers(struct tk *t, const struct fused_pair *x, struct pair
     REFUSED(GATHERS, INVALID_ARGUMENT, call.shard = NULL);
     REFUSED(GATHERS, INVALID_ARGUMENT, call.shard = &misplaced);
     REFUSED(GATHERS, INVALID_ARGUMENT, call.b_count = 0);
+    REFUSED(GATHERS, OUT_OF_RANGE, call.b_count = SYMMEM_FUSED_MAX_PRODUCTS + 1);
+    REFUSED(GATHERS, OUT_OF_RANGE, call.b_count = INT32_MAX);
     REFUSED(GATHERS, INVALID_ARGUMENT, call.b = NULL);
     REFUSED(GATHERS, INVALID_ARGUMENT, call.b = &half.dl);
     REFUSED(GATHERS, INVALID_ARGUMENT, call.b = &wide.dl);

@@ -82,6 +82,36 @@ plugin_cmake_program() { # FOLDER
         grep 'rank 0 holds 42, written by rank 1'
 }
 
+# All that is installed of the kernels, from C++.
+plugin_kernels_from_cxx() { # FOLDER
+    local header
+    mkdir -p "$1/kernels" || return 1
+    for header in "$1"/prefix/include/symmem/kernels/{,cpu/,reference/}*.h; do
+        printf '#include <%s>\n' "${header#"$1/prefix/include/"}"
+    done >"$1/kernels/kernels.cc"
+    cat >>"$1/kernels/kernels.cc" <<'EOF'
+int main() {
+    const float in[] = {1, 2}, other[] = {3, 4};
+    float sum[2] = {}, reference[2] = {};
+    const void *const sources[] = {in, other};
+    void *const results[] = {sum};
+    symmem_cpu_reduce_args args = {};
+    args.dsts = results, args.dst_count = 1, args.srcs = sources, args.src_count = 2, args.count = 2;
+    symmem_cpu_reduce_find(SYMMEM_CPU_BEST, SYMMEM_FLOAT32, SYMMEM_SUM)(&args);
+    symmem_reference_reduce(reference, sources, 2, 2, SYMMEM_FLOAT32, SYMMEM_SUM);
+    const void *const volatile collectives[] = {
+        (void *)symmem_cpu_collective, (void *)symmem_cpu_all_gather, (void *)symmem_cpu_all_to_all,
+        (void *)symmem_cpu_broadcast, (void *)symmem_cpu_copy};
+    return collectives[0] == nullptr || sum[1] != 6 || reference[0] != 4;
+}
+EOF
+    printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(kernels CXX)' 'find_package(symmem REQUIRED)' \
+        'add_executable(kernels kernels.cc)' 'target_link_libraries(kernels PRIVATE symmem::kernels_cpu)' \
+        >"$1/kernels/CMakeLists.txt"
+    plugin_outside "$1" cmake -S kernels -B kernels/build -DCMAKE_PREFIX_PATH="$1/prefix" &&
+        plugin_outside "$1" cmake --build kernels/build && plugin_outside "$1" kernels/build/kernels
+}
+
 plugin_suite() { # FOLDER LOG OPTIONS...
     local folder=$1 log=$2
     shift 2
@@ -151,6 +181,7 @@ stage_plugin() {
         check "program in C++" plugin_program "$folder" "$folder/build/libsymmem_backend_example.so" \
             g++ -std=c++17 -x c++
         check "program by CMake" plugin_cmake_program "$folder"
+        check "the kernels from C++" plugin_kernels_from_cxx "$folder"
         check "the guide's collectives" plugin_collectives "$folder"
         plugin_runs "$folder"
     fi

@@ -140,7 +140,7 @@ typedef struct symmem_fault {
 
 typedef enum symmem_peer_state {
     SYMMEM_PEER_ALIVE = 0, /* or stopped, or unknown: not proved dead */
-    SYMMEM_PEER_GONE = 1,  /* its process has ended, and the system has taken back what it had */
+    SYMMEM_PEER_GONE = 1   /* its process has ended, and the system has taken back what it had */
 } symmem_peer_state;
 
 /* Services. One table per context; valid from open to close. All entries: any thread. Append only:
@@ -283,8 +283,8 @@ typedef struct symmem_memory {
  */
 typedef enum symmem_share_kind {
     SYMMEM_SHARE_NONE = 0,
-    SYMMEM_SHARE_FD = 1,    /* `fd` travels as a descriptor; the receiver's number is in `fd` */
-    SYMMEM_SHARE_BYTES = 2, /* `bytes` travels through the store */
+    SYMMEM_SHARE_FD = 1,   /* `fd` travels as a descriptor; the receiver's number is in `fd` */
+    SYMMEM_SHARE_BYTES = 2 /* `bytes` travels through the store */
 } symmem_share_kind;
 
 /* What lets a peer map memory. */

@@ -12,6 +12,11 @@
 extern "C" {
 #endif
 
+/* What a call needs at most of the calling thread's stack on the CPU emulation, the C library's
+ * part included: besides this a thread's stack holds what the thread itself and the C library keep
+ * there, see PTHREAD_STACK_MIN. A device's driver may need more. [SM-THREAD-08] */
+#define SYMMEM_CALL_STACK_BYTES 16384
+
 /*
  * A test point. The library calls it at named steps ("rendezvous.metadata.before" and so on, all
  * listed in SPEC.md). It may delay, end the process, or return a failure, which is then treated
@@ -155,7 +160,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_backend_available(symmem_context 
                                                                  const char *name,
                                                                  bool *available_p);
 /*
- * Makes `name` (or the path of a shared object, if it contains '/') the context's backend.
+ * Makes `name` (or the path of a shared object, if there is a '/' among its first 64 bytes) the
+ * context's backend.
  * NOT_FOUND: unknown; UNSUPPORTED: its probe says no, with its reason; BUSY: another backend is in
  * use, which an allocation, a stream or a device query makes it. Setting the same again is OK.
  */

@@ -77,13 +77,16 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul_workspace
     const DLTensor *a_shard, const DLTensor *a_scale, int32_t gather_dim, bool want_a,
     int32_t world_size, size_t *bytes_p);
 
+#define SYMMEM_FUSED_MAX_PRODUCTS 1024
+
 /*
  * A = the ranks' shards gathered along gather_dim; outs[i] = A x bs[i]. All shards are of one
  * shape, (..., K) with at least 2 dimensions; bs[i] is (K, N_i), row- or column-major, with K that
  * of the gathered A; outs[i] has A's shape with N_i for K. a_out: the gathered A, or NULL: not
  * wanted. a_out has the layout of gather_dim. So has outs[i], unless gather_dim is the last one (K:
- * the ranks' products are added up, in out's dtype): then it is contiguous. b_count is at least 1.
- * Contract: kernels/fused_all_gather_matmul.h.
+ * the ranks' products are added up, in out's dtype): then it is contiguous. b_count is in
+ * [1, SYMMEM_FUSED_MAX_PRODUCTS]: OUT_OF_RANGE above that. Contract:
+ * kernels/fused_all_gather_matmul.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul(
     symmem_handle *workspace, const DLTensor *a_shard, int32_t gather_dim, int32_t b_count,

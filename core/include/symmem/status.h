@@ -94,6 +94,7 @@ typedef enum symmem_status {
 #define SYMMEM_STATUS_ENUM(name, value, text) SYMMEM_##name = value,
     SYMMEM_STATUS_LIST(SYMMEM_STATUS_ENUM)
 #undef SYMMEM_STATUS_ENUM
+        SYMMEM_STATUS_LIST_END = SYMMEM_OK /* no status: C++98 wants no comma at the end */
 } symmem_status;
 
 /* Local. Static strings; unknown values give "UNKNOWN" and "unknown status". Any thread. */

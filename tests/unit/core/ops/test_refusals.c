@@ -386,6 +386,29 @@ RANKS_TEST("shapes of products", .world = 1) {
     CHECK(env, strides[0] == 1 && strides[1] == 1);
 }
 
+/* Before there is memory for the result. */
+RANKS_TEST("inputs of another device", .world = 2, .multicast = 1) {
+    void *ptr = NULL, *elsewhere = NULL;
+    symmem_handle *h = env_kept_handle(env, &ptr);
+    DLManagedTensor *made = NULL;
+    int64_t four = 4;
+    DLTensor buffer = tensor(ptr, kDLFloat, 32, 1, &four), far = buffer;
+    CHECK_OK(env, symmem_alloc(env->context, BYTES, 5, NULL, &elsewhere));
+    far.data = elsewhere;
+    env->fault_point = "alloc.before";
+    env->fault_status = SYMMEM_SYSTEM;
+    NO(one_shot_all_reduce_copy, (h, &buffer, &far, SYMMEM_SUM, 0, 9, NULL, &made),
+       "INVALID * 5 *device*");
+    NO(low_contention_all_gather_ce_multicast, (h, &far, 0, 9, NULL, &made),
+       "INVALID * 5 *device*");
+    CHECK(env, env->fault_hits == 0 && made == NULL);
+    CHECK_STATUS(env,
+                 symmem_one_shot_all_reduce_copy(h, &buffer, &far, SYMMEM_SUM, 0, 9, NULL, NULL),
+                 SYMMEM_INVALID_ARGUMENT);
+    env->fault_point = NULL;
+    CHECK_OK(env, symmem_free(env->context, elsewhere));
+}
+
 RANKS_TEST("groups, devices and stores", .world = 1) {
     static const int32_t absent[] = {1}, twice[] = {0, 0};
     static char text[SYMMEM_STORE_KEY_MAX + 2], value[8];

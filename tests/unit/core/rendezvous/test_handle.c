@@ -42,6 +42,54 @@ TEST("out of reach") {
     run_threads((plan){.world = 2, .body = body_out_of_reach, .backend = &table});
 }
 
+/* --- the backend is asked ----------------------------------------------------------- */
+
+/* A cancellation point that leaves an errno. */
+static void check_rudely(void *instance, const symmem_peers *peers) {
+    (void)instance, (void)peers;
+    (void)usleep(1);
+    errno = EIO;
+}
+
+typedef struct question {
+    symmem_handle *handle;
+    int error_numbers[2];
+    bool answered;
+} question;
+
+static void *ask_cancelled(void *arg) {
+    question *q = arg;
+    symmem_error_record record;
+    symmem_handle_info info;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    (void)pthread_cancel(pthread_self());
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+    errno = 77;
+    bool status_is_ok = symmem_handle_status(q->handle, &record) == SYMMEM_OK;
+    q->error_numbers[0] = errno;
+    errno = 77;
+    bool info_is_ok = symmem_handle_get_info(q->handle, &info) == SYMMEM_OK;
+    q->error_numbers[1] = errno;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    q->answered = status_is_ok && info_is_ok;
+    return NULL;
+}
+
+static void body_asked(rank_env *env) {
+    question q = {.handle = env_kept_handle(env, NULL)};
+    pthread_t thread;
+    CHECK(env, pthread_create(&thread, NULL, ask_cancelled, &q) == 0);
+    CHECK(env, pthread_join(thread, NULL) == 0);
+    CHECK(env, q.answered);
+    CHECK(env, q.error_numbers[0] == 77 && q.error_numbers[1] == 77);
+}
+
+TEST("questions are calls") {
+    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table.signal_check = check_rudely;
+    run_threads((plan){.world = 1, .body = body_asked, .backend = &table});
+}
+
 /* --- fills -------------------------------------------------------------------------- */
 
 RANKS_TEST("fills", .world = 1) {
