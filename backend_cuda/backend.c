@@ -159,6 +159,8 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
         status = open_driver(instance);
     if (status == SYMMEM_OK)
         status = cuda_withdrawn_open(instance);
+    if (status == SYMMEM_OK)
+        status = cuda_fabric_read_setting(instance);
     if (status != SYMMEM_OK)
         goto free_instance;
     if (!init_locks(instance)) {

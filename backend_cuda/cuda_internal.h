@@ -391,6 +391,8 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
                            cuda_staging **staging_p);
 
 /* fabric.c */
+/* When the instance opens: INVALID_ARGUMENT if the setting is neither on nor off. */
+symmem_status cuda_fabric_read_setting(const cuda_instance *instance);
 /* Whether memory of a device that is open can be asked for with fabric handles. */
 bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
 /* What was asked for with them ended so: it is worth asking without. */

@@ -153,9 +153,14 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         status = shm_fail_errno(host, error, "set_backend", "creating a lock");
         goto destroy_cond;
     }
+    status = shm_blas_read_setting(self);
+    if (status != SYMMEM_OK)
+        goto destroy_blas_lock;
     *instance_p = self;
     return SYMMEM_OK;
 
+destroy_blas_lock:
+    pthread_mutex_destroy(&self->blas_lock);
 destroy_cond:
     pthread_cond_destroy(&self->stream_gone);
 destroy_lock:

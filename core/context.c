@@ -111,7 +111,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
                        socket_dir);
     if (socket_dir && *socket_dir) {
         context->socket_dir = absolute(socket_dir);
-        if (!context->socket_dir)
+        context->relative_socket_dir = socket_dir[0] == '/' ? NULL : strdup(socket_dir);
+        if (!context->socket_dir || (socket_dir[0] != '/' && !context->relative_socket_dir))
             return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "options", "no memory for socket_dir");
     }
     return SYMMEM_OK;
@@ -174,6 +175,7 @@ static void free_memory(symmem_context *context) {
         symmem_store_close(context->store);
     free(
         atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
+    free(context->relative_socket_dir);
     free(context->socket_dir);
     (void)pthread_mutex_destroy(&context->graphs_lock);
     (void)pthread_mutex_destroy(&context->open_lock);
@@ -199,6 +201,7 @@ static symmem_status create_empty(symmem_context **context_p) {
     context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
+    atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
     atomic_init(&context->captures, 0);
@@ -233,11 +236,19 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
+    if (context->life_file) /* of what nobody has heard of nothing has to be kept */
+        sm_life_file_make_known(context->life_file);
     return sm_member_publish(context);
 }
 
+/* The names that PyTorch has for some of them are read as it reads them. */
+static const char *const flags[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES", "SYMMEM_CHECK_COLLECTIVES",
+                                    "SYMMEM_MULTICAST", NULL};
+
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
     symmem_status status = choose_ranks(context, options);
+    if (status == SYMMEM_OK)
+        status = sm_env_check_flags(flags);
     if (status == SYMMEM_OK)
         status = choose_plain(context, options);
     if (status == SYMMEM_OK)
@@ -364,10 +375,11 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
+    sm_member_say_left(context);
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
-        sm_ipc_sweep(context->socket_dir);
+        sm_ipc_sweep(context->socket_dir, context->liveness);
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");

@@ -17,6 +17,15 @@ enum { NOT_ASKED, OFFERED, REFUSED };
 _Static_assert(sizeof(CUmemFabricHandle) <= sizeof(((symmem_share *)0)->more_bytes),
                "it has to fit");
 
+symmem_status cuda_fabric_read_setting(const cuda_instance *instance) {
+    const char *setting = secure_getenv("SYMMEM_CUDA_FABRIC");
+    if (setting == NULL || setting[0] == '\0' || strcmp(setting, "0") == 0 ||
+        strcmp(setting, "1") == 0)
+        return SYMMEM_OK;
+    return instance->host->fail(instance->host, SYMMEM_INVALID_ARGUMENT, 0, "open",
+                                "SYMMEM_CUDA_FABRIC=\"%.60s\" is neither 0 nor 1", setting);
+}
+
 /* That there are none here, and none the next time. */
 static bool is_refusal(CUresult result) {
     return result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED ||

@@ -154,15 +154,6 @@ static bool load(const char *name, lt_library *lt) {
 }
 
 static bool load_any(const symmem_host *host, lt_library *lt) {
-    const char *wanted = secure_getenv("SYMMEM_CUDA_BLAS");
-    if (wanted != NULL && strcmp(wanted, "0") == 0)
-        return false;
-    if (wanted != NULL && *wanted != '\0') {
-        if (load(wanted, lt))
-            return true;
-        host->notice(host, "SYMMEM_CUDA_BLAS cannot be loaded: matrix products use a plain kernel");
-        return false;
-    }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (load(names[i], lt))
             return true;
@@ -205,10 +196,33 @@ static blas_device *device_of(const cuda_instance *instance, int32_t index) {
     return device != NULL && device->handle != NULL ? device : NULL;
 }
 
+/* What is asked for by name is loaded now, or the backend does not open. */
+static symmem_status read_setting(const symmem_host *host, cuda_blas *blas) {
+    const char *wanted = secure_getenv("SYMMEM_CUDA_BLAS");
+    if (wanted == NULL || *wanted == '\0')
+        return SYMMEM_OK;
+    blas->asked = true;
+    if (strcmp(wanted, "0") == 0)
+        return SYMMEM_OK;
+    (void)dlerror();
+    blas->found = load(wanted, &blas->library);
+    if (blas->found)
+        return SYMMEM_OK;
+    const char *why = dlerror();
+    return host->fail(host, SYMMEM_INVALID_ARGUMENT, 0, "open", "SYMMEM_CUDA_BLAS=%.60s: %.120s",
+                      wanted, why != NULL ? why : "no cuBLASLt");
+}
+
 symmem_status cuda_blas_open(cuda_instance *instance) {
     instance->blas = calloc(1, sizeof *instance->blas);
     if (instance->blas == NULL)
         return cuda_no_memory(instance, "open");
+    const symmem_status status = read_setting(instance->host, instance->blas);
+    if (status != SYMMEM_OK) {
+        free(instance->blas);
+        instance->blas = NULL;
+        return status;
+    }
     (void)pthread_mutex_init(&instance->blas->lock, NULL); /* cannot fail on Linux */
     return SYMMEM_OK;
 }

@@ -50,7 +50,9 @@ struct symmem_context {
     symmem_store *store; /* may be NULL in a world of one */
     bool owns_store;     /* opened from the environment: closed with the context's memory */
     char world_prefix[32];
+    atomic_bool has_met; /* some rank, in a group */
     char *socket_dir;
+    char *relative_socket_dir; /* as it was given; NULL: it is `socket_dir` */
     sm_identity identity;
     sm_liveness *liveness;
     sm_life_file *life_file; /* in socket_dir, if there is one */

@@ -38,6 +38,16 @@ symmem_status sm_env_int(const char *const *names, int64_t low, int64_t high, in
     return SYMMEM_NOT_FOUND;
 }
 
+symmem_status sm_env_check_flags(const char *const *names) {
+    for (; *names != NULL; names++) {
+        const char *text = getenv(*names);
+        if (text != NULL && *text != '\0' && strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+            return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "environment",
+                           "%s=\"%.64s\" is neither 0 nor 1", *names, text);
+    }
+    return SYMMEM_OK;
+}
+
 bool sm_env_flag(const char *name, bool fallback) {
     const char *text = getenv(name);
     if (text == NULL)

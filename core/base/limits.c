@@ -67,7 +67,7 @@ static bool read_number(const char *path, uint64_t *number_p) {
 }
 
 static void explain(const char *name, uint64_t limit) {
-    char text[64];
+    char text[96];
     (void)snprintf(text, sizeof(text), " (%s is %" PRIu64 ")", name, limit);
     sm_explain_text(text);
 }
@@ -104,6 +104,10 @@ void sm_explain_errno(int system_errno) {
     case EMFILE:
         if (LIMIT_OF(RLIMIT_NOFILE, &limit))
             explain("RLIMIT_NOFILE", limit);
+        break;
+    case ETOOMANYREFS: /* not this process's alone: of the user's */
+        if (LIMIT_OF(RLIMIT_NOFILE, &limit))
+            explain("RLIMIT_NOFILE, which also counts a user's descriptors in flight,", limit);
         break;
     case ENFILE:
         sm_explain_text(" (fs.file-max of the machine)");

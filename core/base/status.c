@@ -131,6 +131,7 @@ static symmem_status status_of_errno(int system_errno) {
     case EMFILE:
     case ENFILE:
     case EFBIG:
+    case ETOOMANYREFS:
         return SYMMEM_LIMIT;
     case ENOSPC:
     case EDQUOT:

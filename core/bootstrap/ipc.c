@@ -101,9 +101,10 @@ static symmem_status make_address(sm_ipc *ipc, const char *directory, const char
     size_t offset = directory == NULL ? 1 : strlen(directory) + 1; /* of the name in sun_path */
     size_t bytes = offset + strlen(name);
     if (bytes >= sizeof(address->sun_path)) {
+        const char *path = directory == NULL ? name : directory;
         sm_fail(SYMMEM_PATH_TOO_LONG, "socket", "address",
-                "a socket's path has at most %zu bytes: %.100s", sizeof(address->sun_path) - 1,
-                directory == NULL ? name : directory);
+                "a socket's path has at most %zu bytes, with its name this would have %zu: %.60s%s",
+                sizeof(address->sun_path) - 1, bytes, path, strlen(path) > 60 ? "..." : "");
         sm_record()->expected = sizeof(address->sun_path) - 1;
         sm_record()->actual = bytes;
         return SYMMEM_PATH_TOO_LONG;
@@ -277,13 +278,16 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
     /* A full queue of another socket cannot be polled for: sleep and try again. ETOOMANYREFS is
      * too many descriptors in flight, which passes as receivers take theirs. */
     for (uint64_t sleep_ns = RETRY_FIRST_NS; sendmsg(ipc->fd, &header, MSG_NOSIGNAL) < 0;) {
+        const int error = errno;
         /* The last two come from a socket that is just being closed. */
-        if (errno == ECONNREFUSED || errno == ENOENT || errno == EPIPE || errno == ECONNRESET)
+        if (error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET)
             return sm_fail(SYMMEM_PEER_LOST, "socket", "send", "the peer's socket is gone");
-        if (errno != EAGAIN && errno != ENOBUFS && errno != ETOOMANYREFS && errno != EINTR)
-            return sm_fail_errno(errno, "socket", "send", "cannot send descriptors");
+        if (error != EAGAIN && error != ENOBUFS && error != ETOOMANYREFS && error != EINTR)
+            return sm_fail_errno(error, "socket", "send", "cannot send descriptors");
         if (sm_expired(deadline_ns))
-            return sm_fail(SYMMEM_TIMEOUT, "socket", "send", "the peer's queue stays full");
+            return error == ETOOMANYREFS
+                       ? sm_fail_errno(error, "socket", "send", "cannot send descriptors")
+                       : sm_fail(SYMMEM_TIMEOUT, "socket", "send", "the peer's queue stays full");
         sm_sleep_ns(sleep_ns);
         sleep_ns = sleep_ns * 2 < RETRY_LAST_NS ? sleep_ns * 2 : RETRY_LAST_NS;
     }
@@ -483,7 +487,7 @@ static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size
     return SYMMEM_OK;
 }
 
-/* The first one counts, and who else sent one. */
+/* The first one of each kind counts, and which peers sent one. */
 static bool take_note(sm_ipc *ipc, const arrival *in) {
     sm_ipc_notes *notes = &ipc->notes;
     const int32_t source = in->message.tag.source;
@@ -492,6 +496,12 @@ static bool take_note(sm_ipc *ipc, const arrival *in) {
     if (!from_this_user(in) || !same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
         source >= SYMMEM_MAX_WORLD_SIZE)
         return true;
+    if (in->message.tag.kind == SM_IPC_CONTRADICTS) {
+        if (!notes->is_contradicted)
+            memcpy(notes->contradiction, in->note, sizeof(in->note));
+        notes->is_contradicted = true;
+        return true;
+    }
     notes->sources[source / 64] |= 1ull << (source % 64);
     if (notes->any)
         return true;

@@ -13,7 +13,12 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
+
+/* As a life file's time of last access: since its last change it has been seen dead. */
+#define SEEN_DEAD 1
+#define KEPT_S 3600
 
 static void prefix_of(uint64_t boot_id, char prefix[SM_IPC_PREFIX_BYTES]) {
     (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)boot_id);
@@ -51,11 +56,34 @@ static bool is_dead(const char *directory, const char *name) {
     return dead;
 }
 
-void sm_ipc_sweep(const char *directory) {
-    sm_ipc_sweep_of(directory, sm_boot_id());
+/* Nothing else dates it: what is waited for is to be over although its job's ranks do not clean up.
+ */
+static bool is_old(int directory, const char *name) {
+    struct stat file;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
+        return false;
+    if (file.st_atim.tv_sec == SEEN_DEAD)
+        return now.tv_sec - file.st_mtim.tv_sec >= KEPT_S;
+    const struct timespec times[2] = {{.tv_sec = SEEN_DEAD}, {.tv_nsec = UTIME_NOW}};
+    (void)utimensat(directory, name, times, AT_SYMLINK_NOFOLLOW);
+    return false;
 }
 
-void sm_ipc_sweep_of(const char *directory, uint64_t boot_id) {
+/* By a life's file those of other networks see that its process has ended. It stays until the store
+ * says so, or, if this store knows nothing of it, for long. */
+static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
+    if (name[strlen(prefix)] != SM_LIFE_MARK)
+        return true;
+    return sm_liveness_bury(liveness, name) || is_old(directory, name);
+}
+
+void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
+    sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
+}
+
+void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness) {
     DIR *listing = opendir(directory);
     if (listing == NULL)
         return;
@@ -63,7 +91,8 @@ void sm_ipc_sweep_of(const char *directory, uint64_t boot_id) {
     prefix_of(boot_id, prefix);
     const struct dirent *entry;
     while ((entry = readdir(listing)) != NULL)
-        if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name))
+        if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name) &&
+            may_go(dirfd(listing), prefix, entry->d_name, liveness))
             (void)unlinkat(dirfd(listing), entry->d_name, 0);
     closedir(listing);
 }

@@ -28,12 +28,14 @@
 #endif
 /* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
 #define BACKLOG 128
-#define LONGEST_NAME 48
+#define LONGEST_NAME 56
+#define UNKNOWN_MARK '+' /* in place of the other one */
 
 struct sm_life_file {
     sm_life_file *next; /* of all that are open */
     int fd;
-    struct sockaddr_un address;
+    struct sockaddr_un address; /* its name now */
+    char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and around a fork */
@@ -81,6 +83,7 @@ symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
 static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME]) {
     sm_ipc_prefix(name);
     size_t used = strlen(name);
+    name[used++] = UNKNOWN_MARK;
     for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
         used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", id[i]);
     return used;
@@ -166,6 +169,8 @@ sm_life_file *sm_life_file_begin(const char *directory) {
         memcpy(file->address.sun_path, directory, offset - 1);
         file->address.sun_path[offset - 1] = '/';
         memcpy(file->address.sun_path + offset, name, bytes);
+        memcpy(file->known, file->address.sun_path, sizeof(file->known));
+        file->known[offset + SM_IPC_PREFIX_BYTES - 1] = SM_LIFE_MARK;
         sm_life_lock_all();
         file->fd = listen_at(&file->address, sizeof(file->address));
         if (file->fd >= 0) {
@@ -180,8 +185,15 @@ sm_life_file *sm_life_file_begin(const char *directory) {
     return NULL;
 }
 
+void sm_life_file_make_known(sm_life_file *file) {
+    sm_life_lock_all();
+    if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
+        memcpy(file->address.sun_path, file->known, sizeof(file->known));
+    sm_life_unlock_all();
+}
+
 const char *sm_life_file_path(const sm_life_file *file) {
-    return file->address.sun_path;
+    return file->known;
 }
 
 /* The name first: a socket behind a name that is closed is one of a process that has ended. */

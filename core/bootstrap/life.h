@@ -20,6 +20,9 @@ symmem_status sm_life_begin(void);
 void sm_life_end(void);
 /* The same by a file in a directory, till that is taken back. NULL, without a record: not there. */
 sm_life_file *sm_life_file_begin(const char *directory);
+/* Gives it the name that others are told: then its path, with the mark behind the prefix. */
+#define SM_LIFE_MARK '.'
+void sm_life_file_make_known(sm_life_file *file);
 const char *sm_life_file_path(const sm_life_file *file);
 void sm_life_file_end(sm_life_file *file);
 /* Lets go of those that have looked. Now and then. */

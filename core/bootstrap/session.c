@@ -136,13 +136,13 @@ static void remove_own_join(sm_session *session) {
 static void sweep(const sm_session *session) {
     const sm_session_config *config = &session->config;
     uint64_t swept = config->identity->boot_id;
-    sm_ipc_sweep(config->socket_dir);
+    sm_ipc_sweep(config->socket_dir, config->liveness);
     for (int32_t rank = 0; rank < config->world_size; rank++) {
         const sm_identity *peer = &session->joins[rank].identity;
         if (!peer->listens || peer->boot_id == config->identity->boot_id ||
             peer->boot_id == swept || !sm_liveness_is_near(config->liveness, peer))
             continue;
-        sm_ipc_sweep_of(config->socket_dir, peer->boot_id);
+        sm_ipc_sweep_of(config->socket_dir, peer->boot_id, config->liveness);
         swept = peer->boot_id;
     }
 }
@@ -190,6 +190,18 @@ const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
 
 /* --- bring-up ----------------------------------------------------------------------- */
 
+static symmem_status open_socket(sm_session *session) {
+    const sm_session_config *config = &session->config;
+    symmem_status status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+    if (status == SYMMEM_PATH_TOO_LONG && config->relative_socket_dir != NULL) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), ", which is the relative '%.30s' as seen at init",
+                       config->relative_socket_dir);
+        sm_explain_text(text);
+    }
+    return status;
+}
+
 /* Own socket, nonce and join record. */
 static symmem_status prepare(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
@@ -204,7 +216,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
         own->members[i] = config->global_ranks[i];
     symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
     if (status == SYMMEM_OK && config->world_size > 1)
-        status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+        status = open_socket(session);
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
@@ -223,6 +235,7 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
     char key[SM_SESSION_KEY_BYTES];
     sm_session_join_key(session, session->config.rank, key);
     session->joining = true;
+    session->joins[session->config.rank].made_ns = sm_since_boot_ns();
     symmem_status status =
         symmem_store_set(session->config.store, key, &session->joins[session->config.rank],
                          sizeof(session->joins[0]), limit_ms);
@@ -249,13 +262,17 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
         sm_join join;
-        if (sm_session_read_join(session, call, other, &join) == SYMMEM_MISMATCH)
-            return SYMMEM_MISMATCH;
+        symmem_status status = sm_session_read_join(session, call, other, &join);
+        if (status == SYMMEM_OK && other != session->config.rank)
+            status = sm_session_stood(session, call, other, &join);
+        if (status == SYMMEM_MISMATCH)
+            return status;
     }
     mark(lost, rank, true);
-    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost,
-                                 session->id != 0 ? "ended"
-                                                  : "ended (it may be an earlier job's process)");
+    const char *what = session->id != 0 ? "ended" : "ended (it may be an earlier job's process)";
+    if (session->id == 0 && sm_session_has_left(session, call, rank))
+        what = "came and left, and has ended";
+    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
 }
 
 /* Tries to read one rank's record. */
@@ -275,7 +292,8 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         return SYMMEM_OK; /* not read: the last look decides */
     if (status != SYMMEM_OK)
         return status;
-    if (sm_session_is_leftover(session, rank, &session->joins[rank].identity)) {
+    const sm_trace trace = {&session->joins[rank].identity, session->joins[rank].made_ns};
+    if (sm_session_is_leftover(session, rank, trace)) {
         mark(r->stale, rank, true);
         return SYMMEM_OK;
     }
@@ -291,8 +309,11 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
 
 /* A bounded number of the missing ones a tick; all of them for the last look. */
 static symmem_status read_missing(sm_session *session, const sm_call *call, reading *r, bool all) {
-    int32_t size = session->config.world_size;
+    const sm_session_config *config = &session->config;
+    int32_t size = config->world_size;
     int32_t tried = 0;
+    session->hears_of_left =
+        sm_member_hears_of_left(config->store, config->world_prefix, config->member);
     for (int32_t i = 0; i < size && (all || tried < 64); i++) {
         int32_t rank = (session->watch_next + i) % size;
         if (has(r->have, rank))
@@ -332,7 +353,15 @@ static symmem_status fail_missing(const sm_session *session, const sm_call *call
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t rank = 0; rank < session->config.world_size; rank++)
         mark(missing, rank, !has(r->have, rank));
-    return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        char text[40];
+        if (has(r->have, rank) || !sm_session_has_left(session, call, rank))
+            continue;
+        (void)snprintf(text, sizeof(text), "; rank %d came and left", rank);
+        sm_explain_text(text);
+    }
+    return SYMMEM_TIMEOUT;
 }
 
 /* Waits for every rank's join record. Sleeps on one key after the other, so that a rank costs one
@@ -487,7 +516,9 @@ static symmem_status join(sm_session *session, const sm_call *call) {
         return status;
     status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
     session->stands = status == SYMMEM_MISMATCH;
-    if (!session->stands)
+    if (session->stands)
+        sm_session_stand(session, call);
+    else
         remove_own_join(session);
     if (status != SYMMEM_OK)
         return status;
@@ -497,6 +528,8 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     session->reach_agreed = false;
     memset(session->sent, 0, (size_t)session->config.world_size * sizeof(session->sent[0]));
     memset(session->received, 0, (size_t)session->config.world_size * sizeof(session->received[0]));
+    if (session->config.has_met != NULL) /* relaxed: only a hint */
+        atomic_store_explicit(session->config.has_met, true, memory_order_relaxed);
     sm_exchange_sweep(session, true);
     sm_session_observe(session, "session.join.done");
     return SYMMEM_OK;

@@ -13,9 +13,11 @@ typedef struct sm_session_config {
     const char *prefix;       /* store key prefix, unique to (group name, members) */
     const char *name_prefix;  /* of all groups of that name; NULL: the same */
     const sm_member *member;  /* own; NULL: none was published */
+    atomic_bool *has_met;     /* set once a session is up; or NULL */
     const char *world_prefix; /* prefix under which identities are published */
     const char *group_name;
-    const char *socket_dir; /* NULL: abstract */
+    const char *socket_dir;          /* NULL: abstract */
+    const char *relative_socket_dir; /* as the user gave it; NULL: not relative */
     int32_t rank;
     int32_t world_size;
     const int32_t *global_ranks;

@@ -9,8 +9,8 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-enum { KIND_NOTE = 5 };
 enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
 
 /* What a note holds. */
@@ -34,17 +34,22 @@ static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     memcpy(members.nonce, session->secret, sizeof(members.nonce));
     members.group = session->id;
     members.source = -1;
-    const sm_ipc_notes *notes = sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
-    return notes->any ? notes : NULL;
+    return sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
 }
 
 static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
-    if (notes == NULL)
+    if (notes == NULL || !notes->any || notes->first >= session->config.world_size)
         return false;
     memcpy(reason_p, notes->bytes, sizeof(*reason_p));
-    const bool of_this_group = reason_p->kind == CONTRADICTED || /* a rank of another one then */
-                               notes->first < session->config.world_size;
-    return of_this_group && sm_verdict_valid(session, &reason_p->verdict);
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+static bool read_contradiction(const sm_session *session, const sm_ipc_notes *notes,
+                               reason *reason_p) {
+    if (notes == NULL || !notes->is_contradicted)
+        return false;
+    memcpy(reason_p, notes->contradiction, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
 }
 
 /* To whom the tag is for. */
@@ -54,8 +59,9 @@ static void send_reason(const sm_session *session, const sm_join *to, const reas
     memset(&tag, 0, sizeof(tag));
     memcpy(note, why, sizeof(*why));
     memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
-    tag.source = session->config.rank;
-    tag.kind = KIND_NOTE;
+    const bool contradicts = why->kind == CONTRADICTED;
+    tag.source = contradicts ? why->global_rank : session->config.rank;
+    tag.kind = contradicts ? SM_IPC_CONTRADICTS : SM_IPC_GAVE_UP;
     (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
 }
 
@@ -78,8 +84,7 @@ static reason reason_of(const sm_session *session, uint32_t kind,
 int32_t sm_session_given_up_by(sm_session *session) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    const bool left = read_reason(session, notes, &why) && why.kind != CONTRADICTED;
-    return left ? notes->first : -1;
+    return read_reason(session, notes, &why) ? notes->first : -1;
 }
 
 /* --- telling ------------------------------------------------------------------------ */
@@ -176,11 +181,13 @@ static bool is_hearsay(symmem_status status) {
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    if (is_hearsay(status) && read_reason(session, notes, &why)) {
+    const bool contradicted = is_hearsay(status) && session->id == 0 &&
+                              sm_session_contradicted(session, call) != SYMMEM_OK;
+    if (contradicted) {
+        status = sm_record()->status;
+    } else if (is_hearsay(status) && read_reason(session, notes, &why)) {
         if (why.kind == GAVE_UP)
             status = take_over(session, call, notes, &why.verdict);
-        else if (why.kind == CONTRADICTED && session->id == 0)
-            status = sm_session_contradicted(session, call);
         else
             sm_session_explain(session, sm_record());
     }
@@ -206,6 +213,58 @@ void sm_session_explain(sm_session *session, symmem_error_record *record) {
                    (int)sizeof(why.verdict.message) - 1, why.verdict.message);
 }
 
+/* --- who comes late to a contradiction ---------------------------------------------- */
+
+/* As long as the call would have waited, within these: whoever comes by then may be of this job. */
+#define STANDS_LEAST_S 10u
+#define STANDS_MOST_S 60u
+
+/* All see the same, whatever their machine and namespace. */
+static uint64_t now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+static bool is_to_be_told(const sm_join *join) {
+    const uint64_t now = now_s();
+    return join->stands_until_s > now && join->stands_until_s <= now + STANDS_MOST_S;
+}
+
+void sm_session_stand(sm_session *session, const sm_call *call) {
+    const symmem_error_record record = *sm_record();
+    char key[SM_SESSION_KEY_BYTES];
+    sm_join *own = &session->joins[session->config.rank];
+    sm_join told = *own;
+    const uint64_t left_s = sm_remaining_ms(call->deadline_ns, STANDS_MOST_S * 1000) / 1000;
+    told.stands_until_s = now_s() + (left_s < STANDS_LEAST_S ? STANDS_LEAST_S : left_s);
+    told.failed_rank = record.failed_rank;
+    sm_copy_text(told.cause, sizeof(told.cause), record.message);
+    sm_session_join_key(session, session->config.rank, key);
+    if (symmem_store_set(session->config.store, key, &told, sizeof(told), SM_STORE_CLEAN_MS) ==
+        SYMMEM_OK)
+        *own = told;
+    *sm_record() = record;
+}
+
+symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
+                               const sm_join *join) {
+    const sm_session_config *config = &session->config;
+    const sm_trace trace = {&join->identity, join->made_ns};
+    if (!is_to_be_told(join) || sm_session_is_leftover(session, rank, trace) ||
+        sm_liveness_ask_of(config->liveness, config->global_ranks[rank], &join->identity) !=
+            SYMMEM_PEER_GONE)
+        return SYMMEM_OK;
+    sm_session_fail(session, call, SYMMEM_MISMATCH,
+                    "%.*s; rank %d found it, and has ended (it may be an earlier job's process)",
+                    (int)sizeof(join->cause) - 1, join->cause, config->global_ranks[rank]);
+    const bool has_our_numbers = join->count == config->world_size &&
+                                 join->list == sm_session_list(session) &&
+                                 join->failed_rank >= -1 && join->failed_rank < config->world_size;
+    sm_record()->failed_rank = has_our_numbers ? join->failed_rank : rank;
+    return SYMMEM_MISMATCH;
+}
+
 /* --- groups of one name ------------------------------------------------------------- */
 
 /* "1, 0, 2": as many as fit. */
@@ -226,9 +285,12 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
                                     const sm_join *other) {
     const sm_session_config *config = &session->config;
     char own_list[88], other_list[88];
-    if (sm_liveness_ask_of(config->liveness, config->global_ranks[rank], &other->identity) ==
-        SYMMEM_PEER_GONE)
-        return SYMMEM_NOT_FOUND; /* what an ended one has left */
+    const sm_trace trace = {&other->identity, other->made_ns};
+    const bool ended = sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
+                                          &other->identity) == SYMMEM_PEER_GONE;
+    /* What an earlier job's process has left. */
+    if (ended && sm_member_may_be_earlier(config->identity, trace))
+        return SYMMEM_NOT_FOUND;
     list_members(&session->joins[config->rank], own_list, sizeof(own_list));
     list_members(other, other_list, sizeof(other_list));
     sm_session_fail(session, call, SYMMEM_MISMATCH,
@@ -240,7 +302,7 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
     record->expected = (uint64_t)config->world_size;
     record->actual = (uint64_t)other->count;
     const reason why = reason_of(session, CONTRADICTED, record);
-    if (session->ipc != NULL)
+    if (session->ipc != NULL && !ended)
         send_reason(session, other, &why);
     return SYMMEM_MISMATCH;
 }
@@ -249,7 +311,7 @@ symmem_status sm_session_contradicted(sm_session *session, const sm_call *call) 
     reason why;
     const sm_session_config *config = &session->config;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    if (!read_reason(session, notes, &why) || why.kind != CONTRADICTED)
+    if (!read_contradiction(session, notes, &why))
         return SYMMEM_OK;
     sm_verdict_apply(session, call, -1, &why.verdict);
     sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), call->operation);

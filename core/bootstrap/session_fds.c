@@ -117,10 +117,15 @@ static symmem_status send_to(sm_session *session, const sm_call *call, int32_t r
                                            fds, count, step_ms == 0 ? 1 : step_ms);
         if (status == SYMMEM_PEER_LOST)
             return socket_gone(session, call, rank);
-        if (status != SYMMEM_TIMEOUT)
+        const symmem_error_record attempt = *sm_record();
+        const bool in_flight = status == SYMMEM_LIMIT && attempt.system_errno == ETOOMANYREFS;
+        if (status != SYMMEM_TIMEOUT && !in_flight)
             return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
         *sm_record() = record;
         status = look_around(session, call, rank, false);
+        /* The limit, and not the peer, is why the time is up. */
+        if (status == SYMMEM_TIMEOUT && in_flight && sm_expired(call->deadline_ns))
+            return sm_session_describe(session, call, sm_fail_record(&attempt));
         if (status != SYMMEM_OK)
             return status;
     }

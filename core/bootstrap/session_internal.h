@@ -18,7 +18,7 @@
 #include "bootstrap/bootstrap.h"
 
 #define SM_JOIN_MAGIC 0x4e494f4au /* "JOIN" */
-#define SM_JOIN_VERSION 4u
+#define SM_JOIN_VERSION 5u
 #define SM_JOIN_MEMBERS 16
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
@@ -40,7 +40,14 @@ typedef struct sm_join {
     uint64_t list;
     int32_t members[SM_JOIN_MEMBERS];
     uint8_t address[SM_IPC_ADDRESS_MAX];
+    uint64_t made_ns; /* since boot */
+    /* The rank has found a contradiction, which is to be told to whoever comes until then, though
+     * it may have ended: in seconds since 1970, 0 if it has found none. */
+    uint64_t stands_until_s;
+    int32_t failed_rank;
+    char cause[180];
 } sm_join;
+_Static_assert(sizeof(sm_join) <= 1024, "sm_store_take_back reads it");
 
 /* An exchange that this rank gave up: its keys go once nobody can need them. */
 typedef struct sm_abandoned {
@@ -66,7 +73,8 @@ struct sm_session {
     bool joining; /* own join key is in the store */
     bool stands;  /* and stays: others may come to whom it is a contradiction, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
-    bool reach_agreed; /* since then: all ranks' sockets are in reach of all */
+    bool reach_agreed;  /* since then: all ranks' sockets are in reach of all */
+    bool hears_of_left; /* some rank has left that was never met */
     int32_t watch_next;
     int32_t failure_next; /* the peer to ask next for a failure */
     uint32_t looks;       /* while waiting for descriptors */
@@ -142,8 +150,10 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
 /* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
  * another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
+/* It was there and has been finalised. */
+bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);
 /* A process that had ended before this rank took an ended one's place: not of this job. */
-bool sm_session_is_leftover(const sm_session *session, int32_t rank, const sm_identity *identity);
+bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace);
 /* Whether two processes are this rank, or a peer cannot be in its world: MISMATCH. */
 symmem_status sm_session_check_member(const sm_session *session, const sm_call *call);
 /* Whether the group is still there: NOT_INITIALISED or STALE otherwise. */
@@ -174,6 +184,11 @@ symmem_status sm_session_contradicted(sm_session *session, const sm_call *call);
 /* `other` is of a group of the same name with other members: MISMATCH, and its rank is told. */
 symmem_status sm_session_contradict(const sm_session *session, const sm_call *call, int32_t rank,
                                     const sm_join *other);
+/* The own join record is to tell of the contradiction in the thread's record. */
+void sm_session_stand(sm_session *session, const sm_call *call);
+/* MISMATCH if the rank has ended, and its join record tells of a contradiction. */
+symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
+                               const sm_join *join);
 /* A peer that has given this session up, or -1. */
 int32_t sm_session_given_up_by(sm_session *session);
 

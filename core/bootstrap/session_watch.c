@@ -61,12 +61,17 @@ uint64_t sm_session_list(const sm_session *session) {
                    (size_t)config->world_size * sizeof(config->global_ranks[0]), SM_HASH_SEED);
 }
 
-bool sm_session_is_leftover(const sm_session *session, int32_t rank, const sm_identity *identity) {
+static bool has_ended(const sm_session *session, int32_t rank, const sm_identity *identity) {
     const sm_session_config *config = &session->config;
-    const int32_t global_rank = config->global_ranks[rank];
-    return config->member != NULL && config->member->took_over != 0 &&
-           !sm_liveness_knows(config->liveness, global_rank) &&
-           sm_liveness_ask_of(config->liveness, global_rank, identity) == SYMMEM_PEER_GONE;
+    return sm_liveness_ask_of(config->liveness, config->global_ranks[rank], identity) ==
+           SYMMEM_PEER_GONE;
+}
+
+bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace) {
+    const sm_session_config *config = &session->config;
+    return sm_member_is_older(config->member, trace) &&
+           !sm_liveness_knows(config->liveness, config->global_ranks[rank]) &&
+           has_ended(session, rank, trace.identity);
 }
 
 symmem_status sm_session_check_member(const sm_session *session, const sm_call *call) {
@@ -89,14 +94,25 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     symmem_error_record record = *sm_record();
     symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
     *sm_record() = record; /* not knowing is no failure */
+    if (status == SYMMEM_NOT_FOUND && session->hears_of_left &&
+        sm_member_read_left(config->store, config->world_prefix, config->member, global_rank,
+                            &found.identity)) {
+        sm_liveness_learn(config->liveness, global_rank, &found.identity);
+        return SYMMEM_OK;
+    }
     if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
         return SYMMEM_NOT_FOUND;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
-    const bool leftover = sm_session_is_leftover(session, rank, &found.identity);
-    if (leftover && sm_member_is_older(config->member, &found))
+    const sm_trace trace = {&found.identity, bytes == sizeof(found) ? found.published_ns : 0};
+    if (sm_session_is_leftover(session, rank, trace))
         return SYMMEM_NOT_FOUND;
-    status = sm_member_judge(config->store, config->world_prefix, config->member, &found);
-    if (status != SYMMEM_OK && !leftover) {
+    const bool ended =
+        sm_member_differs(config->member, &found) && has_ended(session, rank, &found.identity);
+    /* No rank of this job was in another world, unless it was at odds with this one. */
+    if (ended && sm_member_may_be_earlier(config->identity, trace))
+        return SYMMEM_NOT_FOUND;
+    status = sm_member_judge(config->store, config->world_prefix, config->member, &found, !ended);
+    if (status != SYMMEM_OK) {
         sm_session_describe(session, call, status);
         sm_record()->failed_rank = rank;
         return status;
@@ -130,13 +146,16 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     /* A session that is up waits for no other list. */
     if (differs && session->id != 0 && !session->joining)
         return SYMMEM_NOT_FOUND;
-    if (differs)
-        /* Worlds that differ are the better news. */
-        return learn(session, call, rank) == SYMMEM_MISMATCH
-                   ? SYMMEM_MISMATCH
-                   : sm_session_contradict(session, call, rank, &join);
-    *join_p = join;
-    return SYMMEM_OK;
+    if (!differs) {
+        *join_p = join;
+        return SYMMEM_OK;
+    }
+    if (sm_session_stood(session, call, rank, &join) == SYMMEM_MISMATCH)
+        return SYMMEM_MISMATCH;
+    /* Worlds that differ are the better news. */
+    return learn(session, call, rank) == SYMMEM_MISMATCH
+               ? SYMMEM_MISMATCH
+               : sm_session_contradict(session, call, rank, &join);
 }
 
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {
@@ -144,6 +163,19 @@ symmem_status sm_session_look_up(const sm_session *session, const sm_call *call,
         return SYMMEM_OK;
     symmem_status status = learn(session, call, rank);
     return status == SYMMEM_NOT_FOUND ? SYMMEM_OK : status;
+}
+
+bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member found;
+    size_t bytes;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
+    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
+    *sm_record() = record;
+    return status == SYMMEM_NOT_FOUND &&
+           sm_liveness_knows(config->liveness, config->global_ranks[rank]);
 }
 
 symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {
