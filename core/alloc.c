@@ -139,17 +139,6 @@ static sm_block *first_block(sm_allocation *allocation) {
     return block;
 }
 
-static sm_mapping *first_mapping(sm_allocation *allocation) {
-    sm_mapping *mapping = NULL;
-    (void)pthread_mutex_lock(&allocation->context->lock);
-    if (!sm_list_empty(&allocation->mappings)) {
-        mapping = SM_CONTAINER(allocation->mappings.next, sm_mapping, node);
-        sm_list_remove(&mapping->node);
-    }
-    (void)pthread_mutex_unlock(&allocation->context->lock);
-    return mapping;
-}
-
 bool sm_allocation_drop(sm_allocation *allocation) {
     symmem_context *context = allocation->context;
     (void)pthread_mutex_lock(&context->lock);
@@ -163,9 +152,7 @@ bool sm_allocation_drop(sm_allocation *allocation) {
         return false;
     for (sm_block *block = first_block(allocation); block; block = first_block(allocation))
         sm_block_drop(block);
-    for (sm_mapping *mapping = first_mapping(allocation); mapping;
-         mapping = first_mapping(allocation))
-        sm_mapping_release(mapping);
+    sm_cache_drop(context, &allocation->mappings);
     sm_allocation_release(allocation);
     return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Blocks, pointer lookup, and the caches of links and mappings.
+ * Blocks, pointer lookup, and the caches of what rendezvous have made.
  *
  * A cached object is always taken out of its list under context->lock and released after it: its
  * last release may call the backend.
@@ -73,18 +73,6 @@ symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t b
     return SYMMEM_OK;
 }
 
-static sm_link *take_link(sm_block *block) {
-    sm_link *link = NULL;
-    (void)pthread_mutex_lock(&block->allocation->context->lock);
-    while (!link && !sm_list_empty(&block->links)) {
-        sm_link *first = SM_CONTAINER(block->links.next, sm_link, node);
-        if (sm_link_uncache(first))
-            link = first;
-    }
-    (void)pthread_mutex_unlock(&block->allocation->context->lock);
-    return link;
-}
-
 void sm_block_hide(sm_block *block) {
     sm_list_remove(&block->node);
     sm_places_remove(&block->allocation->by_offset, block->offset, block);
@@ -95,9 +83,7 @@ void sm_block_drop(sm_block *block) {
     (void)pthread_mutex_lock(&context->lock);
     sm_block_hide(block);
     (void)pthread_mutex_unlock(&context->lock);
-    for (sm_link *link = take_link(block); link; link = take_link(block))
-        sm_link_release(link);
-
+    sm_cache_drop(context, &block->links);
     (void)pthread_mutex_lock(&context->lock);
     symmem_group *group = block->default_group;
     block->default_group = NULL;
@@ -144,64 +130,64 @@ void sm_block_release(sm_block *block) {
     sm_allocation_release(allocation);
 }
 
-/* --- caches of a destroyed group ---------------------------------------------------- */
+/* --- caches ------------------------------------------------------------------------- */
 
-typedef struct cached {
-    sm_link *link;
-    sm_mapping *mapping;
-} cached;
-
-static sm_link *find_link(sm_allocation *allocation, uint64_t group_uid) {
-    for (sm_node *b = allocation->blocks.next; b != &allocation->blocks; b = b->next) {
-        sm_block *block = SM_CONTAINER(b, sm_block, node);
-        for (sm_node *l = block->links.next; l != &block->links; l = l->next) {
-            sm_link *link = SM_CONTAINER(l, sm_link, node);
-            if (link->group_uid == group_uid && sm_link_uncache(link))
-                return link;
-        }
+sm_cached *sm_cache_find(const sm_node *cache, uint64_t group_uid) {
+    for (sm_node *node = cache->next; node != cache; node = node->next) {
+        sm_cached *cached = SM_CONTAINER(node, sm_cached, node);
+        if (cached->group_uid == group_uid)
+            return cached;
     }
     return NULL;
 }
 
-sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid) {
-    for (sm_node *node = allocation->mappings.next; node != &allocation->mappings;
-         node = node->next) {
-        sm_mapping *mapping = SM_CONTAINER(node, sm_mapping, node);
-        if (mapping->group_uid == group_uid) {
-            sm_list_remove(node);
-            return mapping;
-        }
+static sm_cached *take_first(symmem_context *context, sm_node *cache) {
+    sm_cached *first = NULL;
+    (void)pthread_mutex_lock(&context->lock);
+    if (!sm_list_empty(cache)) {
+        first = SM_CONTAINER(cache->next, sm_cached, node);
+        sm_list_remove(&first->node);
     }
-    return NULL;
+    (void)pthread_mutex_unlock(&context->lock);
+    return first;
+}
+
+void sm_cache_drop(symmem_context *context, sm_node *cache) {
+    for (sm_cached *cached = take_first(context, cache); cached;
+         cached = take_first(context, cache))
+        cached->release(cached);
+}
+
+/* Of the allocation or of one of its blocks. context->lock held. */
+static sm_cached *find_in(sm_allocation *allocation, uint64_t group_uid) {
+    sm_cached *found = NULL;
+    for (sm_node *b = allocation->blocks.next; b != &allocation->blocks && !found; b = b->next)
+        found = sm_cache_find(&SM_CONTAINER(b, sm_block, node)->links, group_uid);
+    return found ? found : sm_cache_find(&allocation->mappings, group_uid);
 }
 
 /* The next cached object of the group, out of its cache. */
-static bool take_group(symmem_context *context, uint64_t group_uid, sm_allocation **at,
-                       cached *taken) {
-    *taken = (cached){NULL, NULL};
+static sm_cached *take_group(symmem_context *context, uint64_t group_uid, sm_allocation **at) {
+    sm_cached *found = NULL;
     sm_allocation *before = *at;
     (void)pthread_mutex_lock(&context->lock);
-    for (sm_node *node = sm_allocations_from(context, *at);
-         node != &context->allocations && !taken->link && !taken->mapping; node = node->next) {
+    for (sm_node *node = sm_allocations_from(context, *at); node != &context->allocations && !found;
+         node = node->next) {
         *at = SM_CONTAINER(node, sm_allocation, node);
-        taken->link = find_link(*at, group_uid);
-        if (!taken->link)
-            taken->mapping = sm_cache_take_mapping(*at, group_uid);
+        found = find_in(*at, group_uid);
     }
+    if (found)
+        sm_list_remove(&found->node);
     sm_allocation_retain_at(before, *at);
     (void)pthread_mutex_unlock(&context->lock);
     sm_allocation_release_at(before, *at);
-    return taken->link || taken->mapping;
+    return found;
 }
 
 void sm_cache_drop_group(symmem_context *context, uint64_t group_uid) {
-    cached taken;
     sm_allocation *at = NULL;
-    while (take_group(context, group_uid, &at, &taken)) {
-        if (taken.link)
-            sm_link_release(taken.link);
-        else
-            sm_mapping_release(taken.mapping);
-    }
+    for (sm_cached *cached = take_group(context, group_uid, &at); cached;
+         cached = take_group(context, group_uid, &at))
+        cached->release(cached);
     sm_allocation_release_at(at, NULL);
 }

@@ -267,7 +267,7 @@ static sm_link *next_sound_link(symmem_context *context, sm_allocation **at) {
         for (sm_node *b = (*at)->blocks.next; b != &(*at)->blocks && !found; b = b->next) {
             sm_block *block = SM_CONTAINER(b, sm_block, node);
             for (sm_node *l = block->links.next; l != &block->links && !found; l = l->next) {
-                sm_link *link = SM_CONTAINER(l, sm_link, node);
+                sm_link *link = SM_CONTAINER(l, sm_link, cached.node);
                 /* Relaxed: only to visit each once. */
                 if (!atomic_load_explicit(&link->poisoned, memory_order_relaxed)) {
                     sm_link_retain(link);

@@ -36,6 +36,10 @@ static void free_arrays(sm_link *link) {
     free(link);
 }
 
+static void release_cached(sm_cached *cached) {
+    sm_link_release(SM_CONTAINER(cached, sm_link, cached));
+}
+
 symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p) {
     size_t world_size = (size_t)rendezvous->group->world_size;
     sm_link *link = calloc(1, sizeof *link);
@@ -52,14 +56,15 @@ symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p) 
         free_arrays(link);
         return sm_fail(SYMMEM_OUT_OF_MEMORY, SM_RENDEZVOUS, "metadata", "no memory for a lock");
     }
-    sm_list_init(&link->node);
+    sm_list_init(&link->cached.node);
+    link->cached.group_uid = rendezvous->group->uid;
+    link->cached.release = release_cached;
     atomic_init(&link->references, 1);
     atomic_init(&link->poisoned, false);
     sm_instance_retain(rendezvous->context);
     link->context = rendezvous->context;
     sm_group_retain(rendezvous->group);
     link->group = rendezvous->group;
-    link->group_uid = rendezvous->group->uid;
     link->block_offset = rendezvous->block_offset;
     link->block_bytes = rendezvous->block_bytes;
     link->buffer_bytes = rendezvous->allocation->bytes;
@@ -163,12 +168,6 @@ void sm_link_release(sm_link *link) {
     pthread_mutex_destroy(&link->lock);
     free_arrays(link);
     sm_instance_release(context);
-}
-
-bool sm_link_uncache(sm_link *link) {
-    bool cached = link->node.next != NULL && link->node.next != &link->node;
-    sm_list_remove(&link->node);
-    return cached;
 }
 
 static void ref_retain(void *object) {

@@ -8,6 +8,10 @@ bool sm_memory_exists(const symmem_memory *memory) {
     return memory->ptr != NULL || memory->priv != NULL;
 }
 
+static void release_cached(sm_cached *cached) {
+    sm_mapping_release(SM_CONTAINER(cached, sm_mapping, cached));
+}
+
 symmem_status sm_mapping_create(sm_allocation *allocation, const symmem_group *group,
                                 sm_mapping **mapping_p) {
     size_t count = (size_t)group->world_size;
@@ -25,11 +29,12 @@ symmem_status sm_mapping_create(sm_allocation *allocation, const symmem_group *g
         return sm_fail(SYMMEM_OUT_OF_MEMORY, SM_RENDEZVOUS, "map", "no memory for %zu peers",
                        count);
     }
-    sm_list_init(&mapping->node);
+    sm_list_init(&mapping->cached.node);
+    mapping->cached.group_uid = group->uid;
+    mapping->cached.release = release_cached;
     atomic_init(&mapping->references, 1);
     sm_allocation_retain(allocation);
     mapping->allocation = allocation;
-    mapping->group_uid = group->uid;
     mapping->rank = group->rank;
     mapping->world_size = group->world_size;
     *mapping_p = mapping;

@@ -283,6 +283,14 @@ typedef struct sm_allocation {
     sm_node mappings;    /* sm_mapping cache; nothing is added once sm_allocation_live is false */
 } sm_allocation;
 
+/* Kept for the next rendezvous of a group: peers' views in their allocation, a link in its block.
+ * The first member of either. */
+typedef struct sm_cached {
+    sm_node node; /* of the cache while it is in there */
+    uint64_t group_uid;
+    void (*release)(struct sm_cached *cached); /* the cache's reference */
+} sm_cached;
+
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
     sm_allocation *allocation; /* the block lives inside it: no count */
@@ -314,7 +322,11 @@ sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr);
 sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr);
 /* CAPTURE if a stream of the context captures. */
 symmem_status sm_capture_check(symmem_context *context, const char *operation);
-/* Drops the cached links and mappings that belong to a group (group destroy). */
+/* context->lock held. What a group has in the cache, or NULL. */
+sm_cached *sm_cache_find(const sm_node *cache, uint64_t group_uid);
+/* Releases all that is in the cache. context->lock NOT held. */
+void sm_cache_drop(symmem_context *context, sm_node *cache);
+/* Releases the cached links and mappings that belong to a group (group destroy). */
 void sm_cache_drop_group(symmem_context *context, uint64_t group_uid);
 /* context->lock held: the persistent allocation of that id, active or not, or NULL. */
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id);
@@ -352,18 +364,15 @@ void sm_allocation_drop_all(symmem_context *context); /* by finalise */
 /* --- mappings and links (mapping.c, link.c, rendezvous.c) --------------------------- */
 
 typedef struct sm_mapping {
-    sm_node node; /* allocation->mappings while cached */
+    sm_cached cached; /* in allocation->mappings */
     atomic_int references;
     sm_allocation *allocation; /* counted */
-    uint64_t group_uid;
     uint64_t stamp; /* of the rendezvous that made it: the peers' memory is that of then */
     int32_t rank, world_size;
     symmem_memory *peers; /* [rank] unused: the own memory */
     void **buffers;
 } sm_mapping;
 void sm_mapping_release(sm_mapping *mapping);
-/* context->lock held. The cached mapping of the group, out of its cache, or NULL. */
-sm_mapping *sm_cache_take_mapping(sm_allocation *allocation, uint64_t group_uid);
 
 /* One channel's order across streams. */
 typedef struct sm_channel {
@@ -377,12 +386,11 @@ typedef struct sm_channel {
 } sm_channel;
 
 typedef struct sm_link {
-    sm_node node; /* block->links while cached */
+    sm_cached cached; /* in block->links */
     atomic_int references;
     symmem_context *context; /* an instance user */
     sm_mapping *mapping;     /* counted */
     symmem_group *group;     /* counted; for reset, names and ranks */
-    uint64_t group_uid;
     size_t block_offset, block_bytes, signal_pad_size, buffer_bytes;
     int32_t device, channel_count;
     symmem_memory own_signals; /* [user pad | signal state] */
@@ -402,9 +410,6 @@ typedef struct sm_link {
 } sm_link;
 void sm_link_retain(sm_link *link);
 void sm_link_release(sm_link *link);
-/* Drops this link from its cache if there. context->lock held; returns whether the caller now owns
- * the cache's reference and must sm_link_release it after unlocking. */
-bool sm_link_uncache(sm_link *link);
 /* Of a reset that failed: as give_up, but peers are told in any case. */
 void sm_link_spoil(sm_link *link, const symmem_error_record *record);
 /* Poisons every link of the context (finalise: pending work gives up). */

@@ -29,37 +29,24 @@ void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name) {
 }
 
 static sm_link *cached_link(sm_rendezvous *rendezvous) {
-    sm_link *found = NULL;
-    pthread_mutex_lock(&rendezvous->context->lock);
+    sm_cached *found = NULL;
     sm_block *block = rendezvous->block;
-    if (block != NULL && sm_block_live(block)) {
-        for (sm_node *node = block->links.next; node != &block->links; node = node->next) {
-            sm_link *link = SM_CONTAINER(node, sm_link, node);
-            if (link->group_uid == rendezvous->group->uid) {
-                sm_link_retain(link);
-                found = link;
-                break;
-            }
-        }
-    }
+    pthread_mutex_lock(&rendezvous->context->lock);
+    if (block != NULL && sm_block_live(block))
+        found = sm_cache_find(&block->links, rendezvous->group->uid);
+    if (found != NULL)
+        sm_link_retain(SM_CONTAINER(found, sm_link, cached));
     pthread_mutex_unlock(&rendezvous->context->lock);
-    return found;
+    return found != NULL ? SM_CONTAINER(found, sm_link, cached) : NULL;
 }
 
 static sm_mapping *cached_mapping(sm_rendezvous *rendezvous) {
-    sm_mapping *found = NULL;
-    sm_node *head = &rendezvous->allocation->mappings;
     pthread_mutex_lock(&rendezvous->context->lock);
-    for (sm_node *node = head->next; node != head; node = node->next) {
-        sm_mapping *mapping = SM_CONTAINER(node, sm_mapping, node);
-        if (mapping->group_uid == rendezvous->group->uid) {
-            sm_mapping_retain(mapping);
-            found = mapping;
-            break;
-        }
-    }
+    sm_cached *found = sm_cache_find(&rendezvous->allocation->mappings, rendezvous->group->uid);
+    if (found != NULL)
+        sm_mapping_retain(SM_CONTAINER(found, sm_mapping, cached));
     pthread_mutex_unlock(&rendezvous->context->lock);
-    return found;
+    return found != NULL ? SM_CONTAINER(found, sm_mapping, cached) : NULL;
 }
 
 /* What the rest needs of the block. It is pinned, so it stays valid memory even if freed. */
@@ -162,22 +149,25 @@ static symmem_status map(sm_rendezvous *rendezvous) {
 /* Keeps the results for later calls, if nobody freed the block or destroyed the group. A mapping
  * that another one took the place of is of use only to the links that have it. */
 static void cache_results(sm_rendezvous *rendezvous) {
-    sm_mapping *replaced = NULL;
+    sm_cached *replaced = NULL;
     pthread_mutex_lock(&rendezvous->context->lock);
     sm_block *block = rendezvous->block;
     if (sm_block_live(block) &&
         !atomic_load_explicit(&rendezvous->group->destroyed, memory_order_relaxed)) {
         sm_link_retain(rendezvous->link);
-        sm_list_add(&block->links, &rendezvous->link->node);
+        sm_list_add(&block->links, &rendezvous->link->cached.node);
         if (rendezvous->mapping_is_new) {
-            replaced = sm_cache_take_mapping(rendezvous->allocation, rendezvous->group->uid);
+            sm_node *cache = &rendezvous->allocation->mappings;
+            replaced = sm_cache_find(cache, rendezvous->group->uid);
+            if (replaced != NULL)
+                sm_list_remove(&replaced->node);
             sm_mapping_retain(rendezvous->mapping);
-            sm_list_add(&rendezvous->allocation->mappings, &rendezvous->mapping->node);
+            sm_list_add(cache, &rendezvous->mapping->cached.node);
         }
     }
     pthread_mutex_unlock(&rendezvous->context->lock);
     if (replaced != NULL)
-        sm_mapping_release(replaced);
+        replaced->release(replaced);
 }
 
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {

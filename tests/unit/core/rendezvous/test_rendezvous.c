@@ -27,7 +27,7 @@ RANKS_TEST("two threads, one rendezvous", .world = 2) {
     CHECK_OK(env, meet_at(env, ptr, 10000, &handle));
     pthread_join(thread, NULL);
     env->failures += other.failures;
-    CHECK(env, handle != NULL && sm_list_empty(&handle->link->node) == false);
+    CHECK(env, handle != NULL && sm_list_empty(&handle->link->cached.node) == false);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
