@@ -330,7 +330,7 @@ void sm_session_explain(sm_session *session, symmem_error_record *record);
 /* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
 void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 
-/* --- IPC channel (ipc.c): one datagram socket, authenticated messages with descriptors --- */
+/* --- IPC channel (ipc.c, ipc_socket.c): authenticated messages with descriptors --- */
 
 typedef struct sm_ipc sm_ipc;
 #define SM_IPC_MAX_FDS 250 /* in one message */
@@ -366,7 +366,8 @@ void sm_ipc_unlock_all(void);
 /* In the child: closes the parent's sockets, which otherwise would seem to live as long as it. */
 void sm_ipc_forget_all(void);
 /* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
- * deadline or `step_ms` (0: none): TIMEOUT. A vanished peer socket: PEER_LOST. */
+ * deadline or `step_ms` (0: none): TIMEOUT. A vanished peer socket: PEER_LOST. A socket of another
+ * user under its name: PERMISSION. */
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms);
 /* The next authentic message whose nonce, group, sequence and kind are those of *want; source -1
