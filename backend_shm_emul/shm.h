@@ -55,6 +55,7 @@ struct shm_instance {
     uint64_t granted;    /* bytes that may be taken until then without a look at what is left */
     uint64_t granted_until_ns;           /* CLOCK_MONOTONIC */
     _Atomic uint64_t unlimited_until_ns; /* likewise: no control group is asked */
+    _Atomic uint64_t lockless_until_ns;  /* likewise: its lock was waited for in vain */
     const char *root; /* before the paths of what limits memory; "" but in tests */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true they and blas are constant */
@@ -158,7 +159,6 @@ typedef struct shm_taking {
     uint64_t granted;
     uint64_t until_ns;
     int lock_fd;
-    bool in_vain; /* to wait for the lock */
 } shm_taking;
 
 void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes);
