@@ -18,6 +18,7 @@
 #ifndef SYMMEM_CORE_OBJECTS_H
 #define SYMMEM_CORE_OBJECTS_H
 
+#include "index.h"
 #include "internal.h"
 
 /* --- a turn: a lock that may be held across waits and is taken with a deadline (turn.c) --- */
@@ -118,16 +119,22 @@ struct symmem_context {
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
     symmem_host host;
 
-    sm_node groups;      /* symmem_group, live and destroyed shells */
+    sm_node groups;      /* symmem_group, live */
+    sm_node old_groups;  /* shells of destroyed ones */
+    sm_index names;      /* of the live groups, by a hash */
+    sm_index cached;     /* all that is cached, by cache and group */
+    sm_node all_cached;  /* until finalise has seen it */
     sm_node allocations; /* sm_allocation in the table, any order */
     sm_places places;    /* the same, by address */
     sm_places ids;       /* those with an id, by that */
     sm_node streams, events, graphs, pools;
-    sm_node ending_graphs; /* whoever destroys one waits for its launches; under graphs_lock */
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
     atomic_int captures; /* streams capturing now */
     sm_node captured;    /* which links their operations use (capture.c) */
+    sm_index noted;      /* the same, and those of graphs, by link */
+    uint64_t last_graph;
+    sm_node launched; /* graphs of which a launch may be pending; under graphs_lock */
     /* Around changes of `graphs`, and while one of them is looked at; taken before lock. */
     pthread_mutex_t graphs_lock;
     sm_second_stream *second_streams;
@@ -220,6 +227,8 @@ struct symmem_group {
     atomic_bool destroyed;
     atomic_int references; /* live group + links; the members and session die with the last */
     uint64_t uid;          /* unique in this context, never reused */
+    sm_index_node by_name;
+    sm_node cached; /* what it has in caches */
     char name[SYMMEM_NAME_MAX];
     char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* of all groups of that name */
     char prefix[SYMMEM_STORE_KEY_MAX / 2];
@@ -286,8 +295,13 @@ typedef struct sm_allocation {
 /* Kept for the next rendezvous of a group: peers' views in their allocation, a link in its block.
  * The first member of either. */
 typedef struct sm_cached {
-    sm_node node; /* of the cache while it is in there */
+    sm_node node;           /* of the cache while it is in there */
+    sm_node of_group;       /* of all that the group has cached */
+    sm_node of_context;     /* context->all_cached */
+    sm_index_node by_group; /* context->cached */
+    const sm_node *cache;
     uint64_t group_uid;
+    bool is_link;
     void (*release)(struct sm_cached *cached); /* the cache's reference */
 } sm_cached;
 
@@ -323,19 +337,17 @@ sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr);
 /* CAPTURE if a stream of the context captures. */
 symmem_status sm_capture_check(symmem_context *context, const char *operation);
 /* context->lock held. What a group has in the cache, or NULL. */
-sm_cached *sm_cache_find(const sm_node *cache, uint64_t group_uid);
+sm_cached *sm_cache_find(const symmem_context *context, const sm_node *cache, uint64_t group_uid);
+/* context->lock held. The group is live, and has nothing there. */
+void sm_cache_add(symmem_group *group, sm_node *cache, sm_cached *cached);
+/* context->lock held. Out of its cache, for the caller to release. */
+void sm_cache_take(symmem_context *context, sm_cached *cached);
 /* Releases all that is in the cache. context->lock NOT held. */
 void sm_cache_drop(symmem_context *context, sm_node *cache);
 /* Releases the cached links and mappings that belong to a group (group destroy). */
-void sm_cache_drop_group(symmem_context *context, uint64_t group_uid);
+void sm_cache_drop_group(symmem_group *group);
 /* context->lock held: the persistent allocation of that id, active or not, or NULL. */
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id);
-/* A walk over context->allocations that gives the lock up at each that has something, and keeps a
- * reference to that one: where it goes on, which is at the first if that one is gone. The first two
- * with context->lock held, the last without. */
-sm_node *sm_allocations_from(symmem_context *context, sm_allocation *at);
-void sm_allocation_retain_at(const sm_allocation *before, sm_allocation *at);
-void sm_allocation_release_at(sm_allocation *before, const sm_allocation *at);
 /* context->lock held. A block of the allocation; sm_block_drop also drops its cached links. */
 symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
                               symmem_group *default_group, sm_block **block_p);
@@ -449,6 +461,8 @@ struct symmem_graph {
     sm_turn turn;
     void *done_event; /* native, recorded after each launch; NULL before the first */
     sm_node links;    /* what its operations use */
+    uint64_t number;  /* under which they are noted */
+    sm_node launched; /* of context->launched */
 };
 /* Checks that stream is NULL or usable, of this context, and of this device unless that is -1. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,

@@ -158,7 +158,7 @@ static void abandon_capture(symmem_context *context, void *native) {
     sm_node links;
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
-    sm_capture_forget(&links);
+    sm_capture_forget(context, &links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
 }
