@@ -68,19 +68,21 @@ typedef struct sm_registered {
     void *library; /* from dlopen; never closed, its code may still be referenced */
 } sm_registered;
 
-/* places.c. Objects by a key, under context->lock. */
+/* places.c. Objects in the order of a key, under context->lock. All zeros is none. */
 typedef struct sm_place {
-    uint64_t key;
-    void *object;
+    struct sm_place *lower, *higher;
+    uint64_t key, order, weight;
 } sm_place;
 typedef struct sm_places {
-    sm_place *sorted;
-    size_t count, room;
+    sm_place *root;
+    uint64_t last_order;
 } sm_places;
-bool sm_places_add(sm_places *places, uint64_t key, void *object);          /* false: no memory */
-void sm_places_remove(sm_places *places, uint64_t key, const void *object); /* if it is there */
-/* The last one up to the key, or NULL. */
-void *sm_places_find(const sm_places *places, uint64_t key);
+void sm_places_add(sm_places *places, sm_place *place, uint64_t key);
+void sm_places_remove(sm_places *places, sm_place *place); /* if it is there */
+/* The last one up to the key, and the first one from it on, or NULL. Of those with one key the one
+ * that was added last comes first. */
+sm_place *sm_places_find(const sm_places *places, uint64_t key);
+sm_place *sm_places_from(const sm_places *places, uint64_t key);
 
 struct symmem_context {
     atomic_int references;
@@ -278,6 +280,7 @@ void sm_group_free_shells(symmem_context *context); /* with the context's memory
 
 typedef struct sm_allocation {
     sm_node node; /* context->allocations while in the table */
+    sm_place by_address, by_id;
     atomic_int references;
     symmem_context *context; /* an instance user */
     symmem_memory memory;
@@ -307,6 +310,7 @@ typedef struct sm_cached {
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
+    sm_place by_offset;        /* likewise */
     sm_allocation *allocation; /* the block lives inside it: no count */
     size_t offset, bytes;
     size_t signal_pad_size;
