@@ -47,6 +47,9 @@ struct shm_instance {
     pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
     pthread_cond_t stream_gone;
     shm_stream *streams;
+    pthread_mutex_t busy_lock; /* taken after any other; guards the next */
+    shm_stream *busy;          /* streams with work, so that who waits for a device does not look at
+                                  all the others */
     bool closed; /* `host` is no more, and the last of the streams frees the instance */
     shm_capture *captures;
     uint64_t last_capture_id;
@@ -319,7 +322,7 @@ struct shm_stream {
     shm_instance *instance;
     int32_t device;
     /* with instance->lock */
-    shm_stream *next;
+    shm_stream *next, *previous;
     int32_t reference_count; /* the owner, the worker, whoever waits */
     shm_capture *capture;    /* NULL: not capturing */
     int32_t lane;            /* in it */
@@ -331,6 +334,9 @@ struct shm_stream {
     shm_op *last;
     uint64_t enqueued;
     uint64_t completed;
+    /* with instance->busy_lock */
+    shm_stream *next_busy, *previous_busy;
+    /* with lock again */
     bool stopping;
     bool failed;
     symmem_error_record failure; /* the first since the last synchronize */
