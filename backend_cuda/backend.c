@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blas.h"
+#include "product/blas.h"
 #include "cuda_internal.h"
-#include "multicast.h"
+#include "memory/multicast.h"
 
 #define DLPACK_CUDA 2
 #define CLOSE_WAIT_MS 1000
@@ -159,6 +159,8 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
         status = open_driver(instance);
     if (status == SYMMEM_OK)
         status = cuda_withdrawn_open(instance);
+    if (status == SYMMEM_OK)
+        status = cuda_fabric_read_setting(instance);
     if (status != SYMMEM_OK)
         goto free_instance;
     if (!init_locks(instance)) {

@@ -8,7 +8,7 @@
 #include <symmem/backend.h>
 
 #include "cuda/signal.h"
-#include "driver.h"
+#include "driver/driver.h"
 
 #define CUDA_MAX_DEVICES 64
 #define CUDA_MAX_REFS 6
@@ -30,7 +30,7 @@ typedef struct cuda_local_kernels {
     CUfunction reduce[SYMMEM_DTYPE_COUNT];
 } cuda_local_kernels;
 
-/* Of what is common, plain.cuh. */
+/* Of what is common, allreduce_fast.cuh. */
 typedef struct cuda_plain_kernels {
     CUfunction lines[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
     CUfunction dealt[2];    /* likewise; of two ranks that reduce a part each */
@@ -65,7 +65,7 @@ typedef struct cuda_device {
     symmem_device_info info;
     cuda_kernels kernels;
     atomic_int fabric, fabric_failures;              /* fabric.c */
-    struct cuda_mapping *open_granule;               /* granule.c; NULL: none */
+    struct cuda_mapping *open_granule;               /* suballoc.c; NULL: none */
     uint64_t series;                                 /* of its granules; 0: not known yet */
     struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
     unsigned int next_import;
@@ -114,7 +114,7 @@ typedef struct cuda_instance {
     _Atomic int32_t pending_count; /* until the last of it is done, failures told */
     struct cuda_stream *streams;
     cuda_capture *captures;
-    cuda_capture *adopted;         /* adopted.c */
+    cuda_capture *adopted;         /* foreign_capture.c */
     _Atomic int32_t adopted_count; /* until the last of it is done, as pending_count */
     bool looking;                  /* at adopted ones; under `collecting` */
     bool closing, left; /* left: work outlived close, and the watcher ends the instance after it */
@@ -125,7 +125,7 @@ typedef struct cuda_instance {
     /* Of an operation of the extension's: neither its fault nor its peers are its any more, though
      * on a device that is lost no callback has said so. NULL allowed. */
     void (*forget_fault)(struct cuda_instance *instance, const symmem_cuda_fault *fault);
-    uint32_t late_ms; /* withdrawn.c */
+    uint32_t late_ms; /* launch_timeout.c */
 } cuda_instance;
 
 typedef struct cuda_stream {
@@ -332,14 +332,14 @@ symmem_status cuda_reduce_local(void *instance, int32_t device, const symmem_loc
 symmem_status cuda_matmul(void *instance, int32_t device, const symmem_matmul *product,
                           const symmem_exec *exec);
 
-/* late.c: a product whose input does not come */
+/* chunk_wait.c: a product whose input does not come */
 /* As cuda_take_fault, of an operation without peers. */
 symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p);
 /* Tells the device that nobody waits any more, and that somebody does. */
 void cuda_end_waiting(const cuda_signal_op *signal);
 void cuda_go_on_waiting(const cuda_signal_op *signal);
 
-/* native.c: the driver's streams. The device has been entered. */
+/* stream_cache.c: the driver's streams. The device has been entered. */
 void cuda_natives_open(cuda_instance *instance, int32_t device);
 /* One without work; urgent: of the highest priority. */
 CUresult cuda_native_take(cuda_instance *instance, int32_t device, bool urgent, CUstream *stream_p);
@@ -391,6 +391,8 @@ CUresult cuda_move_enqueue(cuda_instance *instance, CUstream native, CUdeviceptr
                            cuda_staging **staging_p);
 
 /* fabric.c */
+/* When the instance opens: INVALID_ARGUMENT if the setting is neither on nor off. */
+symmem_status cuda_fabric_read_setting(const cuda_instance *instance);
 /* Whether memory of a device that is open can be asked for with fabric handles. */
 bool cuda_fabric_is_offered(cuda_instance *instance, int32_t device);
 /* What was asked for with them ended so: it is worth asking without. */
@@ -419,12 +421,12 @@ void cuda_share_close(void *instance, symmem_share *share);
 symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory);
 
-/* granule.c, imports.c: what they keep, at a device's end; of the granule also where memory is
+/* suballoc.c, imports.c: what they keep, at a device's end; of the granule also where memory is
  * short. The context is current, unless it is broken. */
 void cuda_granule_close(cuda_instance *instance, int32_t device);
 void cuda_imports_close(cuda_instance *instance, int32_t device);
 
-/* pending.c: work under way, its references and failures */
+/* inflight.c: work under way, its references and failures */
 /* A note of work is made before the work is enqueued, which otherwise would have to be waited for
  * where there is no room for one. The context is current in all of these. */
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
@@ -544,7 +546,7 @@ void cuda_captured_free(cuda_captured *held);
 /* Of this library or adopted; NULL: not known. The instance's lock is held. */
 cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);
 
-/* adopted.c: captures of the program's own */
+/* foreign_capture.c: captures of the program's own */
 /* As cuda_capture_id, before anything is captured that needs something: a capture that this library
  * did not begin is adopted. */
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
@@ -577,7 +579,7 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
 CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, unsigned int blocks,
                             unsigned int threads, void *args, CUstream native);
 unsigned int cuda_barrier_threads(int32_t world_size);
-/* What a kernel of near.cuh gets; false: the launch is not for one. */
+/* What a kernel of barrier_small.cuh gets; false: the launch is not for one. */
 bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near);
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                          size_t block_bytes);
@@ -588,7 +590,7 @@ symmem_status cuda_put_signal(void *instance, const symmem_peers *peers, int32_t
 symmem_status cuda_wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec);
 
-/* withdrawn.c */
+/* launch_timeout.c */
 /* Reads how long to wait for the device beyond a call's limit. */
 symmem_status cuda_withdrawn_open(cuda_instance *instance);
 /*
@@ -609,7 +611,7 @@ symmem_status cuda_collective(void *instance, const symmem_peers *peers, int32_t
 /* How many blocks are to move them. */
 unsigned int cuda_blocks_for(size_t bytes);
 
-/* part.c: parts of composed operations, on streams */
+/* composite.c: parts of composed operations, on streams */
 /* On the device: what the operation's parts look at. */
 symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
 /* Before every part: the first begins the operation anew. */

@@ -109,7 +109,7 @@ static inline nccl_state *nccl_state_of(const cuda_instance *instance) {
 const symmem_backend *nccl_table(void);
 symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation);
 
-/* points.c */
+/* host_shim.c */
 void nccl_host_init(nccl_host *own, const symmem_host *cores);
 
 /* comm.c */
@@ -164,13 +164,13 @@ symmem_status nccl_domain_of(const cuda_instance *instance, ncclComm_t handle,
 symmem_status nccl_domain_find(cuda_instance *instance, const nccl_comm *comm,
                                const symmem_exchange *exchange, nccl_domain *domain);
 
-/* ending.c: communicators' ends, which may take long */
+/* comm_abort.c: communicators' ends, which may take long */
 /* Waits for it until then, 0: not at all. */
 void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns);
 /* Waits for all of them; what ends later ends in its caller. */
 void nccl_endings_finish(cuda_instance *instance);
 
-/* room.c */
+/* fd_budget.c */
 /* What a registration needs, and a communicator with its first. */
 int32_t nccl_window_descriptors(int32_t world_size);
 int32_t nccl_comm_descriptors(int32_t world_size);
@@ -181,7 +181,7 @@ symmem_status nccl_lacks_descriptors(const cuda_instance *instance);
 void nccl_limit_keep(void);
 void nccl_limit_restore(void);
 
-/* root.c: what NCCL keeps in this process for an id whose communicator did not come up */
+/* bootstrap_root.c: what NCCL keeps in this process for an id whose communicator did not come up */
 typedef struct nccl_root nccl_root;
 /* Right after the id was made; NULL: not found, as where another process has it. */
 nccl_root *nccl_root_find(const ncclUniqueId *id);
@@ -240,7 +240,7 @@ void nccl_flight_forget(cuda_instance *instance, const symmem_cuda_fault *fault)
 /* The compiled resolve.cu; NULL: built without. */
 const void *nccl_image(void);
 
-/* reach.c: the CUDA backend's signal operations where all pointers they need are there */
+/* signal_guard.c: the CUDA backend's signal operations where all pointers they need are there */
 symmem_status nccl_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec);
 symmem_status nccl_put_signal(void *instance, const symmem_peers *peers, int32_t dst_rank,

@@ -154,9 +154,14 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         goto destroy_cond;
     }
     self->busy_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    status = shm_blas_read_setting(self);
+    if (status != SYMMEM_OK)
+        goto destroy_blas_lock;
     *instance_p = self;
     return SYMMEM_OK;
 
+destroy_blas_lock:
+    pthread_mutex_destroy(&self->blas_lock);
 destroy_cond:
     pthread_cond_destroy(&self->stream_gone);
 destroy_lock:

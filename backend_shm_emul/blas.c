@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cpu/float_mode.h"
 #include "shm.h"
 
 /* Sanitizers see nothing of what a library reads and writes, but all that the plain loops do. */
@@ -45,15 +46,6 @@ static bool load(const char *name, symmem_cpu_blas *blas) {
 }
 
 static bool load_any(const symmem_host *host, symmem_cpu_blas *blas) {
-    const char *wanted = secure_getenv("SYMMEM_SHM_BLAS");
-    if (wanted != NULL && strcmp(wanted, "0") == 0)
-        return false;
-    if (wanted != NULL && *wanted != '\0') {
-        if (load(wanted, blas))
-            return true;
-        host->notice(host, "SYMMEM_SHM_BLAS cannot be loaded: matrix products use plain loops");
-        return false;
-    }
 #ifdef PLAIN_UNLESS_WANTED
     return false;
 #endif
@@ -62,6 +54,27 @@ static bool load_any(const symmem_host *host, symmem_cpu_blas *blas) {
             return true;
     host->notice(host, "no CBLAS found: matrix products use plain loops");
     return false;
+}
+
+/* What is asked for by name is loaded now, or the backend does not open. */
+symmem_status shm_blas_read_setting(shm_instance *instance) {
+    const char *wanted = secure_getenv("SYMMEM_SHM_BLAS");
+    if (wanted == NULL || *wanted == '\0')
+        return SYMMEM_OK;
+    instance->blas_asked = true;
+    if (strcmp(wanted, "0") == 0)
+        return SYMMEM_OK;
+    (void)dlerror();
+    /* A library's threads keep what is set when it is loaded. */
+    const uint64_t mode = symmem_cpu_float_begin();
+    instance->blas_found = load(wanted, &instance->blas);
+    symmem_cpu_float_end(mode);
+    if (instance->blas_found)
+        return SYMMEM_OK;
+    const char *why = dlerror();
+    return instance->host->fail(instance->host, SYMMEM_INVALID_ARGUMENT, 0, "set_backend",
+                                "SYMMEM_SHM_BLAS=%.60s: %.120s", wanted,
+                                why != NULL ? why : "no CBLAS");
 }
 
 const symmem_cpu_blas *shm_blas(shm_instance *instance) {

@@ -315,6 +315,8 @@ symmem_status shm_reduce_local(void *instance, int32_t device, const symmem_loca
                                const symmem_exec *exec);
 /* NULL: there is none. */
 const symmem_cpu_blas *shm_blas(shm_instance *instance);
+/* When the instance opens: INVALID_ARGUMENT if a library that is asked for is none. */
+symmem_status shm_blas_read_setting(shm_instance *instance);
 
 /* --- stream.c ----------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +107,8 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
         options->socket_dir ? options->socket_dir : secure_getenv("SYMMEM_SOCKET_DIR");
     if (socket_dir && *socket_dir) {
         context->socket_dir = absolute(socket_dir);
-        if (!context->socket_dir)
+        context->relative_socket_dir = socket_dir[0] == '/' ? NULL : strdup(socket_dir);
+        if (!context->socket_dir || (socket_dir[0] != '/' && !context->relative_socket_dir))
             return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "options", "no memory for socket_dir");
     }
     return SYMMEM_OK;
@@ -151,6 +152,35 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->pools);
 }
 
+/* After the last reference. */
+static void free_memory(symmem_context *context) {
+    sm_group_free_shells(context);
+    sm_pool_free_shells(context);
+    sm_second_streams_free(context);
+    while (!sm_list_empty(&context->notices)) {
+        sm_node *node = context->notices.next;
+        sm_list_remove(node);
+        free(node); /* the node is a notice's first member */
+    }
+    while (!sm_list_empty(&context->backends)) {
+        sm_registered *registered = SM_CONTAINER(context->backends.next, sm_registered, node);
+        sm_list_remove(&registered->node);
+        free(registered);
+    }
+    if (context->liveness)
+        sm_liveness_destroy(context->liveness);
+    if (context->owns_store)
+        symmem_store_close(context->store);
+    free(
+        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
+    free(context->relative_socket_dir);
+    free(context->socket_dir);
+    (void)pthread_mutex_destroy(&context->graphs_lock);
+    (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
 /* A context that can be released, and nothing more. */
 static symmem_status create_empty(symmem_context **context_p) {
     symmem_context *context = calloc(1, sizeof(*context));
@@ -166,8 +196,10 @@ static symmem_status create_empty(symmem_context **context_p) {
     if (error)
         goto fail_graphs_lock;
     atomic_init(&context->references, 1);
+    context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
     atomic_init(&context->finalised, false);
+    atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
     atomic_init(&context->captures, 0);
@@ -202,11 +234,19 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
+    if (context->life_file) /* of what nobody has heard of nothing has to be kept */
+        sm_life_file_make_known(context->life_file);
     return sm_member_publish(context);
 }
 
+/* The names that PyTorch has for some of them are read as it reads them. */
+static const char *const flags[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES", "SYMMEM_CHECK_COLLECTIVES",
+                                    "SYMMEM_MULTICAST", NULL};
+
 static symmem_status begin(symmem_context *context, const symmem_context_options *options) {
     symmem_status status = choose_ranks(context, options);
+    if (status == SYMMEM_OK)
+        status = sm_env_check_flags(flags);
     if (status == SYMMEM_OK)
         status = choose_plain(context, options);
     if (status == SYMMEM_OK)
@@ -218,6 +258,7 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     if (status != SYMMEM_OK)
         return status;
     sm_host_init(context);
+    sm_link_host_init(&context->host);
     const char *backend = options->backend ? options->backend : secure_getenv("SYMMEM_BACKEND");
     if (backend && *backend)
         status = symmem_set_backend(context, backend);
@@ -323,10 +364,11 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)sm_fail_record(&record); /* the peers are told it */
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
+    sm_member_say_left(context);
     sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
-        sm_ipc_sweep(context->socket_dir);
+        sm_ipc_sweep(context->socket_dir, context->liveness);
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");
@@ -345,44 +387,4 @@ void symmem_context_free(symmem_context *context) {
         status = symmem_finalize(context);
     (void)status; /* NOT_INITIALISED: another thread was first, which is as good */
     sm_context_release(context);
-}
-
-/* --- references ----------------------------------------------------------------------------- */
-
-static void free_memory(symmem_context *context) {
-    sm_group_free_shells(context);
-    sm_pool_free_shells(context);
-    sm_second_streams_free(context);
-    while (!sm_list_empty(&context->notices)) {
-        sm_node *node = context->notices.next;
-        sm_list_remove(node);
-        free(node); /* the node is a notice's first member */
-    }
-    while (!sm_list_empty(&context->backends)) {
-        sm_registered *registered = SM_CONTAINER(context->backends.next, sm_registered, node);
-        sm_list_remove(&registered->node);
-        free(registered);
-    }
-    if (context->liveness)
-        sm_liveness_destroy(context->liveness);
-    if (context->owns_store)
-        symmem_store_close(context->store);
-    free(
-        atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
-    free(context->socket_dir);
-    (void)pthread_mutex_destroy(&context->graphs_lock);
-    (void)pthread_mutex_destroy(&context->open_lock);
-    (void)pthread_mutex_destroy(&context->lock);
-    free(context);
-}
-
-void sm_context_retain(symmem_context *context) {
-    /* Relaxed: the caller holds a reference already. */
-    (void)atomic_fetch_add_explicit(&context->references, 1, memory_order_relaxed);
-}
-
-void sm_context_release(symmem_context *context) {
-    /* pairs with: the other holders' releases */
-    if (atomic_fetch_sub_explicit(&context->references, 1, memory_order_acq_rel) == 1)
-        free_memory(context);
 }

@@ -4,12 +4,13 @@
  * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
  * one an objection, for which that one looks while it waits, so that both are told.
  */
-#include "objects.h"
-#include "session.h"
+#include "stream/channel.h"
+#include "bootstrap/session_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MEMBER_MAGIC 0x424d454du /* "MEMB" */
 
@@ -27,7 +28,10 @@ static void objection_key(const char *world_prefix, int32_t rank, char *key, siz
     (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
 }
 
-static uint64_t since_boot_ns(void) {
+/* When a context of this process ended last: it may live through several jobs. */
+static _Atomic uint64_t last_end_ns;
+
+uint64_t sm_since_boot_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -124,6 +128,93 @@ static uint32_t read_objection(symmem_store *store, const char *world_prefix, co
     return no_p->kind;
 }
 
+/* --- who comes and leaves ------------------------------------------------------------ */
+
+/* Of `from` for `to`; -1: that there is any. */
+static void left_key(const char *world_prefix, int32_t to, int32_t from, char *key,
+                     size_t capacity) {
+    if (from < 0)
+        (void)snprintf(key, capacity, "%s/left/%d/any", world_prefix, to);
+    else
+        (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
+}
+
+/* What is there of any rank's for that one. */
+static void forget_left(const symmem_context *context, int32_t to) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    for (int32_t rank = -1; rank < context->world_size; rank++) {
+        left_key(context->world_prefix, to, rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
+}
+
+static void leave_word(const symmem_context *context, int32_t to, const char *its_key,
+                       const sm_member *there) {
+    symmem_store *store = context->store;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member now;
+    left_key(context->world_prefix, to, -1, key, sizeof(key));
+    bool is_said = symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    left_key(context->world_prefix, to, context->rank, key, sizeof(key));
+    is_said = is_said && symmem_store_set(store, key, &context->identity, sizeof(context->identity),
+                                          SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
+     */
+    if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
+        !is_own(there, &now))
+        forget_left(context, to);
+}
+
+/* Others may come to wait for this rank, which no group has shown them. To those that are there it
+ * says that it was. */
+void sm_member_say_left(const symmem_context *context) {
+    const symmem_error_record record = *sm_record();
+    const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
+    /* Relaxed: a call under way is as good as one that comes too late. */
+    if (!context->identity_published ||
+        atomic_load_explicit(&context->has_met, memory_order_relaxed))
+        return;
+    for (int32_t rank = 0; rank < context->world_size && !sm_expired(end_ns); rank++) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        sm_member there;
+        sm_identity_key(context->world_prefix, rank, key, sizeof(key));
+        if (rank != context->rank &&
+            read_member(context->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            there.world_size == context->world_size &&
+            sm_liveness_ask_of(context->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
+            leave_word(context, rank, key, &there);
+    }
+    *sm_record() = record;
+}
+
+bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    if (own == NULL)
+        return false;
+    left_key(world_prefix, own->rank, -1, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    return status == SYMMEM_OK;
+}
+
+bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
+                         int32_t rank, sm_identity *identity_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    left_key(world_prefix, own->rank, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, identity_p, sizeof(*identity_p), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
+        return false;
+    identity_p->host[sizeof(identity_p->host) - 1] = '\0';
+    return true;
+}
+
 /* --- the own key -------------------------------------------------------------------- */
 
 /* That very one runs, as far as can be told from here. */
@@ -146,6 +237,9 @@ static symmem_status refuse_taken(symmem_context *context, const char *key) {
         return SYMMEM_OK;
     if (!surely_lives(context, &found.identity)) {
         context->member.took_over = 1;
+        /* As long as the key tells whose the ended one's file is. */
+        if (context->socket_dir != NULL)
+            sm_ipc_sweep(context->socket_dir, context->liveness);
         return SYMMEM_OK;
     }
     fail_same_rank(&found.identity, &context->identity, context->rank, context->world_size);
@@ -161,12 +255,14 @@ symmem_status sm_member_publish(symmem_context *context) {
     own->magic = MEMBER_MAGIC;
     own->rank = context->rank;
     own->world_size = context->world_size;
-    own->published_ns = since_boot_ns();
+    own->published_ns = sm_since_boot_ns();
     symmem_status status = sm_random(own->token, sizeof(own->token));
     if (status != SYMMEM_OK || context->world_size == 1)
         return status; /* who is alone is looked for by nobody */
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     status = refuse_taken(context, key);
+    if (own->took_over != 0)
+        forget_left(context, context->rank);
     if (status == SYMMEM_OK)
         status =
             symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
@@ -212,10 +308,18 @@ void sm_member_withdraw(symmem_context *context) {
     if (!context->identity_published)
         return; /* the key may be another process's */
     const symmem_error_record record = *sm_record();
+    /* Relaxed: what follows in this process is ordered by its caller. */
+    atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     if (read_member(context->store, key, context->default_timeout_ms, &found) == SYMMEM_OK &&
         is_own(own, &found))
         sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
+    if (sm_member_hears_of_left(context->store, context->world_prefix, own))
+        forget_left(context, context->rank);
+    if (own->took_over != 0) {
+        sm_liveness_grave_key(context->world_prefix, context->rank, key, sizeof(key));
+        remove_key(context->store, key);
+    }
     if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
         objection_key(context->world_prefix, context->rank, key, sizeof(key));
         remove_key(context->store, key);
@@ -225,16 +329,46 @@ void sm_member_withdraw(symmem_context *context) {
 
 /* --- others' keys ------------------------------------------------------------------- */
 
+bool sm_member_differs(const sm_member *own, const sm_member *found) {
+    return own != NULL && found->magic == MEMBER_MAGIC && found->world_size != own->world_size;
+}
+
 symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
-                              const sm_member *found) {
-    if (own == NULL || found->magic != MEMBER_MAGIC || found->world_size == own->world_size)
+                              const sm_member *found, bool lives) {
+    if (!sm_member_differs(own, found))
         return SYMMEM_OK;
     fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
-    object_to(store, world_prefix, own, OTHER_SIZE, found);
+    if (lives)
+        object_to(store, world_prefix, own, OTHER_SIZE, found);
     return SYMMEM_MISMATCH;
 }
 
-bool sm_member_is_older(const sm_member *own, const sm_member *found) {
-    return own != NULL && own->took_over != 0 && found->magic == MEMBER_MAGIC &&
-           found->published_ns < own->published_ns;
+/* By one clock. */
+static bool are_comparable(const sm_identity *one, const sm_identity *other) {
+    return one->boot_id != 0 && one->boot_id == other->boot_id &&
+           one->time_namespace == other->time_namespace;
+}
+
+/* A process that has become another program goes on under its number, and began long ago. */
+static bool goes_on(const sm_identity *own, const sm_identity *other) {
+    sm_process process;
+    return own->pid_namespace == other->pid_namespace && sm_process_read(other->pid, &process) &&
+           process.start_time == other->start_time;
+}
+
+bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
+    const long ticks = sysconf(_SC_CLK_TCK);
+    if (own->start_time == 0 || ticks <= 0 || !are_comparable(own, trace.identity))
+        return true;
+    /* It is rounded down, by one tick at the most. */
+    const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
+    return trace.made_ns <= (own->start_time + 1) * tick_ns ||
+           trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
+           goes_on(own, trace.identity);
+}
+
+bool sm_member_is_older(const sm_member *own, sm_trace trace) {
+    return own != NULL && own->took_over != 0 &&
+           (!are_comparable(&own->identity, trace.identity) || trace.made_ns < own->published_ns) &&
+           sm_member_may_be_earlier(&own->identity, trace);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The initialisers of the option structures. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <string.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of async_input_mm: a backend's entry matmul with signals. CPU: backend_shm_emul/matmul.c
- * waits, cpu/matmul.h multiplies. CUDA: cuda/product.cu waits, backend_cuda/product.c enqueues.
+ * waits, cpu/matmul.h multiplies. CUDA: cuda/product.cu waits, backend_cuda/product/product.c
+ * enqueues.
  *
  * What        out = a x b, a coming in signal_count chunks of m / signal_count rows each.
  * Order       chunk (signal_pivot + i) mod signal_count for i = 0, 1, ...; one that is there early

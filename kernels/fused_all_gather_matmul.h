@@ -2,7 +2,7 @@
 /*
  * Contract of fused_all_gather_matmul and fused_all_gather_scaled_matmul
  * (SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL). The core makes them of a backend's entries barrier, copy,
- * copy_strided and matmul, so there is nothing to implement: core/ops_matmul_gather.c.
+ * copy_strided and matmul, so there is nothing to implement: core/ops/matmul_gather.c.
  *
  * What        A = the ranks' shards one after the other along gather_dim; out_i = A x b_i.
  * Steps       n ranks, r the own one; cur and bk the two streams. All barriers are on cur and

@@ -3,7 +3,7 @@
  * Contract of fused_matmul_reduce_scatter and fused_scaled_matmul_reduce_scatter
  * (SYMMEM_CALL_FUSED_MATMUL_REDUCE_SCATTER). The core makes them of a backend's entries barrier,
  * copy, copy_strided, matmul and reduce_local, so there is nothing to implement:
- * core/ops_matmul_scatter.c.
+ * core/ops/matmul_scatter.c.
  *
  * What        P_p = a x b of rank p, in out's dtype; out of rank r = part r along scatter_dim of
  *             P_0 op P_1 op ..., op being sum or avg.

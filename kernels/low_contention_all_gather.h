@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Contract of low_contention_all_gather. There is nothing to implement here: the core composes it
- * of a backend's barrier and copy entries (core/ops_move_low_contention.c), so that copy engines do
+ * of a backend's barrier and copy entries (core/ops/low_contention.c), so that copy engines do
  * the work on a device that has them, and a backend without collectives can do it.
  *
  * Small       A symmetric input of up to 64 KiB is gathered by the backend's all_gather, if it has

@@ -2,7 +2,7 @@
 /*
  * Contracts of memcpy_to_multicast and low_contention_all_gather_ce_multicast. There is nothing to
  * implement here: the core makes them of a backend's barrier and multimem_store entries, the second
- * in core/ops_multimem_gather.c. A device's multimem_store is best a copy by a copy engine.
+ * in core/ops/multimem_gather.c. A device's multimem_store is best a copy by a copy engine.
  *
  * memcpy_to_multicast
  *   What      `src`, contiguous, is at `byte_offset` from the handle's pointer in every rank's

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The documents: the program in README.md is tests/example.c, letter for letter; the operation in
-# core/doc/operations.md compiles in its place; links lead to files that exist; and every variable
-# that the code reads has a row in core/doc/environment.md.
+# core/doc/operations.md compiles in its place; links and names lead to what exists; and every
+# variable that the code reads has a row in core/doc/environment.md.
 set -u
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd) || exit 1
 cd "$root" || exit 1
@@ -22,10 +22,19 @@ awk '/int32_t right = / { while ((getline line < "/dev/stdin") > 0) print line; 
     "${CC:-cc}" -std=gnu11 -fsyntax-only -Wall -Wextra -Werror -I core/include -include symmem/ops.h -x c - ||
     complain "the operation of core/doc/operations.md does not compile in the program"
 
-for page in README.md core/doc/*.md; do
+for page in README.md CONTRIBUTING.md core/README.md core/doc/*.md; do
     while read -r link; do
         [ -e "$(dirname -- "$page")/$link" ] || complain "$page: no $link"
     done < <(grep -oE '\]\([^)#:]+\)' "$page" | sed 's/^](//; s/)$//')
+done
+# Names of functions and of files in backquotes: the code moves, and these pages have to follow.
+for page in CONTRIBUTING.md core/README.md; do
+    while read -r name; do
+        grep -rqw -- "$name" core backend_* kernels tests --include='*.[ch]' || complain "$page: no $name in the code"
+    done < <(grep -oE '`(sm|symmem|shm|cuda|nccl)_[a-z_]+' "$page" | tr -d '`' | sort -u)
+    while read -r file; do
+        [ -e "$file" ] || [ -e "core/$file" ] || complain "$page: no file $file"
+    done < <(grep -oE '`[a-z_]+/[a-z_/]+\.[a-z]+`' "$page" | tr -d '`' | sort -u)
 done
 [ "$(wc -l <README.md)" -le 150 ] || complain "README.md has more than 150 lines"
 

@@ -483,6 +483,7 @@ stage_style() {
         "g++ -x c++ -std=c++17" "clang++ -x c++ -std=c++17"; do
         check "headers stand alone, ${compiler%% *}" check_headers "$compiler"
     done
+    check "floors of core" tests/check_floors.sh
     made gcc || return
     check "exported symbols" check_symbols
     if [ -x build-gcc/bin/symmem-conformance ]; then

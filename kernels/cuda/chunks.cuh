@@ -41,7 +41,7 @@ namespace {
 constexpr uint32_t CHUNK_UNITS = SYMMEM_CUDA_CHUNK_BYTES / sizeof(symmem_cuda_unit);
 constexpr uint32_t PLACES = SYMMEM_CUDA_CHUNK_PLACES, AHEAD = PLACES / 2 - 1;
 constexpr uint32_t UNDER_WAY = 4; // units of a thread
-// OPS: how units are loaded, pushed and taken: plain.cuh's and rounds.cuh's.
+// OPS: how units are loaded, pushed and taken: allreduce_fast.cuh's and rounds.cuh's.
 static_assert(PLACES >= 2 && PLACES % 2 == 0, "a place is free when its turn has come");
 
 // What a block has to do with, and what a thread of it has looked up.

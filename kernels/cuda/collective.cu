@@ -22,7 +22,7 @@
 // reductions and that of the products: one image.
 #include "cuda/signal.cu"
 
-#include "cuda/near.cuh"
+#include "cuda/barrier_small.cuh"
 
 #include "cuda/collective.h"
 #include "cuda/reduce_loop.h"
@@ -132,8 +132,8 @@ __device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t ra
 
 // False: a step would go where a board sends it that cannot be. What is looked at here and changed
 // later moves nothing.
-__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args,
-                                          verdict *result, uint64_t start_ns) {
+__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args, verdict *result,
+                                          uint64_t start_ns) {
     __shared__ int32_t wrong;
     begin(result, start_ns);
     if (threadIdx.x == 0)
@@ -351,6 +351,6 @@ extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }
 
-#include "cuda/plain.cuh"
+#include "cuda/allreduce_fast.cuh"
 
 #include "cuda/product.cu"

@@ -62,8 +62,7 @@ KERNEL(product_f32, symmem_cuda_product, symmem_cuda_run_product<symmem_cuda_f32
 KERNEL(product_f64, symmem_cuda_product, symmem_cuda_run_product<symmem_cuda_f64, double>)
 KERNEL(product_f16, symmem_cuda_product, symmem_cuda_run_product<symmem_cuda_f16, float>)
 KERNEL(product_bf16, symmem_cuda_product, symmem_cuda_run_product<symmem_cuda_bf16, float>)
-KERNEL(product_i8, symmem_cuda_product,
-       symmem_cuda_run_product<symmem_cuda_signed<int8_t>, float>)
+KERNEL(product_i8, symmem_cuda_product, symmem_cuda_run_product<symmem_cuda_signed<int8_t>, float>)
 KERNEL(product_u8, symmem_cuda_product,
        symmem_cuda_run_product<symmem_cuda_unsigned<uint8_t>, float>)
 KERNEL(finish_f32, symmem_cuda_product, symmem_cuda_run_finish<float>)

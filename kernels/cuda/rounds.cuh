@@ -242,7 +242,8 @@ __device__ __noinline__ uint64_t await_lines(const symmem_cuda_signal_args &args
 }
 
 // --- rounds --------------------------------------------------------------------------------
-// OPS: how a rank's units are loaded, pushed, reduced and stored: those below, or plain.cuh's.
+// OPS: how a rank's units are loaded, pushed, reduced and stored: those below, or
+// allreduce_fast.cuh's.
 
 template <typename Ops>
 __device__ carried load_round(const Ops &ops, uint32_t base, uint32_t lane) {

@@ -55,8 +55,9 @@ __device__ uint32_t load_volatile(const uint32_t *word) {
 #endif
 
 // A copy in shared memory, for thread 0 at once and for the others after a __syncthreads(). What a
-// function that is called gets by reference is otherwise read from global memory, again and again, for
-// an acquire empties the nearest cache; and so is the table, before a peer can be told anything.
+// function that is called gets by reference is otherwise read from global memory, again and again,
+// for an acquire empties the nearest cache; and so is the table, before a peer can be told
+// anything.
 __device__ void keep(const symmem_cuda_signal_args &args, symmem_cuda_signal_args *kept) {
     if (threadIdx.x != 0)
         return;
@@ -134,7 +135,8 @@ __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
     return load_volatile(word_at(args, args.rank, 0)) != 0;
 }
 
-// It may be another processor's clock that says when the operation began, and be ahead: no time then.
+// It may be another processor's clock that says when the operation began, and be ahead: no time
+// then.
 __device__ uint64_t elapsed_since(uint64_t start_ns) {
     const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
     return elapsed_ns > 0 ? static_cast<uint64_t>(elapsed_ns) : 0;
@@ -233,9 +235,8 @@ __device__ void name_late(verdict *verdict) {
 __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
     if (args.turn == SYMMEM_CUDA_PART)
         return args.state;
-    return reinterpret_cast<symmem_cuda_state *>(
-        word_at(args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count,
-                                                      args.channel)));
+    return reinterpret_cast<symmem_cuda_state *>(word_at(
+        args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count, args.channel)));
 }
 
 // One thread, after a failure: peers are told, then the host. Of several blocks the first one's is
@@ -243,8 +244,7 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
 // graph that was launched again before the host looked, the first failure stays.
 __device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
     symmem_cuda_fault *fault = args.fault;
-    const bool first =
-        load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
+    const bool first = load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
     if (args.turn != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
         store_state(&state_of(args)->failed, args.stream);
     if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
@@ -275,12 +275,11 @@ __device__ void arrive(const symmem_cuda_signal_args &args, spot where, uint32_t
 }
 
 // Ranks that had not come when another thread gave up.
-__device__ void collect_late(const symmem_cuda_signal_args &args, spot where,
-                             verdict *verdict) {
+__device__ void collect_late(const symmem_cuda_signal_args &args, spot where, verdict *verdict) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
         uint32_t value;
-        if (rank != args.rank && attempt<BARRIER>(word_of<BARRIER>(args, where, rank),
-                                                  verdict->epoch, &value) != READY)
+        if (rank != args.rank &&
+            attempt<BARRIER>(word_of<BARRIER>(args, where, rank), verdict->epoch, &value) != READY)
             atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
     }
 }
@@ -346,8 +345,8 @@ __device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot wh
 // and before a __syncthreads(), and orders pass through.
 //
 // A rank that is poisoned on the device does not arrive.
-__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot where,
-                                  verdict *result, uint64_t start_ns, bool comparing) {
+__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot where, verdict *result,
+                                  uint64_t start_ns, bool comparing) {
     begin(result, start_ns);
     if (threadIdx.x == 0) {
         // All loads before the first of them is used.
@@ -383,8 +382,8 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
         *start_ns = load_state(&state->start_ns);
         const uint64_t failed = load_state(&state->failed);
         // A stream that has not told of the failure does so now, if that concerns others.
-        return failed == 0 || (args.turn == SYMMEM_CUDA_PART && failed != args.stream &&
-                               own_poisoned(args));
+        return failed == 0 ||
+               (args.turn == SYMMEM_CUDA_PART && failed != args.stream && own_poisoned(args));
     }
     if (threadIdx.x == 0) {
         store_state(&state->start_ns, *start_ns);

@@ -39,7 +39,8 @@
 #ifndef SYMMEM_CUDA_BARRIER_REGISTERS
 #define SYMMEM_CUDA_BARRIER_REGISTERS 32
 #endif
-#define SYMMEM_CUDA_NEAR_THREADS 64 /* of near.cuh at least: one warp meets, another one looks */
+#define SYMMEM_CUDA_NEAR_THREADS                                                                   \
+    64 /* of barrier_small.cuh at least: one warp meets, another one looks */
 
 /* In host memory that the device can write. `code` is a symmem_status, negated; 0: no failure. */
 typedef struct symmem_cuda_fault {
@@ -98,8 +99,8 @@ typedef struct symmem_cuda_signal_args {
     void *near[SYMMEM_CUDA_NEAR_RANKS]; /* what the table holds, if that is all of it */
 } symmem_cuda_signal_args;
 
-/* A meeting of few ranks, of calls that nobody compares (near.cuh): what it takes, in few lines of
- * the constants' cache. Places are bytes in a rank's signal state. */
+/* A meeting of few ranks, of calls that nobody compares (barrier_small.cuh): what it takes, in few
+ * lines of the constants' cache. Places are bytes in a rank's signal state. */
 typedef struct symmem_cuda_near {
     uint32_t rank, ranks;
     uint32_t arrivals_at, epoch_at; /* of the first block: the channel's own */
@@ -187,7 +188,7 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
 /* Of all sources' two rounds: what is under way between two ranks at a time, and so their speed.
  * The first channel has most, for all of it is memory of each handle; of two ranks it has more
  * where the memory that is shared is larger than that, but not as much as would fill a device
- * (backend_cuda/collective.c). */
+ * (backend_cuda/collective/collective.c). */
 #define SYMMEM_CUDA_ROUNDS_FIRST ((size_t)3 << 19)
 #define SYMMEM_CUDA_ROUNDS_LARGE ((size_t)2048 * 2 * SYMMEM_CUDA_ROUND_BYTES)
 #define SYMMEM_CUDA_ROUNDS_OTHER ((size_t)1 << 16)

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-#include "kit.h"
+#include "kit_internal.h"
 
 #define ORDINARY_USER 65534
 
@@ -38,10 +38,10 @@ int resources_threads(void) {
 }
 
 uint64_t resources_heap_bytes(void) {
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
-    return mallinfo2().uordblks; /* 0 under a sanitizer, which looks for leaks itself */
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33) && KIT_OWNS_ALLOCATION
+    return mallinfo2().uordblks;
 #else
-    return 0;
+    return 0; /* a sanitizer's heap, which looks for leaks itself, or another C library's */
 #endif
 }
 

@@ -300,7 +300,8 @@ TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
 
 struct job {
     symmem_store *store;
-    bool is_killed;
+    bool is_killed, waits;
+    int32_t world_size;
 };
 
 static void run_job(struct tk *t, void *arg) {
@@ -309,7 +310,8 @@ static void run_job(struct tk *t, void *arg) {
     symmem_group *group = NULL;
     symmem_context_options options = other_world(t, job->store);
     options.backend = NULL;
-    if (!job->is_killed && t->rank == 0) /* long enough for the others to look after rank 0 */
+    options.world_size = job->world_size;
+    if (job->waits && t->rank == 0) /* long enough for the others to look after rank 0 */
         tk_sleep_ms(300);
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
@@ -323,10 +325,243 @@ static void run_job(struct tk *t, void *arg) {
 /* All ranks are killed at a time and started again, as launchers do that restart a job. */
 TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
-    struct job job = {.store = t->store, .is_killed = true};
+    struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
     for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
+        job.waits = !job.is_killed;
         enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
         TK_EQ_INT(t, job.is_killed ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+        tk_out_of_band_barrier(t);
+    }
+}
+
+/* Rank 0 is killed before the others look after it. */
+static void run_without_rank_0(struct tk *t, void *arg) {
+    const struct job *job = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, job->store);
+    options.backend = NULL;
+    tk_sleep_ms(t->rank == 0 ? 100 : 500); /* it lives when the others do */
+    if (t->rank == 0)
+        tk_on_point(t, "init.done", 1, (struct tk_action){.kill = true});
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    TK_WITHIN(t, 1000, begin_ms);
+    TK_EQ_INT(t, 0, last_record().failed_rank);
+    TK_CHECK_MSG(t,
+                 strstr(last_record().message, "rank 0 ended") != NULL &&
+                     strstr(last_record().message, "it may be an earlier job's process") != NULL,
+                 "%s", last_record().message);
+    tk_share_u64(t, SLOT_DONE, 1);
+    for (int32_t r = 1; r < t->world_size; r++) /* none is to see another one's end */
+        for (int i = 0; tk_read_u64(t, r, SLOT_DONE) == 0 && i < 500; i++)
+            tk_sleep_ms(10);
+}
+
+static void run_jobs_rank(struct tk *t, struct job *job) {
+    const bool dies = job->is_killed || t->rank == 0;
+    enum tk_child_end end =
+        tk_run_child(t, job->is_killed ? run_job : run_without_rank_0, job, LIMIT_MS);
+    TK_EQ_INT(t, dies ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+}
+
+/* Of the rank's predecessor the others know that it was an earlier job's. */
+TK_TEST(causes, killed_early_after_a_killed_job, "SM-LIFE-20,SM-TIMEOUT-08", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
+    run_jobs_rank(t, &job);
+    tk_out_of_band_barrier(t);
+    job.is_killed = false;
+    run_jobs_rank(t, &job);
+}
+
+/* Rank 0 alone was there, and nothing tells of which job it was. */
+TK_TEST(causes, traces_of_one_rank, "SM-LIFE-20", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store, .world_size = t->world_size};
+    if (t->rank == 0)
+        run_jobs_rank(t, &job);
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0)
+        run_jobs_rank(t, &job);
+}
+
+/* The next one has a rank more, or one less, and a rank of which nothing is in the store. */
+TK_TEST(causes, store_of_a_killed_smaller_job, "SM-LIFE-21", .ranks = {3, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store};
+    for (int i = 0; i < 6; i++) {
+        job.is_killed = i % 2 == 0;
+        job.waits = !job.is_killed;
+        job.world_size = t->world_size - (i / 2 % 2 == (job.is_killed ? 0 : 1) ? 1 : 0);
+        tk_checkpoint(t, "job %d of %d ranks", i, (int)job.world_size);
+        if (t->rank < job.world_size) {
+            enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
+            TK_EQ_INT(t, job.is_killed ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+        }
+        tk_out_of_band_barrier(t);
+    }
+}
+
+static void run_two_jobs(struct tk *t, void *arg) {
+    struct job *job = arg;
+    run_job(t, job);
+    for (int i = 0; tk_read_u64(t, 1, TK_ENDED_SLOT) == 0 && i < 1000; i++)
+        tk_sleep_ms(10);
+    job->world_size = 3;
+    job->waits = false;
+    run_job(t, job);
+}
+
+/* Rank 0 is one process in both jobs, and lived when the key was made that a killed one has left.
+ */
+TK_TEST(causes, process_of_two_jobs, "SM-LIFE-21", .ranks = {3, 3},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    struct job job = {.store = t->store, .is_killed = t->rank == 1, .waits = true, .world_size = 2};
+    if (t->rank == 0)
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_two_jobs, &job, LIMIT_MS));
+    if (t->rank == 1)
+        TK_EQ_INT(t, TK_CHILD_KILLED, tk_run_child(t, run_job, &job, LIMIT_MS));
+    if (t->rank != 0) {
+        job = (struct job){.store = t->store, .world_size = 3};
+        for (int i = 0; tk_read_u64(t, 1, TK_ENDED_SLOT) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+        tk_sleep_ms(t->rank == 1 ? 1000 : 0); /* rank 0 looks after it before */
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_job, &job, LIMIT_MS));
+    }
+    tk_out_of_band_barrier(t);
+}
+
+/* --- who comes and leaves --------------------------------------------------------------------- */
+
+struct leaving {
+    symmem_store *store;
+    bool ends; /* its process, too */
+};
+
+static void await_all(struct tk *t, int slot) {
+    tk_share_u64(t, slot, 1);
+    for (int32_t r = 0; r < t->world_size; r++)
+        for (int i = 0; tk_read_u64(t, r, slot) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+}
+
+enum { SLOT_HERE = 10, SLOT_LEFT, SLOT_TOLD };
+
+/* Rank 1 finalises before any group has shown it to the others. */
+static void leave_early(struct tk *t, void *arg) {
+    const struct leaving *leaving = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, leaving->store);
+    options.backend = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    await_all(t, SLOT_HERE);
+    if (t->rank == ABSENT) {
+        TK_OK(t, symmem_finalize(context));
+        symmem_context_free(context);
+        tk_share_u64(t, SLOT_LEFT, 1);
+        if (!leaving->ends)
+            await_all(t, SLOT_TOLD);
+        return;
+    }
+    for (int i = 0; tk_read_u64(t, ABSENT, SLOT_LEFT) == 0 && i < 1000; i++)
+        tk_sleep_ms(10);
+    TK_REQUIRE_OK(t, symmem_group_create(context, "left", NULL, 0, NULL, &group));
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_group_barrier(group, leaving->ends ? 0 : tk_limit_ms(t, 400));
+    const symmem_error_record record = last_record();
+    TK_STATUS(t, leaving->ends ? SYMMEM_PEER_LOST : SYMMEM_TIMEOUT, status);
+    TK_WITHIN(t, 1500, begin_ms);
+    TK_EQ_INT(t, ABSENT, record.failed_rank);
+    TK_EQ_INT(t, 1, record.missing_count);
+    TK_CHECK_MSG(t, strstr(record.message, "rank 1 came and left") != NULL, "%s", record.message);
+    if (leaving->ends) /* none is to see another one's end */
+        tk_share_u64(t, SLOT_TOLD + 1, 1);
+    for (int32_t r = 0; leaving->ends && r < t->world_size; r++)
+        for (int i = 0; r != ABSENT && tk_read_u64(t, r, SLOT_TOLD + 1) == 0 && i < 500; i++)
+            tk_sleep_ms(10);
+    if (!leaving->ends)
+        await_all(t, SLOT_TOLD);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+static void check_left(struct tk *t, bool ends) {
+    char path[64];
+    struct leaving leaving = {.store = other_store(t, path), .ends = ends};
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_early, &leaving, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    remove_store(t, leaving.store, path); /* no key is left there */
+}
+
+TK_TEST(causes, came_and_left, "SM-EXCHANGE-21", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+    check_left(t, false);
+}
+
+TK_TEST(causes, came_and_ended, "SM-EXCHANGE-21", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+    check_left(t, true);
+}
+
+/* --- who comes late -------------------------------------------------------------------------- */
+
+enum { LISTS, SIZES, ONE_RANK, CONTRADICTIONS };
+
+struct at_odds {
+    symmem_store *store;
+    int kind;
+    bool with_first; /* the late rank agrees with the first one, or with the second one */
+    const char *told[2];
+};
+
+/* Gives up and ends at its first failure, as programs do. */
+static void run_at_odds(struct tk *t, void *arg) {
+    static const int32_t orders[2][3] = {{0, 1, 2}, {1, 0, 2}};
+    const struct at_odds *odds = arg;
+    const bool second = t->rank == 1 || (t->rank == 2 && !odds->with_first);
+    symmem_context_options options = other_world(t, odds->store);
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    options.backend = NULL;
+    options.world_size = odds->kind == SIZES && second ? 4 : 3;
+    options.rank = odds->kind == ONE_RANK && t->rank == 1 ? 0 : t->rank;
+    const int32_t *order = odds->kind == LISTS ? orders[second] : NULL;
+    uint64_t begin_ms = tk_now_ms();
+    symmem_status status = symmem_init(&options, &context);
+    if (status == SYMMEM_OK)
+        status = symmem_group_create(context, "met", order, order != NULL ? 3 : 0, NULL, &group);
+    if (status == SYMMEM_OK)
+        status = symmem_group_barrier(group, LIMIT_MS);
+    if (t->rank == 2)
+        expect_told(t, status, begin_ms, odds->told[0], odds->told[1]);
+    else
+        TK_STATUS(t, SYMMEM_MISMATCH, status);
+}
+
+/* When it comes, the two that have found the contradiction have ended. */
+TK_TEST(causes, told_to_who_comes_late, "SM-EXCHANGE-22", .ranks = {3, 3},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+    static const char *const told[CONTRADICTIONS][2] = {
+        [LISTS] = {"'met' has the ranks", "1, 0, 2"},
+        [SIZES] = {"in a world of ", "in one of "},
+        [ONE_RANK] = {"two processes are rank 0 in this store", " and "}};
+    for (int i = 0; i < 2 * CONTRADICTIONS; i++) {
+        char path[64];
+        snprintf(path, sizeof path, "%s/late-%d", t->scratch_dir, i);
+        struct at_odds odds = {.kind = i / 2, .with_first = i % 2 == 0};
+        memcpy(odds.told, told[i / 2], sizeof odds.told);
+        TK_REQUIRE_OK(t, symmem_store_open_file(path, &odds.store));
+        tk_checkpoint(t, "contradiction %d, the late rank is with rank %d", i / 2, i % 2);
+        if (t->rank != 2)
+            TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_at_odds, &odds, LIMIT_MS));
+        tk_out_of_band_barrier(t);
+        if (t->rank == 2)
+            TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_at_odds, &odds, LIMIT_MS));
+        symmem_store_close(odds.store);
         tk_out_of_band_barrier(t);
     }
 }

@@ -234,14 +234,24 @@ TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP
     product_fails_with(t, SYMMEM_MISMATCH);
 }
 
-/* Fails for what the second stream multiplies first. */
+/* Fails for what the second stream multiplies first, once all ranks are there: what fails poisons
+ * the peers, and theirs would not be asked any more. */
 struct fussy {
+    struct tk *t;
     const void *out;
 };
+#define SLOT_FUSSY 7
 
 static symmem_status fussy_product(void *arg, const symmem_matmul *product, void *native_stream) {
     const struct fussy *fussy = arg;
-    return product->out == fussy->out ? SYMMEM_LIMIT : SYMMEM_OK;
+    if (product->out != fussy->out)
+        return SYMMEM_OK;
+    const uint64_t end_ms = tk_now_ms() + LONG_MS / 2;
+    tk_share_u64(fussy->t, SLOT_FUSSY, 1);
+    for (int32_t rank = 0; rank < fussy->t->world_size; rank++)
+        while (tk_read_u64(fussy->t, rank, SLOT_FUSSY) == 0 && tk_now_ms() < end_ms)
+            tk_sleep_ms(1);
+    return SYMMEM_LIMIT;
 }
 
 /* The second stream tells what happened there, and the first one that it did not get through. */
@@ -252,8 +262,8 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
     TK_REQ(t, "SM-COLL-15");
     struct fused_pair *x = pair_begin(t);
     size_t part = PAIR_ROWS * PAIR_N * sizeof(float);
-    struct fussy fussy = {.out = (char *)x->out.dl.data + x->out.dl.byte_offset +
-                                 (size_t)t->rank * part};
+    struct fussy fussy = {
+        .t = t, .out = (char *)x->out.dl.data + x->out.dl.byte_offset + (size_t)t->rank * part};
     TK_OK(t, symmem_set_matmul(t->context, fussy_product, &fussy));
     symmem_status call = on_two_streams(x, PAIR_GATHER, stream, second);
     if (call == SYMMEM_OK) {

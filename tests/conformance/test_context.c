@@ -250,6 +250,28 @@ TK_TEST(context, many_ranks_need_a_store, "SM-CONTEXT-03", TK_OWN_ENVIRONMENT) {
     clear_environment();
 }
 
+TK_TEST(context, flags_in_the_environment, "SM-ERROR-12", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
+    static const char *const flags[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES",
+                                        "SYMMEM_CHECK_COLLECTIVES", "SYMMEM_MULTICAST"};
+    static const char *const wrong[] = {"yes", "2", "-1", "1 ", "false"};
+    symmem_context_options options = tk_options(t);
+    symmem_context *context = NULL;
+    for (size_t i = 0; i < TK_COUNT(flags) * TK_COUNT(wrong); i++) {
+        const char *flag = flags[i / TK_COUNT(wrong)], *text = wrong[i % TK_COUNT(wrong)];
+        TK_REQUIRE(t, setenv(flag, text, 1) == 0);
+        tk_checkpoint(t, "%s=%s", flag, text);
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
+        TK_CHECK(t, context == NULL && strstr(last_record().message, flag) != NULL &&
+                        strstr(last_record().message, text) != NULL);
+        TK_REQUIRE(t, setenv(flag, "", 1) == 0); /* as good as unset */
+        TK_OK(t, symmem_init(&options, &context));
+        symmem_context_free(context);
+        context = NULL;
+        TK_REQUIRE(t, unsetenv(flag) == 0);
+    }
+}
+
 TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT) {
     clear_environment();

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ struct job {
 };
 
 struct world {
+    const char *socket_dir;
     symmem_store *store;
     symmem_context *context;
     symmem_group *group;
@@ -43,6 +45,7 @@ static bool begin_world(struct tk *t, struct world *w) {
     if (symmem_store_open_file(path, &w->store) != SYMMEM_OK)
         return false;
     options.store = w->store;
+    options.socket_dir = w->socket_dir;
     return symmem_init(&options, &w->context) == SYMMEM_OK;
 }
 
@@ -188,6 +191,82 @@ static void run_job(struct tk *t, struct job job) {
         return;
     }
     tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
+}
+
+/* --- a directory that is cleaned -------------------------------------------------------------- */
+
+/* The last rank is killed in a network and a pid namespace of its own, where only its socket's file
+ * tells of it. */
+static void be_killed_elsewhere(struct tk *t, struct world *w) {
+    const bool place = leave(CLONE_NEWPID | CLONE_NEWNET);
+    tk_share_u64(t, SLOT_PLACE, place ? 1 : 2);
+    if (!place) {
+        TK_CHECK_MSG(t, true, "not permitted here");
+        tk_note(t, "no namespaces here");
+        return;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        tk_share_u64(t, SLOT_MET, begin_world(t, w) ? 1 : 2);
+        sleep(LONG_S);
+        _exit(0);
+    }
+    if (!TK_CHECK(t, pid > 1))
+        return;
+    for (int32_t r = 0; r <= t->last; r++)
+        TK_CHECK(t, await(t, r, SLOT_MET));
+    TK_EQ_INT(t, 1, (int)tk_read_u64(t, t->rank, SLOT_MET));
+    (void)kill(pid, SIGKILL);
+    TK_CHECK(t, waitpid(pid, NULL, 0) == pid);
+    tk_share_u64(t, SLOT_END, tk_now_ms());
+}
+
+/* Rank 0 finalises then, and so cleans the directory; the others look after it only now. */
+static void survive_in(struct tk *t, struct world *w) {
+    if (!TK_CHECK(t, await(t, t->last, SLOT_PLACE)) || tk_read_u64(t, t->last, SLOT_PLACE) != 1)
+        return;
+    TK_CHECK_MSG(t, begin_world(t, w), "%s", last_record().message);
+    tk_share_u64(t, SLOT_MET, 1);
+    TK_CHECK(t, await(t, t->rank == 0 ? t->last : 0, SLOT_END));
+    if (t->rank != 0 &&
+        TK_OK(t, symmem_group_create(w->context, "late", NULL, 0, NULL, &w->group))) {
+        uint64_t begin_ms = tk_now_ms();
+        TK_FAILS(t, PEER_LOST, symmem_group_barrier(w->group, 0));
+        TK_WITHIN(t, 1000, begin_ms);
+        TK_EQ_INT(t, t->last, last_record().failed_rank);
+    }
+    symmem_context_free(w->context);
+    symmem_store_close(w->store);
+    tk_share_u64(t, SLOT_END, tk_now_ms());
+    for (int32_t r = 0; r < t->last; r++) /* that rank 0 has ended, too, would be told */
+        TK_CHECK(t, await(t, r, SLOT_END));
+}
+
+static void rank_in_directory(struct tk *t, void *arg) {
+    struct world w = {.socket_dir = arg};
+    if (t->rank == t->last)
+        be_killed_elsewhere(t, &w);
+    else
+        survive_in(t, &w);
+}
+
+TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
+        .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+    char directory[64];
+    snprintf(directory, sizeof directory, "/tmp/symm-cleaned-%llx",
+             (unsigned long long)t->seed & 0xFFFFFFFFu);
+    if (t->device_type != DEVICE_TYPE_CPU) {
+        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+        return;
+    }
+    if (t->rank == 0)
+        TK_REQUIRE(t, mkdir(directory, 0700) == 0);
+    tk_out_of_band_barrier(t);
+    tk_run_child(t, rank_in_directory, directory, LONG_S * 1000);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
 
 #define ELSEWHERE(name_, requirements_, ...)                                                       \

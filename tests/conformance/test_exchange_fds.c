@@ -220,9 +220,16 @@ static symmem_status pass_in(struct tk *t, symmem_store *store, const char *dire
     return status;
 }
 
-TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09", .ranks = {2, 4}) {
+TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09,SM-ERROR-12", .ranks = {2, 4}) {
     char path[512];
     symmem_context *context = NULL;
+    memset(path, 'r', sizeof(path));
+    path[200] = '\0';
+    TK_FAILS(t, PATH_TOO_LONG, pass_in(t, t->store, path, &context));
+    TK_CHECK_MSG(t, strstr(last_record().message, "the relative 'rrr") != NULL, "%s",
+                 last_record().message);
+    symmem_context_free(context);
+    tk_out_of_band_barrier(t);
     memset(path, 'd', sizeof(path));
     path[0] = '/';
     path[200] = '\0';

@@ -287,16 +287,30 @@ static void live_as_two(struct tk *t) {
     TK_OK(t, symmem_finalize(t->context));
 }
 
-/* The last rank makes no call until the others have finalised, or has done so before they begin. */
-TK_TEST(group, waits_for_members_only, "SM-GROUP-14", .ranks = {3, 3}) {
-    const bool first = t->seed % 2 == 0;
-    if (t->rank == 2 && first)
-        TK_OK(t, symmem_finalize(t->context));
-    if (first)
-        tk_out_of_band_barrier(t);
+/* The last rank makes no call, has finalised or has been killed while the others live. */
+TK_TEST(group, waits_for_no_idle_rank, "SM-GROUP-14", .ranks = {3, 3}) {
     if (t->rank != 2)
         live_as_two(t);
     tk_out_of_band_barrier(t);
+}
+
+TK_TEST(group, waits_for_no_finalised_rank, "SM-GROUP-14", .ranks = {3, 3}) {
+    if (t->rank == 2)
+        TK_OK(t, symmem_finalize(t->context));
+    tk_out_of_band_barrier(t);
+    if (t->rank != 2)
+        live_as_two(t);
+    tk_out_of_band_barrier(t);
+}
+
+TK_TEST(group, waits_for_no_killed_rank, "SM-GROUP-14", .ranks = {3, 3},
+        .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
+    tk_group_barrier(t, tk_world_group(t)); /* so it is known */
+    tk_expect_death(t, 2);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 2)
+        tk_kill_self(t);
+    live_as_two(t);
 }
 
 TK_TEST(group, many_groups_at_once, "SM-GROUP-01,SM-EXCHANGE-01", .max_ranks = 4) {

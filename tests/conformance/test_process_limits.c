@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a shell, a container or a batch system limits: calls fail, and nobody is ended by a signal.
  */
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -228,6 +230,73 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
                      answer.record.message);
         TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
         TK_CHECK(t, fd >= 0 && close(fd) == 0);
+    }
+    tk_group_barrier(t, group);
+}
+
+/* Root may have as many in flight as it likes. False: it cannot be told otherwise. */
+static bool give_up_resources(bool gives_up) {
+    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+    struct __user_cap_data_struct sets[2];
+    const uint32_t some = 1u << CAP_SYS_RESOURCE | 1u << CAP_SYS_ADMIN;
+    if (syscall(SYS_capget, &header, sets) != 0)
+        return false;
+    sets[0].effective =
+        gives_up ? sets[0].effective & ~some : sets[0].effective | (sets[0].permitted & some);
+    return syscall(SYS_capset, &header, sets) == 0;
+}
+
+/* So many more, in a message that nobody takes until the socket is closed. -1: it cannot be sent.
+ */
+static int put_in_flight(int count) {
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int) * 100)];
+    } control = {.header = {.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS}};
+    struct iovec byte = {.iov_base = &control, .iov_len = 1};
+    const size_t fds_bytes = (size_t)count * sizeof(int);
+    struct msghdr message = {
+        .msg_iov = &byte, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = 0};
+    int ends[2], fds[100];
+    for (int i = 0; i < count; i++)
+        fds[i] = STDERR_FILENO;
+    control.header.cmsg_len = (__typeof__(control.header.cmsg_len))CMSG_LEN(fds_bytes);
+    message.msg_controllen = (__typeof__(message.msg_controllen))CMSG_SPACE(fds_bytes);
+    memcpy(CMSG_DATA(&control.header), fds, fds_bytes);
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) != 0)
+        return -1;
+    const bool is_sent = sendmsg(ends[0], &message, 0) == 1;
+    close(ends[0]);
+    return is_sent ? ends[1] : -1;
+}
+
+/* Of this user too many are in flight; once they are there, the next one is sent. */
+TK_TEST(process_limits, descriptors_in_flight, "SM-EXCHANGE-20", .ranks = {2, 2},
+        .flags = TK_PROCESS_ONLY) {
+    enum { SOME = 8, MANY = 100 };
+    symmem_group *group = tk_world_group(t);
+    int fd = -1;
+    tk_group_barrier(t, group);
+    if (t->rank == 0) {
+        struct rlimit before, low;
+        int held = put_in_flight(MANY), lowest = dup(STDERR_FILENO);
+        TK_REQUIRE(t, held >= 0 && lowest >= 0 && lowest + SOME < MANY && close(lowest) == 0);
+        TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0 && give_up_resources(true));
+        low = (struct rlimit){.rlim_cur = (rlim_t)(lowest + SOME), .rlim_max = before.rlim_max};
+        TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
+        const struct under_limit answer =
+            answer_of(symmem_group_send_fd(group, 1, STDERR_FILENO, tk_limit_ms(t, 300)));
+        close(held);
+        symmem_status later = symmem_group_send_fd(group, 1, STDERR_FILENO, LIMIT_MS);
+        TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &before) == 0 && give_up_resources(false));
+        TK_STATUS(t, SYMMEM_LIMIT, answer.status);
+        TK_CHECK_MSG(t,
+                     strstr(answer.record.message, "RLIMIT_NOFILE") != NULL &&
+                         strstr(answer.record.message, "in flight") != NULL,
+                     "\"%s\"", answer.record.message);
+        TK_OK(t, later);
+    } else {
+        TK_CHECK(t, TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS)) && close(fd) == 0);
     }
     tk_group_barrier(t, group);
 }

@@ -157,14 +157,18 @@ static void count_plain_loops(void *arg, const char *line) {
     *(int *)arg += strstr(line, "plain loops") != NULL;
 }
 
-/* The library of products is looked for at a context's first one. */
+/* The library of products is looked for at a context's first one, and one that is asked for by name
+ * when the backend is opened: what is none is refused. */
 TK_TEST(settings, product_libraries, "SM-BACKEND-17",
         .needs = SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL, .max_ranks = 1, .flags = ALONE) {
     static const struct {
         const char *text;
         int lines; /* of the log, that tell of plain loops */
-    } settings[] = {{"0", 0}, {"/nowhere/libblas.so", 1}, {"libm.so.6", 1}, {"", -1}};
+    } settings[] = {{"0", 0}, {"", -1}};
+    static const char *const wrong[] = {"/nowhere/libblas.so", "libm.so.6", "nonsense"};
     const struct walk_scenario *fused = walk_find("fused");
+    for (size_t i = 0; i < COUNT(wrong) && is_emulation(t); i++)
+        refuse_setting(t, "SYMMEM_SHM_BLAS", wrong[i]);
     for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
         struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
         symmem_context_options options = tk_options(t);

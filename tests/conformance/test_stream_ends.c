@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What becomes of work whose stream or handle goes before it has run. */
-#include "resources.h"
+#include <dirent.h>
+
 #include "timeout_help.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
@@ -115,28 +116,48 @@ static symmem_context *hasty_context(struct tk *t) {
     return context;
 }
 
-/* How many threads there are once the driver has those that it keeps. A thread that ended may be
- * counted for a moment yet, so this asks until the number stands still. */
-static int settled_threads(struct tk *t) {
+/* By their numbers: one of an earlier case's may still be ending, and is not to stand for one that
+ * this case has left. */
+struct threads {
+    int count;
+    int ids[256];
+};
+
+static struct threads threads_now(void) {
+    struct threads now = {0};
+    DIR *listing = opendir("/proc/self/task");
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;)
+        if (entry->d_name[0] != '.' && now.count < (int)TK_COUNT(now.ids))
+            now.ids[now.count++] = atoi(entry->d_name);
+    if (listing != NULL)
+        closedir(listing);
+    return now;
+}
+
+/* Once the driver has those that it keeps. */
+static struct threads settled_threads(struct tk *t) {
     (void)tk_stream(t);
-    int threads = resources_threads();
-    for (int same = 0; same < 5; same++) {
-        tk_sleep_ms(1);
-        int now = resources_threads();
-        if (now != threads)
-            same = 0;
-        threads = now;
+    return threads_now();
+}
+
+static int count_new(const struct threads *before) {
+    const struct threads now = threads_now();
+    int count = 0;
+    for (int i = 0; i < now.count; i++) {
+        int at = 0;
+        while (at < before->count && before->ids[at] != now.ids[i])
+            at++;
+        count += at == before->count;
     }
-    return threads;
+    return count;
 }
 
 /* Nothing else says that the context's end is over, and the runner looks at what is left. */
-static void await_threads(struct tk *t, int threads) {
+static void await_threads(struct tk *t, const struct threads *before) {
     uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
-    while (resources_threads() > threads && tk_now_ms() < end_ms)
+    while (count_new(before) > 0 && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
-    TK_CHECK_MSG(t, resources_threads() <= threads, "%d threads are left of %d",
-                 resources_threads() - threads, resources_threads());
+    TK_CHECK_MSG(t, count_new(before) == 0, "%d threads are left", count_new(before));
 }
 
 /* The context has gone. Each stretch runs when its gate opens, and no sooner. */
@@ -157,7 +178,7 @@ TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = S
     symmem_stream *stream = NULL;
     struct rest rest = {.log = {0}};
     void *ptr = NULL;
-    int threads = settled_threads(t);
+    const struct threads threads = settled_threads(t);
     symmem_context *context = hasty_context(t);
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
@@ -165,7 +186,7 @@ TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = S
     TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
     symmem_context_free(context);
     expect_rest(t, &rest);
-    await_threads(t, threads);
+    await_threads(t, &threads);
 }
 
 /* Host functions and events alone: nothing of the context is in them. */
@@ -175,7 +196,7 @@ TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17",
     struct gate gate = {0};
     struct step_log log = {0};
     struct step step = {.log = &log, .number = 1};
-    int threads = settled_threads(t);
+    const struct threads threads = settled_threads(t);
     symmem_context *context = hasty_context(t);
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
@@ -187,7 +208,7 @@ TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17",
                  "that does not return");
     gate_open(&gate);
     TK_CHECK_MSG(t, step_reached(&log, 1), "the stream's work never ran to its end");
-    await_threads(t, threads);
+    await_threads(t, &threads);
 }
 
 /* The rest on a stream of its own, forked from `stream` and joined to it. */
@@ -215,7 +236,7 @@ TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
     symmem_graph *graph = NULL;
     struct rest rest = {.log = {0}};
     void *ptr = NULL;
-    int threads = settled_threads(t);
+    const struct threads threads = settled_threads(t);
     symmem_context *context = hasty_context(t);
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
@@ -226,5 +247,5 @@ TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
     symmem_context_free(context);
     TK_OK(t, symmem_graph_destroy(graph));
     expect_rest(t, &rest);
-    await_threads(t, threads);
+    await_threads(t, &threads);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "evil_store.h"
 
-#include "exchange.h"
+#include "bootstrap/exchange.h"
 
 #define CALLS_MAX 600u
 #define RAW_MAX 2048u

@@ -8,7 +8,7 @@
 #define SYMMEM_TESTS_EVIL_STORE_H
 
 #include "fuzz.h"
-#include "session.h"
+#include "bootstrap/session_internal.h"
 
 typedef struct evil_store evil_store;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "fuzz.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 
 #include <ftw.h>
 #include <time.h>

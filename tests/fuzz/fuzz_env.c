@@ -4,7 +4,7 @@
  * parser of this file's own reads them; a context comes out exactly if they make sense.
  */
 #include "fuzz.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "shm.h"
 
 #define VALUE_BYTES 96

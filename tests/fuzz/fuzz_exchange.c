@@ -5,7 +5,7 @@
  * properly, or give exactly what the combined value holds.
  */
 #include "evil_store.h"
-#include "exchange.h"
+#include "bootstrap/exchange.h"
 
 #define WORLD_MAX 4
 #define LARGE_BYTES 400000u /* three of them do not fit a value: parts are read one by one */

@@ -5,7 +5,7 @@
  * kept, and what was not handed out is closed in the end.
  */
 #include "fuzz.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 
 #define STEP_MS 2u
 #define PATIENCE_MS 8000u /* for a machine that has other things to do */

@@ -6,8 +6,9 @@
  * failure, and everything is given back.
  */
 #include "evil_store.h"
-#include "exchange.h"
-#include "rendezvous.h"
+#include "bootstrap/exchange.h"
+#include "rendezvous/rendezvous.h"
+#include "stream/channel.h"
 #include "shm.h"
 
 #define WORLD_MAX 3

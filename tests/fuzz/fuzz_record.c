@@ -4,8 +4,9 @@
  * whichever rank judges, accept only records that agree, and name a rank of the group otherwise.
  */
 #include "fuzz.h"
-#include "rendezvous.h"
-#include "session.h"
+#include "rendezvous/rendezvous.h"
+#include "stream/channel.h"
+#include "bootstrap/session_internal.h"
 
 #define WORLD_MAX 5
 

@@ -2,7 +2,7 @@
 #include "shm_host.h"
 
 #include "../quiet_host.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 
 __attribute__((format(printf, 5, 6))) static symmem_status
 host_fail(const symmem_host *host, symmem_status status, int system_errno, const char *operation,

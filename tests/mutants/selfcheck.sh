@@ -21,7 +21,7 @@ add_plugin() { # NAME: another barrier that does nothing
 add_plugin check_elsewhere
 one='barrier.group_of_one' all='barrier.holds_for_each_rank'
 cat >tables/check.txt <<ROWS
-@ core/handle.c
+@ core/rendezvous/handle.c
 check_harmless | patch | - | $one | nothing is wrong
   -: #include <stdlib.h> => ...
     #include <stdlib.h>
@@ -62,7 +62,7 @@ chosen() { ./run.sh "$@" --list 2>/dev/null | sort | paste -sd ' '; }
 git=(git -C "$copy" -c user.name=check -c user.email=check@localhost)
 "${git[@]}" init -q && "${git[@]}" add -A && "${git[@]}" commit -qm before || exit 1
 sed -i '/^symmem_status symmem_handle_retain/,/^}/s/memory_order_relaxed/memory_order_acquire/; 1a/* A comment. */' \
-    "$copy/core/handle.c"
+    "$copy/core/rendezvous/handle.c"
 sed -i '/^barrier_does_nothing/s/SP-10/SP-11/' tables/decorators.txt
 expect "mutants of what changed" '^barrier_does_nothing reference_not_counted$' "$(chosen --changed HEAD)"
 output=$(./run.sh --changed HEAD --list 2>&1 >/dev/null)

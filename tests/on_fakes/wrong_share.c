@@ -10,7 +10,7 @@
 
 #define SMALL ((size_t)4096)
 #define MORE ((uint64_t)1 << 30)
-enum { OFFSET = 2, MAPPED_BYTES = 3, WORDS = 8 }; /* backend_cuda/memory.c: share_bytes */
+enum { OFFSET = 2, MAPPED_BYTES = 3, WORDS = 8 }; /* backend_cuda/memory/memory.c: share_bytes */
 
 /* What the share says may lie behind the end of the memory. */
 static symmem_status import(const symmem_backend *backend, void *instance, symmem_share share,

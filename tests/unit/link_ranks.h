@@ -11,7 +11,7 @@
 #include <setjmp.h>
 
 #include "folder.h"
-#include "objects.h"
+#include "stream/channel.h"
 #include "unit_main.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);

@@ -2,7 +2,7 @@
 /*
  * Modules, and the kernels in them. They go with their context, as on a device: whoever launches a
  * kernel of a module that is gone is told. Unloading does not give back all of what a module had
- * on the device, as seen with a driver (backend_cuda/module.c).
+ * on the device, as seen with a driver (backend_cuda/driver/module.c).
  */
 
 #include "fake.h"

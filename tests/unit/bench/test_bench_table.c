@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table that symmem-bench --tune makes: what the library chooses by it is what it says. */
-#include "ops_reduce.h"
+#include "ops/reduce.h"
 #include "tune.h"
 #include "unit.h"
 

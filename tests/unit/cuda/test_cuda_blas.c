@@ -5,7 +5,7 @@
  */
 #include <stdarg.h>
 
-#include "blas.h"
+#include "product/blas.h"
 
 #define MOST 48
 #include "../kernels/products.h"
@@ -18,7 +18,16 @@ static void notice(const symmem_host *host, const char *text) {
     snprintf(last_notice, sizeof last_notice, "%s", text);
 }
 
-static const symmem_host host = {.size = sizeof host, .notice = notice};
+static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
+                               const char *operation, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(last_notice, sizeof last_notice, format, args);
+    va_end(args);
+    return status;
+}
+
+static const symmem_host host = {.size = sizeof host, .notice = notice, .fail = host_fail};
 static cuda_instance instance;
 static bool shared;
 
@@ -164,23 +173,24 @@ TEST("many shapes") {
     cuda_blas_close(&instance);
 }
 
-/* Said once, and not at all if nobody wants it. */
+/* One that is asked for and is none does not open; nothing is said if nobody wants one. */
 TEST("no library") {
+    static const char *const wrong[] = {"libcublasLt-that-is-not-there.so", "libm.so.6",
+                                        "nonsense"};
     symmem_matmul p = make(SYMMEM_FLOAT32, SYMMEM_FLOAT32, 8, 8, 8, 0);
     begin("0");
     CU_ASSERT_FALSE(run(&p, false));
     CU_ASSERT_EQUAL(notices, 0);
     cuda_blas_close(&instance);
-    begin("libcublasLt-that-is-not-there.so");
-    CU_ASSERT_FALSE(run(&p, false));
-    CU_ASSERT_FALSE(run(&p, true));
-    CU_ASSERT_EQUAL(notices, 1);
-    CU_ASSERT_PTR_NOT_NULL(strstr(last_notice, "SYMMEM_CUDA_BLAS"));
-    cuda_blas_close(&instance);
-    begin("libm.so.6"); /* something else */
-    CU_ASSERT_FALSE(run(&p, false));
-    CU_ASSERT_EQUAL(notices, 1);
-    cuda_blas_close(&instance);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        memset(&instance, 0, sizeof instance);
+        instance.host = &host;
+        setenv("SYMMEM_CUDA_BLAS", wrong[i], 1);
+        CU_ASSERT_EQUAL(cuda_blas_open(&instance), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_PTR_NULL(instance.blas);
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_notice, "SYMMEM_CUDA_BLAS"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_notice, wrong[i]));
+    }
 }
 
 /* While another instance of the process uses the device, too. */

@@ -38,7 +38,13 @@ static void notice(const symmem_host *host, const char *text) {
     said++;
 }
 
-static const symmem_host host = {.size = sizeof host, .notice = notice};
+static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
+                               const char *operation, const char *format, ...) {
+    said++;
+    return status;
+}
+
+static const symmem_host host = {.size = sizeof host, .notice = notice, .fail = host_fail};
 static const cuda_driver driver = {.DeviceGetAttribute = attribute,
                                    .MemExportToShareableHandle = export_handle,
                                    .MemImportFromShareableHandle = import_handle};
@@ -80,6 +86,23 @@ TEST("offer") {
 }
 
 /* Not where there is no room, which is the same without them. */
+TEST("setting") {
+    static const char *const good[] = {"", "0", "1"}, *const bad[] = {"no", "2", "on", " 1"};
+    begin(1, CUDA_SUCCESS);
+    CU_ASSERT_EQUAL(cuda_fabric_read_setting(&instance), SYMMEM_OK);
+    for (int i = 0; i < 3; i++) {
+        setenv("SYMMEM_CUDA_FABRIC", good[i], 1);
+        CU_ASSERT_EQUAL(cuda_fabric_read_setting(&instance), SYMMEM_OK);
+    }
+    CU_ASSERT_EQUAL(said, 0);
+    for (int i = 0; i < 4; i++) {
+        setenv("SYMMEM_CUDA_FABRIC", bad[i], 1);
+        CU_ASSERT_EQUAL(cuda_fabric_read_setting(&instance), SYMMEM_INVALID_ARGUMENT);
+    }
+    CU_ASSERT_EQUAL(said, 4);
+    unsetenv("SYMMEM_CUDA_FABRIC");
+}
+
 TEST("may be why") {
     CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_SUCCESS));
     CU_ASSERT_FALSE(cuda_fabric_may_be_why(CUDA_ERROR_OUT_OF_MEMORY));

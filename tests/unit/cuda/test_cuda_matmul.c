@@ -6,7 +6,7 @@
 #include <stdarg.h>
 
 #include "../../quiet_host.h"
-#include "blas.h"
+#include "product/blas.h"
 #include "cuda/product.h"
 #include "unit_main.h"
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "fake_nvml.h"
-#include "nvml.h"
+#include "driver/nvml.h"
 #include "unit_main.h"
 
 #define COUNT 4

@@ -227,8 +227,8 @@ TEST("all-to-all dispute") {
     }
 }
 
-// What a peer may write on its board and on this rank's: nothing is moved by it, and nobody is blamed who
-// is none.
+// What a peer may write on its board and on this rank's: nothing is moved by it, and nobody is
+// blamed who is none.
 TEST("all-to-all corrupt") {
     static world w;
     for (int round = 0; round < 400; round++) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The kernels of few ranks (kernels/cuda/near.cuh, plain.cuh) with warps as on the device, of which
-// the other tests' have one thread: what lanes share out, vote on and exchange, and what they find
-// of each other's writes. Ranks go the plain way or the general one as they like.
+// The kernels of few ranks (kernels/cuda/barrier_small.cuh, allreduce_fast.cuh) with warps as on
+// the device, of which the other tests' have one thread: what lanes share out, vote on and
+// exchange, and what they find of each other's writes. Ranks go the plain way or the general one as
+// they like.
 #include <initializer_list>
 
 #include "cuda_warp_ranks.h"

@@ -194,23 +194,46 @@ TEST("strange floats of a library") {
     dlclose(library);
 }
 
-/* A BLAS that is asked for and cannot be loaded is told of, once, and plain loops do its work; of
- * one that is forbidden nothing is said. */
+/* Of libraries, whether the machine has some or not. */
+static bool has_no_library;
+static int loads;
+
+void *__real_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags);
+void *__wrap_dlopen(const char *name, int flags) {
+    loads++;
+    return has_no_library ? NULL : __real_dlopen(name, flags);
+}
+
+/* A BLAS that is asked for and is none does not open. Where it is forbidden plain loops do its work
+ * and nothing is said, where none is found, once. */
 TEST("no BLAS") {
-    static const char *const names[] = {"/nonexistent/libblas.so", "0"};
+    static const char *const wrong[] = {"/nonexistent/libblas.so", "libm.so.6", "nonsense"};
+    const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    fake_host other;
+    symmem_matmul product = arriving();
+    product.signals = NULL;
+    for (int i = 0; i < 3; i++) {
+        void *own = NULL;
+        fake_host_init(&other);
+        CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", wrong[i], 1), 0);
+        CU_ASSERT_EQUAL(backend->open(&other.host, &config, &own), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_PTR_NULL(own);
+    }
+    has_no_library = true;
     for (int i = 0; i < 2; i++) {
-        fake_host other;
-        symmem_matmul product = arriving();
-        product.signals = NULL;
-        CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", names[i], 1), 0);
+        loads = 0;
+        CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", i == 0 ? "0" : "", 1), 0);
         void *own = fake_open(&other);
         for (int round = 0; round < 2; round++) {
             memset(out, 0, sizeof out);
             CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &(symmem_exec){0}), SYMMEM_OK);
             CU_ASSERT(out[0] == 2 && out[1] == 4 && out[2] == 6 && out[3] == 8);
         }
-        CU_ASSERT_EQUAL(atomic_load(&other.notice_count), 1 - i);
+        CU_ASSERT(i == 1 || loads == 0);
+        CU_ASSERT_EQUAL(atomic_load(&other.notice_count), loads > 0 ? 1 : 0);
         backend->close(own);
     }
+    has_no_library = false;
     unsetenv("SYMMEM_SHM_BLAS");
 }

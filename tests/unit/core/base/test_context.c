@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Contexts: options, environment, store, identity, end. Lists and turns. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 static const char *const variables[] = {"RANK",
                                         "PMIX_RANK",
@@ -85,6 +85,46 @@ static bool published(symmem_store *store, int32_t rank) {
 
 static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
+}
+
+/* SM-ERROR-12 */
+TEST("flags in the environment") {
+    static const char *const names[] = {"SYMMEM_ALLOW_OVERLAPPING_DEVICES",
+                                        "SYMMEM_CHECK_COLLECTIVES", "SYMMEM_MULTICAST"};
+    symmem_context_options options = world_of(0, 1);
+    clear_environment();
+    for (int i = 0; i < 3; i++) {
+        setenv(names[i], "no", 1);
+        expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, names[i]));
+        unsetenv(names[i]);
+    }
+}
+
+/* Where the program was started is what makes it too long. */
+TEST("a relative socket directory") {
+    char deep[150] = "/tmp/", message[sizeof(sm_record()->message)];
+    memset(deep + 5, 'd', 100);
+    symmem_store *store = NULL;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = world_of(0, 2);
+    int here = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    clear_environment();
+    CU_ASSERT_FATAL(here >= 0 && mkdir(deep, 0700) == 0 && chdir(deep) == 0);
+    EXPECT_OK(symmem_store_open_memory(&store));
+    options.store = store;
+    options.socket_dir = "sockets";
+    EXPECT_OK(symmem_init(&options, &context));
+    CU_ASSERT_FATAL(fchdir(here) == 0 && rmdir(deep) == 0);
+    EXPECT_OK(symmem_group_create(context, "world", NULL, 0, NULL, &group));
+    EXPECT_FAIL(symmem_group_barrier(group, 100), SYMMEM_PATH_TOO_LONG, "group_barrier");
+    sm_copy_text(message, sizeof(message), sm_record()->message);
+    CU_ASSERT_PTR_NOT_NULL(strstr(message, "/tmp/ddd"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(message, "the relative 'sockets' as seen at init"));
+    symmem_context_free(context);
+    symmem_store_close(store);
+    close(here);
 }
 
 TEST("identity") {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Environment variables. */
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 static const char *const names[] = {"SYMMEM_TEST_A", "SYMMEM_TEST_B", NULL};
@@ -32,6 +32,28 @@ TEST("numbers") {
         CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "SYMMEM_TEST_A"));
     }
     CU_ASSERT_EQUAL(value, -5);
+}
+
+/* SM-ERROR-12 */
+TEST("flags that are none") {
+    static const char *const good[] = {"", "0", "1"};
+    static const char *const bad[] = {"yes", "2", " 1", "1 ", "-1", "true", "00"};
+    unsetenv("SYMMEM_TEST_A");
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+        setenv("SYMMEM_TEST_B", good[i], 1);
+        CU_ASSERT_EQUAL(sm_env_check_flags(names), SYMMEM_OK);
+    }
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        setenv("SYMMEM_TEST_A", i % 2 == 0 ? "1" : bad[i], 1);
+        setenv("SYMMEM_TEST_B", i % 2 == 0 ? bad[i] : "1", 1);
+        symmem_clear_error();
+        CU_ASSERT_EQUAL(sm_env_check_flags(names), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, names[i % 2 == 0]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, bad[i]));
+    }
+    unsetenv("SYMMEM_TEST_A");
+    unsetenv("SYMMEM_TEST_B");
+    CU_ASSERT_EQUAL(sm_env_check_flags(names), SYMMEM_OK);
 }
 
 TEST("flags") {

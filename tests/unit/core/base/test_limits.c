@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which limit a record names, and lines that nobody reads. */
-#include "objects.h"
+#include "stream/channel.h"
 
 #include "unit.h"
 #include "unit_child.h"
@@ -27,6 +27,7 @@ TEST("limits by their errno") {
     } rows[] = {
         {RLIMIT_NOFILE, EMFILE, "RLIMIT_NOFILE", " (RLIMIT_NOFILE is 200)"},
         {RLIMIT_NOFILE, ENFILE, "RLIMIT_NOFILE", NULL},
+        {RLIMIT_NOFILE, ETOOMANYREFS, "RLIMIT_NOFILE", "descriptors in flight, is 200)"},
         {RLIMIT_NPROC, EAGAIN, "RLIMIT_NPROC", " (RLIMIT_NPROC is 200)"},
         {RLIMIT_AS, EAGAIN, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},
         {RLIMIT_AS, ENOMEM, "RLIMIT_AS", " (RLIMIT_AS is 200, used are "},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The registry, where backends are looked for, devices and the host's services. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <limits.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Clock, arithmetic, text. */
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/time.h>

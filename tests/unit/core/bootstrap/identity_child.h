@@ -3,7 +3,7 @@
 #ifndef SYMMEM_IDENTITY_CHILD_H
 #define SYMMEM_IDENTITY_CHILD_H
 
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 
 #include <signal.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #define SYMMEM_SESSION_RANKS_H
 
 #include "folder.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_clock.h"
 
 #include <dirent.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* SM-TIMEOUT-08: what looks like a process's end and is none. */
+/* SM-TIMEOUT-16: what looks like a process's end and is none. */
 #include "identity_child.h"
 #include "unit_main.h"
 

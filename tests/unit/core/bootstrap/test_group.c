@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups: names, turns, and the exchange that a backend gets. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 #define RANKS 4
 #define TIMEOUT_MS 20000u

@@ -3,6 +3,8 @@
 #include "session_ranks.h"
 #include "unit.h"
 
+#include <sys/socket.h>
+
 /* A file whose size says whose it is. */
 static int own_file(int32_t rank, int index) {
     int fd = memfd_create("rank", MFD_CLOEXEC);
@@ -386,6 +388,59 @@ TEST("no room for a descriptor") {
     CU_ASSERT_TRUE(run_threads(ranks, 3));
     symmem_store_close(store);
     CU_ASSERT_EQUAL(open_fds(), before);
+}
+
+/* Of messages with descriptors so many are refused, as if too many were in flight. */
+static atomic_int refusals;
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *header, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *header, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *header, int flags) {
+    if (header->msg_controllen != 0 && atomic_load(&refusals) > 0) {
+        atomic_fetch_sub(&refusals, 1);
+        errno = ETOOMANYREFS;
+        return -1;
+    }
+    return __real_sendmsg(fd, header, flags);
+}
+
+/* SM-EXCHANGE-20: it passes, or the limit is the cause, though it is a peer that does not take. */
+static int body_in_flight(test_rank *self) {
+    const uint64_t limit_ns = sm_deadline_ns(10000);
+    int all[2], got = -1, file = own_file(self->rank, 0);
+    EXPECT(sm_session_ensure(self->session, "op", limit_ns) == SYMMEM_OK);
+    if (self->rank == 1) {
+        atomic_store(&refusals, 10);
+        EXPECT(sm_session_send_fd(self->session, 0, file, limit_ns) == SYMMEM_OK);
+        EXPECT(atomic_load(&refusals) == 0);
+    } else {
+        EXPECT(sm_session_recv_fd(self->session, 1, &got, limit_ns) == SYMMEM_OK);
+        EXPECT(is_file_of(got, 1, 0) && close(got) == 0);
+    }
+    EXPECT(sm_session_agree(self->session, "op", "step", SYMMEM_OK, limit_ns) == SYMMEM_OK);
+    if (self->rank == 1)
+        atomic_store(&refusals, INT32_MAX);
+    symmem_status status = sm_session_all_gather_fds(self->session, "op", &file, 1, all,
+                                                     sm_deadline_ns(self->rank == 1 ? 300 : 9000));
+    if (self->rank == 1)
+        EXPECT(status == SYMMEM_LIMIT && sm_record()->system_errno == ETOOMANYREFS);
+    for (int i = 0; self->rank == 0 && status == SYMMEM_OK && i < 2; i++)
+        close(all[i]);
+    EXPECT(sm_session_agree(self->session, "op", "step", status, limit_ns) == SYMMEM_LIMIT);
+    EXPECT(sm_record()->failed_rank == 1);
+    EXPECT(strstr(sm_record()->message, "RLIMIT_NOFILE") != NULL);
+    atomic_store(&refusals, 0);
+    close(file);
+    return 0;
+}
+
+TEST("too many descriptors in flight") {
+    test_rank ranks[2];
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 2, store, body_in_flight, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
 }
 
 int unit_setup(void) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Only the socket files that nobody answers at go, whatever else lies beside them. */
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>
@@ -49,14 +49,14 @@ TEST("sweep") {
     CU_ASSERT_EQUAL(symlink("other-dead", path), 0);
 
     symmem_clear_error();
-    sm_ipc_sweep(directory);
+    sm_ipc_sweep(directory, NULL);
     CU_ASSERT_FALSE(exists(dead));
     CU_ASSERT_TRUE(exists(living));
     CU_ASSERT_TRUE(exists("other-dead"));
     CU_ASSERT_TRUE(exists("symmem-0123456789abcdef"));
     CU_ASSERT_TRUE(exists(plain));
     CU_ASSERT_TRUE(exists(linked));
-    sm_ipc_sweep("/nowhere/at/all");
+    sm_ipc_sweep("/nowhere/at/all", NULL);
     symmem_error_record record;
     symmem_last_error(&record);
     CU_ASSERT_EQUAL(record.status, SYMMEM_OK);
@@ -82,7 +82,7 @@ TEST("long path") {
     CU_ASSERT_EQUAL(chdir(path), 0);
     CU_ASSERT_EQUAL(bind(fd, (const struct sockaddr *)&address, sizeof address), 0);
     close(fd);
-    sm_ipc_sweep(path);
+    sm_ipc_sweep(path, NULL);
     CU_ASSERT_EQUAL(access(dead, F_OK), 0);
     CU_ASSERT_EQUAL(unlink(dead), 0);
     CU_ASSERT_EQUAL(fchdir(own), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* SM-TIMEOUT-16, -17: a process seen by its socket alone, as from another namespace, on new kernels
  * and on older ones. */
-#include "life.h"
+#include "bootstrap/bootstrap.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>
@@ -57,8 +57,11 @@ static void be_process(int from, int to, const char *in) {
     sm_life_file *file = NULL;
     char what = AND_SLEEP;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || sm_identity_self(&identity) != SYMMEM_OK ||
-        sm_identity_listen(&identity, in, &file) != SYMMEM_OK ||
-        write(to, &identity, sizeof(identity)) != sizeof(identity))
+        sm_identity_listen(&identity, in, &file) != SYMMEM_OK)
+        _exit(1);
+    if (file != NULL)
+        sm_life_file_make_known(file);
+    if (write(to, &identity, sizeof(identity)) != sizeof(identity))
         _exit(1);
     while (read(from, &what, 1) == 1) {
         if (what == AND_EXEC)
@@ -231,6 +234,11 @@ TEST("a full queue is alive") {
     sm_liveness_destroy(liveness);
 }
 
+static void put_identity(symmem_store *store, const process *it) {
+    CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/1", &it->identity, sizeof(it->identity), 1000),
+                    SYMMEM_OK);
+}
+
 /* Where names do not reach: in another network. */
 static void by_file(bool is_old, bool is_removed) {
     kernel(is_old, is_old);
@@ -269,6 +277,59 @@ TEST("by a file") {
     CU_ASSERT_PTR_NULL(sm_life_file_begin(directory));
 }
 
+static void age(const char *path, time_t seconds) {
+    struct stat file;
+    CU_ASSERT_EQUAL_FATAL(lstat(path, &file), 0);
+    const struct timespec times[2] = {file.st_atim, {.tv_sec = file.st_mtim.tv_sec - seconds}};
+    CU_ASSERT_EQUAL(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
+/* SM-EXCHANGE-23: another rank clears the directory before anybody has looked. */
+TEST("by a file that was swept") {
+    char place[] = "/tmp/symm-life-XXXXXX";
+    symmem_store *store = NULL;
+    sm_liveness *sweeper = NULL;
+    kernel(true, true);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(place));
+    process it = start(place), living = start(place), stranger = start(place);
+    it.identity.life[0] ^= 1;
+    it.identity.net_namespace++;
+    sm_liveness *liveness = watch(&it);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(2, &sweeper), SYMMEM_OK);
+    sm_liveness_read(liveness, store, "w");
+    sm_liveness_read(sweeper, store, "w");
+    put_identity(store, &it);
+    end(&it);
+    end(&stranger);
+    age(stranger.identity.life_file, 7200);
+    sm_ipc_sweep(place, sweeper);
+    CU_ASSERT(access(it.identity.life_file, F_OK) != 0 && errno == ENOENT);
+    CU_ASSERT_TRUE(is_lost_soon(liveness));
+    CU_ASSERT_EQUAL(access(living.identity.life_file, F_OK), 0);
+    /* Another store's stays, for an hour from the first look on. */
+    for (int sweeps = 0; sweeps < 3; sweeps++) {
+        sm_ipc_sweep(place, sweeps == 1 ? NULL : sweeper);
+        CU_ASSERT_EQUAL(access(stranger.identity.life_file, F_OK), 0);
+    }
+    age(stranger.identity.life_file, 3500);
+    sm_ipc_sweep(place, sweeper);
+    CU_ASSERT_EQUAL(access(stranger.identity.life_file, F_OK), 0);
+    age(stranger.identity.life_file, 200);
+    sm_ipc_sweep(place, sweeper);
+    CU_ASSERT(access(stranger.identity.life_file, F_OK) != 0 && errno == ENOENT);
+    /* A later process of that rank's number is not said to have ended. */
+    sm_liveness_learn(liveness, 1, &living.identity);
+    CU_ASSERT_TRUE(stays_alive(liveness));
+    end(&living);
+    CU_ASSERT_EQUAL(unlink(living.identity.life_file), 0);
+    CU_ASSERT_EQUAL(rmdir(place), 0);
+    sm_liveness_destroy(liveness);
+    sm_liveness_destroy(sweeper);
+    symmem_store_close(store);
+    kernel(false, false);
+}
+
 /* A name that is free can be taken by anybody. */
 TEST("another user's answer is none") {
     kernel(true, true);
@@ -293,11 +354,6 @@ TEST("a fork is not its parent") {
     CU_ASSERT_TRUE(is_lost_soon(liveness));
     sm_liveness_destroy(liveness);
     kernel(false, false);
-}
-
-static void put_identity(symmem_store *store, const process *it) {
-    CU_ASSERT_EQUAL(symmem_store_set(store, "w/id/1", &it->identity, sizeof(it->identity), 1000),
-                    SYMMEM_OK);
 }
 
 /* Its socket closes, and it lives. What stands in the store tells why. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bytes that come from elsewhere and are not what they should be: values in the store, files in its
  * folder, peers' records. Each was let through once. */
-#include "exchange.h"
-#include "rendezvous.h"
+#include "bootstrap/exchange.h"
+#include "rendezvous/rendezvous.h"
+#include "stream/channel.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Bring-up, exchanges, agreement: ranks as threads and as processes. */
-#include "session.h"
+#include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
 

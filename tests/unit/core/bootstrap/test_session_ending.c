@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * SM-TIMEOUT-08: a rank whose socket is gone. While the system is ending its process, who wants to
+ * SM-TIMEOUT-16: a rank whose socket is gone. While the system is ending its process, who wants to
  * send it descriptors waits on, and is told PEER_LOST in the end; one that lives gave up.
  */
 #include "session_ranks.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a rank learns of a peer's failure while it waits for something of its own, before the
  * agreement in which the peer has told it: sm_session_peer_failure. */
-#include "session.h"
+#include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
 

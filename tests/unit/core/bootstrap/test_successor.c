@@ -9,7 +9,7 @@
 #include <symmem/symmem.h>
 
 #include "folder.h"
-#include "internal.h"
+#include "bootstrap/bootstrap.h"
 #include "unit.h"
 
 const symmem_backend *symmem_backend_entry(uint32_t abi);

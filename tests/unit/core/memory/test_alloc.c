@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Allocations, lookups, signal pad sizes, persistent allocations. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Pools: failures, life, and the pair for pluggable allocators. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 #include <time.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What happens to cached rendezvous results when blocks, groups and contexts end. */
 #include "unit.h"
-#include "objects.h"
+#include "stream/channel.h"
 
 static int alive(void) {
     return atomic_load(&fake.allocated) - atomic_load(&fake.released);

@@ -3,8 +3,9 @@
  * of several hosts, where only memory that needs no descriptor can be reached. */
 #include <fnmatch.h>
 
-#include "rendezvous.h"
-#include "session.h"
+#include "rendezvous/rendezvous.h"
+#include "stream/channel.h"
+#include "bootstrap/session_internal.h"
 #include "unit.h"
 
 #define RANKS 3

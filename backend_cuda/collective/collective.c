@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Collectives: their steps, as kernels on a stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/collective.h"
+#include "cuda/collective_job.h"
+#include "cuda_internal.h"
+#include "memory/multicast.h"
+
+#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
+#define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
+#define MANY_STEPS 16
+#define MOST_STEPS 256
+#define BLOCK_BYTES ((size_t)32 << 10) /* that a block moves before another one pays off */
+#define MAX_BLOCKS 256                 /* enough to fill any device */
+
+/* One collective on its way to a stream. */
+typedef struct collective_launch {
+    cuda_launch launch; /* first: enqueue gets it */
+    symmem_cuda_collective_args args;
+    CUfunction kernel, barrier, show_words;
+    cuda_plain_kernels plain; /* NULL: none of this dtype */
+    const CUfunction *moves;  /* of two ranks by lines */
+    CUfunction chunked_moves;
+    symmem_cuda_terms terms;
+    cuda_links links;
+    uint64_t *board;       /* the own one, on the device */
+    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+} collective_launch;
+
+static size_t element_bytes(symmem_dtype dtype) {
+    switch (dtype) {
+    case SYMMEM_INT8:
+    case SYMMEM_UINT8:
+        return 1;
+    case SYMMEM_INT16:
+    case SYMMEM_UINT16:
+    case SYMMEM_FLOAT16:
+    case SYMMEM_BFLOAT16:
+        return 2;
+    case SYMMEM_INT32:
+    case SYMMEM_UINT32:
+    case SYMMEM_FLOAT32:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+static bool reduces(symmem_call_kind kind) {
+    return kind == SYMMEM_CALL_ONE_SHOT_ALL_REDUCE || kind == SYMMEM_CALL_TWO_SHOT_ALL_REDUCE ||
+           kind == SYMMEM_CALL_REDUCE_SCATTER || kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
+}
+
+/* --- how many kernels and blocks ---------------------------------------------------- */
+
+/* Of an all-to-all: what comes to this rank. */
+static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step) {
+    size_t parts = c->words != NULL
+                       ? (size_t)c->words[SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size) - 1]
+                       : 0;
+    return symmem_cuda_step_bytes(&c->args.job, step, parts);
+}
+
+/* Very many would fill the stream's queue, and the call would wait. Of the first rank's steps,
+ * whose shards are the longest: all ranks have to come to the same where they compare their calls.
+ */
+static bool is_for_one_block(const collective_launch *c) {
+    symmem_cuda_job first = c->args.job;
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    size_t most = 0;
+    int32_t steps = 0;
+    first.rank = 0;
+    while (steps <= MOST_STEPS && symmem_cuda_next(&first, &place, &step)) {
+        size_t bytes = bytes_of(c, &step);
+        most = bytes > most ? bytes : most;
+        steps++;
+    }
+    return steps > MOST_STEPS || most <= (steps > MANY_STEPS ? PIECE_BYTES : SMALL_BYTES);
+}
+
+unsigned int cuda_blocks_for(size_t bytes) {
+    size_t blocks = bytes / BLOCK_BYTES + 1;
+    return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
+}
+
+/* For how much each block of a kernel that meets in its blocks has a place in one go. */
+#define SPREAD_BYTES ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
+/* Beyond, meetings do not matter, and more blocks do. */
+#define MOST_SPREAD_BYTES ((size_t)32 << 20)
+#define MOST_SPREAD_OF_TWO ((size_t)512 << 20)
+#define FEW_SPREAD_BYTES                                                                           \
+    ((size_t)4 << 20)           /* half the places will do, and leave room for others              \
+                                 */
+#define SPREAD_OF_ALL_RANKS 128 /* blocks, for ranks may share a device */
+
+/* What each rank's blocks work on, of things that all ranks pass alike. */
+static size_t spread_bytes(const symmem_cuda_job *job) {
+    size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
+    if (job->form == SYMMEM_CUDA_IN_PLACE)
+        return bytes / ranks;
+    bool gathers = job->form == SYMMEM_CUDA_GATHER_PULL || job->form == SYMMEM_CUDA_GATHER_PUSH;
+    return gathers ? bytes * ranks : bytes;
+}
+
+/* How many blocks that meet each for itself, the same on all ranks; 0: not in this way. */
+static unsigned int spread_blocks(const collective_launch *c) {
+    const symmem_cuda_job *job = &c->args.job;
+    size_t bytes = spread_bytes(job), blocks = (bytes + SPREAD_BYTES - 1) / SPREAD_BYTES;
+    size_t most = SPREAD_OF_ALL_RANKS / (size_t)job->world_size;
+    size_t limit = job->world_size == 2 ? MOST_SPREAD_OF_TWO : MOST_SPREAD_BYTES;
+    if (c->launch.args.channel >= SYMMEM_CUDA_SPREAD_CHANNELS || bytes > limit ||
+        strcmp(symmem_cuda_script(job->form), "|.0.") != 0)
+        return 0;
+    size_t places =
+        bytes <= FEW_SPREAD_BYTES ? SYMMEM_CUDA_SPREAD_BLOCKS / 2 : SYMMEM_CUDA_SPREAD_BLOCKS;
+    most = most < 1 ? 1 : most > places ? places : most;
+    return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+/* --- launches ----------------------------------------------------------------------- */
+
+static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfunction kernel,
+                       unsigned int blocks, unsigned int threads, void *args, CUstream native) {
+    CUresult result = cuda_launch_kernel(instance, kernel, blocks, threads, args, native);
+    c->launch.begun = c->launch.begun || result == CUDA_SUCCESS;
+    return result;
+}
+
+/* The board's words travel as arguments: a graph keeps them, and nobody else need. */
+static CUresult show_board(const cuda_instance *instance, collective_launch *c, CUstream native) {
+    size_t words = SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size);
+    CUresult result = CUDA_SUCCESS;
+    for (size_t at = 0; at < words && result == CUDA_SUCCESS; at += SYMMEM_CUDA_MAX_WORDS) {
+        size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
+        symmem_cuda_show_args args = {.to = c->board + at, .count = (uint32_t)count};
+        memcpy(args.words, c->words + at, count * sizeof args.words[0]);
+        result = launch(instance, c, c->show_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
+    }
+    return result;
+}
+
+static CUresult run_step(const cuda_instance *instance, collective_launch *c,
+                         const symmem_cuda_step *step, CUstream native) {
+    symmem_cuda_signal_args *signal = &c->args.signal;
+    signal->turn = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
+    if (step->kind == SYMMEM_CUDA_MEET)
+        return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
+                      native);
+    size_t bytes = bytes_of(c, step);
+    if (bytes == 0 && step->kind != SYMMEM_CUDA_AGREE)
+        return CUDA_SUCCESS;
+    c->args.step = *step;
+    return launch(instance, c, c->kernel, cuda_blocks_for(bytes), SYMMEM_CUDA_COLLECTIVE_THREADS,
+                  &c->args, native);
+}
+
+/* --- what is common has kernels of its own ------------------------------------------ */
+
+/* Calls without a stream may be withdrawn, which these kernels know nothing of. */
+static bool may_be_near(const collective_launch *c, symmem_cuda_near *near) {
+    return c->args.job.world_size >= 2 && !c->args.job.checking &&
+           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM && cuda_near_of(&c->launch, near);
+}
+
+static bool may_be_plain(const collective_launch *c, symmem_cuda_plain_args *args) {
+    const symmem_cuda_job *job = &c->args.job;
+    *args = (symmem_cuda_plain_args){.signal = c->args.signal, .op = (uint16_t)job->op};
+    return c->plain.blocks != NULL && (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
+           may_be_near(c, &args->near);
+}
+
+/* With the table that the host can read. */
+static symmem_cuda_job host_job(const collective_launch *c) {
+    symmem_cuda_job job = c->args.job;
+    job.buffers = c->args.near_buffers;
+    return job;
+}
+
+static bool plain_by_lines(const collective_launch *c, symmem_cuda_lines_args *args) {
+    symmem_cuda_plain_args plain;
+    if (!may_be_plain(c, &plain))
+        return false;
+    const symmem_cuda_job job = host_job(c);
+    const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
+    const size_t bytes = job.count * job.element;
+    if (((uintptr_t)pushed.src | (uintptr_t)pushed.own | (uintptr_t)pushed.dst | bytes) %
+            SYMMEM_CUDA_LINE_SIZE !=
+        0)
+        return false;
+    *args = (symmem_cuda_lines_args){.near = plain.near,
+                                     .rounds = c->args.rounds,
+                                     .units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_SIZE),
+                                     .op = job.op,
+                                     .from = pushed.src,
+                                     .own = pushed.own,
+                                     .to = pushed.dst,
+                                     .signal = c->args.signal};
+    return true;
+}
+
+static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_t bytes) {
+    uintptr_t all = bytes;
+    for (int32_t i = 0; i < sources; i++)
+        all |= (uintptr_t)args->from[i];
+    for (int32_t i = 0; i < args->targets; i++)
+        all |= (uintptr_t)args->to[i];
+    return all % 16 == 0;
+}
+
+/* The step of c->args. */
+static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *args) {
+    const symmem_cuda_step *step = &c->args.step;
+    if (!may_be_plain(c, args) || !symmem_cuda_are_plainly_many(c->args.job.world_size) ||
+        step->kind != SYMMEM_CUDA_REDUCE ||
+        (step->row != step->row_step && step->row != step->count))
+        return false;
+    const symmem_cuda_job job = host_job(c);
+    const size_t bytes = step->count * job.element;
+    args->units = (uint32_t)(bytes / 16); /* of what is spread: 32 MiB at most */
+    args->targets = (uint16_t)symmem_cuda_targets(&job, step);
+    for (int32_t k = 0; k < job.world_size; k++)
+        args->from[k] = symmem_cuda_source(&job, step, k);
+    for (int32_t k = 0; k < args->targets; k++)
+        args->to[k] = symmem_cuda_target(&job, step, k);
+    return are_units(args, job.world_size, bytes);
+}
+
+/* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
+ * there are more threads instead. */
+static CUresult launch_plain(const cuda_instance *instance, collective_launch *c,
+                             unsigned int blocks, symmem_cuda_plain_args *args, CUstream native) {
+    const bool two = args->near.ranks == 2;
+    const bool wide = !two && args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
+    return launch(instance, c,
+                  two    ? c->plain.blocks_of_two
+                  : wide ? c->plain.wide
+                         : c->plain.blocks,
+                  blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args,
+                  native);
+}
+
+static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
+                               unsigned int blocks, CUstream native) {
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
+    CUresult result = CUDA_SUCCESS;
+    if (c->args.job.checking)
+        result = run_step(instance, c, &step, native);
+    found = found && symmem_cuda_next(&c->args.job, &place, &c->args.step);
+    if (!found || result != CUDA_SUCCESS)
+        return found ? result : CUDA_ERROR_INVALID_VALUE;
+    symmem_cuda_plain_args plain;
+    if (plain_in_blocks(c, &plain))
+        return launch_plain(instance, c, blocks, &plain, native);
+    c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
+    if (c->args.job.checking)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+}
+
+static CUfunction plain_lines(const collective_launch *c) {
+    const int32_t ranks = c->args.job.world_size;
+    const bool is_short = c->args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
+    if (symmem_cuda_is_whole_scatter(&c->args.job))
+        return c->plain.dealt[is_short];
+    return c->plain.lines[is_short][ranks == 2 ? 0 : ranks <= 4 ? 1 : 2];
+}
+
+static bool plain_moves(const collective_launch *c, symmem_cuda_moves_args *args) {
+    const symmem_cuda_exchange *moved = &c->args.exchange;
+    const size_t all = (uintptr_t)moved->push | (uintptr_t)moved->pull |
+                       (uintptr_t)moved->own_from | (uintptr_t)moved->own_to | moved->push_bytes |
+                       moved->pull_bytes | moved->own_bytes;
+    *args = (symmem_cuda_moves_args){
+        .rounds = c->args.rounds, .exchange = *moved, .signal = c->args.signal};
+    return c->args.job.world_size == 2 && symmem_cuda_is_move(c->args.job.form) &&
+           all % SYMMEM_CUDA_LINE_SIZE == 0 && may_be_near(c, &args->near);
+}
+
+/* Ranks that compare their calls meet for that before, in a barrier's kernel. */
+static CUresult enqueue_general(const cuda_instance *instance, collective_launch *c,
+                                unsigned int blocks, unsigned int threads, symmem_cuda_way way,
+                                CUstream native) {
+    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
+    const bool checking = c->args.job.checking;
+    CUresult result = checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    c->args.way = (int32_t)way + (checking ? 1 : 0); /* the same, AFTER */
+    if (checking)
+        c->args.signal.turn = SYMMEM_CUDA_LATER;
+    return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
+}
+
+/* A block waits for the peer's block of its number and for no other. So two operations that ranks
+ * begin in different orders both go on as long as neither fills its device: then some blocks of the
+ * second one have room, and after them the next. The general kernels, of at most 128 registers a
+ * thread, have room for four blocks of 128 threads on a multiprocessor; an H100 and an H200 have
+ * 132 of these. */
+_Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
+                       (SYMMEM_CUDA_LINE_THREADS / 32) <
+                   4 * 132,
+               "an operation by lines leaves room for another one");
+
+static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
+                                 symmem_cuda_rounds rounds, CUstream native) {
+    const unsigned int warps = SYMMEM_CUDA_LINE_THREADS / 32;
+    const unsigned int blocks = (rounds.warps + warps - 1) / warps;
+    symmem_cuda_lines_args plain;
+    symmem_cuda_moves_args moves;
+    c->args.rounds.warps = rounds.warps;
+    c->args.rounds.units = rounds.units;
+    if (plain_moves(c, &moves))
+        return launch(instance, c, c->moves[rounds.units == SYMMEM_CUDA_SHORT_UNITS], blocks,
+                      SYMMEM_CUDA_LINE_THREADS, &moves, native);
+    if (plain_by_lines(c, &plain))
+        return launch(instance, c, plain_lines(c), blocks, SYMMEM_CUDA_LINE_THREADS, &plain,
+                      native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LINE_THREADS, SYMMEM_CUDA_BY_LINES,
+                           native);
+}
+
+static CUresult enqueue_by_chunks(const cuda_instance *instance, collective_launch *c,
+                                  unsigned int blocks, CUstream native) {
+    symmem_cuda_lines_args plain;
+    symmem_cuda_moves_args moves;
+    if (plain_moves(c, &moves))
+        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
+                      native);
+    if (plain_by_lines(c, &plain))
+        return launch(instance, c, c->plain.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &plain,
+                      native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
+                           SYMMEM_CUDA_BY_CHUNKS, native);
+}
+
+/* What a rank has for another one, at most; of an all-to-all of two ranks, which each of them
+ * knows.
+ */
+static size_t pair_bytes(const collective_launch *c) {
+    const symmem_cuda_job *job = &c->args.job;
+    const symmem_cuda_exchange *moved = &c->args.exchange;
+    if (job->form != SYMMEM_CUDA_ALL_TO_ALL)
+        return job->count * job->element;
+    if (job->world_size != 2)
+        return SIZE_MAX;
+    return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
+}
+
+/* Before anything is enqueued: what does not depend on how it goes. */
+static void come_to_terms(collective_launch *c) {
+    const symmem_cuda_signal_args *signal = &c->launch.args;
+    const symmem_cuda_job job = host_job(c);
+    const symmem_cuda_rounds none = {0, 0};
+    c->args.signal = *signal;
+    if (job.world_size == 2 && symmem_cuda_is_move(job.form))
+        c->args.exchange = symmem_cuda_exchange_of(&job, c->words);
+    c->terms.channel = signal->channel;
+    c->terms.take_turns = c->links.take_turns;
+    c->terms.pair_bytes = pair_bytes(c);
+    c->args.rounds =
+        symmem_cuda_places_of(none, signal->world_size, signal->channel_count, c->terms.block_bytes,
+                              signal->channel, c->links.all_linked);
+}
+
+static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+    collective_launch *c = (collective_launch *)opaque;
+    symmem_cuda_place place = {0};
+    symmem_cuda_step step;
+    come_to_terms(c);
+    const symmem_cuda_rounds rounds = symmem_cuda_rounds_of(&c->args.job, &c->terms);
+    const unsigned int chunk_blocks = symmem_cuda_chunk_blocks(&c->args.job, &c->terms);
+    if (rounds.warps > 0)
+        return enqueue_by_lines(instance, c, rounds, native);
+    if (chunk_blocks > 0)
+        return enqueue_by_chunks(instance, c, chunk_blocks, native);
+    CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS)
+        return result;
+    bool small = is_for_one_block(c);
+    unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
+    if (blocks > 0)
+        return enqueue_spread(instance, c, blocks, native);
+    c->args.way = small ? SYMMEM_CUDA_ALL_STEPS : SYMMEM_CUDA_ONE_STEP;
+    if (small)
+        return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
+    while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
+        result = run_step(instance, c, &step, native);
+    return result;
+}
+
+/* --- the call ----------------------------------------------------------------------- */
+
+static void prepare(const cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                    const symmem_collective *call, const symmem_exec *exec, collective_launch *c) {
+    const cuda_device *device = &instance->devices[peers->device];
+    const cuda_peers *own = peers->priv;
+    size_t table_bytes = sizeof(void *) * (size_t)peers->world_size;
+    symmem_cuda_job *job = &c->args.job;
+    *job = symmem_cuda_job_of(call, peers->rank, peers->world_size, element_bytes(call->dtype),
+                              exec->call.kind != SYMMEM_CALL_NONE);
+    job->buffers = (void *const *)(uintptr_t)own->tables;
+    job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);
+    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
+        memcpy(c->args.near_buffers, peers->buffers, table_bytes);
+    job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
+    c->links = own->links;
+    c->launch.signal.operation = call->name;
+    c->launch.enqueue = enqueue;
+    c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
+                                    : device->kernels.collective_bytes;
+    if (reduces(call->kind))
+        c->plain = device->kernels.plain[call->dtype];
+    c->moves = device->kernels.moves;
+    c->chunked_moves = device->kernels.chunked_moves;
+    c->terms.block_bytes = own->block_bytes;
+    c->barrier = device->kernels.barrier;
+    c->show_words = device->kernels.show_words;
+    c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);
+}
+
+symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,
+                              const symmem_collective *call, const symmem_exec *exec) {
+    cuda_instance *instance = opaque;
+    collective_launch c = {.words = NULL};
+    uint64_t *words = NULL;
+#ifdef SYMMEM_CUDA_MULTICAST
+    if (cuda_is_multimem(call->kind))
+        return cuda_multimem_collective(instance, peers, channel, call, exec);
+#endif
+    if (!symmem_cuda_knows(call->kind))
+        return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
+                                    "this backend has no such collective");
+    (void)cuda_point(instance, "cuda.collective*"); /* peers have counted on this rank by now */
+    prepare(instance, peers, channel, call, exec, &c);
+    if (call->kind == SYMMEM_CALL_ALL_TO_ALL) {
+        words = malloc(sizeof *words * SYMMEM_CUDA_BOARD_WORDS(peers->world_size));
+        if (words == NULL)
+            return cuda_no_memory(instance, call->name);
+        symmem_cuda_fill_board(&c.args.job, call, peers->buffers[peers->rank], words);
+        c.args.job.buffer_bytes = peers->buffer_bytes;
+        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last room ends */
+        c.words = words;
+    }
+    symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);
+    free(words);
+    return status;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A peer's granule that was imported is kept when its last user here has gone, for the peer's next
+ * small memory will come from it: one of each series, which is what a peer opens one after the
+ * other, and of as many as there is room for. So at most so much of peers' memory outlives them.
+ */
+#include "memory/mapping.h"
+
+/* Of one series: whether the peer has begun `other` later. */
+static bool is_older(const cuda_mapping *mapping, const cuda_mapping *other) {
+    return mapping->from.number < other->from.number;
+}
+
+static bool are_of_one_series(const cuda_mapping *a, const cuda_mapping *b) {
+    return a->from.process == b->from.process && a->series == b->series;
+}
+
+/* Which place is for `mapping`: its series', else one that is free, else the next in turn. Under
+ * the instance's lock. */
+static cuda_mapping **place_for(cuda_device *device, const cuda_mapping *mapping) {
+    cuda_mapping **free_place = NULL;
+    for (int i = 0; i < CUDA_KEPT_IMPORTS; i++) {
+        cuda_mapping *kept = device->imports[i];
+        if (kept == NULL)
+            free_place = &device->imports[i];
+        else if (are_of_one_series(kept, mapping))
+            return &device->imports[i];
+    }
+    if (free_place == NULL)
+        free_place = &device->imports[device->next_import++ % CUDA_KEPT_IMPORTS];
+    return free_place;
+}
+
+/* What is not kept any more, for the caller to drop: it may be `mapping` itself. */
+static cuda_mapping *put(cuda_instance *instance, int32_t index, cuda_mapping *mapping) {
+    pthread_mutex_lock(&instance->lock);
+    cuda_mapping **place = place_for(&instance->devices[index], mapping), *other = *place;
+    if (other != NULL && are_of_one_series(other, mapping) && is_older(mapping, other))
+        other = mapping;
+    else
+        *place = mapping;
+    pthread_mutex_unlock(&instance->lock);
+    return other;
+}
+
+void cuda_imports_keep(cuda_instance *instance, int32_t index, cuda_mapping *mapping) {
+    cuda_mapping_hold(mapping);
+    cuda_mapping *other = put(instance, index, mapping);
+    if (other != NULL)
+        cuda_mapping_drop(&instance->driver, other);
+}
+
+void cuda_imports_close(cuda_instance *instance, int32_t index) {
+    for (int i = 0; i < CUDA_KEPT_IMPORTS; i++)
+        if (instance->devices[index].imports[i] != NULL)
+            cuda_mapping_drop(&instance->driver, instance->devices[index].imports[i]);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Mappings by the driver's virtual memory management, and the process's list of them.
+ *
+ * Ranks that are threads see one mapping of each rank's memory (SM-HANDLE-13). The importer finds
+ * it in the list by the number that the share carries; if its owner has given it up meanwhile, the
+ * descriptor is imported as another process would.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "memory/mapping.h"
+
+static struct {
+    pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
+    pthread_mutex_t lock;        /* over what is below, and over users and used_bytes */
+    cuda_mapping *first;
+    uint64_t process; /* 0: not chosen yet */
+    uint64_t last_number, last_series;
+} mappings = {.driver_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* --- the driver's side -------------------------------------------------------------- */
+
+/* One thread at a time: of two that ask for the same at once, one is told ALREADY_MAPPED. */
+CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
+    const uint64_t bit = (uint64_t)1 << device;
+    const CUmemAccessDesc access = {
+        .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+    };
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&mappings.driver_lock);
+    if ((mapping->devices & bit) == 0)
+        result = driver->MemSetAccess(mapping->address, mapping->mapped_bytes, &access, 1);
+    if (result == CUDA_SUCCESS)
+        mapping->devices |= bit;
+    pthread_mutex_unlock(&mappings.driver_lock);
+    return result;
+}
+
+/* Reserves addresses for mapping->handle and maps it for one device; undoes its own part. */
+static CUresult map_handle(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
+    CUresult result = driver->MemAddressReserve(&mapping->address, mapping->mapped_bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = driver->MemMap(mapping->address, mapping->mapped_bytes, 0, mapping->handle, 0);
+    if (result != CUDA_SUCCESS)
+        goto free_address;
+    mapping->devices = 0; /* those of an earlier attempt had access to what is unmapped by now */
+    result = cuda_mapping_allow(driver, mapping, device);
+    if (result != CUDA_SUCCESS)
+        goto unmap;
+    mapping->users = 1;
+    mapping->fd = -1;
+    return CUDA_SUCCESS;
+unmap:
+    (void)driver->MemUnmap(mapping->address, mapping->mapped_bytes);
+free_address:
+    (void)driver->MemAddressFree(mapping->address, mapping->mapped_bytes);
+    return result;
+}
+
+static void unmap(const cuda_driver *driver, const cuda_mapping *mapping) {
+    (void)driver->MemUnmap(mapping->address, mapping->mapped_bytes);
+    (void)driver->MemAddressFree(mapping->address, mapping->mapped_bytes);
+    (void)driver->MemRelease(mapping->handle);
+}
+
+static CUresult create_handle(cuda_instance *instance, int32_t device, bool fabric,
+                              cuda_mapping *mapping) {
+    const CUmemAllocationProp property = cuda_memory_property(device, fabric);
+    mapping->fabric = fabric;
+    return instance->driver.MemCreate(&mapping->handle, mapping->mapped_bytes, &property, 0);
+}
+
+static CUresult create_shareable(cuda_instance *instance, int32_t device, bool fabric,
+                                 cuda_mapping *mapping) {
+    const CUresult result = create_handle(instance, device, fabric, mapping);
+    if (fabric && result == CUDA_SUCCESS)
+        cuda_fabric_was_granted(instance, device);
+    if (!fabric || !cuda_fabric_may_be_why(result))
+        return result;
+    const CUresult without = create_handle(instance, device, false, mapping);
+    cuda_fabric_was_why(instance, device, result, without);
+    return without;
+}
+
+/* --- memory that a stream still writes to --------------------------------------------- */
+
+typedef struct written {
+    cuda_instance *instance;
+    int32_t device;
+    cuda_mapping *mapping;
+} written;
+
+static void written_retain(void *object) {
+    (void)object; /* the user that was taken over */
+}
+
+static void written_release(void *object) {
+    written *memory = object;
+    const bool entered = cuda_reenter(memory->instance, memory->device);
+    cuda_mapping_drop(&memory->instance->driver, memory->mapping);
+    if (entered)
+        cuda_leave(memory->instance);
+    free(memory);
+}
+
+void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+                        cuda_mapping *mapping, const char *operation) {
+    written *memory = malloc(sizeof *memory);
+    cuda_pending *leaving = cuda_leaving_make(instance, device);
+    if (memory == NULL || leaving == NULL) {
+        cuda_leaving_drop(leaving);
+        free(memory);
+        return;
+    }
+    *memory = (written){instance, device, mapping};
+    const symmem_ref ref = {written_retain, written_release, memory};
+    const symmem_exec exec = {.refs = &ref, .ref_count = 1};
+    const cuda_needs needs = {.staging = NULL};
+    cuda_leave_behind(leaving, native, &exec, &needs, operation);
+}
+
+/* What is not zeroed in time goes when it is, if there is room to note it; the caller's own is none
+ * any more. */
+static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
+                          const cuda_mapping *mapping) {
+    cuda_mapping *late = malloc(sizeof *late);
+    if (late == NULL)
+        return;
+    *late = *mapping;
+    cuda_mapping_leave(instance, device, native, late, "alloc");
+}
+
+/* Waited for: nobody knows the memory yet. */
+static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32_t device) {
+    cuda_lane *lane;
+    CUresult result = cuda_lane_take(instance, device, &lane);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result =
+        instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_in_time(instance, lane->native);
+    if (result == CUDA_ERROR_NOT_READY) {
+        leave_zeroing(instance, device, lane->native, mapping);
+        cuda_lane_end(instance, device, lane);
+        return result;
+    }
+    cuda_lane_give(instance, device, lane);
+    return result;
+}
+
+CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabric,
+                             cuda_mapping *mapping) {
+    const cuda_driver *driver = &instance->driver;
+    CUresult result = create_shareable(instance, device, fabric, mapping);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = map_handle(driver, mapping, device);
+    if (result != CUDA_SUCCESS) {
+        (void)driver->MemRelease(mapping->handle);
+        return result;
+    }
+    result = zero(instance, mapping, device);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+        unmap(driver, mapping);
+    return result;
+}
+
+CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHandle handle,
+                             int32_t device, cuda_mapping *mapping) {
+    mapping->handle = handle;
+    return map_handle(driver, mapping, device);
+}
+
+/* --- descriptors -------------------------------------------------------------------- */
+
+/* The driver takes 0.6 ms to make one, and 0.5 to close the last of those that are the same. So an
+ * open granule keeps one, of which there are few. */
+CUresult cuda_mapping_descriptor(const cuda_driver *driver, cuda_mapping *mapping, int *fd_p) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_mutex_lock(&mappings.driver_lock);
+    int fd = mapping->fd;
+    if (fd < 0) {
+        result = driver->MemExportToShareableHandle(&fd, mapping->handle,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+        if (result == CUDA_SUCCESS)
+            (void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* the driver does not promise it */
+    }
+    if (result == CUDA_SUCCESS && mapping->keeps_fd) {
+        mapping->fd = fd;
+        fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    }
+    pthread_mutex_unlock(&mappings.driver_lock);
+    *fd_p = fd;
+    return result == CUDA_SUCCESS && fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : result;
+}
+
+void cuda_mapping_forget_descriptor(cuda_mapping *mapping) {
+    pthread_mutex_lock(&mappings.driver_lock);
+    const int fd = mapping->fd;
+    mapping->fd = -1;
+    mapping->keeps_fd = false;
+    pthread_mutex_unlock(&mappings.driver_lock);
+    if (fd >= 0)
+        close(fd);
+}
+
+/* --- the list ----------------------------------------------------------------------- */
+
+/* Another one in each process, a child that was forked too. lock held. */
+static uint64_t own_process(void) {
+    const uint32_t pid = (uint32_t)getpid();
+    if ((uint32_t)mappings.process != pid) {
+        uint64_t chance = 0;
+        (void)!getrandom(&chance, sizeof chance,
+                         GRND_NONBLOCK); /* a process may be on another host */
+        mappings.process = chance << 32 | pid;
+    }
+    return mappings.process;
+}
+
+bool cuda_mapping_is_of(cuda_origin from) {
+    pthread_mutex_lock(&mappings.lock);
+    bool own = from.process == own_process();
+    pthread_mutex_unlock(&mappings.lock);
+    return own;
+}
+
+uint64_t cuda_mapping_new_series(void) {
+    pthread_mutex_lock(&mappings.lock);
+    uint64_t series = ++mappings.last_series;
+    pthread_mutex_unlock(&mappings.lock);
+    return series;
+}
+
+/* lock held */
+static void add(cuda_mapping *mapping, cuda_origin from) {
+    mapping->from = from;
+    mapping->next = mappings.first;
+    mappings.first = mapping;
+}
+
+void cuda_mapping_add_own(cuda_mapping *mapping) {
+    uint64_t secret = 0;
+    (void)!getrandom(&secret, sizeof secret, 0);
+    pthread_mutex_lock(&mappings.lock);
+    add(mapping, (cuda_origin){own_process(), ++mappings.last_number, secret});
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from) {
+    pthread_mutex_lock(&mappings.lock);
+    add(mapping, from);
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
+    return mapping->from.process == from.process && mapping->from.number == from.number &&
+           mapping->from.secret == from.secret;
+}
+
+cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
+    pthread_mutex_lock(&mappings.lock);
+    cuda_mapping *mapping = mappings.first;
+    while (mapping != NULL && (!is_from(mapping, from) || mapping->mapped_bytes != mapped_bytes))
+        mapping = mapping->next;
+    if (mapping != NULL)
+        mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
+cuda_mapping *cuda_mapping_at(CUdeviceptr address) {
+    pthread_mutex_lock(&mappings.lock);
+    cuda_mapping *mapping = mappings.first;
+    while (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
+        mapping = mapping->next;
+    if (mapping != NULL)
+        mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+    return mapping;
+}
+
+void cuda_mapping_hold(cuda_mapping *mapping) {
+    pthread_mutex_lock(&mappings.lock);
+    mapping->users++;
+    pthread_mutex_unlock(&mappings.lock);
+}
+
+void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping) {
+    pthread_mutex_lock(&mappings.lock);
+    bool last = --mapping->users == 0;
+    cuda_mapping **link = &mappings.first;
+    while (last && *link != NULL && *link != mapping)
+        link = &(*link)->next;
+    if (last && *link != NULL)
+        *link = mapping->next;
+    pthread_mutex_unlock(&mappings.lock);
+    if (!last)
+        return;
+    unmap(driver, mapping);
+    free(mapping);
+}
+
+bool cuda_mapping_place(cuda_mapping *mapping, size_t bytes, size_t *offset_p) {
+    pthread_mutex_lock(&mappings.lock);
+    bool fits = mapping->mapped_bytes - mapping->used_bytes >= bytes;
+    if (fits) {
+        *offset_p = mapping->used_bytes;
+        mapping->used_bytes += (bytes + CUDA_PLACE_BYTES - 1) / CUDA_PLACE_BYTES * CUDA_PLACE_BYTES;
+        mapping->users++;
+    }
+    pthread_mutex_unlock(&mappings.lock);
+    return fits;
+}

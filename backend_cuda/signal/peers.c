@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The peers' tables on the device, and what poisons and resets their state. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/mapping.h"
+
+#define REST_MS 100u /* a share of a device that several processes take turns on comes late */
+#define POISON_MS 1000u
+
+_Static_assert(3 * sizeof(void *) * SYMMEM_MAX_WORLD_SIZE <= CUDA_STAGED_BYTES, "tables are sent");
+
+static symmem_status fail(const cuda_instance *instance, CUresult result, const char *operation) {
+    return result == CUDA_ERROR_NOT_READY ? cuda_late(instance, operation)
+                                          : cuda_fail(instance, result, operation);
+}
+
+/* One copy, on a lane: the driver's plain copies use a stream of everybody's. */
+static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers, CUdeviceptr tables,
+                             CUstream native, cuda_staging **staging_p) {
+    const size_t count = (size_t)peers->world_size;
+    void *const *const sources[] = {peers->buffers, peers->pads, peers->signals};
+    void **all = malloc(3 * count * sizeof *all);
+    if (all == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < 3; i++)
+        memcpy(all + i * count, sources[i], count * sizeof *all);
+    CUresult result =
+        cuda_staging_send(instance, native, tables, all, 3 * count * sizeof *all, staging_p);
+    free(all);
+    return result;
+}
+
+/* From memory that the instance keeps: the driver's common pool gives all back to the device when a
+ * stream has been waited for, so each rendezvous would map some anew. */
+static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
+                            CUstream native, cuda_staging **staging_p) {
+    CUresult result =
+        cuda_scratch_take(instance, peers->device, 3 * sizeof(void *) * (size_t)peers->world_size,
+                          native, &own->tables);
+    if (result == CUDA_SUCCESS)
+        result = write_tables(instance, peers, own->tables, native, staging_p);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_in_time(instance, native);
+    if (result != CUDA_SUCCESS)
+        cuda_scratch_give(instance, own->tables, native);
+    return result;
+}
+
+/* What was not in time reads the staging yet, which is lost where that cannot be noted. */
+static void leave_tables(cuda_instance *instance, int32_t device, CUstream native,
+                         cuda_staging *staging) {
+    const cuda_needs needs = {.staging = staging};
+    cuda_leave_behind(cuda_leaving_make(instance, device), native, NULL, &needs, "rendezvous");
+}
+
+/* The largest for which there is as much signal state as the core has asked for. */
+static size_t find_block_bytes(const symmem_peers *peers) {
+    const size_t sizes[] = {SYMMEM_CUDA_CHUNKED_BLOCK, SYMMEM_CUDA_LARGE_BLOCK};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (peers->signal_bytes >=
+            symmem_cuda_signal_size(peers->world_size, peers->channel_count, sizes[i]))
+            return sizes[i];
+    return 0;
+}
+
+/* And tells the others how they are linked: both are there before anybody's first operation. */
+static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
+    cuda_lane *lane;
+    cuda_staging *staging = NULL;
+    void *control = NULL;
+    CUresult result = cuda_piece_take(&instance->driver, &control);
+    if (result != CUDA_SUCCESS)
+        return result;
+    own->control = control;
+    result = cuda_lane_take(instance, peers->device, &lane);
+    if (result != CUDA_SUCCESS)
+        goto give_control;
+    own->links = cuda_links_find(instance, peers);
+    own->block_bytes = find_block_bytes(peers);
+    result = cuda_links_tell(instance, peers, own->links, lane->native);
+    if (result == CUDA_SUCCESS)
+        result = fill_tables(instance, peers, own, lane->native, &staging);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_tables(instance, peers->device, lane->native, staging);
+    else
+        cuda_staging_give(staging);
+    if (result == CUDA_SUCCESS) {
+        cuda_lane_give(instance, peers->device, lane);
+        return CUDA_SUCCESS;
+    }
+    cuda_lane_end(instance, peers->device, lane);
+give_control:
+    cuda_piece_give(control);
+    return result;
+}
+
+symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_dev_p,
+                              void **pads_dev_p) {
+    cuda_instance *instance = opaque;
+    symmem_status status = cuda_point(instance, "cuda.peers.open");
+    if (status != SYMMEM_OK)
+        return status;
+    cuda_peers *own = calloc(1, sizeof *own);
+    if (own == NULL)
+        return cuda_no_memory(instance, "rendezvous");
+    status = cuda_enter(instance, peers->device, "rendezvous");
+    if (status != SYMMEM_OK)
+        goto free_own;
+    CUresult result = open_own(instance, peers, own);
+    cuda_leave(instance);
+    if (result != CUDA_SUCCESS) {
+        status = fail(instance, result, "rendezvous");
+        goto free_own;
+    }
+    peers->priv = own;
+    *buffers_dev_p = (void *)(uintptr_t)own->tables;
+    *pads_dev_p = (void *)(uintptr_t)(own->tables + sizeof(void *) * (size_t)peers->world_size);
+    return SYMMEM_OK;
+free_own:
+    free(own);
+    return status;
+}
+
+/* In stream order: nothing is pending, and freeing at once would wait for the whole device. A lane
+ * that is at rest soon is used again. Any other is noted, or the instance's end would wait for it
+ * in the driver. */
+static void give_tables(cuda_instance *instance, int32_t device, CUdeviceptr tables) {
+    const cuda_needs needs = {.staging = NULL};
+    cuda_lane *lane;
+    if (cuda_lane_take(instance, device, &lane) != CUDA_SUCCESS)
+        return;
+    cuda_scratch_give(instance, tables, lane->native);
+    if (cuda_wait_idle(instance, lane->native, REST_MS, NULL) == CUDA_SUCCESS) {
+        cuda_lane_give(instance, device, lane);
+        return;
+    }
+    cuda_leave_behind(cuda_leaving_make(instance, device), lane->native, NULL, &needs, "release");
+    cuda_lane_end(instance, device, lane);
+}
+
+void cuda_peers_close(void *opaque, symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    (void)cuda_point(instance, "cuda.peers.close*");
+    pthread_mutex_lock(&instance->collecting); /* the watcher is not looking at them */
+    peers->priv = NULL;
+    pthread_mutex_unlock(&instance->collecting);
+    if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
+        give_tables(instance, peers->device, own->tables);
+        cuda_leave(instance);
+    }
+    cuda_piece_give(own->control);
+    free(own);
+}
+
+/* --- the control stream -------------------------------------------------------------- */
+
+/* What it was given for these peers was not in time. It writes to own signal memory, which may be
+ * given back before. */
+static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
+    CUstream control = instance->devices[peers->device].control;
+    cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
+    atomic_store(&instance->devices[peers->device].late, true);
+    if (mapping != NULL)
+        cuda_mapping_leave(instance, peers->device, control, mapping, "signal");
+    else
+        (void)cuda_wait_idle(instance, control, instance->late_ms, NULL);
+}
+
+/* All but the links, which stay as they are. */
+static CUresult clear_state(const cuda_instance *instance, const symmem_peers *peers) {
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr state = cuda_address(peers->signals[peers->rank]);
+    const size_t links_end = symmem_cuda_links_end(peers->world_size);
+    const size_t bytes = peers->signal_bytes;
+    CUresult result = instance->driver.MemsetD8Async(state, 0, SYMMEM_CUDA_HEADER_BYTES, control);
+    return result == CUDA_SUCCESS
+               ? instance->driver.MemsetD8Async(state + links_end, 0, bytes - links_end, control)
+               : result;
+}
+
+/* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
+ * that the library does not know of may not have been told yet, and would poison what is reset. */
+symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    cuda_collect(instance);
+    symmem_status status = cuda_point(instance, "cuda.reset.before");
+    if (status == SYMMEM_OK && cuda_has_pending(instance, peers))
+        status =
+            instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
+                                 "the device is not done with a call that was withdrawn or failed");
+    if (status == SYMMEM_OK)
+        status = cuda_enter(instance, peers->device, "reset");
+    if (status != SYMMEM_OK)
+        return status;
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result = clear_state(instance, peers);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_in_time(instance, control);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_control(instance, peers);
+    cuda_leave(instance);
+    if (result != CUDA_SUCCESS)
+        return fail(instance, result, "reset");
+    atomic_store(&instance->devices[peers->device].late, false);
+    memset(own->control, 0, sizeof *own->control);
+    return cuda_point(instance, "cuda.reset.done");
+}
+
+/* A word of the own state, by no kernel: there may be no room for one. */
+static CUresult enqueue_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
+    const cuda_driver *driver = &instance->driver;
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr word = cuda_address(peers->signals[peers->rank]) + offset;
+    CUresult result = driver->StreamWriteValue32(control, word, 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result != CUDA_SUCCESS)
+        result = driver->MemsetD32Async(word, 1, 1, control);
+    return result;
+}
+
+/* Waits until it is written, however long. */
+static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
+    CUstream control = instance->devices[peers->device].control;
+    CUresult result = enqueue_word(instance, peers, offset);
+    return result == CUDA_SUCCESS ? cuda_wait_idle(instance, control, 0, NULL) : result;
+}
+
+/* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
+ * failed has written it, but a failure may be the host's alone. It is there afterwards, for kernels
+ * that are launched then are to find it, unless the device does not get on: others may need the
+ * lock under which a failure is told, so that is not waited for long, and not twice. */
+void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
+    cuda_instance *instance = opaque;
+    cuda_peers *own = peers->priv;
+    (void)cuda_point(instance, "cuda.poison*");
+    __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
+    if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
+        return;
+    cuda_device *device = &instance->devices[peers->device];
+    const uint32_t limit_ms = atomic_load(&device->late) ? 1 : POISON_MS;
+    CUresult result = enqueue_word(instance, peers, 0);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, device->control, limit_ms, NULL);
+    if (result == CUDA_ERROR_NOT_READY)
+        leave_control(instance, peers);
+    else
+        atomic_store(&device->late, false);
+    cuda_leave(instance);
+}
+
+static size_t state_at(const symmem_peers *peers, int32_t channel) {
+    return symmem_cuda_state_at(peers->world_size, peers->channel_count, channel);
+}
+
+/* Behind what another thread may be about to write: the poison, too. */
+CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
+    CUresult result = write_word(instance, peers, 0);
+    return result == CUDA_SUCCESS
+               ? write_word(instance, peers,
+                            state_at(peers, channel) + offsetof(symmem_cuda_state, stopped))
+               : result;
+}
+
+CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+                           symmem_cuda_state *state_p) {
+    CUstream control = instance->devices[peers->device].control;
+    const CUdeviceptr state = cuda_address(peers->signals[peers->rank]) + state_at(peers, channel);
+    void *piece;
+    CUresult result = cuda_piece_take(&instance->driver, &piece);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = instance->driver.MemcpyAsync(cuda_address(piece), state, sizeof *state_p, control);
+    if (result == CUDA_SUCCESS)
+        result = cuda_wait_idle(instance, control, 0, NULL);
+    if (result != CUDA_SUCCESS)
+        return result; /* the piece is lost: it may still be written */
+    memcpy(state_p, piece, sizeof *state_p);
+    cuda_piece_give(piece);
+    return result;
+}
+
+void cuda_signal_check(void *opaque, const symmem_peers *peers) {
+    (void)peers;
+    cuda_collect(opaque);
+}

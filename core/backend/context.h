@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A context, and how long it and the other objects of the core live.
+ *
+ *   context     user reference + one for each object below; memory freed with the last
+ *   instance    the opened backend; closed when the context is finalised and no object that the
+ *               backend must release (allocation, mapping, link, stream, event, graph) is left
+ *   group       shell owned by the context until symmem_context_free; session until destroy
+ *   allocation  table (until free) + each block, mapping, link and pending operation
+ *   block       the unit of rendezvous: a whole allocation or one pool block
+ *   mapping     peers' views of one allocation for one group; cached in the allocation
+ *   link        all shared state of (block, group); cached in the block; behind every handle
+ *   handle      what users hold: a link and an offset
+ *
+ * Caches are strong until the block is freed or the group destroyed. Reference counts are atomic;
+ * lists are under context->lock unless said otherwise.
+ */
+#ifndef SYMMEM_CORE_CONTEXT_H
+#define SYMMEM_CORE_CONTEXT_H
+
+#include "bootstrap/bootstrap.h"
+
+/* A stream that the context made for the fused operations on another one (fused.c). */
+typedef struct sm_second_stream {
+    struct sm_second_stream *next;
+    const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
+    symmem_stream *stream;      /* ended by finalise like any other; the shell is the context's */
+} sm_second_stream;
+/* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
+typedef struct sm_all_reduce_table sm_all_reduce_table;
+/* all_reduce_env.c. The table that the environment names, if it does; called by init. */
+symmem_status sm_all_reduce_env(symmem_context *context);
+
+typedef struct sm_registered {
+    sm_node node;
+    const symmem_backend *table;
+    void *library; /* from dlopen; never closed, its code may still be referenced */
+} sm_registered;
+
+struct symmem_context {
+    atomic_int references;
+    void (*free_memory)(symmem_context *context); /* when the last of them is gone */
+    atomic_int instance_users;
+    atomic_bool finalised;
+    uint32_t made_in; /* sm_fork_generation */
+    pthread_mutex_t lock;
+
+    int32_t rank, world_size, local_rank;
+    uint32_t default_timeout_ms;
+    symmem_store *store; /* may be NULL in a world of one */
+    bool owns_store;     /* opened from the environment: closed with the context's memory */
+    char world_prefix[32];
+    atomic_bool has_met; /* some rank, in a group */
+    char *socket_dir;
+    char *relative_socket_dir; /* as it was given; NULL: it is `socket_dir` */
+    sm_identity identity;
+    sm_liveness *liveness;
+    sm_life_file *life_file; /* in socket_dir, if there is one */
+    sm_member member;
+    bool identity_published;
+    atomic_int allow_overlapping_devices; /* -1, 0, 1 */
+    int32_t multicast;                    /* -1, 0, 1 */
+    bool check_collectives;               /* constant */
+    /* NULL: the built-in one. Changed, and looked behind, under lock. */
+    _Atomic(sm_all_reduce_table *) all_reduce_table;
+    symmem_point_fn point;
+    void *point_arg;
+    symmem_log_fn log;
+    void *log_arg;
+    const symmem_clock *clock; /* NULL: the machine's */
+    sm_node notices;           /* texts already told */
+
+    sm_node backends;              /* sm_registered */
+    const symmem_backend *backend; /* the active one or NULL */
+    void *instance;                /* opened at first use */
+    atomic_bool instance_open;
+    pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
+    symmem_host host;
+
+    sm_node groups;      /* symmem_group, live */
+    sm_node old_groups;  /* shells of destroyed ones */
+    sm_index names;      /* of the live groups, by a hash */
+    sm_index cached;     /* all that is cached, by cache and group */
+    sm_node all_cached;  /* until finalise has seen it */
+    sm_node allocations; /* sm_allocation in the table, any order */
+    sm_places places;    /* the same, by address */
+    sm_places ids;       /* those with an id, by that */
+    sm_node streams, events, graphs, pools;
+    uint64_t next_group_uid, next_ordinal;
+    size_t signal_pad_size;
+    atomic_int captures; /* streams capturing now */
+    sm_node captured;    /* which links their operations use (capture.c) */
+    sm_index noted;      /* the same, and those of graphs, by link */
+    uint64_t last_graph;
+    sm_node launched; /* graphs of which a launch may be pending; under graphs_lock */
+    /* Around changes of `graphs`, and while one of them is looked at; taken before lock. */
+    pthread_mutex_t graphs_lock;
+    sm_second_stream *second_streams;
+    symmem_matmul_fn matmul_fn; /* the user's product, or NULL */
+    void *matmul_arg;
+};
+
+/* NOT_INITIALISED with a record for NULL and finalised contexts. */
+symmem_status sm_context_check(const symmem_context *context, const char *operation);
+/* sm_fail with the context's rank and world size added. context may be NULL. */
+symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
+                              const char *operation, const char *stage, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+void sm_context_retain(symmem_context *context);
+void sm_context_release(symmem_context *context);
+/* For objects the backend must release: context reference and instance user at once. */
+void sm_instance_retain(symmem_context *context);
+void sm_instance_release(symmem_context *context);
+/* The instance's use alone, closing it if that was the last. */
+void sm_instance_leave(symmem_context *context);
+/* sm_instance_release in a thread of the backend's, which close may have to wait for: if it was the
+ * last use, a thread of its own closes. */
+void sm_instance_release_work(symmem_context *context);
+/* After the backend has opened an instance: what it has loaded for that is still there when the
+ * process's end waits for instances that are being closed. */
+void sm_instance_await_at_exit(const symmem_backend *backend);
+/* For enqueued work that has no other reference. */
+symmem_ref sm_instance_ref(symmem_context *context);
+/* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
+ * NOT held. */
+symmem_status sm_context_use_backend(symmem_context *context, const char *operation);
+/* The same and sm_instance_retain in one step, so that a finalise between them cannot close it. */
+symmem_status sm_instance_enter(symmem_context *context, const char *operation);
+/* After a backend entry failed: makes the record the public operation's, with the entry as stage.
+ * Writes one if the backend left none. Returns `status`. */
+symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
+                                const char *operation, const char *entry);
+/* SYMMEM_TIMEOUT_DEFAULT -> the context's. */
+uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms);
+/* The caller's test point as a step of `operation`: a failure is recorded with stage = name. */
+symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
+                                    const char *name);
+static inline symmem_status sm_context_point(const symmem_context *context, const char *operation,
+                                             const char *name) {
+    if (__builtin_expect(context->point == NULL, 1))
+        return SYMMEM_OK;
+    return sm_context_call_point(context, operation, name);
+}
+/* A point where nothing can fail any more, or nothing may: its status is ignored. */
+static inline void sm_context_observe(const symmem_context *context, const char *name) {
+    if (__builtin_expect(context->point != NULL, 0))
+        (void)context->point(context->point_arg, name);
+}
+void sm_context_notice(symmem_context *context, const char *text); /* once per text */
+bool sm_context_overlap_allowed(const symmem_context *context);
+bool sm_context_multicast_allowed(const symmem_context *context);
+/* The entry is there (size and not NULL) and its capability declared. */
+bool sm_backend_has(const symmem_context *context, uint64_t capability);
+/* UNSUPPORTED: "the backend has no <what>". */
+symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
+                                 const char *operation, const char *what);
+/* Refuses a table: ABI version, size, name, capability bits, missing or superfluous entries. */
+symmem_status sm_backend_check(const symmem_backend *backend, const char *operation);
+/* Whether the entry at that offset of the table is there: older tables are shorter. */
+bool sm_backend_present(const symmem_backend *backend, size_t offset);
+/* 1 to 31 of a-z 0-9 _ (registry.c). */
+bool sm_backend_name_valid(const char *name);
+/* The table of the shared object at `path`, not yet checked (loader.c). LOAD, ABI. */
+symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
+                            const symmem_backend **table_p);
+/* The first libsymmem_backend_<name>.so on the search path. NOT_FOUND. */
+symmem_status sm_search_backend(const char *name, const char *operation, char *path,
+                                size_t capacity);
+/* Fills context->host (host.c), but for what handles have to say: sm_link_host_init. */
+void sm_host_init(symmem_context *context);
+/* Until when the public call of this thread may wait, which backends ask for. Returns what it was,
+ * for the call's end to put back. */
+uint64_t sm_call_deadline(uint64_t deadline_ns);
+/* Likewise of a call that no other rank waits for, and for how long from when they ask; 0: none. */
+uint32_t sm_call_limit(uint32_t limit_ms);
+
+/* -1 -> default device; OUT_OF_RANGE otherwise. Opens the backend. */
+/* The instance is entered. At least 1. */
+symmem_status sm_device_count(symmem_context *context, const char *operation, int32_t *count_p);
+symmem_status sm_device_resolve(symmem_context *context, int32_t device, const char *operation,
+                                int32_t *device_p);
+
+#endif

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A context's backends: registering, choosing, opening. */
+#include "backend/context.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A table on its way to the registry. */
+typedef struct candidate {
+    const symmem_backend *table;
+    void *library; /* NULL: not from a shared object */
+} candidate;
+
+/* --- the list ------------------------------------------------------------------------------- */
+
+/* context->lock held. */
+static const symmem_backend *find_locked(symmem_context *context, const char *name) {
+    for (sm_node *node = context->backends.next; node != &context->backends; node = node->next) {
+        const symmem_backend *table = SM_CONTAINER(node, sm_registered, node)->table;
+        if (strcmp(table->name, name) == 0)
+            return table;
+    }
+    return NULL;
+}
+
+static const symmem_backend *find(symmem_context *context, const char *name) {
+    (void)pthread_mutex_lock(&context->lock);
+    const symmem_backend *table = find_locked(context, name);
+    (void)pthread_mutex_unlock(&context->lock);
+    return table;
+}
+
+/* `again`: the same table a second time is no error. */
+static symmem_status add(symmem_context *context, const candidate *new, bool again,
+                         const char *operation) {
+    sm_registered *registered = calloc(1, sizeof(*registered));
+    if (!registered)
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "",
+                               "no memory to register backend '%s'", new->table->name);
+    registered->table = new->table;
+    registered->library = new->library;
+    (void)pthread_mutex_lock(&context->lock);
+    const symmem_backend *other = find_locked(context, new->table->name);
+    if (!other)
+        sm_list_add(&context->backends, &registered->node);
+    (void)pthread_mutex_unlock(&context->lock);
+    if (!other)
+        return SYMMEM_OK;
+    free(registered);
+    if (again && other == new->table)
+        return SYMMEM_OK;
+    return sm_context_fail(context, SYMMEM_EXISTS, operation, "",
+                           "a backend '%s' is registered already", new->table->name);
+}
+
+static symmem_status load(const char *path, const char *operation, candidate *new) {
+    symmem_status status = sm_load_table(path, operation, &new->library, &new->table);
+    if (status != SYMMEM_OK)
+        return status;
+    return sm_backend_check(new->table, operation);
+}
+
+/* Finds a table by name or path without registering it. */
+static symmem_status resolve(symmem_context *context, const char *name, const char *operation,
+                             candidate *found) {
+    memset(found, 0, sizeof(*found));
+    if (strchr(name, '/'))
+        return load(name, operation, found);
+    if (!sm_backend_name_valid(name))
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "",
+                               "no backend can have the name '%.40s': names are 1 to 31 of a-z 0-9 "
+                               "_, and a path has a "
+                               "slash in it",
+                               name);
+    found->table = find(context, name);
+    if (found->table)
+        return SYMMEM_OK;
+    char path[PATH_MAX];
+    symmem_status status = sm_search_backend(name, operation, path, sizeof(path));
+    if (status == SYMMEM_OK)
+        status = load(path, operation, found);
+    if (status != SYMMEM_OK)
+        return status;
+    if (strcmp(found->table->name, name) != 0)
+        return sm_context_fail(context, SYMMEM_ABI, operation, "load",
+                               "backend '%s' was asked for, %s calls itself '%s'", name, path,
+                               found->table->name);
+    return SYMMEM_OK;
+}
+
+static symmem_status probe(symmem_context *context, const symmem_backend *table,
+                           const char *operation) {
+    char reason[160] = "";
+    symmem_status status = table->probe(reason, sizeof(reason));
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    reason[sizeof(reason) - 1] = 0;
+    return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "probe",
+                           "backend '%s' cannot run here: %s", table->name,
+                           reason[0] ? reason : symmem_status_text(status));
+}
+
+/* --- public --------------------------------------------------------------------------------- */
+
+symmem_status symmem_register_backend(symmem_context *context, const symmem_backend *backend) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "register_backend";
+    symmem_status status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        status = sm_backend_check(backend, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    const candidate new = {.table = backend};
+    return add(context, &new, false, operation);
+}
+
+symmem_status symmem_load_backend(symmem_context *context, const char *path) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "load_backend";
+    candidate new = {0};
+    symmem_status status = sm_context_check(context, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!path)
+        return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "path is NULL");
+    status = load(path, operation, &new);
+    if (status != SYMMEM_OK)
+        return status;
+    return add(context, &new, false, operation);
+}
+
+symmem_status symmem_backend_available(symmem_context *context, const char *name,
+                                       bool *available_p) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "backend_available";
+    symmem_status status = sm_context_check(context, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!name || !available_p)
+        return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL",
+                               name ? "available_p" : "name");
+    const symmem_error_record record = *sm_record();
+    candidate found;
+    status = resolve(context, name, operation, &found);
+    if (status == SYMMEM_OK)
+        status = probe(context, found.table, operation);
+    (void)sm_fail_record(&record); /* "no" is an answer, not a failure */
+    *available_p = status == SYMMEM_OK;
+    return SYMMEM_OK;
+}
+
+/* open_lock held. */
+static symmem_status activate(symmem_context *context, const candidate *chosen,
+                              const char *operation) {
+    if (context->backend == chosen->table)
+        return SYMMEM_OK;
+    /* Relaxed: written under open_lock. */
+    if (atomic_load_explicit(&context->instance_open, memory_order_relaxed))
+        return sm_context_fail(context, SYMMEM_BUSY, operation, "",
+                               "backend '%s' is in use, '%s' cannot replace it",
+                               context->backend->name, chosen->table->name);
+    symmem_status status = probe(context, chosen->table, operation);
+    if (status == SYMMEM_OK)
+        status = add(context, chosen, true, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    (void)pthread_mutex_lock(&context->lock);
+    context->backend = chosen->table;
+    (void)pthread_mutex_unlock(&context->lock);
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_set_backend(symmem_context *context, const char *name) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "set_backend";
+    symmem_status status = sm_context_check(context, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!name)
+        return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "name is NULL");
+    candidate chosen;
+    status = resolve(context, name, operation, &chosen);
+    if (status != SYMMEM_OK)
+        return status;
+    (void)pthread_mutex_lock(&context->open_lock);
+    status = activate(context, &chosen, operation);
+    (void)pthread_mutex_unlock(&context->open_lock);
+    return status;
+}
+
+/* The active table, for calls that do not count as use. */
+static const symmem_backend *active(symmem_context *context) {
+    (void)pthread_mutex_lock(&context->lock);
+    const symmem_backend *table = context->backend;
+    (void)pthread_mutex_unlock(&context->lock);
+    return table;
+}
+
+symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
+    SM_PUBLIC;
+    symmem_status status = sm_context_check(context, "get_backend");
+    if (status != SYMMEM_OK)
+        return status;
+    if (!name_p)
+        return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, "get_backend", "",
+                               "name_p is NULL");
+    const symmem_backend *table = active(context);
+    *name_p = table ? table->name : NULL;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
+    SM_PUBLIC;
+    static const char operation[] = "backend_capabilities";
+    symmem_status status = sm_context_check(context, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!capabilities_p)
+        return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
+                               "capabilities_p is NULL");
+    const symmem_backend *table = active(context);
+    if (!table)
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "", "no backend is set");
+    *capabilities_p = table->capabilities;
+    return SYMMEM_OK;
+}
+
+/* --- use ------------------------------------------------------------------------------------ */
+
+bool sm_backend_has(const symmem_context *context, uint64_t capability) {
+    return context->backend && (context->backend->capabilities & capability) == capability;
+}
+
+/* open_lock held. */
+static symmem_status open_instance(symmem_context *context, const char *operation) {
+    if (atomic_load_explicit(&context->instance_open, memory_order_relaxed))
+        return SYMMEM_OK;
+    symmem_status status = sm_context_check(context, operation); /* finalised meanwhile? */
+    if (status != SYMMEM_OK)
+        return status;
+    if (!context->backend)
+        return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "", "no backend is set");
+    const symmem_backend_config config = {
+        .size = sizeof(config),
+        .rank = context->rank,
+        .world_size = context->world_size,
+        .local_rank = context->local_rank,
+        .multicast_allowed = sm_context_multicast_allowed(context),
+    };
+    status = context->backend->open(&context->host, &config, &context->instance);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "open");
+    sm_instance_await_at_exit(context->backend);
+    /* pairs with: acquire in sm_context_use_backend and instance_leave */
+    atomic_store_explicit(&context->instance_open, true, memory_order_release);
+    return SYMMEM_OK;
+}
+
+symmem_status sm_context_use_backend(symmem_context *context, const char *operation) {
+    /* pairs with: release in open_instance */
+    if (atomic_load_explicit(&context->instance_open, memory_order_acquire))
+        return SYMMEM_OK;
+    (void)pthread_mutex_lock(&context->open_lock);
+    symmem_status status = open_instance(context, operation);
+    (void)pthread_mutex_unlock(&context->open_lock);
+    return status;
+}
+
+symmem_status sm_instance_enter(symmem_context *context, const char *operation) {
+    symmem_status status = sm_context_use_backend(context, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    (void)pthread_mutex_lock(&context->lock);
+    status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        sm_instance_retain(context);
+    (void)pthread_mutex_unlock(&context->lock);
+    return status;
+}

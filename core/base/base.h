@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What all of the core uses. */
+#ifndef SYMMEM_CORE_BASE_H
+#define SYMMEM_CORE_BASE_H
+
+#include "base/env.h"
+#include "base/index.h"
+#include "base/limits.h"
+#include "base/list.h"
+#include "base/places.h"
+#include "base/process.h"
+#include "base/status.h"
+#include "base/turn.h"
+#include "base/util.h"
+
+#endif

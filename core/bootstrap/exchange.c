@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One gathering through the store. Each rank sets its own key and counts itself; the last one to
+ * come reads all keys and sets the combined value, which the others wait for. So a rank makes a
+ * constant number of store writes: the part, the count of those that came, and either the combined
+ * value or the count of those that read it.
+ *
+ * A rank that has nothing to give, because it has failed already, sets its failure instead. The
+ * combined value is then the lowest failing rank's failure, which all ranks return.
+ *
+ * A rank that gives up overwrites its key with a mark: the exchange can then not be completed
+ * behind its back, and others that time out do not take it for missing.
+ */
+#include "bootstrap/exchange.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PEERS_A_LOOK 64
+#define LOOK_NS 20000000u
+
+/* The first failure counts. */
+static void note(sm_gathering *x, symmem_status status) {
+    if (status != SYMMEM_OK && !sm_gathering_has_failed(x))
+        x->failure = *sm_record();
+}
+
+static symmem_status publish(sm_gathering *x) {
+    const sm_session *session = x->session;
+    char key[SM_SESSION_KEY_BYTES];
+    sm_exchange_rank_key(session, x->id, x->sequence, session->config.rank, key);
+    size_t bytes = sm_gathering_make_part(x);
+    x->published = true; /* from here on the key may exist, even if set fails */
+    symmem_status status = sm_exchange_set(x, key, x->scratch, bytes);
+    if (status != SYMMEM_OK)
+        return status;
+    uint32_t limit_ms = sm_exchange_limit_ms(x);
+    if (limit_ms == 0)
+        return SYMMEM_TIMEOUT;
+    int64_t count = 0;
+    sm_session_observe(session, "exchange.publish.count");
+    sm_exchange_key(session, x->id, x->sequence, "n", key);
+    status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
+    if (status != SYMMEM_OK)
+        return sm_session_describe(session, x->call, status);
+    x->last = count == session->config.world_size;
+    sm_session_observe(session, "exchange.publish.after");
+    return SYMMEM_OK;
+}
+
+/* Which ranks have no part here, which have given up, and of which the store does not tell. */
+typedef struct roll {
+    uint64_t absent[SYMMEM_MAX_WORLD_SIZE / 64];
+    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64];
+    bool any_absent;
+    bool any_left;
+    bool any_unread;
+} roll;
+
+static void call_roll(sm_gathering *x, roll *r) {
+    memset(r, 0, sizeof(*r));
+    for (int32_t rank = 0; rank < x->session->config.world_size; rank++) {
+        sm_part found;
+        bool gave_up = false;
+        if (rank == x->session->config.rank)
+            continue;
+        symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+        r->any_unread = r->any_unread || status == SYMMEM_TIMEOUT;
+        if (status != SYMMEM_NOT_FOUND)
+            continue;
+        uint64_t *ranks = gave_up ? r->left : r->absent;
+        ranks[rank / 64] |= 1ull << (rank % 64);
+        r->any_left = r->any_left || gave_up;
+        r->any_absent = r->any_absent || !gave_up;
+    }
+}
+
+/* Who is it that we waited for? Those without a part; if there is none, those that gave up; if all
+ * others are there, `otherwise` is the reason. */
+static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
+    roll r;
+    call_roll(x, &r);
+    if (r.any_absent)
+        return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.absent,
+                                     "did not arrive");
+    if (r.any_left)
+        return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.left, "gave up");
+    return sm_session_fail(x->session, x->call, SYMMEM_TIMEOUT, "%s",
+                           r.any_unread ? "the store did not tell in time who is missing"
+                                        : otherwise);
+}
+
+/* A peer that was here and has given up did so for want of another: that one is to be named. */
+static void name_the_absent(sm_gathering *x, int32_t over) {
+    symmem_error_record record = *sm_record();
+    roll r;
+    call_roll(x, &r);
+    if (r.any_absent && (r.absent[over / 64] >> (over % 64) & 1) == 0)
+        sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.absent, "did not arrive");
+    else
+        *sm_record() = record;
+}
+
+static sm_outcome wait_for_all(sm_gathering *x) {
+    symmem_status status = SYMMEM_TIMEOUT;
+    sm_session_observe(x->session, "exchange.wait.before");
+    char key[SM_SESSION_KEY_BYTES];
+    sm_exchange_key(x->session, x->id, x->sequence, "all", key);
+    for (;;) {
+        uint32_t tick_ms = sm_remaining_ms(x->call->deadline_ns, sm_session_tick_ms(x->session));
+        if (tick_ms != 0) {
+            status = sm_session_wait(x->session, key, tick_ms);
+            if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+                return sm_outcome_of(sm_session_describe(x->session, x->call, status));
+        }
+        sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
+        if (status != SYMMEM_OK)
+            outcome = sm_session_watch(x->session, x->call);
+        bool over = tick_ms == 0 || status == SYMMEM_OK || outcome.status != SYMMEM_OK;
+        if (!over)
+            continue;
+        /* Looked at last: a peer may have ended or moved on because the exchange is complete. */
+        symmem_error_record record = *sm_record();
+        status = sm_gathering_read_all(x);
+        if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
+            return sm_outcome_of(status);
+        *sm_record() = record;
+        /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
+        if (outcome.status == SYMMEM_OK || (outcome.status == SYMMEM_TIMEOUT && !outcome.again))
+            outcome.status =
+                timed_out(x, "all ranks arrived, but their combined value was not there in time");
+        else if (outcome.again && !x->call->restart)
+            name_the_absent(x, outcome.over);
+        return outcome;
+    }
+}
+
+static symmem_status judge_failure(const sm_gathering *x, int32_t rank) {
+    sm_failed_all all;
+    if (rank == x->session->config.rank && sm_gathering_has_failed(x))
+        return sm_own_failure(x->session, x->call, &x->failure);
+    memcpy(&all, x->combined, sizeof(all));
+    return sm_verdict_apply(x->session, x->call, rank, &all.verdict);
+}
+
+/* All ranks see the same summaries, so all come to the same verdict. */
+static symmem_status judge(const sm_gathering *x) {
+    int32_t failed_rank = sm_gathering_failed_rank_of(x);
+    if (failed_rank >= 0)
+        return judge_failure(x, failed_rank);
+    const sm_summary *summaries = sm_gathering_summaries_of(x);
+    const sm_summary first = summaries[0];
+    for (int32_t rank = 1; rank < x->session->config.world_size; rank++) {
+        const sm_summary *other = &summaries[rank];
+        if (other->bytes == first.bytes && other->kind == first.kind)
+            continue;
+        if (other->kind != first.kind)
+            sm_session_fail(x->session, x->call, SYMMEM_MISMATCH,
+                            "rank %d is in another call than rank 0", rank);
+        else
+            sm_session_fail(x->session, x->call, SYMMEM_MISMATCH,
+                            "rank %d gives %llu bytes, rank 0 %llu", rank,
+                            (unsigned long long)other->bytes, (unsigned long long)first.bytes);
+        sm_record()->failed_rank = rank;
+        sm_record()->expected = first.bytes;
+        sm_record()->actual = other->bytes;
+        return SYMMEM_MISMATCH;
+    }
+    if (first.bytes <= SM_PART_BYTES_MAX)
+        return SYMMEM_OK;
+    sm_session_fail(x->session, x->call, SYMMEM_OUT_OF_RANGE,
+                    "%llu bytes a rank are more than the store takes",
+                    (unsigned long long)first.bytes);
+    sm_record()->expected = SM_PART_BYTES_MAX;
+    sm_record()->actual = first.bytes;
+    return SYMMEM_OUT_OF_RANGE;
+}
+
+static sm_outcome deliver(sm_gathering *x) {
+    size_t bytes = (size_t)x->own.bytes;
+    if (bytes == 0)
+        return sm_outcome_of(SYMMEM_OK);
+    if (sm_gathering_inside(x, bytes)) {
+        memcpy(x->out, sm_gathering_payloads_of(x), sm_gathering_world_size(x) * bytes);
+        return sm_outcome_of(SYMMEM_OK);
+    }
+    /* Too much for one value: everybody's part is read on its own. */
+    for (int32_t rank = 0; rank < x->session->config.world_size; rank++) {
+        sm_part found;
+        bool gave_up;
+        symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+        if (status == SYMMEM_NOT_FOUND)
+            return sm_session_started_over(x->session, x->call, rank);
+        if (status != SYMMEM_OK)
+            return sm_outcome_of(status);
+        if (found.flags != 0 || found.bytes != x->own.bytes || found.kind != x->own.kind)
+            return sm_outcome_of(sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
+                                                 "rank %d's value is not the one it gave", rank));
+        memcpy((unsigned char *)x->out + (size_t)rank * bytes, x->scratch + sizeof(sm_part), bytes);
+    }
+    return sm_outcome_of(SYMMEM_OK);
+}
+
+static void remove_common(const sm_session *session, uint64_t id, uint64_t sequence) {
+    static const char *const names[] = {"all", "n", "d"};
+    char key[SM_SESSION_KEY_BYTES];
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        sm_exchange_key(session, id, sequence, names[i], key);
+        sm_session_remove(session, key);
+    }
+}
+
+static void remove_part(const sm_session *session, uint64_t id, uint64_t sequence, int32_t rank) {
+    char key[SM_SESSION_KEY_BYTES];
+    sm_exchange_rank_key(session, id, sequence, rank, key);
+    sm_session_remove(session, key);
+}
+
+/*
+ * Cleaning up after an exchange that was complete, with data or with an agreed failure. What goes
+ * wrong here leaves keys, but the result is right. The rank that combined has all it needs unless
+ * the parts are read one by one, so only then it counts as a reader.
+ */
+static void finish(sm_gathering *x, bool failed) {
+    const sm_session *session = x->session;
+    bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
+    sm_session_observe(session, "exchange.clean.before");
+    if (together)
+        remove_part(session, x->id, x->sequence, session->config.rank);
+    if (together && x->last)
+        return;
+    uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
+    symmem_error_record record = *sm_record();
+    char key[SM_SESSION_KEY_BYTES];
+    sm_exchange_key(session, x->id, x->sequence, "d", key);
+    int64_t count = 0;
+    limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
+    symmem_status status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
+    /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
+    if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+        status = symmem_store_add(session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK)
+        return;
+    if (count != session->config.world_size - (together ? 1 : 0))
+        return;
+    for (int32_t rank = 0; !together && rank < session->config.world_size; rank++)
+        remove_part(session, x->id, x->sequence, rank);
+    remove_common(session, x->id, x->sequence);
+}
+
+static sm_outcome run(sm_gathering *x) {
+    note(x, sm_session_point(x->session, x->call, "exchange.publish.before"));
+    note(x, sm_gathering_allocate(x));
+    symmem_status status = publish(x);
+    if (status == SYMMEM_TIMEOUT)
+        status = timed_out(x, "the time was up before this rank had arrived, after all others");
+    if (status != SYMMEM_OK)
+        return sm_outcome_of(status);
+    sm_outcome outcome = x->last ? sm_gathering_combine(x) : wait_for_all(x);
+    if (outcome.status != SYMMEM_OK)
+        return outcome;
+    status = judge(x);
+    if (status == SYMMEM_OK)
+        outcome = deliver(x);
+    if (outcome.status != SYMMEM_OK)
+        return outcome;
+    finish(x, status != SYMMEM_OK);
+    x->published = false;
+    sm_session_observe(x->session, "exchange.done");
+    outcome.status = status;
+    outcome.agreed = status != SYMMEM_OK;
+    outcome.complete = true;
+    return outcome;
+}
+
+sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
+                       uint64_t sequence, const symmem_error_record *own, const void *in,
+                       size_t bytes, void *out) {
+    sm_gathering x = {
+        .session = session,
+        .call = call,
+        .id = id,
+        .sequence = sequence,
+        .own = {.magic = SM_PART_MAGIC,
+                .bytes = bytes,
+                .kind = sm_hash(kind, strlen(kind), SM_HASH_SEED)},
+        .in = in,
+        .out = out,
+    };
+    if (own != NULL)
+        x.failure = *own;
+    sm_outcome outcome = run(&x);
+    outcome.published = x.published;
+    /* Who follows a peer that started over goes on: that is no failure of this call's. */
+    const bool follows = outcome.again && call->restart;
+    if (outcome.status != SYMMEM_OK && !outcome.agreed && !follows && sm_gathering_has_failed(&x))
+        outcome.status = sm_earlier_failure(session, call, &x.failure, outcome.status);
+    if (!x.poor) {
+        free(x.combined);
+        free(x.scratch);
+    }
+    return outcome;
+}
+
+/* In a buffer that holds failures only, which are what is looked for. *told_p: the store answered.
+ */
+static symmem_status read_failure(sm_gathering *x, int32_t rank, bool *told_p) {
+    sm_part found;
+    sm_failed_part failed;
+    bool gave_up = false;
+    symmem_status status = sm_gathering_read_part(x, rank, &found, &gave_up);
+    *told_p = status != SYMMEM_TIMEOUT;
+    if (gave_up) {
+        uint64_t ranks[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+        ranks[rank / 64] = 1ull << (rank % 64);
+        return sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, ranks, "gave up");
+    }
+    if (status != SYMMEM_OK || (found.flags & SM_PART_FAILED) == 0)
+        return SYMMEM_OK;
+    memcpy(&failed, x->scratch, sizeof(failed));
+    return sm_verdict_apply(x->session, x->call, rank, &failed.verdict);
+}
+
+static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {
+    return one_ns != 0 && one_ns < other_ns ? one_ns : other_ns;
+}
+
+symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
+                                      uint64_t deadline_ns) {
+    const sm_session_config *config = &session->config;
+    /* One who waits has other things to look at, too. */
+    const sm_call call =
+        sm_call_start(operation, "peers", earlier(deadline_ns, sm_now_ns() + LOOK_NS));
+    const symmem_error_record record = *sm_record();
+    sm_gathering x = {
+        .session = session,
+        .call = &call,
+        .id = session->id,
+        .sequence = session->sequence,
+        .poor = true,
+        .scratch_bytes = sizeof(x.small_part),
+    };
+    x.scratch = (unsigned char *)&x.small_part;
+    bool told = session->id != 0;
+    for (int32_t i = 0; told && i < config->world_size && i < PEERS_A_LOOK; i++) {
+        int32_t rank = session->failure_next % config->world_size;
+        session->failure_next = rank + 1;
+        symmem_status status = rank == config->rank ? SYMMEM_OK : read_failure(&x, rank, &told);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    *sm_record() = record; /* not knowing is no failure */
+    return SYMMEM_OK;
+}
+
+static void remove_abandoned(const sm_session *session, const sm_abandoned *entry) {
+    remove_part(session, entry->id, entry->sequence, session->config.rank);
+    if (entry->lost >= 0)
+        remove_part(session, entry->id, entry->sequence, entry->lost);
+    remove_common(session, entry->id, entry->sequence);
+}
+
+void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
+    if (outcome.published) {
+        symmem_error_record record = *sm_record();
+        sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
+        char key[SM_SESSION_KEY_BYTES];
+        sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
+        if (symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS) !=
+            SYMMEM_OK)
+            *sm_record() = record;
+    }
+    if (session->abandoned_count == SM_ABANDONED_MAX) {
+        remove_abandoned(session, &session->abandoned[0]);
+        session->abandoned_count--;
+        memmove(&session->abandoned[0], &session->abandoned[1],
+                (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
+    }
+    session->abandoned[session->abandoned_count++] =
+        (sm_abandoned){.id = id, .sequence = sequence, .lost = outcome.lost};
+}
+
+void sm_exchange_sweep(sm_session *session, bool all) {
+    for (int32_t i = 0; i < session->abandoned_count; i++) {
+        const sm_abandoned *entry = &session->abandoned[i];
+        remove_abandoned(session, entry);
+        /* The exchange before may lack a reader that gave up or ended; a slow one may still need
+         * it as long as not all ranks are known to have left. */
+        if (all && entry->sequence > 0)
+            remove_common(session, entry->id, entry->sequence - 1);
+    }
+    session->abandoned_count = 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a child of fork may not touch. It has copies of the parent's objects, but none of the
+ * parent's threads, and taking back what they stand for would take it from the parent. So each
+ * object that has no other object above it remembers in which process it was made.
+ */
+#include "bootstrap/bootstrap.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* How many forks lie between the process that loaded the library and this one. */
+static _Atomic uint32_t generation;
+
+/* No thread of the parent is then half way through opening or closing a socket. */
+static void before(void) {
+    sm_ipc_lock_all();
+    sm_life_lock_all();
+}
+
+static void in_parent(void) {
+    sm_life_unlock_all();
+    sm_ipc_unlock_all();
+}
+
+static void in_child(void) {
+    (void)atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
+    sm_life_forget_all();
+    sm_ipc_forget_all();
+    sm_life_unlock_all();
+    sm_ipc_unlock_all();
+}
+
+static void register_handlers(void) {
+    (void)pthread_atfork(before, in_parent, in_child);
+}
+
+uint32_t sm_fork_generation(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    (void)pthread_once(&once, register_handlers);
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+bool sm_fork_is_parents(uint32_t made_in) {
+    return made_in != atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+symmem_status sm_fork_refuse(const char *operation) {
+    return sm_fail(SYMMEM_NOT_INITIALISED, operation, "fork",
+                   "the object is the parent process's: a child of fork makes its own");
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Socket files of processes that were killed. A file outlives its socket, and nobody answers there
+ * any more: that tells it from one in use, whoever made it on this host.
+ */
+#include "bootstrap/bootstrap.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+/* As a life file's time of last access: since its last change it has been seen dead. */
+#define SEEN_DEAD 1
+#define KEPT_S 3600
+
+static void prefix_of(uint64_t boot_id, char prefix[SM_IPC_PREFIX_BYTES]) {
+    (void)snprintf(prefix, SM_IPC_PREFIX_BYTES, "symmem-%08x", (unsigned)boot_id);
+}
+
+void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
+    prefix_of(sm_boot_id(), prefix);
+}
+
+/* Ours by name, kind and owner. */
+static bool is_ours(int directory, const char *prefix, const char *name) {
+    struct stat file;
+    return strncmp(name, prefix, strlen(prefix)) == 0 &&
+           fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(file.st_mode) &&
+           file.st_uid == geteuid();
+}
+
+/* Sockets of another kind answer that they are (EPROTOTYPE), from the moment they are bound, so a
+ * new one is never taken for dead. Whatever else goes wrong says nothing. */
+static bool is_dead(const char *directory, const char *name) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t directory_bytes = strlen(directory);
+    size_t name_bytes = strlen(name) + 1;
+    if (directory_bytes + 1 + name_bytes > sizeof(address.sun_path))
+        return false;
+    memcpy(address.sun_path, directory, directory_bytes);
+    address.sun_path[directory_bytes] = '/';
+    memcpy(address.sun_path + directory_bytes + 1, name, name_bytes);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool dead = connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 &&
+                errno == ECONNREFUSED;
+    close(fd);
+    return dead;
+}
+
+/* Nothing else dates it: what is waited for is to be over although its job's ranks do not clean up.
+ */
+static bool is_old(int directory, const char *name) {
+    struct stat file;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (fstatat(directory, name, &file, AT_SYMLINK_NOFOLLOW) != 0)
+        return false;
+    if (file.st_atim.tv_sec == SEEN_DEAD)
+        return now.tv_sec - file.st_mtim.tv_sec >= KEPT_S;
+    const struct timespec times[2] = {{.tv_sec = SEEN_DEAD}, {.tv_nsec = UTIME_NOW}};
+    (void)utimensat(directory, name, times, AT_SYMLINK_NOFOLLOW);
+    return false;
+}
+
+/* By a life's file those of other networks see that its process has ended. It stays until the store
+ * says so, or, if this store knows nothing of it, for long. */
+static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
+    if (name[strlen(prefix)] != SM_LIFE_MARK)
+        return true;
+    return sm_liveness_bury(liveness, name) || is_old(directory, name);
+}
+
+void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {
+    sm_ipc_sweep_of(directory, sm_boot_id(), liveness);
+}
+
+void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness) {
+    DIR *listing = opendir(directory);
+    if (listing == NULL)
+        return;
+    char prefix[SM_IPC_PREFIX_BYTES];
+    prefix_of(boot_id, prefix);
+    const struct dirent *entry;
+    while ((entry = readdir(listing)) != NULL)
+        if (is_ours(dirfd(listing), prefix, entry->d_name) && is_dead(directory, entry->d_name) &&
+            may_go(dirfd(listing), prefix, entry->d_name, liveness))
+            (void)unlinkat(dirfd(listing), entry->d_name, 0);
+    closedir(listing);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A socket that lives as long as its process is the program that made it. It listens and nothing is
+ * ever sent to it: that it can be connected to tells from every pid namespace that the process
+ * lives, that it runs on the same kernel, and, by the kernel's word, which process it is. exec
+ * closes it, and so does the child of a fork.
+ *
+ * One has an abstract name and is the process's, as long as it has a context. Those names end at
+ * the network namespace, so a context with a socket directory has one in there besides. A context
+ * that ends in good order takes its identity from the store first: then nobody takes the socket's
+ * end for the process's.
+ */
+#include "bootstrap/bootstrap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+/* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
+#define BACKLOG 128
+#define LONGEST_NAME 56
+#define UNKNOWN_MARK '+' /* in place of the other one */
+
+struct sm_life_file {
+    sm_life_file *next; /* of all that are open */
+    int fd;
+    struct sockaddr_un address; /* its name now */
+    char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and around a fork */
+static bool is_named;
+static uint8_t own_id[SM_LIFE_ID_BYTES];
+static int own_fd = -1;
+static int32_t users; /* of own_fd */
+static sm_life_file *files;
+
+void sm_life_lock_all(void) {
+    (void)pthread_mutex_lock(&lock);
+}
+
+void sm_life_unlock_all(void) {
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void sm_life_forget_all(void) {
+    if (own_fd >= 0)
+        close(own_fd);
+    own_fd = -1;
+    users = 0;
+    is_named = false;
+    for (; files != NULL; files = files->next) {
+        close(files->fd);
+        files->fd = -1;
+    }
+}
+
+symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
+    symmem_status status = SYMMEM_OK;
+    (void)sm_fork_generation(); /* a child has another one */
+    sm_life_lock_all();
+    if (!is_named)
+        status = sm_random(own_id, sizeof(own_id));
+    is_named = status == SYMMEM_OK;
+    if (is_named)
+        memcpy(id, own_id, sizeof(own_id));
+    sm_life_unlock_all();
+    return status;
+}
+
+/* --- listening ------------------------------------------------------------------------------ */
+
+static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME]) {
+    sm_ipc_prefix(name);
+    size_t used = strlen(name);
+    name[used++] = UNKNOWN_MARK;
+    for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
+        used += (size_t)snprintf(name + used, LONGEST_NAME - used, "%02x", id[i]);
+    return used;
+}
+
+/* Not with the boot id, which others may see otherwise. */
+static socklen_t abstract_address(const uint8_t id[SM_LIFE_ID_BYTES], struct sockaddr_un *address) {
+    static const char prefix[] = "symmem-life-";
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    size_t used = 1 + sizeof(prefix) - 1;
+    memcpy(address->sun_path + 1, prefix, sizeof(prefix) - 1);
+    for (size_t i = 0; i < SM_LIFE_ID_BYTES; i++)
+        used += (size_t)snprintf(address->sun_path + used, sizeof(address->sun_path) - used, "%02x",
+                                 id[i]);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used);
+}
+
+/* -1 with errno. The file, if it is one, never has a wider mode than its owner's. */
+static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return -1;
+    if (fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0 &&
+        listen(fd, BACKLOG) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+symmem_status sm_life_begin(void) {
+    uint8_t id[SM_LIFE_ID_BYTES];
+    symmem_status status = sm_life_id(id);
+    if (status != SYMMEM_OK)
+        return status;
+    struct sockaddr_un address;
+    socklen_t bytes = abstract_address(id, &address);
+    sm_life_lock_all();
+    if (own_fd < 0)
+        own_fd = listen_at(&address, bytes);
+    int error = own_fd < 0 ? errno : 0;
+    users += own_fd < 0 ? 0 : 1;
+    sm_life_unlock_all();
+    if (error != 0)
+        return sm_fail_errno(error, "identity", "socket", "cannot make a socket");
+    return SYMMEM_OK;
+}
+
+void sm_life_end(void) {
+    sm_life_lock_all();
+    if (--users == 0) {
+        close(own_fd);
+        own_fd = -1;
+    }
+    sm_life_unlock_all();
+}
+
+/* What is wrong with the directory shows in the group's own socket there, and all ranks hear of it.
+ */
+sm_life_file *sm_life_file_begin(const char *directory) {
+    uint8_t random[SM_LIFE_ID_BYTES];
+    char name[LONGEST_NAME];
+    const symmem_error_record record = *sm_record();
+    sm_life_file *file = calloc(1, sizeof(*file));
+    (void)sm_fork_generation();
+    if (file == NULL || sm_random(random, sizeof(random)) != SYMMEM_OK) {
+        *sm_record() = record;
+        free(file);
+        return NULL;
+    }
+    size_t bytes = name_of(random, name), offset = strlen(directory) + 1;
+    file->address.sun_family = AF_UNIX;
+    file->fd = -1;
+    if (offset + bytes < sizeof(file->address.sun_path)) {
+        memcpy(file->address.sun_path, directory, offset - 1);
+        file->address.sun_path[offset - 1] = '/';
+        memcpy(file->address.sun_path + offset, name, bytes);
+        memcpy(file->known, file->address.sun_path, sizeof(file->known));
+        file->known[offset + SM_IPC_PREFIX_BYTES - 1] = SM_LIFE_MARK;
+        sm_life_lock_all();
+        file->fd = listen_at(&file->address, sizeof(file->address));
+        if (file->fd >= 0) {
+            file->next = files;
+            files = file;
+        }
+        sm_life_unlock_all();
+    }
+    if (file->fd >= 0)
+        return file;
+    free(file);
+    return NULL;
+}
+
+void sm_life_file_make_known(sm_life_file *file) {
+    sm_life_lock_all();
+    if (file->fd >= 0 && rename(file->address.sun_path, file->known) == 0)
+        memcpy(file->address.sun_path, file->known, sizeof(file->known));
+    sm_life_unlock_all();
+}
+
+const char *sm_life_file_path(const sm_life_file *file) {
+    return file->known;
+}
+
+/* The name first: a socket behind a name that is closed is one of a process that has ended. */
+void sm_life_file_end(sm_life_file *file) {
+    if (file == NULL)
+        return;
+    sm_life_lock_all();
+    sm_life_file **place = &files;
+    while (*place != NULL && *place != file)
+        place = &(*place)->next;
+    if (*place != NULL)
+        *place = file->next;
+    if (file->fd >= 0) {
+        (void)unlink(file->address.sun_path);
+        close(file->fd);
+    }
+    sm_life_unlock_all();
+    free(file);
+}
+
+static void drain(int fd) {
+    for (int entry; (entry = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;)
+        close(entry);
+}
+
+void sm_life_serve(void) {
+    sm_life_lock_all();
+    if (own_fd >= 0)
+        drain(own_fd);
+    for (const sm_life_file *file = files; file != NULL; file = file->next)
+        drain(file->fd);
+    sm_life_unlock_all();
+}
+
+#define OVERFLOW_UID 65534u
+
+/* --- asking --------------------------------------------------------------------------------- */
+
+/* The socket is connected. Who listens there is to be of this user, or root: a name that is free
+ * again can be taken by anybody. */
+static sm_life_state take_answer(int fd, bool wants_process, sm_life_answer *answer) {
+    struct ucred owner;
+    socklen_t bytes = sizeof(owner);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0)
+        return SM_LIFE_UNKNOWN;
+    if (owner.uid == OVERFLOW_UID) /* one that this user namespace does not know */
+        return SM_LIFE_UNKNOWN;
+    if (owner.uid != geteuid() && owner.uid != 0)
+        return SM_LIFE_FOREIGN;
+    answer->pid = owner.pid > 0 ? owner.pid : 0;
+    if (!wants_process)
+        return SM_LIFE_LIVES;
+    int pidfd = -1;
+    bytes = sizeof(pidfd);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &bytes) == 0) /* close-on-exec always */
+        answer->pidfd = pidfd;
+    else
+        answer->cannot_hold = errno == ENOPROTOOPT;
+    return SM_LIFE_LIVES;
+}
+
+static sm_life_state ask_at(const struct sockaddr_un *address, socklen_t bytes, bool wants_process,
+                            sm_life_answer *answer) {
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return SM_LIFE_UNKNOWN;
+    sm_life_state state = SM_LIFE_UNKNOWN;
+    if (connect(fd, (const struct sockaddr *)address, bytes) == 0)
+        state = take_answer(fd, wants_process, answer);
+    else if (errno == EAGAIN)
+        state = SM_LIFE_LIVES; /* of others' looks */
+    else if (errno == ECONNREFUSED)
+        state = SM_LIFE_REFUSED;
+    close(fd);
+    return state;
+}
+
+/* Older kernels only say the number, and only where it has one. It is that process's if the socket
+ * answers once the descriptor holds the number. */
+static void hold_by_number(const struct sockaddr_un *address, socklen_t bytes,
+                           sm_life_answer *answer) {
+    if (!answer->cannot_hold || answer->pid == 0)
+        return;
+    sm_life_answer again = {.pidfd = -1};
+    int pidfd = (int)syscall(SYS_pidfd_open, answer->pid, 0);
+    if (pidfd < 0)
+        return;
+    if (ask_at(address, bytes, false, &again) == SM_LIFE_LIVES && again.pid == answer->pid)
+        answer->pidfd = pidfd;
+    else
+        close(pidfd);
+}
+
+static sm_life_state ask(const struct sockaddr_un *address, socklen_t bytes, bool wants_process,
+                         sm_life_answer *answer) {
+    sm_life_state state = ask_at(address, bytes, wants_process, answer);
+    if (state == SM_LIFE_LIVES)
+        hold_by_number(address, bytes, answer);
+    return state;
+}
+
+void sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer *answer) {
+    struct sockaddr_un address;
+    *answer = (sm_life_answer){.pidfd = -1, .by_file = SM_LIFE_UNKNOWN};
+    socklen_t bytes = abstract_address(identity->life, &address);
+    answer->by_name = ask(&address, bytes, wants_process, answer);
+    memset(&address, 0, sizeof(address));
+    address.sun_family = AF_UNIX;
+    sm_copy_text(address.sun_path, sizeof(address.sun_path), identity->life_file);
+    const char *name = strrchr(address.sun_path, '/');
+    if (answer->by_name == SM_LIFE_LIVES || name == NULL || strncmp(name, "/symmem-", 8) != 0)
+        return; /* nobody else's socket is to be tried */
+    answer->by_file = ask(&address, sizeof(address), wants_process, answer);
+}

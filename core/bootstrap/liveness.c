@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Whether the processes of a world still run. Each is held by a pidfd, which no later process of
+ * the same number can be mistaken for, and which tells of the end when the system is through with
+ * it. How it is had: by number where both see the same numbers, clocks and kernel, and otherwise
+ * from the process's own socket (life.c). That is also looked at now and then: once it is closed
+ * and the process is not ending, it has become another program.
+ */
+#include "bootstrap/bootstrap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef SYS_process_mrelease
+#define SYS_process_mrelease 448 /* Linux 5.15 */
+#endif
+
+/* Between two looks at one socket: more where there are more of them. */
+#define LOOK_NS 200000000u
+#define LOOK_A_RANK_NS 5000000u
+#define LOOK_MOST_NS 1500000000u
+/* A socket is closed before a process has ended: by so much at the most where nobody says
+ * which it is, whatever its devices' drivers have to do. */
+#define CLOSED_NS 10000000000u
+
+/* For a look into the store, of one who must not wait. */
+#define STORE_MS 20u
+/* For all looks for whose a file is. */
+#define BURY_NS 200000000u
+
+typedef struct watched {
+    sm_identity identity;
+    int pidfd; /* -1: not opened yet or not possible */
+    bool known, gone;
+    bool answered;      /* its socket did once */
+    uint64_t look_ns;   /* not to look at its socket before */
+    uint64_t closed_ns; /* since when it is closed, 0: it is not */
+} watched;
+
+struct sm_liveness {
+    pthread_mutex_t mutex;
+    sm_identity self;
+    int32_t world_size;
+    bool numbers_are_ours; /* those of /proc */
+    int spare;             /* given up for a moment where a descriptor is needed and none is left */
+    uint64_t *kernels;     /* boot ids that processes on this kernel see */
+    int32_t kernel_count;
+    symmem_store *store; /* NULL: nobody says what is in it */
+    const char *world_prefix;
+    watched ranks[];
+};
+
+symmem_status sm_liveness_create(int32_t world_size, sm_liveness **liveness_p) {
+    sm_identity self;
+    symmem_status status = sm_identity_self(&self);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_liveness *liveness =
+        calloc(1, sizeof(*liveness) + (size_t)world_size * sizeof(liveness->ranks[0]));
+    if (liveness != NULL)
+        liveness->kernels = calloc((size_t)world_size, sizeof(liveness->kernels[0]));
+    if (liveness == NULL || liveness->kernels == NULL) {
+        free(liveness);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "init", "liveness", "no memory for %d ranks",
+                       world_size);
+    }
+    liveness->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    liveness->self = self;
+    liveness->world_size = world_size;
+    liveness->numbers_are_ours = sm_process_numbers_are_ours();
+    liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC); /* -1 is as good as can be */
+    for (int32_t rank = 0; rank < world_size; rank++)
+        liveness->ranks[rank].pidfd = -1;
+    *liveness_p = liveness;
+    return SYMMEM_OK;
+}
+
+void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *world_prefix) {
+    pthread_mutex_lock(&liveness->mutex);
+    liveness->store = store;
+    liveness->world_prefix = world_prefix;
+    pthread_mutex_unlock(&liveness->mutex);
+}
+
+/* Processes do not go by a context's clock. */
+static uint64_t machine_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void forget(watched *rank) {
+    if (rank->pidfd >= 0)
+        close(rank->pidfd);
+    rank->pidfd = -1;
+}
+
+void sm_liveness_destroy(sm_liveness *liveness) {
+    if (liveness == NULL)
+        return;
+    for (int32_t rank = 0; rank < liveness->world_size; rank++)
+        forget(&liveness->ranks[rank]);
+    if (liveness->spare >= 0)
+        close(liveness->spare);
+    pthread_mutex_destroy(&liveness->mutex);
+    free(liveness->kernels);
+    free(liveness);
+}
+
+void sm_liveness_learn(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return;
+    watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    if (!entry->known || memcmp(&entry->identity, identity, sizeof(*identity)) != 0) {
+        forget(entry);
+        *entry = (watched){.identity = *identity, .pidfd = -1, .known = true};
+    }
+    pthread_mutex_unlock(&liveness->mutex);
+}
+
+bool sm_liveness_knows(sm_liveness *liveness, int32_t rank) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return false;
+    pthread_mutex_lock(&liveness->mutex);
+    bool known = liveness->ranks[rank].known;
+    pthread_mutex_unlock(&liveness->mutex);
+    return known;
+}
+
+/* --- what can be seen of it ----------------------------------------------------------------- */
+
+static bool same(uint64_t one, uint64_t other) {
+    return one != 0 && one == other;
+}
+
+/* A kernel can have several boot ids, for containers, but none of them is another kernel's. */
+static bool on_this_kernel(const sm_liveness *liveness, const sm_identity *identity) {
+    bool found = same(liveness->self.boot_id, identity->boot_id);
+    for (int32_t i = 0; i < liveness->kernel_count && !found; i++)
+        found = same(liveness->kernels[i], identity->boot_id);
+    return found;
+}
+
+static void note_kernel(sm_liveness *liveness, const sm_identity *identity) {
+    if (identity->boot_id != 0 && !on_this_kernel(liveness, identity) &&
+        liveness->kernel_count < liveness->world_size)
+        liveness->kernels[liveness->kernel_count++] = identity->boot_id;
+}
+
+/* Its number there is its number here. */
+static bool has_our_number(const sm_liveness *liveness, const sm_identity *identity) {
+    return identity->pid > 0 && same(liveness->self.boot_id, identity->boot_id) &&
+           same(liveness->self.pid_namespace, identity->pid_namespace);
+}
+
+/* And what /proc says of it can be compared. */
+static bool is_in_proc(const sm_liveness *liveness, const sm_identity *identity) {
+    return has_our_number(liveness, identity) && liveness->numbers_are_ours &&
+           identity->start_time != 0 && liveness->self.time_namespace == identity->time_namespace;
+}
+
+/* With the spare descriptor given up meanwhile. */
+static void look(sm_liveness *liveness, watched *entry, bool wants_process,
+                 sm_life_answer *answer) {
+    if (liveness->spare >= 0)
+        close(liveness->spare);
+    sm_life_ask(&entry->identity, wants_process, answer);
+    liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (answer->by_name != SM_LIFE_LIVES && answer->by_file != SM_LIFE_LIVES)
+        return;
+    entry->answered = true;
+    entry->closed_ns = 0;
+    note_kernel(liveness, &entry->identity);
+}
+
+/* Nobody answers where the process's socket would be. A file that is not there proves nothing:
+ * somebody may have removed it, or it is hidden. */
+static bool is_closed(const sm_liveness *liveness, const watched *entry,
+                      const sm_life_answer *answer) {
+    const sm_identity *identity = &entry->identity;
+    if (!entry->answered && !on_this_kernel(liveness, identity))
+        return false;
+    if (answer->by_file == SM_LIFE_REFUSED || answer->by_file == SM_LIFE_FOREIGN)
+        return true;
+    return (answer->by_name == SM_LIFE_REFUSED || answer->by_name == SM_LIFE_FOREIGN) &&
+           same(liveness->self.net_namespace, identity->net_namespace);
+}
+
+static uint64_t look_interval_ns(const sm_liveness *liveness) {
+    const uint64_t ns = (uint64_t)liveness->world_size * LOOK_A_RANK_NS;
+    return ns < LOOK_NS ? LOOK_NS : ns > LOOK_MOST_NS ? LOOK_MOST_NS : ns;
+}
+
+/* --- whether it has ended ------------------------------------------------------------------- */
+
+static bool pidfd_ended(int pidfd) {
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    return poll(&poll_fd, 1, 0) == 1;
+}
+
+/* Without a pidfd: is this the process, and has it not ended? */
+static bool ended_by_proc(const sm_identity *identity) {
+    sm_process state;
+    if (!sm_process_read(identity->pid, &state))
+        /* /proc may hide other users' processes; the null signal sees them all the same. */
+        return kill(identity->pid, 0) != 0 && errno == ESRCH;
+    if (state.start_time != identity->start_time)
+        return true;
+    /* A zombie with threads is a process whose first thread ended early. */
+    return (state.state == 'Z' || state.state == 'X') && state.thread_count <= 1;
+}
+
+static bool ended_without_pidfd(sm_liveness *liveness, const sm_identity *identity) {
+    if (liveness->spare >= 0)
+        close(liveness->spare);
+    bool result = ended_by_proc(identity);
+    liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return result;
+}
+
+/* Its first look. */
+static bool ended_by_number(sm_liveness *liveness, watched *entry) {
+    const sm_identity *identity = &entry->identity;
+    int pidfd = (int)syscall(SYS_pidfd_open, identity->pid, 0); /* close-on-exec always */
+    if (pidfd < 0)
+        return errno == ESRCH || ended_without_pidfd(liveness, identity);
+    /* The number may belong to a later process: look only now that the descriptor holds it. */
+    sm_process state;
+    if (sm_process_read(identity->pid, &state) && state.start_time != identity->start_time) {
+        close(pidfd);
+        return true;
+    }
+    entry->pidfd = pidfd;
+    return pidfd_ended(pidfd);
+}
+
+/* Whether a context that is not seen any more has gone without taking back what stands in the
+ * store, which one that ends in good order does before. */
+static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const watched *entry) {
+    if (liveness->store == NULL)
+        return true;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member found;
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(liveness->world_prefix, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
+        return false; /* it is looked at again */
+    /* Who is not held has gone for its successor, too. */
+    return entry->pidfd < 0 ||
+           memcmp(&found.identity, &entry->identity, sizeof(found.identity)) == 0;
+}
+
+/* --- without its file ------------------------------------------------------------------------ */
+
+void sm_liveness_grave_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/dead/%d", world_prefix, rank);
+}
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+/* Whoever removed the file has left in the store whose it was. */
+static bool is_buried(const sm_liveness *liveness, int32_t rank, const watched *entry,
+                      const sm_life_answer *answer) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    uint8_t life[SM_LIFE_ID_BYTES];
+    size_t bytes = 0;
+    if (liveness->store == NULL || entry->identity.life_file[0] == '\0' ||
+        answer->by_name == SM_LIFE_LIVES || answer->by_file != SM_LIFE_UNKNOWN)
+        return false;
+    const symmem_error_record record = *sm_record();
+    sm_liveness_grave_key(liveness->world_prefix, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(liveness->store, key, life, sizeof(life), &bytes, STORE_MS);
+    *sm_record() = record;
+    return status == SYMMEM_OK && bytes == sizeof(life) &&
+           memcmp(life, entry->identity.life, sizeof(life)) == 0;
+}
+
+/* In the store as that rank's, and said to have ended. */
+static bool bury(const sm_liveness *liveness, int32_t rank, const char *file_name) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member found;
+    size_t bytes = 0;
+    sm_identity_key(liveness->world_prefix, rank, key, sizeof(key));
+    if (symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS) !=
+            SYMMEM_OK ||
+        (bytes != sizeof(found) && bytes != sizeof(found.identity)))
+        return false;
+    found.identity.life_file[sizeof(found.identity.life_file) - 1] = '\0';
+    sm_liveness_grave_key(liveness->world_prefix, rank, key, sizeof(key));
+    return strcmp(base_of(found.identity.life_file), file_name) == 0 &&
+           symmem_store_set(liveness->store, key, found.identity.life, sizeof(found.identity.life),
+                            STORE_MS) == SYMMEM_OK;
+}
+
+bool sm_liveness_bury(sm_liveness *liveness, const char *file_name) {
+    bool is_done = false;
+    if (liveness == NULL)
+        return false;
+    const symmem_error_record record = *sm_record();
+    const uint64_t end_ns = machine_ns() + BURY_NS;
+    pthread_mutex_lock(&liveness->mutex);
+    for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
+                           machine_ns() < end_ns;
+         rank++)
+        is_done = bury(liveness, rank, file_name);
+    pthread_mutex_unlock(&liveness->mutex);
+    *sm_record() = record;
+    return is_done;
+}
+
+enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };
+
+/* A process that ends gives up its memory before its sockets, and one that becomes another program
+ * has new memory by then. The call takes back that of a process that is being killed, and says
+ * whether there was anything to do; from any namespace. */
+static enum memory memory_of(int pidfd) {
+    if (pidfd < 0)
+        return MEMORY_UNKNOWN;
+    if (syscall(SYS_process_mrelease, pidfd, 0) == 0 || errno == ESRCH)
+        return MEMORY_GONE;
+    return errno == EINVAL ? MEMORY_THERE : MEMORY_UNKNOWN;
+}
+
+/* Its socket is closed. A process that is seen here is ending, or is another program. */
+static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
+                            uint64_t now_ns) {
+    if (!is_left_in_store(liveness, rank, entry))
+        return false;
+    if (entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity))
+        return true; /* nothing else will tell */
+    sm_process state;
+    switch (memory_of(entry->pidfd)) {
+    case MEMORY_THERE:
+        return true;
+    case MEMORY_GONE:
+        return false;
+    default: /* One that had begun to end before its socket was closed would be seen to. */
+        return (is_in_proc(liveness, &entry->identity) &&
+                sm_process_read(entry->identity.pid, &state) && !state.is_exiting) ||
+               now_ns - entry->closed_ns >= CLOSED_NS;
+    }
+}
+
+static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry) {
+    sm_life_answer answer;
+    const uint64_t now_ns = machine_ns();
+    if (!entry->identity.listens || now_ns < entry->look_ns)
+        return false;
+    entry->look_ns = now_ns + look_interval_ns(liveness);
+    look(liveness, entry, entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity), &answer);
+    if (answer.pidfd >= 0) {
+        entry->pidfd = answer.pidfd;
+        return pidfd_ended(entry->pidfd);
+    }
+    if (is_buried(liveness, rank, entry, &answer))
+        return true;
+    if (!is_closed(liveness, entry, &answer)) {
+        entry->closed_ns = 0;
+        return false;
+    }
+    if (entry->closed_ns == 0)
+        entry->closed_ns = now_ns;
+    return closed_is_ended(liveness, rank, entry, now_ns);
+}
+
+static bool ended(sm_liveness *liveness, int32_t rank, watched *entry) {
+    if (entry->pidfd >= 0) {
+        if (pidfd_ended(entry->pidfd))
+            return true;
+    } else if (is_in_proc(liveness, &entry->identity)) {
+        if (ended_by_number(liveness, entry))
+            return true;
+    } else if (has_our_number(liveness, &entry->identity) && kill(entry->identity.pid, 0) != 0 &&
+               errno == ESRCH) {
+        return true;
+    }
+    return ended_by_socket(liveness, rank, entry);
+}
+
+/* The mutex is held. */
+static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry) {
+    if (entry->known && !entry->gone &&
+        !sm_identity_same_process(&liveness->self, &entry->identity) &&
+        ended(liveness, rank, entry)) {
+        entry->gone = true;
+        forget(entry);
+    }
+    return entry->gone;
+}
+
+symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return SYMMEM_PEER_ALIVE;
+    pthread_mutex_lock(&liveness->mutex);
+    bool gone = is_gone(liveness, rank, &liveness->ranks[rank]);
+    pthread_mutex_unlock(&liveness->mutex);
+    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+/* One that is not held: another one is known in its place. */
+static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
+    watched entry = {.identity = *identity, .pidfd = -1, .known = true};
+    bool gone = is_gone(liveness, rank, &entry);
+    forget(&entry);
+    return gone;
+}
+
+/* The one that is known may be a successor, and while another group reads what is in the store yet
+ * even one of before. */
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity) {
+    if (rank < 0 || rank >= liveness->world_size)
+        return SYMMEM_PEER_ALIVE;
+    watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    bool is_known = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
+    bool gone = is_known ? is_gone(liveness, rank, entry)
+                         : !sm_identity_same_process(&liveness->self, identity) &&
+                               is_gone_now(liveness, rank, identity);
+    pthread_mutex_unlock(&liveness->mutex);
+    return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity) {
+    if (sm_identity_same_process(&liveness->self, identity))
+        return false;
+    if (is_in_proc(liveness, identity))
+        return sm_process_is_ending(identity->pid, identity->start_time);
+    if (!identity->listens)
+        return false;
+    bool is_ending = false;
+    pthread_mutex_lock(&liveness->mutex);
+    for (int32_t rank = 0; rank < liveness->world_size && !is_ending; rank++) {
+        watched *entry = &liveness->ranks[rank];
+        sm_life_answer answer;
+        if (!entry->known || memcmp(&entry->identity, identity, sizeof(*identity)) != 0)
+            continue;
+        look(liveness, entry, false, &answer);
+        is_ending = is_closed(liveness, entry, &answer) && is_left_in_store(liveness, rank, entry);
+    }
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_ending;
+}
+
+bool sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
+    if (liveness == NULL || rank < 0 || rank >= liveness->world_size)
+        return false;
+    watched *entry = &liveness->ranks[rank];
+    pthread_mutex_lock(&liveness->mutex);
+    bool gone = is_gone(liveness, rank, entry);
+    bool sees = gone || entry->pidfd >= 0 || entry->answered ||
+                sm_identity_same_process(&liveness->self, &entry->identity) ||
+                is_in_proc(liveness, &entry->identity);
+    pthread_mutex_unlock(&liveness->mutex);
+    return sees;
+}
+
+bool sm_liveness_is_near(sm_liveness *liveness, const sm_identity *identity) {
+    if (!identity->listens)
+        return false;
+    sm_life_answer answer;
+    watched entry = {.identity = *identity, .pidfd = -1};
+    pthread_mutex_lock(&liveness->mutex);
+    bool is_near = on_this_kernel(liveness, identity);
+    if (!is_near) {
+        look(liveness, &entry, false, &answer);
+        is_near = entry.answered;
+    }
+    pthread_mutex_unlock(&liveness->mutex);
+    return is_near;
+}

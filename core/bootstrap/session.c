@@ -1,0 +1,631 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A group's link to its peers. The bring-up:
+ *   1. each rank publishes a join record with a fresh nonce and reads everybody's;
+ *   2. the session's id is the hash of all nonces. An exchange under that id tells each rank that
+ *      all have read the same records. A rank that sees a record change meanwhile reads all again;
+ *   3. each rank removes its join record and only then goes on.
+ * So a join record with another nonce than the session's always means that its rank has given the
+ * session up, however far the others have got. Those follow it, or fail.
+ */
+#include "bootstrap/session_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STALE_JOIN_SLEEP_NS 20000000u
+
+/* --- records ---------------------------------------------------------------------------------- */
+
+sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadline_ns) {
+    return (sm_call){.operation = operation,
+                     .stage = stage,
+                     .start_ns = sm_now_ns(),
+                     .deadline_ns = deadline_ns};
+}
+
+symmem_status sm_session_describe(const sm_session *session, const sm_call *call,
+                                  symmem_status status) {
+    symmem_error_record *record = sm_record();
+    sm_copy_text(record->operation, sizeof(record->operation), call->operation);
+    sm_copy_text(record->stage, sizeof(record->stage), call->stage);
+    sm_copy_text(record->group, sizeof(record->group), session->config.group_name);
+    record->status = status;
+    record->rank = session->config.rank;
+    record->world_size = session->config.world_size;
+    record->elapsed_ns = sm_now_ns() - call->start_ns;
+    return status;
+}
+
+symmem_status sm_session_fail(const sm_session *session, const sm_call *call, symmem_status status,
+                              const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    sm_vfail(status, call->operation, call->stage, format, args);
+    va_end(args);
+    return sm_session_describe(session, call, status);
+}
+
+symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *call,
+                                    symmem_status status, const uint64_t *ranks, const char *what) {
+    char list[160] = "";
+    size_t used = 0;
+    uint32_t count = 0;
+    int32_t first = -1;
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        if ((ranks[rank / 64] >> (rank % 64) & 1) == 0)
+            continue;
+        first = first < 0 ? rank : first;
+        count++;
+        if (used + 16 < sizeof(list))
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%d",
+                                     count > 1 ? ", " : "", rank);
+        else if (list[used - 1] != '.')
+            used += (size_t)snprintf(list + used, sizeof(list) - used, " ...");
+    }
+    sm_session_fail(session, call, status, "rank%s %s %s", count > 1 ? "s" : "", list, what);
+    symmem_error_record *record = sm_record();
+    memcpy(record->missing, ranks, sizeof(record->missing));
+    record->missing_count = count;
+    record->failed_rank = count == 1 ? first : -1;
+    return status;
+}
+
+symmem_status sm_session_point(const sm_session *session, const sm_call *call, const char *name) {
+    if (session->config.point == NULL)
+        return SYMMEM_OK;
+    symmem_status status = session->config.point(session->config.point_arg, name);
+    if (status == SYMMEM_OK)
+        return status;
+    sm_session_fail(session, call, status, "test point %s", name);
+    sm_copy_text(sm_record()->stage, sizeof(sm_record()->stage), name);
+    sm_record()->failed_rank = session->config.rank;
+    return status;
+}
+
+void sm_session_observe(const sm_session *session, const char *name) {
+    if (session->config.point != NULL)
+        (void)session->config.point(session->config.point_arg, name);
+}
+
+/* --- life --------------------------------------------------------------------------- */
+
+static void free_memory(sm_session *session) {
+    free(session->joins);
+    free(session->hosts);
+    free(session->sent);
+    free(session->received);
+    free(session);
+}
+
+symmem_status sm_session_create(const sm_session_config *config, sm_session **session_p) {
+    size_t count = (size_t)config->world_size;
+    /* Room for "/<id>/<sequence>/<rank>" behind the prefix. */
+    if (config->world_size > 1 && strlen(config->prefix) + 48 > SYMMEM_STORE_KEY_MAX)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, "group_create", "", "store prefix too long");
+    sm_session *session = calloc(1, sizeof(*session));
+    if (session == NULL)
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "group_create", "", "no memory for a session");
+    session->config = *config;
+    session->joins = calloc(count, sizeof(session->joins[0]));
+    session->hosts = calloc(count, sizeof(session->hosts[0]));
+    session->sent = calloc(count, sizeof(session->sent[0]));
+    session->received = calloc(count, sizeof(session->received[0]));
+    if (session->joins == NULL || session->hosts == NULL || session->sent == NULL ||
+        session->received == NULL) {
+        free_memory(session);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "group_create", "", "no memory for a session");
+    }
+    *session_p = session;
+    return SYMMEM_OK;
+}
+
+static void remove_own_join(sm_session *session) {
+    if (!session->joining)
+        return;
+    char key[SM_SESSION_KEY_BYTES];
+    sm_session_join_key(session, session->config.rank, key);
+    /* Another process of this rank may have come meanwhile. */
+    const sm_join *own = &session->joins[session->config.rank];
+    sm_store_take_back(session->config.store, key, own, sizeof(*own), SM_STORE_CLEAN_MS);
+    session->joining = false;
+}
+
+/* Who was killed cannot do it any more. Peers on this host may give it other names. */
+static void sweep(const sm_session *session) {
+    const sm_session_config *config = &session->config;
+    uint64_t swept = config->identity->boot_id;
+    sm_ipc_sweep(config->socket_dir, config->liveness);
+    for (int32_t rank = 0; rank < config->world_size; rank++) {
+        const sm_identity *peer = &session->joins[rank].identity;
+        if (!peer->listens || peer->boot_id == config->identity->boot_id ||
+            peer->boot_id == swept || !sm_liveness_is_near(config->liveness, peer))
+            continue;
+        sm_ipc_sweep_of(config->socket_dir, peer->boot_id, config->liveness);
+        swept = peer->boot_id;
+    }
+}
+
+static void close_down(sm_session *session) {
+    if (!session->stands)
+        remove_own_join(session);
+    sm_session_drop_own_fds(session);
+    if (session->ipc != NULL && session->config.socket_dir != NULL)
+        sweep(session);
+    sm_ipc_destroy(session->ipc);
+    session->ipc = NULL;
+    session->id = 0;
+}
+
+void sm_session_take_down(sm_session *session, const sm_call *call) {
+    close_down(session);
+    session->failed = true;
+    session->failed_operation = sm_hash(call->operation, strlen(call->operation), SM_HASH_SEED);
+    session->failed_deadline_ns = call->deadline_ns;
+}
+
+void sm_session_destroy(sm_session *session) {
+    if (session == NULL)
+        return;
+    session->stands = false;
+    close_down(session);
+    if (session->config.store != NULL)
+        sm_exchange_sweep(session, false);
+    free_memory(session);
+}
+
+uint64_t sm_session_id(const sm_session *session) {
+    return session->id;
+}
+
+uint64_t sm_session_stamp(const sm_session *session) {
+    const uint64_t stamp = sm_hash(&session->sequence, sizeof session->sequence, session->id);
+    return stamp == 0 ? 1 : stamp;
+}
+
+const sm_identity *sm_session_peer(const sm_session *session, int32_t rank) {
+    return &session->joins[rank].identity;
+}
+
+/* --- bring-up ----------------------------------------------------------------------- */
+
+static symmem_status open_socket(sm_session *session) {
+    const sm_session_config *config = &session->config;
+    symmem_status status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+    if (status == SYMMEM_PATH_TOO_LONG && config->relative_socket_dir != NULL) {
+        char text[96];
+        (void)snprintf(text, sizeof(text), ", which is the relative '%.30s' as seen at init",
+                       config->relative_socket_dir);
+        sm_explain_text(text);
+    }
+    return status;
+}
+
+/* Own socket, nonce and join record. */
+static symmem_status prepare(sm_session *session, const sm_call *call) {
+    const sm_session_config *config = &session->config;
+    sm_join *own = &session->joins[config->rank];
+    memset(own, 0, sizeof(*own));
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
+    own->identity = *config->identity;
+    own->count = config->world_size;
+    own->list = sm_session_list(session);
+    for (int32_t i = 0; i < config->world_size && i < SM_JOIN_MEMBERS; i++)
+        own->members[i] = config->global_ranks[i];
+    symmem_status status = sm_random(own->nonce, sizeof(own->nonce));
+    if (status == SYMMEM_OK && config->world_size > 1)
+        status = open_socket(session);
+    if (status != SYMMEM_OK)
+        return sm_session_describe(session, call, status);
+    memset(session->met, 0, sizeof(session->met));
+    session->stands = false;
+    if (session->ipc != NULL) {
+        sm_ipc_address(session->ipc, own->address, &own->address_bytes);
+        sm_ipc_expect_notes(session->ipc, own->nonce);
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status publish(sm_session *session, const sm_call *call) {
+    uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
+    if (limit_ms == 0)
+        return sm_session_fail(session, call, SYMMEM_TIMEOUT, "deadline passed");
+    char key[SM_SESSION_KEY_BYTES];
+    sm_session_join_key(session, session->config.rank, key);
+    session->joining = true;
+    session->joins[session->config.rank].made_ns = sm_since_boot_ns();
+    symmem_status status =
+        symmem_store_set(session->config.store, key, &session->joins[session->config.rank],
+                         sizeof(session->joins[0]), limit_ms);
+    return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
+}
+
+/* Which join records were read, while they are read. */
+typedef struct reading {
+    uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
+    uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by a process whose successor is awaited */
+} reading;
+
+static bool has(const uint64_t *ranks, int32_t rank) {
+    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+static void mark(uint64_t *ranks, int32_t rank, bool value) {
+    uint64_t bit = 1ull << (rank % 64);
+    ranks[rank / 64] = value ? ranks[rank / 64] | bit : ranks[rank / 64] & ~bit;
+}
+
+/* Who has ended in the bring-up may have found a contradiction, which is the cause then. */
+static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank) {
+    uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
+        sm_join join;
+        symmem_status status = sm_session_read_join(session, call, other, &join);
+        if (status == SYMMEM_OK && other != session->config.rank)
+            status = sm_session_stood(session, call, other, &join);
+        if (status == SYMMEM_MISMATCH)
+            return status;
+    }
+    mark(lost, rank, true);
+    const char *what = session->id != 0 ? "ended" : "ended (it may be an earlier job's process)";
+    if (session->id == 0 && sm_session_has_left(session, call, rank))
+        what = "came and left, and has ended";
+    return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
+}
+
+/* Tries to read one rank's record. */
+static symmem_status read_one(sm_session *session, const sm_call *call, reading *r, int32_t rank) {
+    symmem_status status = sm_session_read_join(session, call, rank, &session->joins[rank]);
+    mark(r->stale, rank, false);
+    bool restarted = false;
+    if (status == SYMMEM_NOT_FOUND) {
+        status = sm_session_look_up(session, call, rank);
+        if (status != SYMMEM_OK)
+            return status;
+        if (sm_session_gone(session, call, rank, &restarted) && !restarted)
+            return fail_lost(session, call, rank);
+        return SYMMEM_OK;
+    }
+    if (status == SYMMEM_TIMEOUT && sm_expired(call->deadline_ns))
+        return SYMMEM_OK; /* not read: the last look decides */
+    if (status != SYMMEM_OK)
+        return status;
+    const sm_trace trace = {&session->joins[rank].identity, session->joins[rank].made_ns};
+    if (sm_session_is_leftover(session, rank, trace)) {
+        mark(r->stale, rank, true);
+        return SYMMEM_OK;
+    }
+    sm_liveness_learn(session->config.liveness, session->config.global_ranks[rank],
+                      &session->joins[rank].identity);
+    bool gone = sm_session_gone(session, call, rank, &restarted);
+    if (gone && !restarted)
+        return fail_lost(session, call, rank);
+    mark(gone ? r->stale : r->have, rank, true);
+    mark(session->met, rank, !gone);
+    return SYMMEM_OK;
+}
+
+/* A bounded number of the missing ones a tick; all of them for the last look. */
+static symmem_status read_missing(sm_session *session, const sm_call *call, reading *r, bool all) {
+    const sm_session_config *config = &session->config;
+    int32_t size = config->world_size;
+    int32_t tried = 0;
+    session->hears_of_left =
+        sm_member_hears_of_left(config->store, config->world_prefix, config->member);
+    for (int32_t i = 0; i < size && (all || tried < 64); i++) {
+        int32_t rank = (session->watch_next + i) % size;
+        if (has(r->have, rank))
+            continue;
+        tried++;
+        symmem_status status = read_one(session, call, r, rank);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    session->watch_next = (session->watch_next + tried) % size;
+    return SYMMEM_OK;
+}
+
+/*
+ * Looks after all the others, also those whose records were read: who saw that one ended has left
+ * the bring-up and will not publish the record that this rank waits for. *reread_p: a record that
+ * was read is that of a rank whose successor has begun.
+ */
+static symmem_status look_after(sm_session *session, const sm_call *call, reading *r,
+                                bool *reread_p) {
+    *reread_p = false;
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        bool restarted = false;
+        if (rank == session->config.rank || !sm_session_gone(session, call, rank, &restarted))
+            continue;
+        if (!restarted)
+            return fail_lost(session, call, rank);
+        *reread_p = *reread_p || has(r->have, rank);
+        mark(r->have, rank, false);
+        mark(r->stale, rank, true);
+    }
+    return SYMMEM_OK;
+}
+
+static symmem_status fail_missing(const sm_session *session, const sm_call *call,
+                                  const reading *r) {
+    uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    for (int32_t rank = 0; rank < session->config.world_size; rank++)
+        mark(missing, rank, !has(r->have, rank));
+    sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        char text[40];
+        if (has(r->have, rank) || !sm_session_has_left(session, call, rank))
+            continue;
+        (void)snprintf(text, sizeof(text), "; rank %d came and left", rank);
+        sm_explain_text(text);
+    }
+    return SYMMEM_TIMEOUT;
+}
+
+/* Waits for every rank's join record. Sleeps on one key after the other, so that a rank costs one
+ * or two store calls however late the others are. */
+static symmem_status read_joins(sm_session *session, const sm_call *call) {
+    reading r = {.have = {0}};
+    mark(r.have, session->config.rank, true);
+    symmem_status fits = sm_session_check_member(session, call);
+    if (fits != SYMMEM_OK)
+        return fits;
+    for (int32_t rank = 0; rank < session->config.world_size;) {
+        if (has(r.have, rank)) {
+            rank++;
+            continue;
+        }
+        uint32_t tick_ms = sm_remaining_ms(call->deadline_ns, sm_session_tick_ms(session));
+        symmem_status status = SYMMEM_TIMEOUT;
+        if (has(r.stale, rank) && tick_ms != 0) {
+            sm_sleep_ns(STALE_JOIN_SLEEP_NS);
+        } else if (tick_ms != 0) {
+            char key[SM_SESSION_KEY_BYTES];
+            sm_session_join_key(session, rank, key);
+            status = sm_session_wait(session, key, tick_ms);
+            if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+                return sm_session_describe(session, call, status);
+        }
+        bool reread = false;
+        if (status == SYMMEM_OK) {
+            sm_session_observe(session, "session.join.read");
+            status = read_one(session, call, &r, rank);
+        } else {
+            status = sm_session_wanted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_contradicted(session, call);
+            if (status == SYMMEM_OK)
+                status = sm_session_check_member(session, call);
+            if (status == SYMMEM_OK)
+                status = read_missing(session, call, &r, tick_ms == 0);
+            if (status == SYMMEM_OK)
+                status = look_after(session, call, &r, &reread);
+        }
+        if (status != SYMMEM_OK)
+            return status;
+        if (tick_ms == 0 && !has(r.have, rank))
+            return fail_missing(session, call, &r);
+        rank = reread ? 0 : rank;
+    }
+    return SYMMEM_OK;
+}
+
+/* The first rank of which this one knows that it is on the same host. */
+static int32_t first_here(const sm_session *session) {
+    int32_t rank = 0;
+    while (rank < session->config.rank &&
+           !sm_identity_same_host(session->config.identity, &session->joins[rank].identity) &&
+           !sm_liveness_is_near(session->config.liveness, &session->joins[rank].identity))
+        rank++;
+    return rank;
+}
+
+/* A rank names one before it, so those are settled already. False: one does not. */
+static bool settle_hosts(sm_session *session) {
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        const int32_t first = session->hosts[rank];
+        if (first < 0 || first > rank)
+            return false;
+        session->hosts[rank] = first == rank ? rank : session->hosts[first];
+    }
+    return true;
+}
+
+bool sm_session_same_host(const sm_session *session, int32_t one, int32_t other) {
+    return session->hosts[one] == session->hosts[other];
+}
+
+/* The id is public, it stands in keys; the secret is not. */
+static uint64_t derive(sm_session *session) {
+    uint64_t id = SM_HASH_SEED;
+    memset(session->secret, 0, sizeof(session->secret));
+    for (int32_t rank = 0; rank < session->config.world_size; rank++) {
+        const uint8_t *nonce = session->joins[rank].nonce;
+        id = sm_hash(nonce, SM_NONCE_BYTES, id);
+        for (size_t i = 0; i < SM_NONCE_BYTES; i++)
+            session->secret[i] ^= nonce[i];
+    }
+    return id == 0 ? 1 : id;
+}
+
+/* Steps 1 and 2 until all ranks have the same records. `own`: NULL, or this rank's failure. */
+static symmem_status acknowledge(sm_session *session, const sm_call *call,
+                                 const symmem_error_record *own, uint64_t *id_p) {
+    for (;;) {
+        symmem_status status = read_joins(session, call);
+        if (status != SYMMEM_OK)
+            return own == NULL ? status : sm_earlier_failure(session, call, own, status);
+        uint64_t id = derive(session);
+        const int32_t host = first_here(session);
+        sm_outcome outcome =
+            sm_exchange(session, call, "join", id, 0, own, &host, sizeof(host), session->hosts);
+        if (outcome.status == SYMMEM_OK && !settle_hosts(session))
+            outcome.status = sm_session_fail(session, call, SYMMEM_CORRUPT,
+                                             "a rank names a host that does not exist");
+        if (outcome.status == SYMMEM_OK) {
+            *id_p = id;
+            return SYMMEM_OK;
+        }
+        if (!outcome.again)
+            remove_own_join(session); /* before the mark: who sees that must not read this */
+        if (!outcome.complete)
+            sm_exchange_abandon(session, id, 0, outcome);
+        if (!outcome.again)
+            return outcome.status;
+    }
+}
+
+/* Publishes. With the time up, after following a peer or in a slow store, says who is missing. */
+static symmem_status arrive(sm_session *session, const sm_call *call) {
+    symmem_status status = publish(session, call);
+    if (status != SYMMEM_TIMEOUT || !sm_expired(call->deadline_ns))
+        return status;
+    symmem_error_record late = *sm_record();
+    status = read_joins(session, call);
+    return status == SYMMEM_OK ? sm_fail_record(&late) : status;
+}
+
+/* Socket and join record, and whatever this rank cannot do: made known to all instead of letting
+ * them wait. *own_p: its failure, if the status is not OK. */
+static symmem_status introduce(sm_session *session, const sm_call *call,
+                               symmem_error_record *own_p) {
+    symmem_status own = sm_session_point(session, call, "session.join.before");
+    *own_p = *sm_record();
+    symmem_status prepared = prepare(session, call);
+    if (prepared != SYMMEM_OK)
+        *own_p = *sm_record();
+    own = prepared != SYMMEM_OK ? prepared : own;
+    symmem_status status = arrive(session, call);
+    if (status != SYMMEM_OK)
+        return status;
+    if (own == SYMMEM_OK) {
+        own = sm_session_point(session, call, "session.join.published");
+        *own_p = *sm_record();
+    }
+    own_p->status = own;
+    return SYMMEM_OK;
+}
+
+static symmem_status join(sm_session *session, const sm_call *call) {
+    symmem_error_record own;
+    uint64_t id = 0;
+    symmem_status status = introduce(session, call, &own);
+    if (status != SYMMEM_OK)
+        return status;
+    status = acknowledge(session, call, own.status == SYMMEM_OK ? NULL : &own, &id);
+    session->stands = status == SYMMEM_MISMATCH;
+    if (session->stands)
+        sm_session_stand(session, call);
+    else
+        remove_own_join(session);
+    if (status != SYMMEM_OK)
+        return status;
+    session->id = id;
+    session->sequence = 1;
+    session->fd_sequence = 0;
+    session->reach_agreed = false;
+    memset(session->sent, 0, (size_t)session->config.world_size * sizeof(session->sent[0]));
+    memset(session->received, 0, (size_t)session->config.world_size * sizeof(session->received[0]));
+    if (session->config.has_met != NULL) /* relaxed: only a hint */
+        atomic_store_explicit(session->config.has_met, true, memory_order_relaxed);
+    sm_exchange_sweep(session, true);
+    sm_session_observe(session, "session.join.done");
+    return SYMMEM_OK;
+}
+
+static symmem_status join_alone(sm_session *session, const sm_call *call) {
+    symmem_status status = prepare(session, call);
+    if (status == SYMMEM_OK)
+        session->id = derive(session);
+    return status;
+}
+
+symmem_status sm_session_up(sm_session *session, const sm_call *call) {
+    if (session->id != 0)
+        return SYMMEM_OK;
+    if (session->config.world_size == 1)
+        return join_alone(session, call);
+    bool failed = session->failed && !call->restart;
+    session->failed = false;
+    if (failed && session->failed_deadline_ns == call->deadline_ns &&
+        session->failed_operation ==
+            sm_hash(call->operation, strlen(call->operation), SM_HASH_SEED))
+        return sm_session_fail(session, call, SYMMEM_TIMEOUT,
+                               "an earlier step of this operation failed");
+    sm_call joining = *call;
+    joining.stage = "join";
+    joining.restart = true;
+    symmem_error_record record = *sm_record();
+    symmem_status status = join(session, &joining);
+    if (status == SYMMEM_OK) {
+        *sm_record() = record;
+        return status;
+    }
+    status = sm_session_give_up(session, &joining, status);
+    sm_session_take_down(session, call);
+    return status;
+}
+
+symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns) {
+    sm_call call = sm_call_start(operation, "join", deadline_ns);
+    call.restart = true;
+    if (session->renew)
+        sm_session_take_down(session, &call);
+    session->renew = false;
+    if (session->id != 0 && session->config.world_size > 1) {
+        symmem_error_record record = *sm_record();
+        sm_outcome outcome = sm_session_watch(session, &call);
+        if (outcome.status == SYMMEM_TIMEOUT && !outcome.again) {
+            *sm_record() = record; /* a slow store: the call itself finds out who is missing */
+            outcome.status = SYMMEM_OK;
+        }
+        if (outcome.status != SYMMEM_OK && !outcome.again)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
+        if (outcome.status != SYMMEM_OK)
+            sm_session_take_down(session, &call);
+        if (outcome.status != SYMMEM_OK && !outcome.again)
+            return outcome.status;
+    }
+    return sm_session_up(session, &call);
+}
+
+symmem_status sm_session_gather(sm_session *session, const char *operation, const char *stage,
+                                const symmem_error_record *own, const void *in, size_t bytes,
+                                void *out, bool restart, uint64_t deadline_ns) {
+    sm_call call = sm_call_start(operation, stage, deadline_ns);
+    call.restart = restart;
+    for (;;) {
+        symmem_status status = sm_session_up(session, &call);
+        if (status != SYMMEM_OK)
+            return own == NULL ? status : sm_earlier_failure(session, &call, own, status);
+        if (session->config.world_size == 1 && own != NULL)
+            return sm_own_failure(session, &call, own);
+        if (session->config.world_size == 1) {
+            if (bytes != 0)
+                memmove(out, in, bytes);
+            return SYMMEM_OK;
+        }
+        uint64_t id = session->id;
+        uint64_t sequence = session->sequence++;
+        sm_outcome outcome =
+            sm_exchange(session, &call, operation, id, sequence, own, in, bytes, out);
+        if (outcome.status == SYMMEM_OK || outcome.agreed)
+            return outcome.status;
+        const bool follows = outcome.again && restart;
+        if (!follows)
+            outcome.status = sm_session_give_up(session, &call, outcome.status);
+        sm_session_take_down(session, &call);
+        if (!outcome.complete)
+            sm_exchange_abandon(session, id, sequence, outcome);
+        if (!follows)
+            return outcome.status;
+    }
+}
+
+symmem_status sm_session_all_gather(sm_session *session, const char *operation, const char *stage,
+                                    const void *in, size_t bytes, void *out, bool restart,
+                                    uint64_t deadline_ns) {
+    return sm_session_gather(session, operation, stage, NULL, in, bytes, out, restart, deadline_ns);
+}

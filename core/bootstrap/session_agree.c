@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Making one rank's failure everybody's: what travels of its record, and which one counts. */
+#include "bootstrap/session_internal.h"
+
+#include <string.h>
+
+void sm_verdict_make(const symmem_error_record *record, sm_verdict *verdict_p) {
+    memset(verdict_p, 0, sizeof(*verdict_p));
+    verdict_p->status = record->status;
+    verdict_p->system_errno = record->system_errno;
+    verdict_p->channel = record->channel;
+    verdict_p->failed_rank = record->failed_rank;
+    verdict_p->expected = record->expected;
+    verdict_p->actual = record->actual;
+    verdict_p->missing_count = record->missing_count;
+    memcpy(verdict_p->missing, record->missing, sizeof(verdict_p->missing));
+    sm_copy_text(verdict_p->operation, sizeof(verdict_p->operation), record->operation);
+    sm_copy_text(verdict_p->stage, sizeof(verdict_p->stage), record->stage);
+    sm_copy_text(verdict_p->message, sizeof(verdict_p->message), record->message);
+}
+
+bool sm_verdict_valid(const sm_session *session, const sm_verdict *verdict) {
+    int32_t world_size = session->config.world_size;
+    uint32_t count = 0;
+    for (int32_t rank = 0; rank < SYMMEM_MAX_WORLD_SIZE; rank++) {
+        bool missing = (verdict->missing[rank / 64] >> (rank % 64) & 1) != 0;
+        if (missing && rank >= world_size)
+            return false;
+        count += missing ? 1 : 0;
+    }
+    return sm_status_known(verdict->status) && verdict->status != SYMMEM_OK &&
+           count == verdict->missing_count && verdict->channel >= -1 &&
+           verdict->failed_rank >= -1 && verdict->failed_rank < world_size;
+}
+
+symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, int32_t rank,
+                               const sm_verdict *verdict) {
+    sm_session_fail(session, call, (symmem_status)verdict->status, "%.*s",
+                    (int)sizeof(verdict->message) - 1, verdict->message);
+    symmem_error_record *record = sm_record();
+    record->system_errno = verdict->system_errno;
+    record->channel = verdict->channel;
+    /* A record that accuses others, lost ones for instance, is not made to accuse its own rank. */
+    bool accuses = verdict->failed_rank >= 0 || verdict->missing_count > 0;
+    record->failed_rank = accuses ? verdict->failed_rank : rank;
+    record->expected = verdict->expected;
+    record->actual = verdict->actual;
+    record->missing_count = verdict->missing_count;
+    memcpy(record->missing, verdict->missing, sizeof(record->missing));
+    if (verdict->operation[0] != '\0')
+        memcpy(record->operation, verdict->operation, sizeof(record->operation));
+    if (verdict->stage[0] != '\0')
+        memcpy(record->stage, verdict->stage, sizeof(record->stage));
+    record->operation[sizeof(record->operation) - 1] = '\0';
+    record->stage[sizeof(record->stage) - 1] = '\0';
+    return record->status;
+}
+
+symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
+                             const symmem_error_record *own) {
+    symmem_error_record described = *own;
+    sm_session_describe(session, call, own->status);
+    symmem_error_record *record = sm_record();
+    if (described.operation[0] == '\0')
+        memcpy(described.operation, record->operation, sizeof(described.operation));
+    if (described.stage[0] == '\0')
+        memcpy(described.stage, record->stage, sizeof(described.stage));
+    memcpy(described.group, record->group, sizeof(described.group));
+    described.rank = record->rank;
+    described.world_size = record->world_size;
+    described.elapsed_ns = record->elapsed_ns;
+    if (described.failed_rank < 0 && described.missing_count == 0)
+        described.failed_rank = session->config.rank;
+    return sm_fail_record(&described);
+}
+
+symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
+                                 const symmem_error_record *own, symmem_status status) {
+    /* What went wrong first is the better news, unless it was only hearsay of the loss: another
+     * rank's failure, or a loss without a name. */
+    bool of_another = own->failed_rank >= 0 && own->failed_rank != session->config.rank;
+    bool nameless = own->status == SYMMEM_PEER_LOST && own->missing_count == 0;
+    if (status == SYMMEM_PEER_LOST && (of_another || nameless))
+        return status;
+    return sm_own_failure(session, call, own);
+}
+
+/* A backend's library may have noticed a peer's end, of which the backend tells without a name.
+ * Only asked, not looked up: whose place another process has taken is gone for those who wait, too.
+ */
+static void name_the_lost(const sm_session *session, symmem_error_record *record) {
+    const sm_session_config *config = &session->config;
+    for (int32_t rank = 0; rank < config->world_size; rank++) {
+        if (rank == config->rank || sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
+            continue;
+        record->missing[rank / 64] |= 1ull << (rank % 64);
+        record->failed_rank = record->missing_count++ == 0 ? rank : -1;
+    }
+}
+
+symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
+                               symmem_status own, uint64_t deadline_ns) {
+    symmem_error_record record = *sm_record();
+    record.status = own;
+    if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
+        name_the_lost(session, &record);
+    return sm_session_gather(session, operation, stage, own == SYMMEM_OK ? NULL : &record, NULL, 0,
+                             NULL, false, deadline_ns);
+}

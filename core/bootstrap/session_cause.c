@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Why a session was given up. A rank that leaves one tells its peers with what it failed, in a note
+ * to their sockets: there it waits until they look, whatever has become of the sender by then, and
+ * nothing of it stays behind. Who fails for want of a rank that came and left takes over what that
+ * one said. So the first cause is everybody's, and who was there is not called absent.
+ */
+#include "bootstrap/session_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3 };
+
+/* What a note holds. */
+typedef struct reason {
+    uint32_t kind;
+    int32_t global_rank; /* the sender's */
+    sm_verdict verdict;
+} reason;
+_Static_assert(sizeof(reason) <= SM_IPC_NOTE_BYTES, "a reason fits a note");
+
+static bool has(const uint64_t *ranks, int32_t rank) {
+    return (ranks[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+/* What has come; NULL: nothing. */
+static const sm_ipc_notes *listen_to_peers(sm_session *session) {
+    if (session->ipc == NULL)
+        return NULL;
+    sm_ipc_tag members;
+    memset(&members, 0, sizeof(members)); /* of no kind that a message has */
+    memcpy(members.nonce, session->secret, sizeof(members.nonce));
+    members.group = session->id;
+    members.source = -1;
+    return sm_ipc_notes_of(session->ipc, session->id == 0 ? NULL : &members);
+}
+
+static bool read_reason(const sm_session *session, const sm_ipc_notes *notes, reason *reason_p) {
+    if (notes == NULL || !notes->any || notes->first >= session->config.world_size)
+        return false;
+    memcpy(reason_p, notes->bytes, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+static bool read_contradiction(const sm_session *session, const sm_ipc_notes *notes,
+                               reason *reason_p) {
+    if (notes == NULL || !notes->is_contradicted)
+        return false;
+    memcpy(reason_p, notes->contradiction, sizeof(*reason_p));
+    return sm_verdict_valid(session, &reason_p->verdict);
+}
+
+/* To whom the tag is for. */
+static void send_reason(const sm_session *session, const sm_join *to, const reason *why) {
+    uint8_t note[SM_IPC_NOTE_BYTES] = {0};
+    sm_ipc_tag tag;
+    memset(&tag, 0, sizeof(tag));
+    memcpy(note, why, sizeof(*why));
+    memcpy(tag.nonce, to->nonce, sizeof(tag.nonce));
+    const bool contradicts = why->kind == CONTRADICTED;
+    tag.source = contradicts ? why->global_rank : session->config.rank;
+    tag.kind = contradicts ? SM_IPC_CONTRADICTS : SM_IPC_GAVE_UP;
+    (void)sm_ipc_send_note(session->ipc, to->address, to->address_bytes, &tag, note);
+}
+
+static reason reason_of(const sm_session *session, uint32_t kind,
+                        const symmem_error_record *record) {
+    const sm_session_config *config = &session->config;
+    reason why;
+    memset(&why, 0, sizeof(why));
+    why.kind = kind;
+    why.global_rank = config->global_ranks[config->rank];
+    sm_verdict_make(record, &why.verdict);
+    if (!sm_verdict_valid(session, &why.verdict) || kind == CONTRADICTED) { /* of another group */
+        why.verdict.failed_rank = -1;
+        why.verdict.missing_count = 0;
+        memset(why.verdict.missing, 0, sizeof(why.verdict.missing));
+    }
+    return why;
+}
+
+int32_t sm_session_given_up_by(sm_session *session) {
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    return read_reason(session, notes, &why) ? notes->first : -1;
+}
+
+/* --- telling ------------------------------------------------------------------------ */
+
+/* A peer may have come after this rank's last look. */
+static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
+    if (session->id != 0 || has(session->met, rank))
+        return true;
+    if (call == NULL)
+        return false;
+    const sm_call look = {.operation = call->operation,
+                          .stage = call->stage,
+                          .deadline_ns = sm_now_ns() + SM_LAST_LOOKS_NS / 4};
+    return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
+}
+
+static void tell(sm_session *session, const sm_call *call, uint32_t kind,
+                 const symmem_error_record *record) {
+    const reason why = reason_of(session, kind, record);
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS;
+    for (int32_t rank = 0; rank < session->config.world_size && sm_now_ns() < until_ns; rank++) {
+        if (rank == session->config.rank || !is_known(session, call, rank))
+            continue;
+        send_reason(session, &session->joins[rank], &why);
+    }
+}
+
+/* Others may wait for this rank although it has never come. */
+void sm_session_farewell(sm_session *session) {
+    const symmem_error_record record = *sm_record();
+    const sm_call call = sm_call_start("finalize", "", 0);
+    if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
+        (session->ipc == NULL && sm_ipc_create(NULL, NULL, &session->ipc) != SYMMEM_OK))
+        return;
+    sm_join *own = &session->joins[session->config.rank];
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
+    tell(session, &call, FINALISED, &record);
+    *sm_record() = record;
+}
+
+/* --- taking over -------------------------------------------------------------------- */
+
+/* Ranks of `all` without those of `some`. Their number. */
+static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *rest) {
+    uint32_t count = 0;
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++) {
+        rest[i] = all[i] & ~some[i];
+        count += (uint32_t)__builtin_popcountll(rest[i]);
+    }
+    return count;
+}
+
+/* A rank that came and left for want of others: those are the absent ones, but for whom this rank
+ * has met since, and for itself. */
+static symmem_status absent(const sm_session *session, const sm_call *call,
+                            const sm_ipc_notes *notes, const sm_verdict *verdict) {
+    uint64_t here[SYMMEM_MAX_WORLD_SIZE / 64], rest[SYMMEM_MAX_WORLD_SIZE / 64];
+    const int32_t own = session->config.rank;
+    memcpy(here, notes->sources, sizeof(here));
+    here[own / 64] |= 1ull << (own % 64);
+    for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64 && session->id == 0; i++)
+        here[i] |= session->met[i];
+    if (without(verdict->missing, here, rest) == 0)
+        return sm_record()->status;
+    return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
+}
+
+/* With the thread's record, a TIMEOUT or a loss. */
+static symmem_status take_over(const sm_session *session, const sm_call *call,
+                               const sm_ipc_notes *notes, const sm_verdict *verdict) {
+    uint64_t rest[SYMMEM_MAX_WORLD_SIZE / 64];
+    const symmem_error_record own = *sm_record();
+    const uint32_t count = without(own.missing, notes->sources, rest);
+    if (own.status == SYMMEM_TIMEOUT && count != 0 && verdict->status == SYMMEM_TIMEOUT)
+        return count == own.missing_count
+                   ? own.status
+                   : sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
+    if (verdict->status == SYMMEM_TIMEOUT && verdict->missing_count != 0)
+        return absent(session, call, notes, verdict);
+    sm_verdict_apply(session, call, notes->first, verdict);
+    if (verdict->missing_count == 0) {
+        symmem_error_record *record = sm_record();
+        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", notes->first,
+                       verdict->message);
+    }
+    return sm_record()->status;
+}
+
+static bool is_hearsay(symmem_status status) {
+    return status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST;
+}
+
+symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    const bool contradicted = is_hearsay(status) && session->id == 0 &&
+                              sm_session_contradicted(session, call) != SYMMEM_OK;
+    if (contradicted) {
+        status = sm_record()->status;
+    } else if (is_hearsay(status) && read_reason(session, notes, &why)) {
+        if (why.kind == GAVE_UP)
+            status = take_over(session, call, notes, &why.verdict);
+        else
+            sm_session_explain(session, sm_record());
+    }
+    /* That a group or a context has gone is its own rank's business. */
+    const symmem_error_record record = *sm_record();
+    if (session->ipc != NULL && status != SYMMEM_NOT_INITIALISED && status != SYMMEM_STALE)
+        tell(session, call, GAVE_UP, &record);
+    *sm_record() = record;
+    return status;
+}
+
+void sm_session_explain(sm_session *session, symmem_error_record *record) {
+    reason why;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    if (!read_reason(session, notes, &why))
+        return;
+    const size_t used = strlen(record->message);
+    (void)snprintf(record->message + used, sizeof(record->message) - used,
+                   "; rank %d %s after %s in %.*s: %.*s", notes->first,
+                   why.kind == FINALISED ? "finalised" : "gave up",
+                   symmem_status_name((symmem_status)why.verdict.status),
+                   (int)sizeof(why.verdict.operation) - 1, why.verdict.operation,
+                   (int)sizeof(why.verdict.message) - 1, why.verdict.message);
+}
+
+/* --- who comes late to a contradiction ---------------------------------------------- */
+
+/* As long as the call would have waited, within these: whoever comes by then may be of this job. */
+#define STANDS_LEAST_S 10u
+#define STANDS_MOST_S 60u
+
+/* All see the same, whatever their machine and namespace. */
+static uint64_t now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+static bool is_to_be_told(const sm_join *join) {
+    const uint64_t now = now_s();
+    return join->stands_until_s > now && join->stands_until_s <= now + STANDS_MOST_S;
+}
+
+void sm_session_stand(sm_session *session, const sm_call *call) {
+    const symmem_error_record record = *sm_record();
+    char key[SM_SESSION_KEY_BYTES];
+    sm_join *own = &session->joins[session->config.rank];
+    sm_join told = *own;
+    const uint64_t left_s = sm_remaining_ms(call->deadline_ns, STANDS_MOST_S * 1000) / 1000;
+    told.stands_until_s = now_s() + (left_s < STANDS_LEAST_S ? STANDS_LEAST_S : left_s);
+    told.failed_rank = record.failed_rank;
+    sm_copy_text(told.cause, sizeof(told.cause), record.message);
+    sm_session_join_key(session, session->config.rank, key);
+    if (symmem_store_set(session->config.store, key, &told, sizeof(told), SM_STORE_CLEAN_MS) ==
+        SYMMEM_OK)
+        *own = told;
+    *sm_record() = record;
+}
+
+symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
+                               const sm_join *join) {
+    const sm_session_config *config = &session->config;
+    const sm_trace trace = {&join->identity, join->made_ns};
+    if (!is_to_be_told(join) || sm_session_is_leftover(session, rank, trace) ||
+        sm_liveness_ask_of(config->liveness, config->global_ranks[rank], &join->identity) !=
+            SYMMEM_PEER_GONE)
+        return SYMMEM_OK;
+    sm_session_fail(session, call, SYMMEM_MISMATCH,
+                    "%.*s; rank %d found it, and has ended (it may be an earlier job's process)",
+                    (int)sizeof(join->cause) - 1, join->cause, config->global_ranks[rank]);
+    const bool has_our_numbers = join->count == config->world_size &&
+                                 join->list == sm_session_list(session) &&
+                                 join->failed_rank >= -1 && join->failed_rank < config->world_size;
+    sm_record()->failed_rank = has_our_numbers ? join->failed_rank : rank;
+    return SYMMEM_MISMATCH;
+}
+
+/* --- groups of one name ------------------------------------------------------------- */
+
+/* "1, 0, 2": as many as fit. */
+static void list_members(const sm_join *join, char *text, size_t capacity) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (int32_t i = 0; i < join->count && used + 16 < capacity; i++) {
+        if (i == SM_JOIN_MEMBERS) {
+            (void)snprintf(text + used, capacity - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d", i == 0 ? "" : ", ",
+                                 join->members[i]);
+    }
+}
+
+symmem_status sm_session_contradict(const sm_session *session, const sm_call *call, int32_t rank,
+                                    const sm_join *other) {
+    const sm_session_config *config = &session->config;
+    char own_list[88], other_list[88];
+    const sm_trace trace = {&other->identity, other->made_ns};
+    const bool ended = sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
+                                          &other->identity) == SYMMEM_PEER_GONE;
+    /* What an earlier job's process has left. */
+    if (ended && sm_member_may_be_earlier(config->identity, trace))
+        return SYMMEM_NOT_FOUND;
+    list_members(&session->joins[config->rank], own_list, sizeof(own_list));
+    list_members(other, other_list, sizeof(other_list));
+    sm_session_fail(session, call, SYMMEM_MISMATCH,
+                    "group '%.40s' has the ranks %s on rank %d and %s on rank %d",
+                    config->group_name, own_list, config->global_ranks[config->rank], other_list,
+                    config->global_ranks[rank]);
+    symmem_error_record *record = sm_record();
+    record->failed_rank = rank;
+    record->expected = (uint64_t)config->world_size;
+    record->actual = (uint64_t)other->count;
+    const reason why = reason_of(session, CONTRADICTED, record);
+    if (session->ipc != NULL && !ended)
+        send_reason(session, other, &why);
+    return SYMMEM_MISMATCH;
+}
+
+symmem_status sm_session_contradicted(sm_session *session, const sm_call *call) {
+    reason why;
+    const sm_session_config *config = &session->config;
+    const sm_ipc_notes *notes = listen_to_peers(session);
+    if (!read_contradiction(session, notes, &why))
+        return SYMMEM_OK;
+    sm_verdict_apply(session, call, -1, &why.verdict);
+    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), call->operation);
+    for (int32_t rank = 0; rank < config->world_size; rank++)
+        if (config->global_ranks[rank] == why.global_rank)
+            sm_record()->failed_rank = rank;
+    return sm_record()->status;
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Looking after peers while waiting: has one ended, has one started over? Asked once a tick, and
+ * for a bounded number of peers a tick, so that a large world does not drown its store.
+ */
+#include "bootstrap/session_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define JOINS_A_TICK 64
+#define PROCESSES_A_TICK 256
+#define REMOVALS 2 /* of a key: nobody else would do it */
+
+uint32_t sm_session_tick_ms(const sm_session *session) {
+    return session->config.world_size <= 16 ? 50 : 250;
+}
+
+void sm_session_join_key(const sm_session *session, int32_t rank, char key[SM_SESSION_KEY_BYTES]) {
+    const sm_session_config *config = &session->config;
+    const bool apart = config->name_prefix == NULL;
+    snprintf(key, SM_SESSION_KEY_BYTES, "%s/j/%d", apart ? config->prefix : config->name_prefix,
+             config->global_ranks[rank]);
+}
+
+symmem_status sm_session_get(const sm_session *session, const sm_call *call, const char *key,
+                             void *value, size_t capacity, size_t *bytes_p) {
+    /* After the deadline last looks are still wanted, to say who is missing. All together they have
+     * a moment, and each at least one millisecond. */
+    uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
+    if (limit_ms == 0)
+        limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS, SM_STORE_CALL_MS);
+    symmem_error_record record = *sm_record();
+    symmem_status status = symmem_store_get(session->config.store, key, value, capacity, bytes_p,
+                                            limit_ms == 0 ? 1 : limit_ms);
+    if (status == SYMMEM_NOT_FOUND || status == SYMMEM_OUT_OF_RANGE)
+        *sm_record() = record;
+    return status;
+}
+
+symmem_status sm_session_wait(const sm_session *session, const char *key, uint32_t timeout_ms) {
+    symmem_error_record record = *sm_record();
+    symmem_status status = symmem_store_wait(session->config.store, key, timeout_ms);
+    if (status == SYMMEM_TIMEOUT)
+        *sm_record() = record;
+    return status;
+}
+
+void sm_session_remove(const sm_session *session, const char *key) {
+    /* Cleaning never fails a call, and never touches its record. */
+    symmem_error_record record = *sm_record();
+    symmem_status status = SYMMEM_SYSTEM;
+    for (int i = 0; i < REMOVALS && status != SYMMEM_OK && status != SYMMEM_TIMEOUT; i++)
+        status = symmem_store_remove(session->config.store, key, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+}
+
+uint64_t sm_session_list(const sm_session *session) {
+    const sm_session_config *config = &session->config;
+    return sm_hash(config->global_ranks,
+                   (size_t)config->world_size * sizeof(config->global_ranks[0]), SM_HASH_SEED);
+}
+
+static bool has_ended(const sm_session *session, int32_t rank, const sm_identity *identity) {
+    const sm_session_config *config = &session->config;
+    return sm_liveness_ask_of(config->liveness, config->global_ranks[rank], identity) ==
+           SYMMEM_PEER_GONE;
+}
+
+bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace) {
+    const sm_session_config *config = &session->config;
+    return sm_member_is_older(config->member, trace) &&
+           !sm_liveness_knows(config->liveness, config->global_ranks[rank]) &&
+           has_ended(session, rank, trace.identity);
+}
+
+symmem_status sm_session_check_member(const sm_session *session, const sm_call *call) {
+    const sm_session_config *config = &session->config;
+    uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
+    symmem_status status = sm_member_check(config->store, config->world_prefix, config->member,
+                                           call->operation, limit_ms == 0 ? 1 : limit_ms);
+    return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
+}
+
+/* NOT_FOUND: it is not there yet, or is none that can be waited for. */
+static symmem_status learn(const sm_session *session, const sm_call *call, int32_t rank) {
+    char key[SM_SESSION_KEY_BYTES];
+    const sm_session_config *config = &session->config;
+    int32_t global_rank = config->global_ranks[rank];
+    sm_identity_key(config->world_prefix, global_rank, key, sizeof(key));
+    size_t bytes = 0;
+    sm_member found;
+    memset(&found, 0, sizeof(found));
+    symmem_error_record record = *sm_record();
+    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
+    *sm_record() = record; /* not knowing is no failure */
+    if (status == SYMMEM_NOT_FOUND && session->hears_of_left &&
+        sm_member_read_left(config->store, config->world_prefix, config->member, global_rank,
+                            &found.identity)) {
+        sm_liveness_learn(config->liveness, global_rank, &found.identity);
+        return SYMMEM_OK;
+    }
+    if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
+        return SYMMEM_NOT_FOUND;
+    found.identity.host[sizeof(found.identity.host) - 1] = '\0';
+    const sm_trace trace = {&found.identity, bytes == sizeof(found) ? found.published_ns : 0};
+    if (sm_session_is_leftover(session, rank, trace))
+        return SYMMEM_NOT_FOUND;
+    const bool ended =
+        sm_member_differs(config->member, &found) && has_ended(session, rank, &found.identity);
+    /* No rank of this job was in another world, unless it was at odds with this one. */
+    if (ended && sm_member_may_be_earlier(config->identity, trace))
+        return SYMMEM_NOT_FOUND;
+    status = sm_member_judge(config->store, config->world_prefix, config->member, &found, !ended);
+    if (status != SYMMEM_OK) {
+        sm_session_describe(session, call, status);
+        sm_record()->failed_rank = rank;
+        return status;
+    }
+    sm_liveness_learn(config->liveness, global_rank, &found.identity);
+    return SYMMEM_OK;
+}
+
+symmem_status sm_session_read_join(const sm_session *session, const sm_call *call, int32_t rank,
+                                   sm_join *join_p) {
+    char key[SM_SESSION_KEY_BYTES];
+    sm_session_join_key(session, rank, key);
+    sm_join join;
+    size_t bytes = 0;
+    symmem_status status = sm_session_get(session, call, key, &join, sizeof(join), &bytes);
+    if (status == SYMMEM_NOT_FOUND)
+        return status;
+    if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
+        return sm_session_describe(session, call, status);
+    const sm_join *own = &session->joins[session->config.rank];
+    if (status == SYMMEM_OUT_OF_RANGE || bytes != sizeof(join) || join.magic != own->magic ||
+        join.version != own->version || join.address_bytes > sizeof(join.address)) {
+        sm_session_fail(session, call, SYMMEM_MISMATCH,
+                        "rank %d's join record is of another version of the library", rank);
+        sm_record()->failed_rank = rank;
+        return SYMMEM_MISMATCH;
+    }
+    join.identity.host[sizeof(join.identity.host) - 1] = '\0';
+    const bool differs =
+        join.count != session->config.world_size || join.list != sm_session_list(session);
+    /* A session that is up waits for no other list. */
+    if (differs && session->id != 0 && !session->joining)
+        return SYMMEM_NOT_FOUND;
+    if (!differs) {
+        *join_p = join;
+        return SYMMEM_OK;
+    }
+    if (sm_session_stood(session, call, rank, &join) == SYMMEM_MISMATCH)
+        return SYMMEM_MISMATCH;
+    /* Worlds that differ are the better news. */
+    return learn(session, call, rank) == SYMMEM_MISMATCH
+               ? SYMMEM_MISMATCH
+               : sm_session_contradict(session, call, rank, &join);
+}
+
+symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {
+    if (sm_liveness_knows(session->config.liveness, session->config.global_ranks[rank]))
+        return SYMMEM_OK;
+    symmem_status status = learn(session, call, rank);
+    return status == SYMMEM_NOT_FOUND ? SYMMEM_OK : status;
+}
+
+bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member found;
+    size_t bytes;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
+    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
+    *sm_record() = record;
+    return status == SYMMEM_NOT_FOUND &&
+           sm_liveness_knows(config->liveness, config->global_ranks[rank]);
+}
+
+symmem_peer_state sm_session_peer_state(const sm_session *session, int32_t rank) {
+    sm_liveness *liveness = session->config.liveness;
+    const int32_t global_rank = session->config.global_ranks[rank];
+    if (session->id == 0)
+        return sm_liveness_ask(liveness, global_rank);
+    return sm_liveness_ask_of(liveness, global_rank, &session->joins[rank].identity);
+}
+
+bool sm_session_peer_is_ending(const sm_session *session, int32_t rank) {
+    return session->id != 0 &&
+           sm_liveness_is_ending(session->config.liveness, &session->joins[rank].identity);
+}
+
+bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
+                     bool *restarted_p) {
+    sm_liveness *liveness = session->config.liveness;
+    int32_t global_rank = session->config.global_ranks[rank];
+    *restarted_p = false;
+    if (sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
+        return false;
+    const symmem_error_record record = *sm_record();
+    const symmem_status learned = learn(session, call, rank);
+    *sm_record() = record;
+    if (learned == SYMMEM_OK)
+        *restarted_p = sm_liveness_ask(liveness, global_rank) != SYMMEM_PEER_GONE;
+    return true;
+}
+
+static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
+    const sm_session_config *config = &session->config;
+    uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
+    for (int32_t i = 0; i < config->world_size && i < count; i++) {
+        int32_t rank = (session->watch_next + i) % config->world_size;
+        bool restarted = false;
+        if (rank == config->rank || !sm_session_gone(session, call, rank, &restarted))
+            continue;
+        if (restarted && call->restart)
+            return sm_session_started_over(session, call, rank);
+        lost[rank / 64] |= 1ull << (rank % 64);
+        outcome.status = SYMMEM_PEER_LOST;
+        outcome.lost = rank;
+    }
+    if (outcome.status != SYMMEM_OK)
+        sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, "ended");
+    return outcome;
+}
+
+sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank) {
+    if (!call->restart) {
+        /* It may have gone because it saw a rank end, before this one looked. */
+        sm_outcome lost = watch_processes(session, call, session->config.world_size);
+        if (lost.status != SYMMEM_OK)
+            return lost;
+    }
+    uint64_t ranks[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    ranks[rank / 64] = 1ull << (rank % 64);
+    sm_outcome outcome = sm_outcome_of(SYMMEM_TIMEOUT);
+    outcome.again = true;
+    outcome.over = rank;
+    /* No record if the caller will follow: the call may still succeed. */
+    if (!call->restart)
+        sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, ranks,
+                              "gave the operation up and started over");
+    return outcome;
+}
+
+static sm_outcome watch_joins(sm_session *session, const sm_call *call) {
+    const sm_session_config *config = &session->config;
+    for (int32_t i = 0; i < config->world_size && i < JOINS_A_TICK; i++) {
+        int32_t rank = (session->watch_next + i) % config->world_size;
+        if (rank == config->rank)
+            continue;
+        sm_join join;
+        symmem_status status = sm_session_read_join(session, call, rank, &join);
+        if (status == SYMMEM_NOT_FOUND)
+            continue;
+        if (status != SYMMEM_OK)
+            return sm_outcome_of(status);
+        /* The nonce of this bring-up is only a key not removed yet. */
+        if (memcmp(join.nonce, session->joins[rank].nonce, sizeof(join.nonce)) != 0)
+            return sm_session_started_over(session, call, rank);
+    }
+    return sm_outcome_of(SYMMEM_OK);
+}
+
+symmem_status sm_session_wanted(const sm_session *session, const sm_call *call) {
+    const sm_session_config *config = &session->config;
+    return config->wanted == NULL ? SYMMEM_OK : config->wanted(config->owner, call->operation);
+}
+
+sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
+    symmem_status status = sm_session_wanted(session, call);
+    if (status != SYMMEM_OK)
+        return sm_outcome_of(status);
+    /* Joins first: a rank that was restarted and is back is no loss. */
+    sm_outcome outcome = watch_joins(session, call);
+    sm_life_serve();
+    if (outcome.status == SYMMEM_OK)
+        outcome = watch_processes(session, call, PROCESSES_A_TICK);
+    /* Who may follow a peer waits for its new bring-up. */
+    const int32_t left = outcome.status == SYMMEM_OK && !call->restart && session->id != 0
+                             ? sm_session_given_up_by(session)
+                             : -1;
+    if (left >= 0)
+        outcome = sm_session_started_over(session, call, left);
+    session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;
+    return outcome;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the stores that come with the library share with store.c, and what the core does with any.
+ */
+#ifndef SYMMEM_CORE_STORE_H
+#define SYMMEM_CORE_STORE_H
+
+#include "base/base.h"
+
+/* Removes what was set under the key, unless another has set something else there since. Never
+ * fails a call, and leaves its record alone. */
+void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
+                        uint32_t timeout_ms);
+
+/* A store of our own, whose entries fill the error record themselves. */
+symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_store **store_p);
+
+/* The limit of one store entry as an absolute time, and the record of its expiry. */
+static inline symmem_status sm_store_expired(const char *operation, const char *key) {
+    return sm_fail(SYMMEM_TIMEOUT, operation, "", "deadline passed for key %.200s", key);
+}
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups of ranks. */
+#ifndef SYMMEM_CORE_GROUP_H
+#define SYMMEM_CORE_GROUP_H
+
+#include "backend/context.h"
+
+struct symmem_group {
+    sm_node node;
+    symmem_context *context; /* not counted: the shell dies with the context */
+    atomic_bool destroyed;
+    atomic_int references; /* live group + links; the members and session die with the last */
+    uint64_t uid;          /* unique in this context, never reused */
+    sm_index_node by_name;
+    sm_node cached; /* what it has in caches */
+    char name[SYMMEM_NAME_MAX];
+    char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* of all groups of that name */
+    char prefix[SYMMEM_STORE_KEY_MAX / 2];
+    int32_t rank, world_size;
+    int32_t *global_ranks;
+    symmem_store *store;
+    sm_session *session;
+    sm_turn turn;        /* held by the one collective call under way */
+    void *communicator;  /* the user's; under the turn */
+    void *backend_group; /* from group_open */
+    bool backend_group_open;
+    uint64_t backend_group_stamp; /* of the rendezvous that opened it */
+};
+
+/* STALE for destroyed groups, NOT_INITIALISED after finalise, INVALID_ARGUMENT for NULL. */
+symmem_status sm_group_check(const symmem_group *group, const char *operation);
+/* OUT_OF_RANGE for a rank outside the group. */
+symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
+/* Takes the group's turn only (pairwise calls). On OK the caller must sm_group_leave. */
+symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns);
+/* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
+symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
+void sm_group_leave(symmem_group *group);
+/* To the thread's record, if that is of a group: what the ranks that it names said they failed
+ * with. */
+void sm_group_explain(symmem_context *context);
+/* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
+symmem_status sm_group_acquire(symmem_group *group, const char *operation);
+void sm_group_retain(symmem_group *group);
+void sm_group_release(symmem_group *group);
+/* Fills *exchange for a backend's collective entry; valid while the group is entered. */
+void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange);
+/* Called by finalise: destroys every live group. */
+void sm_group_destroy_all(symmem_context *context);
+void sm_group_free_shells(symmem_context *context); /* with the context's memory */
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The steps that fused operations are made of. */
+#include "ops/fused.h"
+#include "stream/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- checks --------------------------------------------------------------------------------- */
+
+static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *stream,
+                                   const symmem_stream *second) {
+    symmem_context *context = pipeline->link->context;
+    const int32_t device = pipeline->link->device;
+    symmem_status status = sm_stream_check(context, stream, device, pipeline->name);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(context, second, device, pipeline->name);
+    if (status != SYMMEM_OK)
+        return status;
+    if (stream == NULL && second != NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, pipeline->name, "",
+                       "a second stream without a first");
+    pipeline->lanes[0] = stream;
+    pipeline->lanes[1] = second;
+    return SYMMEM_OK;
+}
+
+symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
+                                int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
+                                symmem_stream *second) {
+    sm_collective_op op;
+    memset(pipeline, 0, sizeof *pipeline);
+    symmem_status status =
+        sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel, timeout_ms, stream);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = workspace->link;
+    pipeline->name = name;
+    pipeline->link = link;
+    pipeline->offset = workspace->offset;
+    pipeline->available = link->block_bytes - (workspace->offset - link->block_offset);
+    pipeline->rank = link->group->rank;
+    pipeline->world_size = link->group->world_size;
+    pipeline->channel = channel;
+    pipeline->timeout_ms = op.timeout_ms;
+    pipeline->compares = link->context->check_collectives;
+    if (!sm_backend_has(link->context, SYMMEM_CAP_MATMUL)) {
+        (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
+        return sm_link_describe(link, sm_record());
+    }
+    status = sm_signal_check_channel(link, channel, name);
+    return status == SYMMEM_OK ? check_streams(pipeline, stream, second) : status;
+}
+
+symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
+    if (bytes <= pipeline->available)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, pipeline->name, "",
+                  "the workspace has %zu bytes, %zu are needed", pipeline->available, bytes);
+    sm_record()->expected = bytes;
+    sm_record()->actual = pipeline->available;
+    return sm_link_describe(pipeline->link, sm_record());
+}
+
+char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank) {
+    return (char *)pipeline->link->mapping->buffers[rank] + pipeline->offset;
+}
+
+symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
+                                size_t bytes) {
+    sm_strided workspace = {.what = "the workspace", .extent = bytes};
+    for (int32_t rank = 0; rank < pipeline->world_size; rank++) {
+        workspace.data = sm_pipeline_at(pipeline, rank);
+        symmem_status status = sm_strided_apart(tensor, &workspace, pipeline->name);
+        if (status != SYMMEM_OK) {
+            sm_record()->failed_rank = rank;
+            return sm_link_describe(pipeline->link, sm_record());
+        }
+    }
+    return SYMMEM_OK;
+}
+
+/* --- the second lane ------------------------------------------------------------------------ */
+
+static symmem_status capture_of(const sm_pipeline *pipeline, int lane, uint64_t *capture_p) {
+    symmem_context *context = pipeline->link->context;
+    *capture_p = 0;
+    if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
+        return SYMMEM_OK;
+    symmem_status status =
+        context->backend->capture_id(context->instance, pipeline->lanes[lane]->native, capture_p);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, pipeline->name, "capture_id");
+}
+
+static symmem_status choose_second(sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    bool own = pipeline->lanes[1] == NULL;
+    symmem_status status = SYMMEM_OK;
+    uint64_t capture = 0, other = 0;
+    if (own)
+        status = sm_second_stream_get(context, pipeline->lanes[0], &pipeline->lanes[1]);
+    if (status == SYMMEM_OK)
+        status = capture_of(pipeline, 0, &capture);
+    if (status == SYMMEM_OK)
+        status = capture_of(pipeline, 1, &other);
+    pipeline->captured = capture != 0;
+    if (status != SYMMEM_OK || other == 0 || other == capture)
+        return status;
+    if (!own)
+        return sm_context_fail(context, SYMMEM_CAPTURE, pipeline->name, "",
+                               "the second stream takes part in another capture");
+    pipeline->lanes[1] = pipeline->lanes[0];
+    return SYMMEM_OK;
+}
+
+static sm_signal_op channel_of(const sm_pipeline *pipeline) {
+    return (sm_signal_op){.name = pipeline->name,
+                          .link = pipeline->link,
+                          .channel = pipeline->channel,
+                          .timeout_ms = pipeline->timeout_ms};
+}
+
+static symmem_status hold_channel(const sm_pipeline *pipeline) {
+    const sm_signal_op op = channel_of(pipeline);
+    return sm_signal_hold(&op, pipeline->lanes[0]);
+}
+
+static void let_go(const sm_pipeline *pipeline) {
+    sm_signal_let_go(pipeline->link, pipeline->channel);
+}
+
+/* What comes before the first barrier is ordered with the channel's operations, too. One of them
+ * may have poisoned the handle. */
+static symmem_status follow(const sm_pipeline *pipeline) {
+    const sm_signal_op op = channel_of(pipeline);
+    symmem_status status = sm_link_refuse_poisoned(pipeline->link, pipeline->name);
+    return status == SYMMEM_OK && pipeline->lanes[0] != NULL
+               ? sm_signal_follow(&op, pipeline->lanes[0])
+               : status;
+}
+
+symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    symmem_status status = sm_context_point(context, pipeline->name, "collective.before");
+    if (status == SYMMEM_OK && pipeline->lanes[0] != NULL)
+        status = choose_second(pipeline);
+    if (status == SYMMEM_OK)
+        status = hold_channel(pipeline);
+    if (status != SYMMEM_OK)
+        return status;
+    status = follow(pipeline);
+    if (status != SYMMEM_OK) {
+        let_go(pipeline);
+        return status;
+    }
+    if (pipeline->lanes[0] != NULL)
+        pipeline->whole = sm_link_whole(pipeline->link, pipeline->channel);
+    pthread_mutex_lock(&context->lock);
+    pipeline->fn = context->matmul_fn;
+    pipeline->fn_arg = context->matmul_arg;
+    pthread_mutex_unlock(&context->lock);
+    return SYMMEM_OK;
+}
+
+/* In place of the last barrier, which would: holds the link until what was enqueued is over, and
+ * makes the channel's next operation, and a reset, come behind that. */
+static void hold_rest(const sm_pipeline *pipeline) {
+    symmem_context *context = pipeline->link->context;
+    void *stream = pipeline->lanes[MEET]->native;
+    symmem_ref ref;
+    sm_link_ref(pipeline->link, &ref);
+    const symmem_exec exec = {
+        .stream = stream, .refs = &ref, .ref_count = 1, .operation = pipeline->name};
+    if (context->backend->memset32(context->instance, pipeline->link->device,
+                                   sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
+                                   &exec) != SYMMEM_OK)
+        (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
+    const sm_signal_op op = channel_of(pipeline);
+    sm_signal_mark(&op, pipeline->lanes[MEET]);
+}
+
+static symmem_status give_up(sm_pipeline *pipeline) {
+    const symmem_error_record record = *sm_record();
+    uint64_t capture = 0;
+    symmem_status asked =
+        pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
+    /* What is captured has told nobody anything yet. A failed barrier has done this already: then
+     * it changes nothing. */
+    if (asked == SYMMEM_OK && capture == 0)
+        sm_link_give_up(pipeline->link, &record);
+    /* What was enqueued ends by itself; a capture would otherwise stay forked. */
+    symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
+    if (joined != SYMMEM_OK && pipeline->lanes[MAKE] != NULL && capture == 0)
+        (void)sm_stream_drain(pipeline->link->context, pipeline->lanes[MAKE]->native,
+                              pipeline->timeout_ms); /* its products hold nothing themselves */
+    if (pipeline->lanes[MEET] != NULL && capture == 0)
+        hold_rest(pipeline);
+    return sm_fail_record(&record);
+}
+
+symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
+    if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
+        status = give_up(pipeline);
+    let_go(pipeline);
+    return status;
+}
+
+/* --- steps ---------------------------------------------------------------------------------- */
+
+static void *native(const sm_pipeline *pipeline, int lane) {
+    return pipeline->lanes[lane] != NULL ? pipeline->lanes[lane]->native : NULL;
+}
+
+/* A step that is done, or enqueued, counts. */
+static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
+    if (status == SYMMEM_OK)
+        pipeline->part++;
+    return status;
+}
+
+static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
+    sm_link *link = pipeline->link;
+    symmem_ref ref;
+    sm_link_ref(link, &ref);
+    sm_signal_op signal = {
+        .kind = SM_BARRIER,
+        .name = pipeline->name,
+        .begin_point = "collective.begin",
+        .done_point = "collective.done",
+        .link = link,
+        .channel = pipeline->channel,
+        .timeout_ms = pipeline->timeout_ms,
+        .refs = &ref,
+        .ref_count = 1,
+        .whole = pipeline->whole,
+        .part = pipeline->part,
+        .loose = !pipeline->compares,
+        .first = !pipeline->met,
+        .is_held = true,
+    };
+    if (id != NULL)
+        signal.id = *id;
+    else if (pipeline->compares)
+        signal.id.kind = SYMMEM_CALL_BARRIER;
+    pipeline->met = true;
+    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[MEET]));
+}
+
+symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id) {
+    return pipeline->compares ? meet(pipeline, id) : SYMMEM_OK;
+}
+
+symmem_status sm_pipeline_barrier(sm_pipeline *pipeline) {
+    return meet(pipeline, NULL);
+}
+
+symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
+    symmem_context *context = pipeline->link->context;
+    const symmem_backend *backend = context->backend;
+    void *event = NULL;
+    if (native(pipeline, from) == native(pipeline, to))
+        return SYMMEM_OK;
+    symmem_status status = backend->event_create(context->instance, pipeline->link->device, &event);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, pipeline->name, "event_create");
+    status = backend->event_record(context->instance, event, native(pipeline, from));
+    if (status == SYMMEM_OK)
+        status = backend->stream_wait_event(context->instance, native(pipeline, to), event);
+    backend->event_destroy(context->instance, event);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, pipeline->name, "order");
+}
+
+/* The memory that a step uses: the workspace, and what else the pointers lie in. */
+static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const void *first,
+                           const void *second) {
+    sm_refs_init(refs, pipeline->link);
+    symmem_status status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, first, 0);
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, second, 0);
+    return status;
+}
+
+/* A note of a step that is over takes its time on a device, between two steps. The link, and with
+ * it the workspace, is held by the last barrier, which comes when all steps are over. */
+static void leave_to_barrier(const sm_pipeline *pipeline, sm_refs *refs, symmem_exec *exec) {
+    const void *link = pipeline->link, *workspace = pipeline->link->mapping->allocation;
+    exec->ref_count = 0;
+    for (int32_t i = 0; i < refs->count; i++)
+        if (refs->refs[i].object != link && refs->refs[i].object != workspace)
+            refs->refs[exec->ref_count++] = refs->refs[i];
+}
+
+symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
+                             const symmem_stream *lane) {
+    symmem_exec exec = sm_refs_exec(refs, lane);
+    exec.operation = pipeline->name;
+    exec.whole = pipeline->whole;
+    exec.part = pipeline->part;
+    exec.loose = !pipeline->compares;
+    if (lane != NULL && exec.loose && !pipeline->captured)
+        leave_to_barrier(pipeline, refs, &exec);
+    return exec;
+}
+
+static symmem_status finish(sm_pipeline *pipeline, sm_refs *refs, symmem_status status,
+                            const char *entry) {
+    sm_refs_finish(refs);
+    if (status == SYMMEM_OK)
+        return taken(pipeline, status);
+    (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
+    return sm_link_describe(pipeline->link, sm_record());
+}
+
+symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const void *src,
+                               size_t bytes) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    if (bytes == 0)
+        return SYMMEM_OK;
+    symmem_status status = cover(pipeline, &refs, dst, src);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
+        status = context->backend->copy(context->instance, pipeline->link->device, dst, src, bytes,
+                                        &exec);
+    }
+    return finish(pipeline, &refs, status, "copy");
+}
+
+symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
+                                       const symmem_strided_copy *copy) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
+        status =
+            context->backend->copy_strided(context->instance, pipeline->link->device, copy, &exec);
+    }
+    return finish(pipeline, &refs, status, "copy_strided");
+}
+
+symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
+                                 const symmem_local_reduce *reduce) {
+    symmem_context *context = pipeline->link->context;
+    sm_refs refs;
+    if (reduce->count == 0)
+        return SYMMEM_OK;
+    symmem_status status = cover(pipeline, &refs, reduce->dst, NULL);
+    if (status == SYMMEM_OK) {
+        const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
+        status = context->backend->reduce_local(context->instance, pipeline->link->device, reduce,
+                                                &exec);
+    }
+    return finish(pipeline, &refs, status, "reduce_local");
+}
+
+symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_matmul *product) {
+    symmem_matmul with_fn = *product;
+    with_fn.fn = pipeline->fn;
+    with_fn.fn_arg = pipeline->fn_arg;
+    symmem_status status = sm_product_run(pipeline->link->context, pipeline->name, pipeline,
+                                          &with_fn, 0, pipeline->lanes[lane]);
+    return status == SYMMEM_OK ? taken(pipeline, status)
+                               : sm_link_describe(pipeline->link, sm_record());
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a failed signal operation does to a link, and what backends ask of the core meanwhile. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/tensor.h"
+
+/* "rank 2" or "ranks 1, 3": as many as fit. */
+static void list_missing(const symmem_fault *fault, int32_t world_size, char *text,
+                         size_t capacity) {
+    size_t used = 0;
+    int32_t count = 0;
+    text[0] = '\0';
+    for (int32_t r = 0; r < world_size; r++) {
+        if ((fault->missing[r / 64] >> (r % 64) & 1) == 0)
+            continue;
+        int written = snprintf(text + used, capacity - used, "%s%d", count == 0 ? "" : ", ", r);
+        if (written < 0 || (size_t)written >= capacity - used) {
+            text[used] = '\0'; /* a part of a number would be another rank's */
+            break;
+        }
+        used += (size_t)written;
+        count++;
+    }
+}
+
+static uint32_t count_missing(const symmem_fault *fault) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++)
+        count += (uint32_t)__builtin_popcountll(fault->missing[i]);
+    return count;
+}
+
+static void describe_call(const symmem_call_id *id, char *text, size_t capacity) {
+    if (id->kind == SYMMEM_CALL_BARRIER)
+        snprintf(text, capacity, "barrier");
+    else
+        snprintf(text, capacity, "%s of %" PRIu64 " %s (%s)", sm_call_name(id->kind), id->count,
+                 symmem_dtype_name((symmem_dtype)id->dtype), sm_reduce_op_name(id->op));
+}
+
+static void describe_mismatch(const symmem_fault *fault, char *message, size_t capacity) {
+    char own[80], other[80];
+    describe_call(&fault->own, own, sizeof own);
+    describe_call(&fault->other, other, sizeof other);
+    bool alike = strcmp(own, other) == 0;
+    snprintf(message, capacity, "rank %d called %s%s, this rank %s", fault->failed_rank, other,
+             alike ? " with another offset, root, shape or split" : "", alike ? "too" : own);
+}
+
+static void describe_fault(const symmem_fault *fault, uint32_t missing_count, int32_t world_size,
+                           char *message, size_t capacity) {
+    char ranks[128];
+    list_missing(fault, world_size, ranks, sizeof ranks);
+    const char *plural = missing_count == 1 ? "" : "s";
+    switch (fault->status) {
+    case SYMMEM_TIMEOUT:
+        if (missing_count > 0)
+            snprintf(message, capacity, "rank%s %s did not arrive in time", plural, ranks);
+        else if (fault->stage != NULL && strcmp(fault->stage, "device") == 0)
+            snprintf(message, capacity, "the device did not come to an end of it in time");
+        else
+            snprintf(message, capacity, "deadline passed");
+        return;
+    case SYMMEM_PEER_LOST:
+        snprintf(message, capacity, "rank%s %s: process ended", plural, ranks);
+        return;
+    case SYMMEM_POISONED:
+        snprintf(message, capacity, "an operation that failed elsewhere poisoned this one");
+        return;
+    case SYMMEM_CORRUPT:
+        snprintf(message, capacity, "a word that ranks share holds %" PRIu64, fault->actual);
+        return;
+    case SYMMEM_MISMATCH:
+        describe_mismatch(fault, message, capacity);
+        return;
+    default:
+        if (sm_status_known(fault->status))
+            snprintf(message, capacity, "%s", symmem_status_text(fault->status));
+        else
+            snprintf(message, capacity, "the backend reported %d, which is no status",
+                     (int)fault->status);
+        return;
+    }
+}
+
+static void build_record(const sm_link *link, const symmem_fault *fault,
+                         symmem_error_record *record) {
+    memset(record, 0, sizeof *record);
+    record->status = sm_status_known(fault->status) ? fault->status : SYMMEM_BACKEND;
+    record->channel = fault->channel;
+    record->failed_rank = fault->failed_rank;
+    record->actual = fault->actual;
+    record->elapsed_ns = fault->elapsed_ns;
+    record->missing_count = count_missing(fault);
+    memcpy(record->missing, fault->missing, sizeof record->missing);
+    if (fault->status == SYMMEM_MISMATCH) {
+        record->expected = fault->own.count;
+        record->actual = fault->other.count;
+    }
+    sm_copy_text(record->operation, sizeof record->operation, fault->operation);
+    if (fault->stage != NULL)
+        sm_copy_text(record->stage, sizeof record->stage, fault->stage);
+    (void)sm_link_describe(link, record);
+    describe_fault(fault, record->missing_count, link->group->world_size, record->message,
+                   sizeof record->message);
+}
+
+/* True for the first failure, whose record stays. link->lock held. */
+static bool set_poison(sm_link *link, const symmem_error_record *record) {
+    if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
+        return false;
+    link->poison_record = *record;
+    /* pairs with: the loads in sm_link_is_poisoned and sm_link_refuse_poisoned */
+    atomic_store_explicit(&link->poisoned, true, memory_order_release);
+    return true;
+}
+
+/* Once for each poisoning, so that ranks which poison each other come to an end; and after a reset
+ * that failed, for it may have wiped out what was told. What fails on the way is no failure of the
+ * caller's: his record stays. */
+static void tell_peers(const sm_link *link) {
+    const symmem_backend *backend = link->context->backend;
+    const symmem_error_record before = *sm_record();
+    if (backend->signal_poison != NULL)
+        backend->signal_poison(link->context->instance, &link->peers);
+    *sm_record() = before;
+}
+
+/* The call without stream that runs in this thread: its failure goes there. */
+static _Thread_local struct {
+    const sm_link *link;
+    int32_t channel;
+    symmem_error_record *record;
+} caller;
+
+void sm_link_set_caller(const sm_link *link, int32_t channel, symmem_error_record *record) {
+    caller.link = link;
+    caller.channel = channel;
+    caller.record = record;
+}
+
+static void keep_for_caller(const sm_link *link, const symmem_fault *fault,
+                            const symmem_error_record *record) {
+    if (caller.record != NULL && caller.link == link && caller.channel == fault->channel)
+        *caller.record = *record;
+}
+
+void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
+                           symmem_error_record *record_p) {
+    sm_link *link = peers->self;
+    symmem_error_record record;
+    build_record(link, fault, &record);
+    pthread_mutex_lock(&link->lock);
+    /* Ranks whose calls differ all see it, at a point where nothing is half done. */
+    bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
+    bool first = !calls_differ && set_poison(link, &record);
+    pthread_mutex_unlock(&link->lock);
+    keep_for_caller(link, fault, &record);
+    if (first)
+        tell_peers(link);
+    if (record_p != NULL)
+        *record_p = record;
+}
+
+void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    bool first = set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    if (first)
+        tell_peers(link);
+}
+
+void sm_link_spoil(sm_link *link, const symmem_error_record *record) {
+    pthread_mutex_lock(&link->lock);
+    (void)set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+    tell_peers(link);
+}
+
+void sm_link_poison(sm_link *link, const symmem_error_record *record) {
+    /* Peers are not told: a rank that ends its context in good order is no failure of theirs. */
+    pthread_mutex_lock(&link->lock);
+    (void)set_poison(link, record);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void sm_link_clear_poison(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    memset(&link->poison_record, 0, sizeof link->poison_record);
+    atomic_store_explicit(&link->poisoned, false, memory_order_release);
+    pthread_mutex_unlock(&link->lock);
+}
+
+symmem_peer_state sm_link_peer_state(const symmem_peers *peers, int32_t rank) {
+    const sm_link *link = peers->self;
+    if (rank == peers->rank || link->context->liveness == NULL)
+        return SYMMEM_PEER_ALIVE;
+    return sm_liveness_ask_of(link->context->liveness, peers->global_ranks[rank],
+                              &link->identities[rank]);
+}
+
+bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank) {
+    const sm_link *link = peers->self;
+    return rank != peers->rank && link->context->liveness != NULL &&
+           sm_liveness_is_ending(link->context->liveness, &link->identities[rank]);
+}
+
+bool sm_link_is_poisoned(const symmem_peers *peers) {
+    const sm_link *link = peers->self;
+    /* pairs with: set_poison; and with finalise, whose pending work has to give up */
+    return atomic_load_explicit(&link->poisoned, memory_order_acquire) ||
+           atomic_load_explicit(&link->context->finalised, memory_order_acquire);
+}
+
+void sm_link_check_device(const sm_link *link) {
+    const symmem_context *context = link->context;
+    if (link->peers_open && context->backend->signal_check != NULL)
+        context->backend->signal_check(context->instance, &link->peers);
+}
+
+symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
+    sm_link_check_device(link);
+    /* pairs with: set_poison */
+    if (!atomic_load_explicit(&link->poisoned, memory_order_acquire))
+        return SYMMEM_OK;
+    symmem_error_record cause;
+    pthread_mutex_lock(&link->lock);
+    cause = link->poison_record;
+    pthread_mutex_unlock(&link->lock);
+    (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned by %s: %s, %s", cause.operation,
+                  symmem_status_name(cause.status), cause.message);
+    symmem_error_record *record = sm_record();
+    record->failed_rank = cause.failed_rank;
+    record->channel = cause.channel;
+    return sm_link_describe(link, record);
+}
+
+void sm_link_host_init(symmem_host *host) {
+    host->signal_failed = sm_link_signal_failed;
+    host->peer_state = sm_link_peer_state;
+    host->peer_is_ending = sm_link_peer_is_ending;
+    host->is_poisoned = sm_link_is_poisoned;
+}

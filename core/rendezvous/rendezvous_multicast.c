@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Multicast at rendezvous. Rank 0 makes the object before the metadata phase, so that its share
+ * travels with everything else; then all attach, all agree, all bind, all agree. A group that
+ * cannot goes without, on all ranks alike.
+ */
+#include "rendezvous/rendezvous.h"
+
+void sm_multicast_offer(sm_rendezvous *rendezvous) {
+    symmem_context *context = rendezvous->context;
+    sm_link *link = rendezvous->link;
+    symmem_device_info info = {0};
+    if (rendezvous->group->world_size == 1 || !sm_backend_has(context, SYMMEM_CAP_MULTICAST) ||
+        !sm_context_multicast_allowed(context))
+        return;
+    if (context->backend->device_info(context->instance, link->device, &info) != SYMMEM_OK ||
+        info.multicast == 0)
+        return;
+    rendezvous->own.flags |= SM_RECORD_MULTICAST;
+    if (rendezvous->group->rank != 0)
+        return;
+    /* On failure the share stays of kind NONE, which tells the others. */
+    symmem_share share = {.fd = -1};
+    if (sm_context_point(context, SM_RENDEZVOUS, "rendezvous.create.before") == SYMMEM_OK &&
+        context->backend->multicast_create(context->instance, link->device,
+                                           rendezvous->group->world_size, link->buffer_bytes,
+                                           &link->multicast_object, &share) == SYMMEM_OK)
+        rendezvous->multicast = share;
+}
+
+void sm_multicast_release(sm_link *link) {
+    symmem_context *context = link->context;
+    if (link->multicast != NULL)
+        context->backend->multicast_release(context->instance, link->multicast);
+    if (link->multicast_object != NULL)
+        context->backend->multicast_release(context->instance, link->multicast_object);
+    link->multicast = link->multicast_object = link->multicast_address = NULL;
+}
+
+static symmem_status attach(sm_rendezvous *rendezvous, int fd) {
+    sm_link *link = rendezvous->link;
+    symmem_share share = sm_record_share_of(rendezvous, 0, &rendezvous->records[0].multicast, fd);
+    return rendezvous->context->backend->multicast_attach(
+        rendezvous->context->instance, link->device, &share, link->buffer_bytes, &link->multicast);
+}
+
+static symmem_status bind_own(sm_rendezvous *rendezvous) {
+    sm_link *link = rendezvous->link;
+    return rendezvous->context->backend->multicast_bind(
+        rendezvous->context->instance, link->multicast, &rendezvous->allocation->memory,
+        &link->peers, &link->multicast_address);
+}
+
+/* One step and its agreement. A rank whose rendezvous failed already makes the step fail. */
+static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, bool is_attach) {
+    symmem_status own = rendezvous->status;
+    if (own == SYMMEM_OK)
+        own = sm_context_point(rendezvous->context, SM_RENDEZVOUS,
+                               is_attach ? "rendezvous.attach.before" : "rendezvous.bind.before");
+    if (own == SYMMEM_OK && !rendezvous->incomplete)
+        own = is_attach ? attach(rendezvous, fd) : bind_own(rendezvous);
+    if (rendezvous->status == SYMMEM_OK && own != SYMMEM_OK)
+        own = sm_backend_failed(rendezvous->context, own, SM_RENDEZVOUS, stage);
+    else if (own != SYMMEM_OK)
+        (void)sm_fail_record(&rendezvous->failure);
+    return sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage, own,
+                            rendezvous->deadline_ns);
+}
+
+symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
+    symmem_status status = SYMMEM_BACKEND; /* rank 0 could not make the object */
+    if (rendezvous->attempt_multicast) {
+        status = step(rendezvous, "multicast.attach", fd, true);
+        if (status == SYMMEM_OK)
+            status = step(rendezvous, "multicast.bind", fd, false);
+        if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
+            return status;
+    }
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    sm_multicast_release(rendezvous->link);
+    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
+        if ((rendezvous->records[r].flags & SM_RECORD_MULTICAST) == 0)
+            return SYMMEM_OK; /* nobody expected it */
+    }
+    if (!rendezvous->overlap && rendezvous->status == SYMMEM_OK)
+        sm_context_notice(rendezvous->context,
+                          "multicast could not be set up for a group, which goes without it");
+    return SYMMEM_OK;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fills of flat uint32 tensors. */
+#include "rendezvous/tensor.h"
+#include "stream/channel.h"
+
+static symmem_status refuse(const char *operation, const char *why) {
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "tensor %s", why);
+}
+
+static symmem_status check_tensor(symmem_context *context, const DLTensor *tensor,
+                                  const char *operation, char **data_p) {
+    symmem_status status = sm_tensor_form(context, tensor, operation, "tensor");
+    if (status != SYMMEM_OK)
+        return status;
+    if (tensor->dtype.code != kDLUInt || tensor->dtype.bits != 32 || tensor->dtype.lanes != 1)
+        return refuse(operation, "is not of uint32");
+    if (tensor->ndim != 1)
+        return refuse(operation, "is not of one dimension");
+    if (tensor->strides != NULL && tensor->strides[0] != 1)
+        return refuse(operation, "is not contiguous");
+    if (tensor->data == NULL)
+        return refuse(operation, "has no data");
+    if (tensor->shape[0] < 0)
+        return refuse(operation, "has a negative size");
+    if (tensor->shape[0] > PTRDIFF_MAX / (int64_t)sizeof(uint32_t))
+        return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of the tensor overflows");
+    return sm_tensor_place(tensor, operation, "tensor", sizeof(uint32_t),
+                           (size_t)tensor->shape[0] * sizeof(uint32_t), data_p);
+}
+
+static symmem_status out_of_range(const char *operation, const char *what, int64_t found,
+                                  int64_t limit) {
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "%s is %lld, limit %lld", what,
+                  (long long)found, (long long)limit);
+    sm_record()->actual = (uint64_t)found;
+    sm_record()->expected = (uint64_t)limit;
+    return SYMMEM_OUT_OF_RANGE;
+}
+
+static symmem_status check_range(const DLTensor *tensor, const char *operation, int64_t offset,
+                                 int64_t value, int64_t count) {
+    if (offset < 0)
+        return out_of_range(operation, "offset", offset, 0);
+    if (count <= 0)
+        return out_of_range(operation, "count", count, 1);
+    if (value < 0 || value > UINT32_MAX)
+        return out_of_range(operation, "value", value, UINT32_MAX);
+    if (offset > tensor->shape[0] || count > tensor->shape[0] - offset) {
+        (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "",
+                      "offset %lld + count %lld is beyond the %lld elements", (long long)offset,
+                      (long long)count, (long long)tensor->shape[0]);
+        sm_record()->expected = (uint64_t)tensor->shape[0];
+        sm_record()->actual = (uint64_t)offset + (uint64_t)count;
+        return SYMMEM_OUT_OF_RANGE;
+    }
+    return SYMMEM_OK;
+}
+
+/* The device the work runs on, and the memory it needs. */
+static symmem_status prepare(symmem_context *context, sm_refs *refs, const char *operation,
+                             const void *dst, size_t bytes, const symmem_stream *stream,
+                             int32_t *device_p) {
+    symmem_status status = sm_context_point(context, operation, "fill.before");
+    if (status == SYMMEM_OK)
+        status = sm_refs_cover(refs, context, operation, dst, bytes);
+    if (status == SYMMEM_OK)
+        status = sm_refs_stream(refs, context, operation, stream);
+    if (status != SYMMEM_OK)
+        return status;
+    return sm_device_resolve(context, stream != NULL ? stream->device : refs->device, operation,
+                             device_p);
+}
+
+static symmem_status check_all(symmem_context *context, const char *operation,
+                               const DLTensor *tensor, int64_t offset, int64_t value, int64_t count,
+                               const symmem_stream *stream, char **dst_p) {
+    char *data = NULL;
+    symmem_status status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        status = check_tensor(context, tensor, operation, &data);
+    if (status == SYMMEM_OK)
+        status = check_range(tensor, operation, offset, value, count);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(context, stream, -1, operation);
+    if (status == SYMMEM_OK)
+        *dst_p = data + (size_t)offset * sizeof(uint32_t);
+    return status;
+}
+
+symmem_status symmem_memset32(symmem_context *context, const DLTensor *tensor, int64_t offset,
+                              int64_t value, int64_t count, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    char *dst;
+    int32_t device;
+    symmem_status status =
+        check_all(context, "memset32", tensor, offset, value, count, stream, &dst);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_refs refs;
+    sm_refs_init(&refs, NULL);
+    status =
+        prepare(context, &refs, "memset32", dst, (size_t)count * sizeof(uint32_t), stream, &device);
+    if (status == SYMMEM_OK) {
+        symmem_exec exec = sm_refs_exec(&refs, stream);
+        status = context->backend->memset32(context->instance, device, dst, (uint32_t)value,
+                                            (size_t)count, &exec);
+        if (status != SYMMEM_OK)
+            status = sm_backend_failed(context, status, "memset32", "memset32");
+    }
+    sm_refs_finish(&refs);
+    return status;
+}
+
+symmem_status symmem_stream_write_value32(symmem_context *context, const DLTensor *tensor,
+                                          int64_t offset, int64_t value, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    char *dst;
+    int32_t device;
+    symmem_status status =
+        check_all(context, "stream_write_value32", tensor, offset, value, 1, stream, &dst);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_refs refs;
+    sm_refs_init(&refs, NULL);
+    status =
+        prepare(context, &refs, "stream_write_value32", dst, sizeof(uint32_t), stream, &device);
+    if (status == SYMMEM_OK) {
+        symmem_exec exec = sm_refs_exec(&refs, stream);
+        status =
+            context->backend->write_value32(context->instance, device, dst, (uint32_t)value, &exec);
+        if (status != SYMMEM_OK)
+            status = sm_backend_failed(context, status, "stream_write_value32", "write_value32");
+    }
+    sm_refs_finish(&refs);
+    return status;
+}

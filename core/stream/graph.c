@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Captures and the graphs that they make. */
+#include <stdlib.h>
+
+#include "stream/stream.h"
+
+/* What finalise waits for launches of a graph. Those on streams of the context's have been waited
+ * for by then; others give up what they wait for within a tick. */
+#define GIVE_UP_MS 300u
+
+static symmem_status check_capture(const symmem_stream *stream, const char *operation) {
+    symmem_status status = sm_stream_need(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_need_capability(stream->context, SYMMEM_CAP_CAPTURE, operation, "capture");
+    return status;
+}
+
+symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "stream_begin_capture";
+    symmem_status status = check_capture(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_not_capturing(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    symmem_context *context = stream->context;
+    status = sm_context_point(context, operation, "capture.begin");
+    if (status != SYMMEM_OK)
+        return status;
+    /* Before it begins: what other threads capture at once has to be known as the context's own. */
+    atomic_fetch_add_explicit(&context->captures, 1, memory_order_relaxed);
+    status = context->backend->capture_begin(context->instance, stream->native);
+    if (status != SYMMEM_OK) {
+        sm_node none;
+        sm_list_init(&none);
+        (void)sm_capture_take(context, 0, &none);
+        return sm_backend_failed(context, status, operation, "capture_begin");
+    }
+    stream->capturing = true;
+    return SYMMEM_OK;
+}
+
+static bool enlist(symmem_graph *graph) {
+    symmem_context *context = graph->context;
+    pthread_mutex_lock(&context->graphs_lock);
+    bool live = sm_enlist(context, &context->graphs, &graph->node);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return live;
+}
+
+/* Off the list, or a finalise meanwhile would end what is waited for. NULL: it has been ended. */
+static void *begin_ending(symmem_graph *graph) {
+    symmem_context *context = graph->context;
+    pthread_mutex_lock(&context->graphs_lock);
+    void *native = sm_delist(context, &graph->node, &graph->native);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return native;
+}
+
+/* From now on somebody who asks for pending launches looks at it, until one has found that there is
+ * none. */
+static void begin_launching(symmem_graph *graph) {
+    pthread_mutex_lock(&graph->context->graphs_lock);
+    sm_list_remove(&graph->launched);
+    if (graph->native != NULL)
+        sm_list_add(&graph->context->launched, &graph->launched);
+    pthread_mutex_unlock(&graph->context->graphs_lock);
+}
+
+static void stop_launching(symmem_graph *graph) {
+    pthread_mutex_lock(&graph->context->graphs_lock);
+    sm_list_remove(&graph->launched);
+    pthread_mutex_unlock(&graph->context->graphs_lock);
+}
+
+/* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
+static symmem_status make_graph(symmem_context *context, int32_t device, void *native,
+                                sm_node *links, uint64_t number, const char *operation,
+                                symmem_graph **graph_p) {
+    symmem_graph *graph = calloc(1, sizeof *graph);
+    if (graph == NULL)
+        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
+    symmem_status status = sm_turn_init(&graph->turn);
+    if (status != SYMMEM_OK)
+        goto fail_turn;
+    status = sm_instance_enter(context, operation);
+    if (status != SYMMEM_OK)
+        goto fail_instance;
+    graph->context = context;
+    graph->native = native;
+    graph->device = device;
+    sm_list_init(&graph->node);
+    sm_list_init(&graph->launched);
+    sm_list_init(&graph->links);
+    graph->number = number;
+    sm_list_move(&graph->links, links);
+    if (!enlist(graph)) {
+        status = sm_context_check(context, operation);
+        goto fail_enlist;
+    }
+    *graph_p = graph;
+    return SYMMEM_OK;
+fail_enlist:
+    sm_capture_forget(context, &graph->links);
+    sm_instance_release(context);
+fail_instance:
+    sm_turn_finish(&graph->turn);
+fail_turn:
+    free(graph);
+    return status;
+}
+
+symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **graph_p) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "stream_end_capture";
+    symmem_status status = check_capture(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (graph_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph_p is NULL");
+    symmem_context *context = stream->context;
+    if (!stream->capturing)
+        return sm_context_fail(context, SYMMEM_CAPTURE, operation, "",
+                               "this stream did not begin a capture");
+    void *native = NULL;
+    sm_node links;
+    sm_list_init(&links);
+    sm_context_observe(context, "capture.end");
+    const uint64_t capture = sm_capture_of(context, stream->native);
+    status = context->backend->capture_end(context->instance, stream->native, &native);
+    /* It is over, whatever became of it. */
+    stream->capturing = false;
+    const uint64_t number = sm_capture_take(context, capture, &links);
+    if (status != SYMMEM_OK) {
+        sm_capture_forget(context, &links);
+        return sm_backend_failed(context, status, operation, "capture_end");
+    }
+    status = make_graph(context, stream->device, native, &links, number, operation, graph_p);
+    sm_capture_forget(context, &links); /* if there is no graph */
+    if (status != SYMMEM_OK)
+        context->backend->graph_destroy(context->instance, native);
+    return status;
+}
+
+symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_p) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "stream_is_capturing";
+    symmem_status status = check_capture(stream, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    if (capturing_p == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "capturing_p is NULL");
+    symmem_context *context = stream->context;
+    uint64_t capture = 0;
+    status = context->backend->capture_id(context->instance, stream->native, &capture);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "capture_id");
+    *capturing_p = capture != 0;
+    return SYMMEM_OK;
+}
+
+/* --- launch and destroy ------------------------------------------------------------- */
+
+/* The graph's turn is taken. A launch on another stream waits for the one before it. */
+static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
+                            const char **entry_p) {
+    symmem_context *context = graph->context;
+    const symmem_backend *backend = context->backend;
+    symmem_status status;
+    if (graph->done_event == NULL) {
+        *entry_p = "event_create";
+        status = backend->event_create(context->instance, stream->device, &graph->done_event);
+    } else {
+        *entry_p = "stream_wait_event";
+        status = backend->stream_wait_event(context->instance, stream->native, graph->done_event);
+    }
+    if (status != SYMMEM_OK)
+        return status;
+    *entry_p = "graph_launch";
+    status = backend->graph_launch(context->instance, graph->native, stream->native);
+    if (status != SYMMEM_OK)
+        return status;
+    *entry_p = "event_record";
+    status = backend->event_record(context->instance, graph->done_event, stream->native);
+    if (status != SYMMEM_OK)
+        (void)sm_stream_drain(context, stream->native,
+                              sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+    return status;
+}
+
+symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    static const char operation[] = "graph_launch";
+    if (graph == NULL)
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "graph is NULL");
+    symmem_status status = sm_stream_need(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(graph->context, stream, graph->device, operation);
+    if (status == SYMMEM_OK)
+        status = sm_stream_not_capturing(stream, operation);
+    if (status == SYMMEM_OK)
+        status = sm_context_point(graph->context, operation, "graph.launch");
+    if (status != SYMMEM_OK)
+        return status;
+    symmem_context *context = graph->context;
+    uint32_t timeout_ms = sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT);
+    if (!sm_turn_take(&graph->turn, sm_deadline_ns(timeout_ms)))
+        return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
+                               "another thread is launching the graph");
+    const char *entry = "";
+    begin_launching(graph);
+    status = launch(graph, stream, &entry);
+    if (status != SYMMEM_OK)
+        status = sm_backend_failed(context, status, operation, entry);
+    sm_turn_give(&graph->turn);
+    return status;
+}
+
+/* graphs_lock held. */
+static symmem_status look_at_launches(symmem_graph *graph, bool *pending_p) {
+    symmem_context *context = graph->context;
+    bool reached = true;
+    symmem_status status = SYMMEM_OK;
+    /* A turn that cannot be had at once is a launch under way in another thread. */
+    *pending_p = !sm_turn_take(&graph->turn, 1);
+    if (*pending_p)
+        return SYMMEM_OK;
+    if (graph->done_event != NULL)
+        status = context->backend->event_query(context->instance, graph->done_event, &reached);
+    *pending_p = !reached;
+    sm_turn_give(&graph->turn);
+    return status;
+}
+
+static symmem_status await_launches(symmem_context *context, void *done_event,
+                                    uint32_t timeout_ms) {
+    if (done_event == NULL)
+        return SYMMEM_OK;
+    symmem_status status =
+        context->backend->event_synchronize(context->instance, done_event, timeout_ms);
+    return status == SYMMEM_OK
+               ? status
+               : sm_backend_failed(context, status, "graph_destroy", "event_synchronize");
+}
+
+static void end_graph(symmem_context *context, void *native, void *done_event) {
+    if (done_event != NULL)
+        context->backend->event_destroy(context->instance, done_event);
+    context->backend->graph_destroy(context->instance, native);
+    sm_instance_release(context);
+}
+
+/* A launch is using it: it is the caller's as before. False: the context was finalised meanwhile.
+ */
+static bool keep_graph(symmem_graph *graph, void *native) {
+    symmem_context *context = graph->context;
+    graph->native = native;
+    if (!enlist(graph)) {
+        graph->native = NULL;
+        return false;
+    }
+    sm_context_release(context); /* the shell has its own yet */
+    return true;
+}
+
+symmem_status symmem_graph_destroy(symmem_graph *graph) {
+    SM_PUBLIC_CALL;
+    if (graph == NULL)
+        return SYMMEM_OK;
+    symmem_context *context = graph->context;
+    if (sm_fork_is_parents(context->made_in))
+        return sm_fork_refuse("graph_destroy");
+    symmem_status status = SYMMEM_OK;
+    void *native = begin_ending(graph);
+    if (native != NULL)
+        status = await_launches(context, graph->done_event,
+                                sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
+    if (status != SYMMEM_OK && keep_graph(graph, native))
+        return status;
+    stop_launching(graph);
+    if (native != NULL)
+        end_graph(context, native, graph->done_event);
+    sm_turn_finish(&graph->turn);
+    sm_capture_forget(context, &graph->links);
+    free(graph);
+    sm_context_release(context);
+    return SYMMEM_OK;
+}
+
+/* graphs_lock held. Graphs whose launches have ended are not looked at again, so that this takes as
+ * long as there are launches under way, however many graphs there are. */
+static symmem_status look_at_launched(symmem_context *context, const sm_link *link,
+                                      bool *pending_p) {
+    for (sm_node *node = context->launched.next, *next; node != &context->launched; node = next) {
+        symmem_graph *graph = SM_CONTAINER(node, symmem_graph, launched);
+        const symmem_error_record record = *sm_record();
+        bool is_pending = true;
+        next = node->next;
+        symmem_status status = look_at_launches(graph, &is_pending);
+        if (status == SYMMEM_OK && !is_pending) {
+            sm_list_remove(node);
+        } else if (sm_capture_has(context, graph->number, link)) {
+            *pending_p = is_pending;
+            return status;
+        } else {
+            *sm_record() = record;
+        }
+    }
+    return SYMMEM_OK;
+}
+
+symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p) {
+    symmem_context *context = link->context;
+    *pending_p = false;
+    pthread_mutex_lock(&context->graphs_lock);
+    symmem_status status = look_at_launched(context, link, pending_p);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, operation, "event_query");
+}
+
+/* The next graph that finalise has to end, out of the list. */
+static bool take_graph(symmem_context *context, void **native_p, void **done_event_p) {
+    bool found = false;
+    pthread_mutex_lock(&context->graphs_lock);
+    pthread_mutex_lock(&context->lock);
+    if (!sm_list_empty(&context->graphs)) {
+        symmem_graph *graph = SM_CONTAINER(context->graphs.next, symmem_graph, node);
+        *native_p = graph->native;
+        *done_event_p = graph->done_event;
+        graph->native = graph->done_event = NULL;
+        sm_list_remove(&graph->node);
+        sm_list_remove(&graph->launched);
+        found = true;
+    }
+    pthread_mutex_unlock(&context->lock);
+    pthread_mutex_unlock(&context->graphs_lock);
+    return found;
+}
+
+void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns) {
+    void *native, *done_event;
+    while (take_graph(context, &native, &done_event)) {
+        uint32_t left_ms = sm_remaining_ms(deadline_ns, GIVE_UP_MS);
+        /* A launch that does not end goes on; the backend keeps for it what it needs. */
+        (void)await_launches(context, done_event, left_ms > 0 ? left_ms : 1);
+        end_graph(context, native, done_event);
+    }
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The collective way back from a failed signal operation. */
+#include <stdlib.h>
+
+#include "stream/channel.h"
+#include "bootstrap/session_internal.h"
+
+#define MARK_LATE_NS 50000000
+
+static const char operation[] = "handle_reset";
+
+static symmem_status channel_busy(sm_link *link, int32_t index) {
+    (void)sm_fail(SYMMEM_BUSY, operation, "reset.begin",
+                  "channel %d has a pending operation: synchronise its stream first", index);
+    sm_record()->channel = index;
+    return sm_link_describe(link, sm_record());
+}
+
+static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
+    bool reached = true;
+    /* A turn that cannot be had at once is a call under way in another thread. */
+    if (!sm_turn_take(&channel->turn, 1))
+        return channel_busy(link, index);
+    symmem_status status = SYMMEM_OK;
+    if (channel->eager_stream != NULL)
+        status = link->context->backend->event_query(link->context->instance, channel->eager_event,
+                                                     &reached);
+    sm_turn_give(&channel->turn);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(link->context, status, operation, "event_query");
+    return reached ? SYMMEM_OK : channel_busy(link, index);
+}
+
+static symmem_status check_graphs(sm_link *link) {
+    bool pending;
+    symmem_status status = sm_graph_pending(link, operation, &pending);
+    if (status != SYMMEM_OK || !pending)
+        return status;
+    (void)sm_fail(
+        SYMMEM_BUSY, operation, "reset.begin",
+        "a launch of a graph with its operations is pending: synchronise its stream first");
+    return sm_link_describe(link, sm_record());
+}
+
+/* BUSY if an operation is pending on any channel. */
+static symmem_status check_pending(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    bool used = link->used_channels;
+    pthread_mutex_unlock(&link->lock);
+    for (int32_t c = 0; used && c < link->channel_count; c++) {
+        pthread_mutex_lock(&link->lock);
+        sm_channel *channel = link->channels[c];
+        pthread_mutex_unlock(&link->lock);
+        symmem_status status = channel == NULL ? SYMMEM_OK : check_idle(link, channel, c);
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    return check_graphs(link);
+}
+
+/* Of operations whose parts do not look at it; nothing is pending. */
+static void forget_failures(sm_link *link) {
+    pthread_mutex_lock(&link->lock);
+    for (int32_t c = 0; link->used_channels && c < link->channel_count; c++)
+        if (link->channels[c] != NULL)
+            __atomic_store_n(&link->channels[c]->whole.failed, NULL, __ATOMIC_RELEASE);
+    pthread_mutex_unlock(&link->lock);
+}
+
+static symmem_status reset_state(sm_link *link) {
+    symmem_context *context = link->context;
+    symmem_status status = sm_context_point(context, operation, "reset.state.before");
+    if (status != SYMMEM_OK)
+        return status;
+    forget_failures(link);
+    status = context->backend->signal_reset(context->instance, &link->peers);
+    if (status != SYMMEM_OK)
+        return sm_backend_failed(context, status, operation, "signal_reset");
+    return sm_context_point(context, operation, "reset.state.after");
+}
+
+/* Who has waited for an operation has not waited for the mark behind it, which the device may be a
+ * moment late with. Half of the caller's time at most: the others have to be told. */
+static symmem_status check_settled(sm_link *link, uint64_t deadline_ns) {
+    const uint64_t begin_ns = sm_now_ns();
+    uint64_t wait_ns = MARK_LATE_NS;
+    symmem_status status;
+    if (deadline_ns != 0 && deadline_ns < begin_ns + 2 * wait_ns)
+        wait_ns = deadline_ns > begin_ns ? (deadline_ns - begin_ns) / 2 : 0;
+    while ((status = check_pending(link)) == SYMMEM_BUSY && sm_now_ns() < begin_ns + wait_ns)
+        sm_sleep_ns(1000000);
+    return status;
+}
+
+/* What a rank says before the reset begins. */
+typedef struct readiness {
+    int32_t status;
+    int32_t channel;
+    int32_t is_poisoned;
+} readiness;
+
+static symmem_status judge(const sm_link *link, const readiness *all) {
+    for (int32_t r = 0; r < link->group->world_size; r++) {
+        symmem_status status = (symmem_status)all[r].status;
+        if (status == SYMMEM_OK)
+            continue;
+        (void)sm_fail(status, operation, "reset.begin", "rank %d is not ready: %s", r,
+                      symmem_status_text(status));
+        sm_record()->failed_rank = r;
+        sm_record()->channel = all[r].channel;
+        return status;
+    }
+    return SYMMEM_OK;
+}
+
+/* What poisons it may come to light only now: by the look at the streams, or where a device told.
+ */
+static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
+    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
+                     .channel = -1};
+    if (own.status == SYMMEM_OK)
+        own.status = check_settled(link, deadline_ns);
+    if (own.status != SYMMEM_OK)
+        own.channel = sm_record()->channel;
+    sm_link_check_device(link);
+    own.is_poisoned = sm_link_is_poisoned(&link->peers);
+    return own;
+}
+
+/* The backend hears of it on every rank that goes on from here. Where some do not, the reset fails
+ * on those that do, which poisons them: the next one tells all. */
+static void tell_lost(const sm_link *link, const readiness *all) {
+    const symmem_backend *backend = link->context->backend;
+    int32_t poisoned = 0;
+    for (int32_t r = 0; r < link->group->world_size; r++)
+        poisoned += all[r].is_poisoned;
+    if (poisoned != 0 && sm_backend_present(backend, offsetof(symmem_backend, signal_lost)))
+        backend->signal_lost(link->context->instance, &link->peers);
+}
+
+/* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
+ * peer that started over after an earlier failure. */
+static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
+    const readiness own = get_ready(link, deadline_ns);
+    sm_session *session = link->group->session;
+    readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
+    if (all == NULL) { /* nowhere to put what the others say: only tell them */
+        (void)sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory for %d ranks",
+                      (int)link->group->world_size);
+        const symmem_error_record failure = *sm_record();
+        return sm_session_gather(session, operation, "reset.begin", &failure, NULL, 0, NULL, true,
+                                 deadline_ns);
+    }
+    symmem_status status = sm_session_all_gather(session, operation, "reset.begin", &own,
+                                                 sizeof own, all, true, deadline_ns);
+    if (status == SYMMEM_OK)
+        status = judge(link, all);
+    if (status == SYMMEM_OK)
+        tell_lost(link, all);
+    free(all);
+    return status;
+}
+
+/* The group's turn is taken. */
+static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
+    sm_session *session = link->group->session;
+    symmem_status status = begin_together(link, deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    /* Nobody signals before all have left the second agreement. */
+    status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
+    if (status == SYMMEM_OK)
+        sm_link_clear_poison(link);
+    else
+        sm_link_spoil(link, sm_record()); /* some ranks' state is reset, some may not be */
+    return status;
+}
+
+symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
+    SM_PUBLIC_CALL;
+    symmem_status status = sm_handle_check(handle, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = handle->link;
+    uint64_t begin_ns = sm_now_ns();
+    uint64_t deadline_ns = sm_deadline_ns(sm_context_timeout(link->context, timeout_ms));
+    status = sm_group_check(link->group, operation);
+    if (status == SYMMEM_OK)
+        status = sm_group_enter(link->group, operation, deadline_ns);
+    if (status == SYMMEM_OK) {
+        const uint64_t before_ns = sm_call_deadline(deadline_ns);
+        status = reset_together(link, deadline_ns);
+        (void)sm_call_deadline(before_ns);
+        sm_group_leave(link->group);
+        sm_context_observe(link->context, "reset.done");
+    }
+    if (status != SYMMEM_OK) {
+        sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+        (void)sm_link_describe(link, sm_record());
+    }
+    return status;
+}

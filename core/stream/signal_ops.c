@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Barrier, put_signal and wait_signal: checks; and the order of one channel's operations, which
+ * collectives (collective.c) keep too.
+ *
+ * Operations on one channel run in the order of the calls, on whatever streams they are. The event
+ * after the last one is the channel's frontier: an operation on another stream waits for it, an
+ * operation without stream waits for it in the calling thread. Inside a capture the same holds
+ * with a frontier of the capture's own; captured and eager operations are not ordered with each
+ * other. Two captures that take turns on one channel forget each other's frontier.
+ */
+#include "stream/channel.h"
+#include "stream/stream.h"
+
+static symmem_status call_backend(const sm_signal_op *op, void *stream, bool capturing) {
+    const sm_link *link = op->link;
+    const symmem_backend *backend = link->context->backend;
+    void *instance = link->context->instance;
+    const symmem_exec exec = {.stream = stream,
+                              .refs = op->refs,
+                              .ref_count = op->ref_count,
+                              .timeout_ms = op->timeout_ms,
+                              .call = op->id,
+                              .operation = op->kind == SM_BARRIER ? op->name : NULL,
+                              .whole = op->whole,
+                              .part = op->part,
+                              .loose = op->loose,
+                              .first = op->first};
+    switch (op->kind) {
+    case SM_BARRIER:
+        return backend->barrier(instance, &link->peers, op->channel, &exec);
+    case SM_PUT_SIGNAL:
+        return backend->put_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    case SM_WAIT_SIGNAL:
+        return backend->wait_signal(instance, &link->peers, op->peer, op->channel, &exec);
+    case SM_COMPOSED:
+        return op->compose(op, &exec, capturing);
+    default:
+        if (!link->within_direct_access)
+            return backend->collective_apart(instance, &link->peers, op->channel, op->collective,
+                                             &exec);
+        return backend->collective(instance, &link->peers, op->channel, op->collective, &exec);
+    }
+}
+
+/* As backend.h calls it: its author reads this. Of a composed one the part has told already. */
+static const char *entry_of(const sm_signal_op *op) {
+    return op->kind == SM_BARRIER       ? "barrier"
+           : op->kind == SM_PUT_SIGNAL  ? "put_signal"
+           : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
+           : op->kind == SM_COMPOSED    ? "parts"
+                                        : "collective";
+}
+
+static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
+    (void)sm_backend_failed(op->link->context, status, op->name, entry);
+    sm_record()->channel = op->channel;
+    return sm_link_describe(op->link, sm_record());
+}
+
+/* --- with a stream ------------------------------------------------------------------ */
+
+static symmem_status capture_of(const sm_signal_op *op, void *stream, uint64_t *capture_p) {
+    symmem_context *context = op->link->context;
+    *capture_p = 0;
+    if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
+        return SYMMEM_OK;
+    return context->backend->capture_id(context->instance, stream, capture_p);
+}
+
+/* Makes `stream` wait for the frontier, if that is another stream's. */
+static symmem_status wait_frontier(const sm_signal_op *op, void *stream, void **event_p,
+                                   const void *last_stream) {
+    symmem_context *context = op->link->context;
+    if (*event_p == NULL)
+        return context->backend->event_create(context->instance, op->link->device, event_p);
+    if (last_stream == NULL || last_stream == stream)
+        return SYMMEM_OK;
+    return context->backend->stream_wait_event(context->instance, stream, *event_p);
+}
+
+/* Where a channel's operations of one kind, eager or captured, have got to. */
+typedef struct frontier {
+    uint64_t capture; /* 0: eager */
+    void **event_p, **stream_p;
+} frontier;
+
+static frontier frontier_of(sm_channel *channel, uint64_t capture) {
+    if (capture == 0)
+        return (frontier){0, &channel->eager_event, &channel->eager_stream};
+    if (capture != channel->capture)
+        channel->capture_stream = NULL; /* the frontier of a capture that is over */
+    return (frontier){capture, &channel->capture_event, &channel->capture_stream};
+}
+
+/* Behind what is on the stream now. */
+static symmem_status advance(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+                             void *stream) {
+    symmem_context *context = op->link->context;
+    *own->stream_p = stream;
+    if (own->capture != 0)
+        channel->capture = own->capture;
+    symmem_status status = context->backend->event_record(context->instance, *own->event_p, stream);
+    /* The frontier lags behind; a capture's only orders what is not running yet. */
+    if (status != SYMMEM_OK && own->capture == 0 &&
+        sm_stream_drain(context, stream, op->timeout_ms))
+        *own->stream_p = NULL;
+    return status;
+}
+
+/* A part of its work may be on the stream: what comes next on the channel comes behind that. Not if
+ * another capture has begun there meanwhile: outside of it nothing could wait for the mark. */
+static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+                                 void *stream, symmem_status status) {
+    uint64_t capture;
+    (void)failed(op, status, entry_of(op));
+    const symmem_error_record record = *sm_record();
+    if (capture_of(op, stream, &capture) == SYMMEM_OK && capture == own->capture)
+        (void)advance(op, channel, own, stream);
+    return sm_fail_record(&record);
+}
+
+/* The channel's turn is taken, here and below. */
+static symmem_status follow(const sm_signal_op *op, sm_channel *channel, void *stream,
+                            frontier *own_p) {
+    uint64_t capture;
+    symmem_status status = capture_of(op, stream, &capture);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "capture_id");
+    status = sm_capture_note(op->link, capture, op->name);
+    if (status != SYMMEM_OK)
+        return status;
+    *own_p = frontier_of(channel, capture);
+    const char *entry = *own_p->event_p == NULL ? "event_create" : "stream_wait_event";
+    status = wait_frontier(op, stream, own_p->event_p, *own_p->stream_p);
+    return status == SYMMEM_OK ? status : failed(op, status, entry);
+}
+
+static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
+    frontier own;
+    symmem_status status = follow(op, channel, stream, &own);
+    if (status != SYMMEM_OK)
+        return status;
+    status = call_backend(op, stream, own.capture != 0);
+    if (status != SYMMEM_OK)
+        return fail_behind(op, channel, &own, stream, status);
+    status = advance(op, channel, &own, stream);
+    return status == SYMMEM_OK ? status : failed(op, status, "event_record");
+}
+
+/* --- without a stream --------------------------------------------------------------- */
+
+static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
+    (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
+                  "channel %d stayed busy with an earlier operation", op->channel);
+    sm_record()->channel = op->channel;
+    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+    return sm_link_describe(op->link, sm_record());
+}
+
+/* Until the channel's last operation on a stream is over. */
+static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel,
+                                     uint64_t begin_ns) {
+    symmem_context *context = op->link->context;
+    uint32_t left_ms = 0;
+    if (op->timeout_ms != 0) {
+        uint64_t limit_ns = (uint64_t)op->timeout_ms * 1000000u;
+        left_ms = sm_remaining_ms(begin_ns + limit_ns, UINT32_MAX);
+        if (left_ms == 0)
+            return busy(op, begin_ns);
+    }
+    symmem_status status =
+        context->backend->event_synchronize(context->instance, channel->eager_event, left_ms);
+    if (status == SYMMEM_TIMEOUT)
+        return busy(op, begin_ns);
+    if (status != SYMMEM_OK)
+        return failed(op, status, "event_synchronize");
+    channel->eager_stream = NULL;
+    return SYMMEM_OK;
+}
+
+/* The channel's turn is taken. */
+static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns) {
+    if (channel->eager_stream != NULL) {
+        symmem_status status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
+        if (status != SYMMEM_OK)
+            return status;
+    }
+    symmem_error_record record;
+    record.status = SYMMEM_OK; /* the rest matters only once it is filled */
+    sm_link_set_caller(op->link, op->channel, &record);
+    symmem_status status = call_backend(op, NULL, false);
+    sm_link_set_caller(NULL, 0, NULL);
+    if (status == SYMMEM_OK)
+        return SYMMEM_OK;
+    /* No record: it failed as a call rather than as a signal operation. */
+    if (record.status != status)
+        return failed(op, status, entry_of(op));
+    sm_copy_text(record.operation, sizeof record.operation, op->name); /* a part's, it may be */
+    return sm_fail_record(&record);
+}
+
+/* --- front -------------------------------------------------------------------------- */
+
+symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, const char *operation) {
+    if (channel >= 0 && channel < link->channel_count)
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "channel %d is not in [0, %d)", channel,
+                  link->channel_count);
+    sm_record()->channel = channel;
+    sm_record()->expected = (uint64_t)link->channel_count;
+    sm_record()->actual = (uint64_t)(int64_t)channel;
+    return sm_link_describe(link, sm_record());
+}
+
+/* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */
+static symmem_status take_turn(const sm_signal_op *op, sm_channel *channel, uint64_t *begin_ns_p) {
+    *begin_ns_p = 0;
+    if (sm_turn_try(&channel->turn))
+        return SYMMEM_OK;
+    *begin_ns_p = sm_now_ns();
+    return sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)) ? SYMMEM_OK
+                                                                        : busy(op, *begin_ns_p);
+}
+
+symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    uint64_t begin_ns;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    if (status == SYMMEM_OK)
+        status = take_turn(op, channel, &begin_ns);
+    if (status != SYMMEM_OK || stream != NULL || channel->eager_stream == NULL)
+        return status;
+    status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
+    if (status != SYMMEM_OK)
+        sm_turn_give(&channel->turn);
+    return status;
+}
+
+symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stream) {
+    frontier own;
+    sm_channel *channel;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    return status == SYMMEM_OK ? follow(op, channel, stream->native, &own) : status;
+}
+
+void sm_signal_mark(const sm_signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    if (sm_link_channel(op->link, op->channel, &channel) != SYMMEM_OK)
+        return;
+    const frontier own = frontier_of(channel, 0);
+    (void)advance(op, channel, &own, stream->native);
+}
+
+void sm_signal_let_go(const sm_link *link, int32_t channel) {
+    /* acquire; pairs with: make_channel */
+    sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);
+}
+
+symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
+    sm_channel *channel;
+    symmem_status status = sm_link_channel(op->link, op->channel, &channel);
+    if (status != SYMMEM_OK)
+        return status;
+    uint64_t begin_ns = 0;
+    sm_context_observe(op->link->context, op->begin_point);
+    if (!op->is_held)
+        status = take_turn(op, channel, &begin_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    /* An operation that this one waited for may have poisoned the handle. */
+    if (op->part == 0 || stream == NULL)
+        status = sm_link_refuse_poisoned(op->link, op->name);
+    if (status == SYMMEM_OK)
+        status =
+            stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);
+    if (!op->is_held)
+        sm_turn_give(&channel->turn);
+    sm_context_observe(op->link->context, op->done_point);
+    if (status != SYMMEM_OK)
+        sm_group_explain(op->link->context);
+    return status;
+}
+
+/* Names and points of an operation, by its kind. */
+static const sm_signal_op forms[] = {
+    {.kind = SM_BARRIER,
+     .name = "barrier",
+     .begin_point = "barrier.begin",
+     .done_point = "barrier.done"},
+    {.kind = SM_PUT_SIGNAL,
+     .name = "put_signal",
+     .begin_point = "put_signal.begin",
+     .done_point = "put_signal.done"},
+    {.kind = SM_WAIT_SIGNAL,
+     .name = "wait_signal",
+     .begin_point = "wait_signal.begin",
+     .done_point = "wait_signal.done"},
+};
+
+static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int32_t peer,
+                                 int32_t channel, uint32_t timeout_ms,
+                                 const symmem_stream *stream) {
+    sm_signal_op op = forms[kind];
+    symmem_status status = sm_handle_check(handle, op.name);
+    if (status != SYMMEM_OK)
+        return status;
+    sm_link *link = handle->link;
+    symmem_ref ref;
+    sm_link_ref(link, &ref);
+    op.link = link;
+    op.peer = peer;
+    op.channel = channel;
+    op.timeout_ms = sm_context_timeout(link->context, timeout_ms);
+    op.refs = &ref;
+    op.ref_count = 1;
+    if (kind == SM_BARRIER && link->context->check_collectives)
+        op.id.kind = SYMMEM_CALL_BARRIER;
+    status = sm_signal_check_channel(link, channel, op.name);
+    if (status == SYMMEM_OK && kind != SM_BARRIER)
+        status = sm_handle_rank_check(handle, op.name, peer);
+    if (status == SYMMEM_OK)
+        status = sm_stream_check(link->context, stream, link->device, op.name);
+    if (status == SYMMEM_OK)
+        status = sm_link_refuse_poisoned(link, op.name);
+    return status == SYMMEM_OK ? sm_signal_run(&op, stream) : status;
+}
+
+symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
+                             symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    return signal_call(handle, SM_BARRIER, 0, channel, timeout_ms, stream);
+}
+
+symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank, int32_t channel,
+                                uint32_t timeout_ms, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    return signal_call(handle, SM_PUT_SIGNAL, dst_rank, channel, timeout_ms, stream);
+}
+
+symmem_status symmem_wait_signal(symmem_handle *handle, int32_t src_rank, int32_t channel,
+                                 uint32_t timeout_ms, symmem_stream *stream) {
+    SM_PUBLIC_CALL;
+    return signal_call(handle, SM_WAIT_SIGNAL, src_rank, channel, timeout_ms, stream);
+}

@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The common reductions: kernels of their own for sums of few ranks that lie in whole units
+// everywhere. The host has found that out, and there is little code and hardly a stack. They
+// meet, and put their lines, as the others do, so that of these ranks need not choose alike.
+#ifndef SYMMEM_KERNELS_CUDA_PLAIN_CUH
+#define SYMMEM_KERNELS_CUDA_PLAIN_CUH
+
+#include "cuda/chunks.cuh"
+#include "cuda/collective.h"
+#include "cuda/device.cuh"
+#include "cuda/barrier_small.cuh"
+#include "cuda/reduce_loop.h"
+#include "cuda/rounds.cuh"
+
+static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_NEAR_THREADS &&
+                  SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_NEAR_THREADS,
+              "somebody looks");
+
+namespace {
+
+// The state of the second meeting, looked up beside what comes before that.
+__device__ uint32_t look_ahead(const symmem_cuda_near &near) {
+    return threadIdx.x < TEAM ? load_volatile(near_word(near, 0, 0)) : 0;
+}
+
+// --- lines -------------------------------------------------------------------------------
+
+// A unit of each rank's, in rank order, to what is stored.
+template <typename Element, int Most>
+__device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t ranks,
+                                         int32_t op) {
+    constexpr int COUNT = sizeof(symmem_cuda_unit) / sizeof(typename Element::bits);
+    typedef symmem_cuda_group<typename Element::bits, COUNT> group;
+    group bits[Most], result;
+    typename Element::value sums[COUNT];
+#pragma unroll
+    for (uint32_t k = 0; k < Most; k++)
+        if (k < ranks)
+            memcpy(&bits[k], &units[k], sizeof bits[k]);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        sums[i] = Element::load(bits[0].at[i]);
+#pragma unroll
+        for (uint32_t k = 1; k < Most; k++)
+            if (k < ranks)
+                sums[i] = Element::combine(sums[i], Element::load(bits[k].at[i]), SYMMEM_CUDA_SUM);
+    }
+    symmem_cuda_end_all<Element, COUNT>(sums, static_cast<int32_t>(ranks), op, result.at);
+    symmem_cuda_unit sum;
+    memcpy(&sum, &result, sizeof sum);
+    return sum;
+}
+
+// Of at most so many ranks, with all that a round needs in registers. DEALT: what is added up here
+// is not what is pushed.
+template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
+    const symmem_cuda_lines_args &args;
+
+    __device__ void meanwhile() const {}
+
+    __device__ uint32_t ranks() const {
+        return Most == 2 ? 2 : args.near.ranks;
+    }
+
+    __device__ uint32_t units() const {
+        return args.units;
+    }
+
+    __device__ bool is_short() const {
+        return SHORT;
+    }
+
+    __device__ const symmem_cuda_round_places &places() const {
+        return args.rounds;
+    }
+
+    __device__ uint32_t *turn_word(uint32_t warp) const {
+        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        return reinterpret_cast<const symmem_cuda_unit *>(args.from)[unit];
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        reinterpret_cast<symmem_cuda_unit *>(args.to)[unit] = value;
+    }
+
+    __device__ uint32_t push_units() const {
+        return args.units;
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        return reinterpret_cast<const symmem_cuda_unit *>(args.own)[unit];
+    }
+
+    // Of two ranks.
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        const symmem_cuda_unit units[2] = {args.near.rank == 0 ? own : other,
+                                           args.near.rank == 0 ? other : own};
+        store(unit, sum_of_units<Element, 2>(units, 2, args.op));
+    }
+
+    __device__ void take_rest(size_t, size_t) const {}
+
+    __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
+        if (!DEALT)
+            return pushed;
+        carried own = {};
+#pragma unroll
+        for (uint32_t part = 0; part < 2; part++)
+            if (has_unit(SHORT, lane, part) && base + unit_of(lane, part) < args.units)
+                own.units[part] = load_own(base + unit_of(lane, part));
+        return own;
+    }
+
+    template <bool WIDE>
+    __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
+#pragma unroll
+        for (uint32_t turn = 1; turn < Most; turn++)
+            if (turn < ranks()) {
+                const uint32_t index = source_index(args.near.rank, near_rank(args.near, turn));
+                store_pair<WIDE>(args.near.signals[turn] + at + index * args.rounds.source_bytes,
+                                 lines, SHORT, lane);
+            }
+    }
+
+    // From all sources whose lines are not here yet; whether they are for all lanes.
+    template <bool WIDE>
+    __device__ bool look(const char *from, uint32_t lane, uint32_t flag, line_pair *found) const {
+        bool full = true;
+        come_together<WIDE>();
+#pragma unroll
+        for (uint32_t k = 0; k < Most; k++)
+            if (k < ranks() && k != args.near.rank)
+                found[k] = load_pair<WIDE>(from + source_index(k, args.near.rank) *
+                                                      args.rounds.source_bytes,
+                                           SHORT, lane, flag);
+#pragma unroll
+        for (uint32_t k = 0; k < Most; k++)
+            if (k < ranks() && k != args.near.rank)
+                full = full && found[k].full;
+        return __all_sync(~0u, full);
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         carried *sums) const {
+        const char *from = args.near.signals[0] + at;
+        const carried own = own_of(pushed, base, lane);
+        line_pair found[Most];
+        bool came = false;
+#pragma unroll 1
+        for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++)
+            came = look<WIDE>(from, lane, flag, found);
+        if (!came) {
+            *start_ns = await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag,
+                                          SHORT, *start_ns, result);
+            if (*start_ns == 0)
+                return false;
+            (void)look<WIDE>(from, lane, flag, found);
+        }
+#pragma unroll
+        for (uint32_t p = 0; p < 2; p++) {
+            symmem_cuda_unit units[Most];
+            if (WIDE && !SHORT ? false : p != part)
+                continue;
+#pragma unroll
+            for (uint32_t k = 0; k < Most; k++)
+                units[k] = k == args.near.rank ? own.units[p] : unit_in<WIDE>(found[k], p, lane);
+            sums->units[p] = sum_of_units<Element, Most>(units, ranks(), args.op);
+        }
+        return true;
+    }
+};
+
+template <typename Ops>
+__device__ void plain_rounds(const Ops &ops, const symmem_cuda_signal_args &signal,
+                             verdict *result) {
+    const symmem_cuda_near &near = ops.args.near;
+    const uint32_t warp = own_warp();
+    beginning at;
+    at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
+    at.turn = load_volatile(ops.turn_word(warp));
+    at.poisoned = load_volatile(near_word(near, 0, 0)) != 0;
+    at.wide = are_linked(near_word(near, 0, SYMMEM_CUDA_HEADER_BYTES), near.rank, ops.ranks(),
+                         ops.args.rounds);
+    at.start_ns = 0;
+    run_rounds(ops, signal, at, result);
+}
+
+template <typename Element, int Most, bool SHORT, bool DEALT>
+__device__ void plain_by_lines(const symmem_cuda_lines_args &args) {
+    __shared__ verdict result;
+    const plain_ops<Element, Most, SHORT, DEALT> ops = {args};
+    plain_rounds(ops, args.signal, &result);
+}
+
+// --- moves -------------------------------------------------------------------------------
+
+// Of two ranks.
+template <bool SHORT> struct moving_ops {
+    const symmem_cuda_moves_args &args;
+
+    __device__ uint32_t ranks() const {
+        return 2;
+    }
+
+    static __device__ uint32_t units_in(size_t bytes) {
+        return static_cast<uint32_t>(bytes / sizeof(symmem_cuda_unit));
+    }
+
+    __device__ uint32_t units() const {
+        const uint32_t push = units_in(args.exchange.push_bytes);
+        const uint32_t pull = units_in(args.exchange.pull_bytes);
+        return push > pull ? push : pull;
+    }
+
+    __device__ bool is_short() const {
+        return SHORT;
+    }
+
+    __device__ const symmem_cuda_round_places &places() const {
+        return args.rounds;
+    }
+
+    __device__ uint32_t *turn_word(uint32_t warp) const {
+        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    }
+
+    __device__ symmem_cuda_unit load(uint32_t unit) const {
+        if (unit >= units_in(args.exchange.push_bytes))
+            return {0, 0};
+        return reinterpret_cast<const symmem_cuda_unit *>(args.exchange.push)[unit];
+    }
+
+    __device__ void store(uint32_t unit, const symmem_cuda_unit &value) const {
+        if (unit < units_in(args.exchange.pull_bytes))
+            reinterpret_cast<symmem_cuda_unit *>(args.exchange.pull)[unit] = value;
+    }
+
+    __device__ void meanwhile() const {
+        take_from(0, own_lane(), all_lanes());
+    }
+
+    // Own units that go elsewhere in the own memory, from one on.
+    __device__ void take_from(uint32_t begin, size_t lane, size_t lanes) const {
+        const symmem_cuda_exchange &moved = args.exchange;
+        const size_t at = begin * sizeof(symmem_cuda_unit);
+        if (moved.own_from != moved.own_to && at < moved.own_bytes)
+            symmem_cuda_move_units<symmem_cuda_unit>(moved.own_to + at, moved.own_from + at,
+                                                     units_in(moved.own_bytes - at), lane, lanes);
+    }
+
+    __device__ uint32_t push_units() const {
+        return units_in(args.exchange.push_bytes);
+    }
+
+    __device__ bool has_own(uint32_t unit) const {
+        return args.exchange.own_from != args.exchange.own_to &&
+               unit < units_in(args.exchange.own_bytes);
+    }
+
+    __device__ symmem_cuda_unit load_own(uint32_t unit) const {
+        if (!has_own(unit))
+            return {0, 0};
+        return reinterpret_cast<const symmem_cuda_unit *>(args.exchange.own_from)[unit];
+    }
+
+    __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
+                         const symmem_cuda_unit &other) const {
+        store(unit, other);
+        if (has_own(unit))
+            reinterpret_cast<symmem_cuda_unit *>(args.exchange.own_to)[unit] = own;
+    }
+
+    // What is more than goes from rank to rank.
+    __device__ void take_rest(size_t lane, size_t lanes) const {
+        take_from(units(), lane, lanes);
+    }
+
+    template <bool WIDE>
+    __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
+        store_pair<WIDE>(args.near.signals[1] + at, lines, SHORT, lane);
+    }
+
+    template <bool WIDE>
+    __device__ bool pull(const carried &, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
+                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
+        const char *from = args.near.signals[0] + at;
+        line_pair found = {};
+        bool came = false;
+#pragma unroll 1
+        for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++) {
+            come_together<WIDE>();
+            found = load_pair<WIDE>(from, SHORT, lane, flag);
+            came = __all_sync(~0u, found.full);
+        }
+        if (!came) {
+            *start_ns = await_lines<WIDE>(args.signal, from, args.rounds.source_bytes, lane, flag,
+                                          SHORT, *start_ns, result);
+            if (*start_ns == 0)
+                return false;
+            found = load_pair<WIDE>(from, SHORT, lane, flag);
+        }
+        kept->units[part] = unit_in<WIDE>(found, part, lane);
+        if (WIDE && !SHORT)
+            kept->units[1] = unit_in<WIDE>(found, 1, lane);
+        return true;
+    }
+};
+
+template <bool SHORT> __device__ void plain_moves(const symmem_cuda_moves_args &args) {
+    __shared__ verdict result;
+    const moving_ops<SHORT> ops = {args};
+    plain_rounds(ops, args.signal, &result);
+}
+
+// --- chunks ------------------------------------------------------------------------------
+
+template <typename Ops, typename Args> __device__ void plain_by_chunks(const Args &args) {
+    __shared__ verdict result;
+    const Ops ops = {args};
+    const chunk_places at =
+        places_of_block(args.near.signals[0], args.near.signals[1], args.rounds.chunks_at);
+    run_chunks(ops, args.signal, at, load_volatile(near_word(args.near, 0, 0)) != 0, 0, &result);
+}
+
+template <typename Element>
+__device__ void plain_sums_by_chunks(const symmem_cuda_lines_args &args) {
+    plain_by_chunks<plain_ops<Element, 2, false, false>>(args);
+}
+
+// --- blocks ------------------------------------------------------------------------------
+
+// Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
+// lies between them.
+template <int Ranks>
+__device__ symmem_cuda_ends<Ranks> plain_ends(const symmem_cuda_plain_args &args) {
+    symmem_cuda_ends<Ranks> ends;
+    ends.ranks = Ranks;
+    ends.targets = args.targets;
+    ends.op = args.op;
+#pragma unroll
+    for (int k = 0; k < Ranks; k++) {
+        ends.from[k] = args.from[k];
+        ends.to[k] = args.to[k];
+    }
+    return ends;
+}
+
+// Which units are a thread's, found out before the meeting. The compiler would rather do so anew
+// behind it than keep two registers.
+struct share {
+    uint32_t lane, lanes;
+};
+
+__device__ share own_share() {
+    share own = {static_cast<uint32_t>(own_lane()), static_cast<uint32_t>(all_lanes())};
+#ifndef SYMMEM_CUDA_ON_HOST
+    asm volatile("" : "+r"(own.lane), "+r"(own.lanes));
+#endif
+    return own;
+}
+
+template <typename Element, int Ranks, int Units>
+__device__ void plain_units(const symmem_cuda_plain_args &args, share own) {
+    symmem_cuda_reduce_between<Element, Ranks, Units>(plain_ends<Ranks>(args), args.units, own.lane,
+                                                      own.lanes);
+}
+
+// Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
+// threads, each with half the registers.
+enum shape { OF_TWO, OF_MORE, OF_MORE_WIDE };
+
+template <typename Element, shape SHAPE>
+__device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
+    __shared__ verdict result;
+    const near_spot where = near_spot_of(args.near);
+    const share own = own_share();
+    if (!near_meet<false>(args.near, args.signal, where, &result))
+        return;
+    const uint32_t poisoned = look_ahead(args.near);
+    if (SHAPE == OF_TWO)
+        plain_units<Element, 2, 4>(args, own);
+    else if (args.near.ranks == 4)
+        plain_units<Element, 4, SHAPE == OF_MORE_WIDE ? 1 : 2>(args, own);
+    else
+        plain_units<Element, 8, 1>(args, own);
+    __syncthreads();
+    if (threadIdx.x < TEAM)
+        near_meet_again(args.near, args.signal, where, &result, poisoned);
+}
+
+} // namespace
+
+#define KERNEL(name, given, threads, body)                                                         \
+    extern "C" __global__ void __launch_bounds__(threads, 1)                                       \
+        symmem_plain_##name(const __grid_constant__ given args) {                                  \
+        body(args);                                                                                \
+    }
+
+#define LINES(name, most, is_short, dealt, element)                                                \
+    KERNEL(lines_##name, symmem_cuda_lines_args, SYMMEM_CUDA_LINE_THREADS,                         \
+           (plain_by_lines<element, most, is_short, dealt>))
+
+#define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_plain_args, threads, body)
+
+#define KERNELS(name, element)                                                                     \
+    LINES(of_two_##name, 2, false, false, element)                                                 \
+    LINES(of_four_##name, 4, false, false, element)                                                \
+    LINES(of_eight_##name, 8, false, false, element)                                               \
+    LINES(short_of_two_##name, 2, true, false, element)                                            \
+    LINES(short_of_four_##name, 4, true, false, element)                                           \
+    LINES(short_of_eight_##name, 8, true, false, element)                                          \
+    LINES(dealt_##name, 2, false, true, element)                                                   \
+    LINES(short_dealt_##name, 2, true, true, element)                                              \
+    KERNEL(chunks_##name, symmem_cuda_lines_args, SYMMEM_CUDA_CHUNK_THREADS,                       \
+           (plain_sums_by_chunks<element>))                                                        \
+    BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
+           (plain_in_blocks<element, OF_TWO>))                                                     \
+    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
+    BLOCKS(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, OF_MORE_WIDE>))
+
+KERNELS(f16, symmem_cuda_f16)
+KERNELS(bf16, symmem_cuda_bf16)
+KERNELS(f32, symmem_cuda_f32)
+KERNEL(lines_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<false>)
+KERNEL(chunks_moves, symmem_cuda_moves_args, SYMMEM_CUDA_CHUNK_THREADS,
+       plain_by_chunks<moving_ops<false>>)
+KERNEL(lines_short_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<true>)
+
+#undef KERNELS
+#undef BLOCKS
+#undef LINES
+#undef KERNEL
+
+#endif
