@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What backend_cuda makes of a share that a peer sends: see memory.c. */
 
-#include "../../../backend_cuda/memory/mapping.h" /* core has one of that name */
+#include "memory/mapping.h"
 #include "unit_main.h"
 
 #define OWN_PROCESS 7u
