@@ -153,6 +153,7 @@ static symmem_status shm_open_instance(const symmem_host *host, const symmem_bac
         status = shm_fail_errno(host, error, "set_backend", "creating a lock");
         goto destroy_cond;
     }
+    self->busy_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     status = shm_blas_read_setting(self);
     if (status != SYMMEM_OK)
         goto destroy_blas_lock;
@@ -173,6 +174,7 @@ free_self:
 }
 
 void shm_instance_free(shm_instance *self) {
+    pthread_mutex_destroy(&self->busy_lock);
     pthread_mutex_destroy(&self->blas_lock);
     pthread_cond_destroy(&self->stream_gone);
     pthread_mutex_destroy(&self->lock);

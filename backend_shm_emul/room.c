@@ -10,6 +10,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,8 +23,10 @@
 #define GRANTED_NS 20000000u
 /* For so long a process without a limit counts as one. */
 #define UNLIMITED_NS 1000000000u
-/* Who waits longer for the lock goes on without: its holder may be stopped. */
-#define LOCK_NS 2000000000u
+/* Who waits longer for the lock goes on without: its holder may be stopped. And does not wait again
+ * for so long. */
+#define LOCK_NS 300000000u
+#define IN_VAIN_NS 10000000000u
 /* What is never given away: the processes' own heaps grow, too. */
 #define SPARE_BYTES ((uint64_t)1 << 20)
 /* What a file, its mappings and their descriptions need of the kernel. */
@@ -105,21 +109,71 @@ static bool is_tight(const shm_taking *taking, uint64_t wanted) {
     return is_group(taking) && taking->room.left < wanted + 4 * ranks(taking) * SHM_MOST_PIECE;
 }
 
-static void lock_group(shm_taking *taking) {
+/* The folder's lock can be held by all who see it. */
+typedef enum holder { OWN_USERS, ANOTHERS, UNKNOWN } holder;
+
+/* A process that cannot be seen from here is none of this user's ranks in this place. */
+static holder owner_of(const char *root, long pid) {
+    char path[PATH_MAX];
+    struct stat about;
+    const bool fits = (size_t)snprintf(path, sizeof path, "%s/proc/%ld", root, pid) < sizeof path;
+    return fits && pid > 0 && stat(path, &about) == 0 && about.st_uid == geteuid() ? OWN_USERS
+                                                                                   : ANOTHERS;
+}
+
+static holder holder_of(const char *root, int fd) {
+    char path[PATH_MAX], line[256];
+    struct stat about;
+    if (fstat(fd, &about) != 0 ||
+        (size_t)snprintf(path, sizeof path, "%s/proc/locks", root) >= sizeof path)
+        return UNKNOWN;
+    FILE *locks = fopen(path, "re");
+    if (!locks)
+        return UNKNOWN;
+    holder found = ANOTHERS; /* one that is not listed is held from another pid namespace */
+    while (found == ANOTHERS && fgets(line, sizeof line, locks)) {
+        unsigned major_id = 0, minor_id = 0;
+        unsigned long long inode = 0;
+        long pid = 0;
+        if (sscanf(line, "%*d: FLOCK %*s %*s %ld %x:%x:%llu", &pid, &major_id, &minor_id, &inode) ==
+                4 &&
+            major_id == major(about.st_dev) && minor_id == minor(about.st_dev) &&
+            inode == about.st_ino)
+            found = owner_of(root, pid);
+    }
+    fclose(locks);
+    return found;
+}
+
+/* False: it is held, and is not to be waited for. */
+static bool wait_for_lock(const shm_taking *taking, int fd) {
     const struct timespec turn = {0, 200000};
     const uint64_t end_ns = shm_now_ns(NULL) + LOCK_NS;
-    if (taking->in_vain)
-        return;
-    taking->lock_fd = open(taking->room.where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (taking->lock_fd >= 0 && flock(taking->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (shm_now_ns(NULL) >= end_ns) {
-            taking->in_vain = true;
-            close(taking->lock_fd);
-            taking->lock_fd = -1;
-            return;
-        }
+    for (uint64_t tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
+        if (shm_now_ns(NULL) >= end_ns)
+            return false;
+        /* It may be given back between two looks: asked twice. */
+        if (tries % 16 == 0 && holder_of(taking->instance->root, fd) == ANOTHERS &&
+            flock(fd, LOCK_EX | LOCK_NB) != 0 && holder_of(taking->instance->root, fd) == ANOTHERS)
+            return flock(fd, LOCK_EX | LOCK_NB) == 0;
         nanosleep(&turn, NULL);
     }
+    return true;
+}
+
+static void lock_group(shm_taking *taking) {
+    _Atomic uint64_t *until_ns = &taking->instance->lockless_until_ns;
+    if (shm_now_ns(NULL) < atomic_load_explicit(until_ns, memory_order_relaxed))
+        return;
+    const int fd = open(taking->room.where, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (wait_for_lock(taking, fd)) {
+        taking->lock_fd = fd;
+        return;
+    }
+    close(fd);
+    atomic_store_explicit(until_ns, shm_now_ns(NULL) + IN_VAIN_NS, memory_order_relaxed);
 }
 
 static void unlock_group(shm_taking *taking) {
@@ -135,7 +189,6 @@ static void unlock_group(shm_taking *taking) {
 void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes) {
     taking->instance = instance;
     taking->lock_fd = -1;
-    taking->in_vain = false;
     taking->granted = 0;
     taking->until_ns = 0;
     /* What an earlier one left, if that is enough and not too old. */

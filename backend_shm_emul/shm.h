@@ -47,6 +47,9 @@ struct shm_instance {
     pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
     pthread_cond_t stream_gone;
     shm_stream *streams;
+    pthread_mutex_t busy_lock; /* taken after any other; guards the next */
+    shm_stream *busy;          /* streams with work, so that who waits for a device does not look at
+                                  all the others */
     bool closed; /* `host` is no more, and the last of the streams frees the instance */
     shm_capture *captures;
     uint64_t last_capture_id;
@@ -55,6 +58,7 @@ struct shm_instance {
     uint64_t granted;    /* bytes that may be taken until then without a look at what is left */
     uint64_t granted_until_ns;           /* CLOCK_MONOTONIC */
     _Atomic uint64_t unlimited_until_ns; /* likewise: no control group is asked */
+    _Atomic uint64_t lockless_until_ns;  /* likewise: its lock was waited for in vain */
     const char *root; /* before the paths of what limits memory; "" but in tests */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true they and blas are constant */
@@ -168,7 +172,6 @@ typedef struct shm_taking {
     uint64_t granted;
     uint64_t until_ns;
     int lock_fd;
-    bool in_vain; /* to wait for the lock */
 } shm_taking;
 
 void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes);
@@ -331,7 +334,7 @@ struct shm_stream {
     shm_instance *instance;
     int32_t device;
     /* with instance->lock */
-    shm_stream *next;
+    shm_stream *next, *previous;
     int32_t reference_count; /* the owner, the worker, whoever waits */
     shm_capture *capture;    /* NULL: not capturing */
     int32_t lane;            /* in it */
@@ -343,6 +346,9 @@ struct shm_stream {
     shm_op *last;
     uint64_t enqueued;
     uint64_t completed;
+    /* with instance->busy_lock */
+    shm_stream *next_busy, *previous_busy;
+    /* with lock again */
     bool stopping;
     bool failed;
     symmem_error_record failure; /* the first since the last synchronize */

@@ -22,10 +22,9 @@ static void release(shm_stream *stream) {
         pthread_cond_destroy(&stream->done);
         pthread_cond_destroy(&stream->work);
         pthread_mutex_destroy(&stream->lock);
-        shm_stream **link = &instance->streams;
-        while (*link != stream)
-            link = &(*link)->next;
-        *link = stream->next;
+        if (stream->next)
+            stream->next->previous = stream->previous;
+        *(stream->previous ? &stream->previous->next : &instance->streams) = stream->next;
         free(stream);
         shm_cond_wake(instance->clock, &instance->stream_gone);
     }
@@ -33,6 +32,28 @@ static void release(shm_stream *stream) {
     pthread_mutex_unlock(&instance->lock);
     if (all)
         shm_instance_free(instance);
+}
+
+/* It has work from now on, or none any more. With the stream's lock. */
+static void begin_work(shm_stream *stream) {
+    shm_instance *instance = stream->instance;
+    pthread_mutex_lock(&instance->busy_lock);
+    stream->next_busy = instance->busy;
+    stream->previous_busy = NULL;
+    if (stream->next_busy)
+        stream->next_busy->previous_busy = stream;
+    instance->busy = stream;
+    pthread_mutex_unlock(&instance->busy_lock);
+}
+
+static void end_work(shm_stream *stream) {
+    shm_instance *instance = stream->instance;
+    pthread_mutex_lock(&instance->busy_lock);
+    if (stream->next_busy)
+        stream->next_busy->previous_busy = stream->previous_busy;
+    *(stream->previous_busy ? &stream->previous_busy->next_busy : &instance->busy) =
+        stream->next_busy;
+    pthread_mutex_unlock(&instance->busy_lock);
 }
 
 static void keep_failure(shm_stream *stream, const symmem_error_record *record) {
@@ -78,7 +99,8 @@ static void *worker(void *argument) {
         pthread_mutex_unlock(&stream->lock);
         run_one(stream, op);
         pthread_mutex_lock(&stream->lock);
-        stream->completed++;
+        if (++stream->completed == stream->enqueued)
+            end_work(stream);
         shm_cond_wake(stream->instance->clock, &stream->done);
     }
     pthread_mutex_unlock(&stream->lock);
@@ -164,6 +186,8 @@ symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p)
     /* The lock is held until `worker` is set: others on the list compare it. */
     pthread_mutex_lock(&self->lock);
     stream->next = self->streams;
+    if (stream->next)
+        stream->next->previous = stream;
     self->streams = stream;
     error = start_worker(stream);
     pthread_mutex_unlock(&self->lock);
@@ -212,6 +236,8 @@ void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t c
     else
         stream->first = first;
     stream->last = last;
+    if (stream->enqueued == stream->completed)
+        begin_work(stream);
     stream->enqueued += count;
     shm_cond_wake(stream->instance->clock, &stream->work);
     pthread_mutex_unlock(&stream->lock);
@@ -284,20 +310,23 @@ symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p) {
     return SYMMEM_OK;
 }
 
-/* The device's streams but the caller's own, each with a reference. NULL without memory. */
+/* The device's streams that have work, but the caller's own, each with a reference. NULL without
+ * memory. */
 static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *count_p) {
     pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&self->busy_lock); /* whose work goes on keeps the stream */
     size_t count = 0;
-    for (shm_stream *stream = self->streams; stream; stream = stream->next)
+    for (shm_stream *stream = self->busy; stream; stream = stream->next_busy)
         count++;
     shm_stream **streams = calloc(count + 1, sizeof(shm_stream *));
     size_t used = 0;
-    for (shm_stream *stream = self->streams; streams && stream; stream = stream->next) {
+    for (shm_stream *stream = self->busy; streams && stream; stream = stream->next_busy) {
         if (stream->device != device || pthread_equal(stream->worker, pthread_self()))
             continue;
         retain_locked(stream);
         streams[used++] = stream;
     }
+    pthread_mutex_unlock(&self->busy_lock);
     pthread_mutex_unlock(&self->lock);
     *count_p = used;
     return streams;

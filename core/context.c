@@ -144,11 +144,13 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->notices);
     sm_list_init(&context->backends);
     sm_list_init(&context->groups);
+    sm_list_init(&context->old_groups);
+    sm_list_init(&context->all_cached);
+    sm_list_init(&context->launched);
     sm_list_init(&context->allocations);
     sm_list_init(&context->streams);
     sm_list_init(&context->events);
     sm_list_init(&context->graphs);
-    sm_list_init(&context->ending_graphs);
     sm_list_init(&context->captured);
     sm_list_init(&context->pools);
 }
@@ -304,29 +306,23 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-/* A live allocation's cached link that is not poisoned yet, retained; NULL if there is none. */
-static sm_link *next_sound_link(symmem_context *context, sm_allocation **at) {
+/* The next cached link that is not poisoned, retained; NULL if there is none. Each is seen once. */
+static sm_link *next_sound_link(symmem_context *context) {
     sm_link *found = NULL;
-    sm_allocation *before = *at;
     (void)pthread_mutex_lock(&context->lock);
-    for (sm_node *a = sm_allocations_from(context, *at); a != &context->allocations && !found;
-         a = a->next) {
-        *at = SM_CONTAINER(a, sm_allocation, node);
-        for (sm_node *b = (*at)->blocks.next; b != &(*at)->blocks && !found; b = b->next) {
-            sm_block *block = SM_CONTAINER(b, sm_block, node);
-            for (sm_node *l = block->links.next; l != &block->links && !found; l = l->next) {
-                sm_link *link = SM_CONTAINER(l, sm_link, cached.node);
-                /* Relaxed: only to visit each once. */
-                if (!atomic_load_explicit(&link->poisoned, memory_order_relaxed)) {
-                    sm_link_retain(link);
-                    found = link;
-                }
-            }
+    while (found == NULL && !sm_list_empty(&context->all_cached)) {
+        sm_cached *cached = SM_CONTAINER(context->all_cached.next, sm_cached, of_context);
+        sm_list_remove(&cached->of_context);
+        if (!cached->is_link)
+            continue;
+        sm_link *link = SM_CONTAINER(cached, sm_link, cached);
+        /* Relaxed: only to spare what has been done. */
+        if (!atomic_load_explicit(&link->poisoned, memory_order_relaxed)) {
+            sm_link_retain(link);
+            found = link;
         }
     }
-    sm_allocation_retain_at(before, *at);
     (void)pthread_mutex_unlock(&context->lock);
-    sm_allocation_release_at(before, *at);
     return found;
 }
 
@@ -341,13 +337,10 @@ static void poison_links(symmem_context *context) {
     record.failed_rank = -1;
     sm_copy_text(record.operation, sizeof(record.operation), "finalize");
     sm_copy_text(record.message, sizeof(record.message), "the context was finalised");
-    sm_allocation *at = NULL;
-    for (sm_link *link = next_sound_link(context, &at); link;
-         link = next_sound_link(context, &at)) {
+    for (sm_link *link = next_sound_link(context); link; link = next_sound_link(context)) {
         sm_link_poison(link, &record);
         sm_link_release(link);
     }
-    sm_allocation_release_at(at, NULL);
 }
 
 symmem_status symmem_finalize(symmem_context *context) {

@@ -105,7 +105,7 @@ C
 
 input_big() { program ./inputs big; }
 input_wrap() { program ./inputs wrap; }
-input_many() { ranks 2 ./inputs many; }
+input_many() { ranks 2 ./inputs many && program ./kept; }
 input_shorten() { ranks 3 ./inputs shorten; }
 
 # A folder in which another user can put, shorten or lock files is no place to meet.
@@ -350,8 +350,11 @@ names=("$@")
 installed() {
     cmake --install "$build" --prefix "$work/prefix" || return 1
     [ -d "$work/prefix/lib" ] || ln -s lib64 "$work/prefix/lib" || return 1
-    cc -std=gnu11 -O1 -D_GNU_SOURCE -Wall -Wextra -I "$work/prefix/include" "$tests/inputs.c" -L "$work/prefix/lib" \
-        -lsymmem -lpthread -o "$work/inputs"
+    local program
+    for program in inputs kept; do
+        cc -std=gnu11 -O1 -D_GNU_SOURCE -Wall -Wextra -I "$work/prefix/include" \
+            "$tests/${program/kept/inputs_kept}.c" -L "$work/prefix/lib" -lsymmem -lpthread -o "$work/$program" || return 1
+    done
 }
 if ! installed >"$work/log" 2>&1; then
     tail -n 30 "$work/log"

@@ -13,8 +13,6 @@
 
 #include "memory/mapping.h"
 
-#define PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
-
 static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
     pthread_mutex_t lock;        /* over what is below, and over users and used_bytes */
@@ -248,8 +246,10 @@ static void add(cuda_mapping *mapping, cuda_origin from) {
 }
 
 void cuda_mapping_add_own(cuda_mapping *mapping) {
+    uint64_t secret = 0;
+    (void)!getrandom(&secret, sizeof secret, 0);
     pthread_mutex_lock(&mappings.lock);
-    add(mapping, (cuda_origin){own_process(), ++mappings.last_number});
+    add(mapping, (cuda_origin){own_process(), ++mappings.last_number, secret});
     pthread_mutex_unlock(&mappings.lock);
 }
 
@@ -260,7 +260,8 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from) {
 }
 
 static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
-    return mapping->from.process == from.process && mapping->from.number == from.number;
+    return mapping->from.process == from.process && mapping->from.number == from.number &&
+           mapping->from.secret == from.secret;
 }
 
 cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
@@ -311,7 +312,7 @@ bool cuda_mapping_place(cuda_mapping *mapping, size_t bytes, size_t *offset_p) {
     bool fits = mapping->mapped_bytes - mapping->used_bytes >= bytes;
     if (fits) {
         *offset_p = mapping->used_bytes;
-        mapping->used_bytes += (bytes + PLACE_BYTES - 1) / PLACE_BYTES * PLACE_BYTES;
+        mapping->used_bytes += (bytes + CUDA_PLACE_BYTES - 1) / CUDA_PLACE_BYTES * CUDA_PLACE_BYTES;
         mapping->users++;
     }
     pthread_mutex_unlock(&mappings.lock);

@@ -8,9 +8,12 @@
 
 #include "cuda_internal.h"
 
-/* Where memory is from: the process that made it, and its number there. */
+#define CUDA_PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
+
+/* Where memory is from: the process that made it, and its number there. `secret`: what only those
+ * know who were given the memory, so that nobody can name memory that was not shared with it. */
 typedef struct cuda_origin {
-    uint64_t process, number;
+    uint64_t process, number, secret;
 } cuda_origin;
 
 struct cuda_mapping {

@@ -254,10 +254,19 @@ free_mapping:
     return result;
 }
 
+/* What is mapped here already. That a share is from this process is the core's word, not the
+ * peer's: a number alone, with which it could have its memory be this rank's own, says nothing. */
+static cuda_mapping *find_mapping(const symmem_share *share, const share_bytes *bytes) {
+    const bool is_own = cuda_mapping_is_of(bytes->from);
+    return is_own == (share->same_process != 0)
+               ? cuda_mapping_find(bytes->from, bytes->mapped_bytes)
+               : NULL;
+}
+
 static CUresult import_share(cuda_instance *instance, const symmem_share *share,
                              const share_bytes *bytes, int32_t device, cuda_mapping **mapping_p) {
     const cuda_driver *driver = &instance->driver;
-    cuda_mapping *mapping = cuda_mapping_find(bytes->from, bytes->mapped_bytes);
+    cuda_mapping *mapping = find_mapping(share, bytes);
     CUresult result = mapping != NULL ? cuda_mapping_allow(driver, mapping, device)
                                       : import_new(driver, share, bytes, device, &mapping);
     if (result == CUDA_SUCCESS)
@@ -289,7 +298,7 @@ symmem_status cuda_memory_import(void *opaque, int32_t device, const symmem_shar
         return status;
     memcpy(&place, share->bytes, sizeof place);
     if (place.offset > place.mapped_bytes || place.mapped_bytes - place.offset < bytes ||
-        share->mapped_bytes < bytes)
+        place.offset % CUDA_PLACE_BYTES != 0 || share->mapped_bytes < bytes)
         return instance->host->fail_sizes(instance->host, SYMMEM_MISMATCH, 0, "import", bytes,
                                           share->mapped_bytes);
     status = cuda_enter(instance, device, "import");

@@ -80,16 +80,22 @@ struct symmem_context {
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
     symmem_host host;
 
-    sm_node groups;      /* symmem_group, live and destroyed shells */
+    sm_node groups;      /* symmem_group, live */
+    sm_node old_groups;  /* shells of destroyed ones */
+    sm_index names;      /* of the live groups, by a hash */
+    sm_index cached;     /* all that is cached, by cache and group */
+    sm_node all_cached;  /* until finalise has seen it */
     sm_node allocations; /* sm_allocation in the table, any order */
     sm_places places;    /* the same, by address */
     sm_places ids;       /* those with an id, by that */
     sm_node streams, events, graphs, pools;
-    sm_node ending_graphs; /* whoever destroys one waits for its launches; under graphs_lock */
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;
     atomic_int captures; /* streams capturing now */
     sm_node captured;    /* which links their operations use (capture.c) */
+    sm_index noted;      /* the same, and those of graphs, by link */
+    uint64_t last_graph;
+    sm_node launched; /* graphs of which a launch may be pending; under graphs_lock */
     /* Around changes of `graphs`, and while one of them is looked at; taken before lock. */
     pthread_mutex_t graphs_lock;
     sm_second_stream *second_streams;

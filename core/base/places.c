@@ -1,66 +1,91 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Objects in the order of their keys: a context's allocations by address, those with an id by that,
- * an allocation's blocks by offset. Every operation asks for its tensors, most of which lie in
- * none, so it must not take longer for every object that there is. context->lock is held
- * throughout.
+ * an allocation's blocks by offset, a pool's gaps by size. Every operation asks for its tensors,
+ * most of which lie in none, so it must not take longer for every object that there is; nor may
+ * adding one, wherever it goes: a sorted array would move half of the others. So it is a search
+ * tree that chance keeps shallow (a treap), with its nodes in the objects: adding cannot fail.
+ * context->lock is held throughout.
  */
 #include "base/base.h"
 
-#include <stdlib.h>
-#include <string.h>
+/* Of those with one key the one that was added last comes first. */
+static bool comes_before(const sm_place *one, const sm_place *other) {
+    return one->key != other->key ? one->key < other->key : one->order > other->order;
+}
 
-/* How many have this key or a lower one. */
-static size_t count_up_to(const sm_places *places, uint64_t key) {
-    size_t low = 0, high = places->count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (places->sorted[middle].key <= key)
-            low = middle + 1;
-        else
-            high = middle;
+/* Chance enough: nobody gains from a deep tree but who makes it. */
+static uint64_t weight_of(uint64_t order) {
+    uint64_t weight = order * 0x9e3779b97f4a7c15u;
+    weight = (weight ^ weight >> 31) * 0xd6e8feb86659fd93u;
+    return weight ^ weight >> 32;
+}
+
+void sm_places_add(sm_places *places, sm_place *place, uint64_t key) {
+    sm_place **at = &places->root;
+    const uint64_t order = ++places->last_order;
+    *place = (sm_place){.key = key, .order = order, .weight = weight_of(order)};
+    while (*at != NULL && (*at)->weight >= place->weight)
+        at = comes_before(*at, place) ? &(*at)->higher : &(*at)->lower;
+    /* It takes the place of a tree, whose parts go below it. */
+    sm_place *tree = *at, **lower = &place->lower, **higher = &place->higher;
+    *at = place;
+    while (tree != NULL) {
+        if (comes_before(tree, place)) {
+            *lower = tree;
+            lower = &tree->higher;
+            tree = *lower;
+        } else {
+            *higher = tree;
+            higher = &tree->lower;
+            tree = *higher;
+        }
     }
-    return low;
+    *lower = *higher = NULL;
 }
 
-static bool make_room(sm_places *places) {
-    if (places->count < places->room)
-        return true;
-    size_t room = places->room == 0 ? 1 : 2 * places->room; /* most allocations have one block */
-    sm_place *sorted = realloc(places->sorted, room * sizeof(sm_place));
-    if (sorted == NULL)
-        return false;
-    places->sorted = sorted;
-    places->room = room;
-    return true;
+/* All of `low` come before all of `high`. */
+static void join(sm_place **at, sm_place *low, sm_place *high) {
+    while (low != NULL && high != NULL) {
+        if (low->weight >= high->weight) {
+            *at = low;
+            at = &low->higher;
+            low = *at;
+        } else {
+            *at = high;
+            at = &high->lower;
+            high = *at;
+        }
+    }
+    *at = low != NULL ? low : high;
 }
 
-bool sm_places_add(sm_places *places, uint64_t key, void *object) {
-    if (!make_room(places))
-        return false;
-    size_t at = count_up_to(places, key);
-    memmove(places->sorted + at + 1, places->sorted + at, (places->count - at) * sizeof(sm_place));
-    places->sorted[at] = (sm_place){key, object};
-    places->count++;
-    return true;
-}
-
-void sm_places_remove(sm_places *places, uint64_t key, const void *object) {
-    size_t at = count_up_to(places, key);
-    while (at > 0 && places->sorted[at - 1].key == key && places->sorted[at - 1].object != object)
-        at--; /* a broken backend may have given one address twice */
-    if (at == 0 || places->sorted[at - 1].object != object)
+void sm_places_remove(sm_places *places, sm_place *place) {
+    sm_place **at = &places->root;
+    while (*at != NULL && *at != place)
+        at = comes_before(*at, place) ? &(*at)->higher : &(*at)->lower;
+    if (*at == NULL)
         return;
-    places->count--;
-    memmove(places->sorted + at - 1, places->sorted + at,
-            (places->count + 1 - at) * sizeof(sm_place));
-    if (places->count > 0)
-        return;
-    free(places->sorted);
-    *places = (sm_places){.sorted = NULL};
+    join(at, place->lower, place->higher);
+    *place = (sm_place){.key = 0};
 }
 
-void *sm_places_find(const sm_places *places, uint64_t key) {
-    size_t at = count_up_to(places, key);
-    return at > 0 ? places->sorted[at - 1].object : NULL;
+sm_place *sm_places_find(const sm_places *places, uint64_t key) {
+    sm_place *found = NULL;
+    for (sm_place *at = places->root; at != NULL;) {
+        if (at->key <= key)
+            found = at;
+        at = at->key <= key ? at->higher : at->lower;
+    }
+    return found;
+}
+
+sm_place *sm_places_from(const sm_places *places, uint64_t key) {
+    sm_place *found = NULL;
+    for (sm_place *at = places->root; at != NULL;) {
+        if (at->key >= key)
+            found = at;
+        at = at->key >= key ? at->lower : at->higher;
+    }
+    return found;
 }

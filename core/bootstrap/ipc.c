@@ -1,29 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One datagram socket a session, for descriptors. Datagrams keep their borders and need no
- * connections; the kernel vouches for the sender's user, a secret nonce for its membership. What
- * does not carry both is dropped, and its descriptors closed.
+ * Messages between sessions, for descriptors. The kernel vouches for the user at the other end of a
+ * connection, a secret nonce for its membership. What does not carry it is dropped, and its
+ * descriptors closed.
  */
-#include "base/rights.h"
-#include "bootstrap/bootstrap.h"
+#include "bootstrap/ipc_socket.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define MESSAGE_MAGIC 0x4d534d53u /* "SMSM" */
 #define KERNEL_MAX_FDS 253        /* SCM_MAX_FD: what a stranger may send */
 #define NOTE_MAGIC 0x544f4e53u    /* "SNOT": a message with a note behind it */
 #define KEPT_MAX 1024
-#define RETRY_FIRST_NS 50000u
-#define RETRY_LAST_NS 2000000u
 
 _Static_assert(sizeof(struct sockaddr_un) <= SM_IPC_ADDRESS_MAX, "an address fits");
 
@@ -44,126 +35,19 @@ typedef struct kept {
 } kept;
 
 struct sm_ipc {
-    int fd;
-    struct sm_ipc *next; /* of all that are open */
-    socklen_t address_bytes;
-    struct sockaddr_un address;
-    bool unlink_path;
+    sm_ipc_socket socket;
     kept *first; /* in order of arrival */
     int32_t kept_count;
     sm_ipc_notes notes;
 };
 
-/* --- the sockets of this process, for its forks ------------------------------------- */
-
-static pthread_mutex_t open_sockets_lock = PTHREAD_MUTEX_INITIALIZER;
-static sm_ipc *open_sockets;
-
-void sm_ipc_lock_all(void) {
-    (void)pthread_mutex_lock(&open_sockets_lock);
-}
-
-void sm_ipc_unlock_all(void) {
-    (void)pthread_mutex_unlock(&open_sockets_lock);
-}
-
-void sm_ipc_forget_all(void) {
-    for (; open_sockets != NULL; open_sockets = open_sockets->next) {
-        close(open_sockets->fd);
-        open_sockets->fd = -1;
-    }
-}
-
-static void close_socket(sm_ipc *ipc) {
-    sm_ipc_lock_all();
-    sm_ipc **place = &open_sockets;
-    while (*place != NULL && *place != ipc)
-        place = &(*place)->next;
-    if (*place != NULL)
-        *place = ipc->next;
-    if (ipc->fd >= 0)
-        close(ipc->fd);
-    sm_ipc_unlock_all();
-}
-
 /* --- life --------------------------------------------------------------------------- */
 
-static void random_name(const uint8_t random[16], char name[48]) {
-    sm_ipc_prefix(name);
-    size_t used = strlen(name);
-    for (size_t i = 0; i < 12; i++)
-        used += (size_t)snprintf(name + used, 48 - used, "%02x", random[i]);
-}
-
-static symmem_status make_address(sm_ipc *ipc, const char *directory, const char *name) {
-    struct sockaddr_un *address = &ipc->address;
-    address->sun_family = AF_UNIX;
-    size_t offset = directory == NULL ? 1 : strlen(directory) + 1; /* of the name in sun_path */
-    size_t bytes = offset + strlen(name);
-    if (bytes >= sizeof(address->sun_path)) {
-        const char *path = directory == NULL ? name : directory;
-        sm_fail(SYMMEM_PATH_TOO_LONG, "socket", "address",
-                "a socket's path has at most %zu bytes, with its name this would have %zu: %.60s%s",
-                sizeof(address->sun_path) - 1, bytes, path, strlen(path) > 60 ? "..." : "");
-        sm_record()->expected = sizeof(address->sun_path) - 1;
-        sm_record()->actual = bytes;
-        return SYMMEM_PATH_TOO_LONG;
-    }
-    if (directory != NULL) {
-        memcpy(address->sun_path, directory, offset - 1);
-        address->sun_path[offset - 1] = '/';
-    }
-    memcpy(address->sun_path + offset, name, bytes - offset);
-    /* An abstract name ends with its length, a path with its zero. */
-    bytes += directory == NULL ? 0 : 1;
-    ipc->address_bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes);
-    return SYMMEM_OK;
-}
-
-static symmem_status open_socket(sm_ipc *ipc, bool path) {
-    sm_ipc_lock_all();
-    ipc->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    int error = errno;
-    if (ipc->fd >= 0) {
-        ipc->next = open_sockets;
-        open_sockets = ipc;
-    }
-    sm_ipc_unlock_all();
-    if (ipc->fd < 0)
-        return sm_fail_errno(error, "socket", "create", "cannot make a socket");
-    int on = 1;
-    if (setsockopt(ipc->fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) != 0)
-        return sm_fail_errno(errno, "socket", "create", "cannot ask for credentials");
-    /* The socket's mode becomes the file's: it never exists with a wider one. */
-    if (fchmod(ipc->fd, 0600) != 0)
-        return sm_fail_errno(errno, "socket", "create", "cannot restrict the socket");
-    if (bind(ipc->fd, (const struct sockaddr *)&ipc->address, ipc->address_bytes) == 0) {
-        ipc->unlink_path = path;
-        /* But for what the umask takes. */
-        error = path ? sm_rights_give_at(AT_FDCWD, ipc->address.sun_path, 0600) : 0;
-        return error == 0
-                   ? SYMMEM_OK
-                   : sm_fail_errno(error, "socket", "bind", "cannot permit the socket's use");
-    }
-    if (errno == EADDRINUSE)
-        return sm_fail(SYMMEM_EXISTS, "socket", "bind", "the socket's name is taken");
-    return sm_fail_errno(errno, "socket", "bind", "cannot bind the socket");
-}
-
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p) {
-    uint8_t random[16];
-    char own_name[48];
-    symmem_status status = sm_random(random, sizeof(random));
-    if (status != SYMMEM_OK)
-        return status;
-    random_name(random, own_name);
     sm_ipc *ipc = calloc(1, sizeof(*ipc));
     if (ipc == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "socket", "create", "no memory for a socket");
-    ipc->fd = -1;
-    status = make_address(ipc, directory, name == NULL ? own_name : name);
-    if (status == SYMMEM_OK)
-        status = open_socket(ipc, directory != NULL);
+    symmem_status status = sm_ipc_socket_open(&ipc->socket, directory, name);
     if (status != SYMMEM_OK) {
         sm_ipc_destroy(ipc);
         return status;
@@ -191,27 +75,25 @@ void sm_ipc_destroy(sm_ipc *ipc) {
         return;
     while (ipc->first != NULL)
         drop(ipc, &ipc->first);
-    if (ipc->unlink_path)
-        unlink(ipc->address.sun_path);
-    close_socket(ipc);
+    sm_ipc_socket_close(&ipc->socket);
     free(ipc);
 }
 
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p) {
     memset(address, 0, SM_IPC_ADDRESS_MAX);
-    memcpy(address, &ipc->address, ipc->address_bytes);
-    *bytes_p = (uint32_t)ipc->address_bytes;
+    memcpy(address, &ipc->socket.address, ipc->socket.address_bytes);
+    *bytes_p = (uint32_t)ipc->socket.address_bytes;
 }
 
 int sm_ipc_descriptor(const sm_ipc *ipc) {
-    return ipc->fd;
+    return ipc->socket.fd;
 }
 
 /* --- sending ------------------------------------------------------------------------ */
 
 typedef union control {
     struct cmsghdr align;
-    char bytes[CMSG_SPACE(KERNEL_MAX_FDS * sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+    char bytes[CMSG_SPACE(KERNEL_MAX_FDS * sizeof(int))];
 } control;
 
 static void put_descriptors(struct msghdr *header, control *ancillary, const int *fds,
@@ -229,27 +111,9 @@ static void put_descriptors(struct msghdr *header, control *ancillary, const int
     header->msg_controllen = (__typeof__(header->msg_controllen))CMSG_SPACE(bytes);
 }
 
-/* In a directory that others write to, somebody else's socket may have taken the place of one that
- * is gone. Who gets descriptors has the memory. */
-static symmem_status check_receiver(const struct sockaddr_un *to, uint32_t bytes) {
-    char path[sizeof(to->sun_path) + 1] = "";
-    const size_t offset = offsetof(struct sockaddr_un, sun_path);
-    if (bytes <= offset || to->sun_path[0] == '\0')
-        return SYMMEM_OK; /* an abstract name has no owner */
-    memcpy(path, to->sun_path, bytes - offset);
-    struct stat about;
-    if (lstat(path, &about) != 0)
-        return SYMMEM_OK; /* sending says it */
-    if (!S_ISSOCK(about.st_mode) || (about.st_uid != geteuid() && about.st_uid != 0))
-        return sm_fail(SYMMEM_PERMISSION, "socket", "send",
-                       "%.100s is not the peer's socket: mode %06o, user %u", path,
-                       (unsigned)about.st_mode, (unsigned)about.st_uid);
-    return SYMMEM_OK;
-}
-
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms) {
-    if (count < 0 || count > SM_IPC_MAX_FDS || address_bytes > sizeof(struct sockaddr_un))
+    if (count < 0 || count > SM_IPC_MAX_FDS)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "socket", "send", "%d descriptors", count);
     message out;
     memset(&out, 0, sizeof(out)); /* padding must not leak what was on the stack */
@@ -264,48 +128,26 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
         out.present[i / 8] = (uint8_t)(out.present[i / 8] | 1u << (i % 8));
         present[present_count++] = fds[i];
     }
-    struct sockaddr_un to;
-    memcpy(&to, address, address_bytes);
-    symmem_status status = check_receiver(&to, address_bytes);
-    if (status != SYMMEM_OK)
-        return status;
     struct iovec body = {.iov_base = &out, .iov_len = sizeof(out)};
-    struct msghdr header = {
-        .msg_name = &to, .msg_namelen = address_bytes, .msg_iov = &body, .msg_iovlen = 1};
+    struct msghdr header = {.msg_iov = &body, .msg_iovlen = 1};
     control ancillary;
     put_descriptors(&header, &ancillary, present, present_count);
-    uint64_t deadline_ns = sm_deadline_ns(step_ms);
-    /* A full queue of another socket cannot be polled for: sleep and try again. ETOOMANYREFS is
-     * too many descriptors in flight, which passes as receivers take theirs. */
-    for (uint64_t sleep_ns = RETRY_FIRST_NS; sendmsg(ipc->fd, &header, MSG_NOSIGNAL) < 0;) {
-        const int error = errno;
-        /* The last two come from a socket that is just being closed. */
-        if (error == ECONNREFUSED || error == ENOENT || error == EPIPE || error == ECONNRESET)
-            return sm_fail(SYMMEM_PEER_LOST, "socket", "send", "the peer's socket is gone");
-        if (error != EAGAIN && error != ENOBUFS && error != ETOOMANYREFS && error != EINTR)
-            return sm_fail_errno(error, "socket", "send", "cannot send descriptors");
-        if (sm_expired(deadline_ns))
-            return error == ETOOMANYREFS
-                       ? sm_fail_errno(error, "socket", "send", "cannot send descriptors")
-                       : sm_fail(SYMMEM_TIMEOUT, "socket", "send", "the peer's queue stays full");
-        sm_sleep_ns(sleep_ns);
-        sleep_ns = sleep_ns * 2 < RETRY_LAST_NS ? sleep_ns * 2 : RETRY_LAST_NS;
-    }
-    sm_clock_changed();
-    return SYMMEM_OK;
+    symmem_status status =
+        sm_ipc_socket_send(&ipc->socket, address, address_bytes, &header, sm_deadline_ns(step_ms));
+    if (status == SYMMEM_OK)
+        sm_clock_changed();
+    return status;
 }
 
 /* --- receiving ---------------------------------------------------------------------- */
 
-/* What came with one datagram. */
+/* What came with one message. */
 typedef struct arrival {
     message message;
     uint8_t note[SM_IPC_NOTE_BYTES];
     size_t bytes;
     int fds[KERNEL_MAX_FDS];
     size_t fd_count;
-    uid_t uid;
-    bool has_uid;
     bool cut; /* the kernel could not give us all descriptors */
 } arrival;
 
@@ -313,11 +155,6 @@ static void take_entry(arrival *in, int type, const char *data, size_t bytes) {
     if (type == SCM_RIGHTS) {
         in->fd_count = bytes / sizeof(in->fds[0]);
         memcpy(in->fds, data, in->fd_count * sizeof(in->fds[0]));
-    } else if (type == SCM_CREDENTIALS && bytes >= sizeof(struct ucred)) {
-        struct ucred sender;
-        memcpy(&sender, data, sizeof(sender));
-        in->uid = sender.uid;
-        in->has_uid = true;
     }
 }
 
@@ -339,8 +176,10 @@ static void take_control(arrival *in, const control *ancillary, size_t filled_by
     }
 }
 
-/* One datagram off the socket. TIMEOUT, without a record: nothing there. */
-static symmem_status take(sm_ipc *ipc, arrival *in) {
+/* The next message, that begins with `magic` if that is not 0. TIMEOUT, without a record: nothing
+ * there. */
+static symmem_status take(sm_ipc *ipc, uint32_t magic, arrival *in) {
+    int connection = -1;
     control ancillary;
     struct iovec body[] = {{.iov_base = &in->message, .iov_len = sizeof(in->message)},
                            {.iov_base = in->note, .iov_len = sizeof(in->note)}};
@@ -349,12 +188,17 @@ static symmem_status take(sm_ipc *ipc, arrival *in) {
                             .msg_control = ancillary.bytes,
                             .msg_controllen = sizeof(ancillary.bytes)};
     in->fd_count = 0;
-    in->has_uid = false;
-    ssize_t got = recvmsg(ipc->fd, &header, MSG_CMSG_CLOEXEC | MSG_TRUNC);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR))
-        return SYMMEM_TIMEOUT;
+    symmem_status status = sm_ipc_socket_next(&ipc->socket, magic, &connection);
+    if (status != SYMMEM_OK)
+        return status;
+    ssize_t got;
+    do
+        got = recvmsg(connection, &header, MSG_CMSG_CLOEXEC | MSG_TRUNC);
+    while (got < 0 && errno == EINTR);
+    int error = errno;
+    sm_ipc_socket_done(&ipc->socket, connection);
     if (got < 0)
-        return sm_fail_errno(errno, "socket", "receive", "cannot receive");
+        return sm_fail_errno(error, "socket", "receive", "cannot receive");
     in->bytes = (size_t)got; /* the datagram's own size: a longer one shows */
     in->cut = (header.msg_flags & MSG_CTRUNC) != 0;
     take_control(in, &ancillary, (size_t)header.msg_controllen);
@@ -380,14 +224,10 @@ static bool same_nonce(const uint8_t a[16], const uint8_t b[16]) {
     return difference == 0;
 }
 
-static bool from_this_user(const arrival *in) {
-    return in->has_uid && (in->uid == geteuid() || in->uid == 0);
-}
-
 static bool authentic(const arrival *in, const sm_ipc_tag *want) {
     return in->bytes == sizeof(in->message) && in->message.magic == MESSAGE_MAGIC &&
-           in->message.count <= SM_IPC_MAX_FDS && from_this_user(in) &&
-           same_nonce(in->message.tag.nonce, want->nonce) && in->message.tag.group == want->group;
+           in->message.count <= SM_IPC_MAX_FDS && same_nonce(in->message.tag.nonce, want->nonce) &&
+           in->message.tag.group == want->group;
 }
 
 static bool matches(const sm_ipc_tag *tag, const sm_ipc_tag *want) {
@@ -493,7 +333,7 @@ static bool take_note(sm_ipc *ipc, const arrival *in) {
     const int32_t source = in->message.tag.source;
     if (in->bytes != sizeof(in->message) + sizeof(in->note) || in->message.magic != NOTE_MAGIC)
         return false;
-    if (!from_this_user(in) || !same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
+    if (!same_nonce(in->message.tag.nonce, notes->nonce) || source < 0 ||
         source >= SYMMEM_MAX_WORLD_SIZE)
         return true;
     if (in->message.tag.kind == SM_IPC_REMARK) {
@@ -556,7 +396,7 @@ symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p
     uint64_t deadline_ns = sm_deadline_ns(step_ms);
     for (;;) {
         arrival in;
-        status = take(ipc, &in);
+        status = take(ipc, 0, &in);
         bool nothing = status == SYMMEM_TIMEOUT;
         if (status == SYMMEM_OK)
             status = sort(ipc, &in, want, source_p, fds_p, count_p);
@@ -565,7 +405,7 @@ symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p
         uint32_t wait_ms = sm_remaining_ms(deadline_ns, 1000);
         if (wait_ms == 0)
             return sm_fail(SYMMEM_TIMEOUT, "socket", "receive", "no descriptors came");
-        if (nothing && sm_poll(ipc->fd, wait_ms) < 0 && errno != EINTR)
+        if (nothing && sm_ipc_socket_wait(&ipc->socket, wait_ms) < 0 && errno != EINTR)
             return sm_fail_errno(errno, "socket", "receive", "cannot wait for the socket");
     }
 }
@@ -580,15 +420,13 @@ bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_byte
     out.tag = *tag;
     uint8_t copy[SM_IPC_NOTE_BYTES];
     memcpy(copy, note, sizeof(copy));
-    struct sockaddr_un to;
-    if (address_bytes > sizeof(to))
-        return false;
-    memcpy(&to, address, address_bytes);
     struct iovec body[] = {{.iov_base = &out, .iov_len = sizeof(out)},
                            {.iov_base = copy, .iov_len = sizeof(copy)}};
-    const struct msghdr header = {
-        .msg_name = &to, .msg_namelen = address_bytes, .msg_iov = body, .msg_iovlen = 2};
-    const bool sent = sendmsg(ipc->fd, &header, MSG_NOSIGNAL) >= 0;
+    const struct msghdr header = {.msg_iov = body, .msg_iovlen = 2};
+    const symmem_error_record record = *sm_record();
+    const bool sent =
+        sm_ipc_socket_send(&ipc->socket, address, address_bytes, &header, sm_now_ns()) == SYMMEM_OK;
+    *sm_record() = record;
     sm_clock_changed();
     return sent;
 }
@@ -602,20 +440,15 @@ void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]) {
     memcpy(ipc->notes.nonce, nonce, sizeof(ipc->notes.nonce));
 }
 
-/* Messages with descriptors stay where they are: whose they are may not be known yet. */
-static bool next_is_note(const sm_ipc *ipc) {
-    uint32_t magic = 0;
-    return recv(ipc->fd, &magic, sizeof(magic), MSG_PEEK) == (ssize_t)sizeof(magic) &&
-           magic == NOTE_MAGIC;
-}
-
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
     const symmem_error_record record = *sm_record();
-    while (members != NULL || next_is_note(ipc)) {
+    /* Messages with descriptors stay where they are: whose they are may not be known yet. */
+    const uint32_t magic = members == NULL ? NOTE_MAGIC : 0;
+    for (;;) {
         arrival in;
         int32_t source;
         int fds[SM_IPC_MAX_FDS], count;
-        if (take(ipc, &in) != SYMMEM_OK)
+        if (take(ipc, magic, &in) != SYMMEM_OK)
             break;
         if (members != NULL)
             (void)sort(ipc, &in, members, &source, fds, &count); /* none matches: kept or dropped */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One datagram socket: authenticated messages with descriptors. */
+/* Authenticated messages with descriptors (ipc.c, ipc_socket.c). */
 #ifndef SYMMEM_CORE_IPC_H
 #define SYMMEM_CORE_IPC_H
 
@@ -41,7 +41,7 @@ void sm_ipc_unlock_all(void);
 void sm_ipc_forget_all(void);
 /* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
  * deadline or `step_ms` (0: none): TIMEOUT, or LIMIT with ETOOMANYREFS. A vanished peer socket:
- * PEER_LOST. */
+ * PEER_LOST. A socket of another user under its name: PERMISSION. */
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms);
 /* The next authentic message whose nonce, group, sequence and kind are those of *want; source -1

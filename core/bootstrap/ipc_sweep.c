@@ -36,8 +36,8 @@ static bool is_ours(int directory, const char *prefix, const char *name) {
            file.st_uid == geteuid();
 }
 
-/* A datagram socket that is bound can be connected to at once, so a new one is never taken for
- * dead. Whatever else goes wrong says nothing. */
+/* Sockets of another kind answer that they are (EPROTOTYPE), from the moment they are bound, so a
+ * new one is never taken for dead. Whatever else goes wrong says nothing. */
 static bool is_dead(const char *directory, const char *name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t directory_bytes = strlen(directory);

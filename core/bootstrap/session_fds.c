@@ -94,13 +94,19 @@ static bool lives(const sm_session *session, int32_t rank) {
 /* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
  * device's driver has a lot to do), or with a session. */
 static symmem_status socket_gone(sm_session *session, const sm_call *call, int32_t rank) {
-    for (int i = 0; i < GONE_LOOKS || !lives(session, rank); i++) {
+    const symmem_error_record record = *sm_record();
+    const int looks = record.status == SYMMEM_PERMISSION ? LEAST_LOOKS : GONE_LOOKS;
+    for (int i = 0; i < looks || !lives(session, rank); i++) {
         if (i >= LEAST_LOOKS && sm_expired(call->deadline_ns))
             break;
         sm_outcome outcome = sm_session_watch(session, call);
         if (outcome.status != SYMMEM_OK)
             return outcome.status;
         sm_sleep_ns(10000000);
+    }
+    if (record.status == SYMMEM_PERMISSION) { /* another user has the name of one that lives */
+        *sm_record() = record;
+        return sm_session_describe(session, call, record.status);
     }
     if (sm_session_given_up_by(session) < 0 && sm_session_lost_socket(session, call, rank))
         return sm_record()->status;
@@ -115,7 +121,7 @@ static symmem_status send_to(sm_session *session, const sm_call *call, int32_t r
         uint32_t step_ms = sm_remaining_ms(call->deadline_ns, STEP_MS);
         symmem_status status = sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag,
                                            fds, count, step_ms == 0 ? 1 : step_ms);
-        if (status == SYMMEM_PEER_LOST)
+        if (status == SYMMEM_PEER_LOST || status == SYMMEM_PERMISSION)
             return socket_gone(session, call, rank);
         const symmem_error_record attempt = *sm_record();
         const bool in_flight = status == SYMMEM_LIMIT && attempt.system_errno == ETOOMANYREFS;

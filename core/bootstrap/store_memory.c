@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The in-memory store, for ranks that are threads: a hash table, a mutex and a condition. */
+#include "base/index.h"
 #include "bootstrap/store.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKET_COUNT 1024u
-
 typedef struct entry {
-    struct entry *next;
+    sm_index_node by_key;
     unsigned char *value;
     size_t bytes;
     char key[]; /* with its terminator */
@@ -17,16 +16,23 @@ typedef struct entry {
 typedef struct memory_store {
     pthread_mutex_t mutex;
     pthread_cond_t changed; /* a key came or was replaced */
-    entry *buckets[BUCKET_COUNT];
+    sm_index entries;       /* by a hash of the key */
 } memory_store;
 
-/* Where the pointer to key's entry is, or would be. */
-static entry **find(memory_store *store, const char *key) {
-    uint64_t hash = sm_hash(key, strlen(key), SM_HASH_SEED);
-    entry **link_p = &store->buckets[hash % BUCKET_COUNT];
-    while (*link_p != NULL && strcmp((*link_p)->key, key) != 0)
-        link_p = &(*link_p)->next;
-    return link_p;
+static uint64_t hash_of(const char *key) {
+    return sm_hash(key, strlen(key), SM_HASH_SEED);
+}
+
+static entry *entry_of(sm_index_node *node) {
+    return (entry *)(void *)((char *)node - offsetof(entry, by_key));
+}
+
+/* NULL: it is not there. */
+static entry *find(const memory_store *store, const char *key) {
+    sm_index_node *node = sm_index_first(&store->entries, hash_of(key));
+    while (node != NULL && strcmp(entry_of(node)->key, key) != 0)
+        node = sm_index_next(node);
+    return node == NULL ? NULL : entry_of(node);
 }
 
 static symmem_status no_memory(const char *operation) {
@@ -39,22 +45,21 @@ static symmem_status put(memory_store *store, const char *key, const void *value
     if (copy == NULL)
         return no_memory(operation);
     memcpy(copy, value, bytes);
-    entry **link_p = find(store, key);
-    if (*link_p == NULL) {
+    entry *made = find(store, key);
+    if (made == NULL) {
         size_t key_bytes = strlen(key) + 1;
-        entry *made = malloc(sizeof(*made) + key_bytes);
+        made = malloc(sizeof(*made) + key_bytes);
         if (made == NULL) {
             free(copy);
             return no_memory(operation);
         }
-        made->next = NULL;
         made->value = NULL;
         memcpy(made->key, key, key_bytes);
-        *link_p = made;
+        sm_index_add(&store->entries, &made->by_key, hash_of(key));
     }
-    free((*link_p)->value);
-    (*link_p)->value = copy;
-    (*link_p)->bytes = bytes;
+    free(made->value);
+    made->value = copy;
+    made->bytes = bytes;
     pthread_cond_broadcast(&store->changed);
     sm_clock_changed();
     return SYMMEM_OK;
@@ -76,7 +81,7 @@ static symmem_status memory_get(void *self, const char *key, void *value, size_t
     memory_store *store = self;
     symmem_status status = SYMMEM_OK;
     pthread_mutex_lock(&store->mutex);
-    const entry *found = *find(store, key);
+    const entry *found = find(store, key);
     if (found == NULL) {
         status = SYMMEM_NOT_FOUND;
     } else {
@@ -99,7 +104,7 @@ static symmem_status memory_wait(void *self, const char *key, uint32_t timeout_m
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     symmem_status status = SYMMEM_OK;
     pthread_mutex_lock(&store->mutex);
-    while (*find(store, key) == NULL && status == SYMMEM_OK) {
+    while (find(store, key) == NULL && status == SYMMEM_OK) {
         if (sm_expired(deadline_ns))
             status = SYMMEM_TIMEOUT;
         else
@@ -116,7 +121,7 @@ static symmem_status memory_add(void *self, const char *key, int64_t delta, int6
     symmem_status status;
     uint64_t value = 0;
     pthread_mutex_lock(&store->mutex);
-    const entry *found = *find(store, key);
+    const entry *found = find(store, key);
     if (found != NULL && found->bytes != sizeof(value)) {
         status = sm_fail(SYMMEM_MISMATCH, "store_add", "", "key %.200s is not a counter", key);
     } else {
@@ -135,10 +140,9 @@ static symmem_status memory_remove(void *self, const char *key, uint32_t timeout
     (void)timeout_ms;
     memory_store *store = self;
     pthread_mutex_lock(&store->mutex);
-    entry **link_p = find(store, key);
-    entry *found = *link_p;
+    entry *found = find(store, key);
     if (found != NULL) {
-        *link_p = found->next;
+        sm_index_remove(&store->entries, &found->by_key);
         free(found->value);
         free(found);
     }
@@ -148,13 +152,10 @@ static symmem_status memory_remove(void *self, const char *key, uint32_t timeout
 
 static void memory_close(void *self) {
     memory_store *store = self;
-    for (size_t i = 0; i < BUCKET_COUNT; i++) {
-        for (entry *at = store->buckets[i]; at != NULL;) {
-            entry *next = at->next;
-            free(at->value);
-            free(at);
-            at = next;
-        }
+    for (sm_index_node *node = sm_index_empty(&store->entries), *next; node != NULL; node = next) {
+        next = node->next;
+        free(entry_of(node)->value);
+        free(entry_of(node));
     }
     pthread_cond_destroy(&store->changed);
     pthread_mutex_destroy(&store->mutex);

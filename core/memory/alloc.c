@@ -108,17 +108,13 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
     if (status == SYMMEM_OK) {
         (void)pthread_mutex_lock(&context->lock);
         status = sm_context_check(context, operation);
-        bool placed =
-            status == SYMMEM_OK &&
-            sm_places_add(&context->places, (uintptr_t)allocation->memory.ptr, allocation);
-        if (placed) {
+        if (status == SYMMEM_OK) {
             sm_allocation_retain(allocation); /* the table's */
+            sm_places_add(&context->places, &allocation->by_address,
+                          (uintptr_t)allocation->memory.ptr);
             sm_list_add(&context->allocations, &allocation->node);
         }
         (void)pthread_mutex_unlock(&context->lock);
-        if (status == SYMMEM_OK && !placed)
-            status = sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "",
-                                     "no memory for an allocation's place");
     }
     if (status != SYMMEM_OK) {
         sm_allocation_release(allocation); /* leaves the instance, too */
@@ -145,8 +141,8 @@ bool sm_allocation_drop(sm_allocation *allocation) {
     bool ours = !sm_list_empty(&allocation->node);
     sm_list_remove(&allocation->node);
     if (ours)
-        sm_places_remove(&context->places, (uintptr_t)allocation->memory.ptr, allocation);
-    sm_places_remove(&context->ids, allocation->alloc_id, allocation);
+        sm_places_remove(&context->places, &allocation->by_address);
+    sm_places_remove(&context->ids, &allocation->by_id);
     (void)pthread_mutex_unlock(&context->lock);
     if (!ours)
         return false;

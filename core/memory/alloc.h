@@ -7,6 +7,7 @@
 
 typedef struct sm_allocation {
     sm_node node; /* context->allocations while in the table */
+    sm_place by_address, by_id;
     atomic_int references;
     symmem_context *context; /* an instance user */
     symmem_memory memory;
@@ -24,13 +25,19 @@ typedef struct sm_allocation {
 /* Kept for the next rendezvous of a group: peers' views in their allocation, a link in its block.
  * The first member of either. */
 typedef struct sm_cached {
-    sm_node node; /* of the cache while it is in there */
+    sm_node node;           /* of the cache while it is in there */
+    sm_node of_group;       /* of all that the group has cached */
+    sm_node of_context;     /* context->all_cached */
+    sm_index_node by_group; /* context->cached */
+    const sm_node *cache;
     uint64_t group_uid;
+    bool is_link;
     void (*release)(struct sm_cached *cached); /* the cache's reference */
 } sm_cached;
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
+    sm_place by_offset;        /* likewise */
     sm_allocation *allocation; /* the block lives inside it: no count */
     size_t offset, bytes;
     size_t signal_pad_size;
@@ -61,19 +68,17 @@ sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr);
 /* CAPTURE if a stream of the context captures. */
 symmem_status sm_capture_check(symmem_context *context, const char *operation);
 /* context->lock held. What a group has in the cache, or NULL. */
-sm_cached *sm_cache_find(const sm_node *cache, uint64_t group_uid);
+sm_cached *sm_cache_find(const symmem_context *context, const sm_node *cache, uint64_t group_uid);
+/* context->lock held. The group is live, and has nothing there. */
+void sm_cache_add(symmem_group *group, sm_node *cache, sm_cached *cached);
+/* context->lock held. Out of its cache, for the caller to release. */
+void sm_cache_take(symmem_context *context, sm_cached *cached);
 /* Releases all that is in the cache. context->lock NOT held. */
 void sm_cache_drop(symmem_context *context, sm_node *cache);
 /* Releases the cached links and mappings that belong to a group (group destroy). */
-void sm_cache_drop_group(symmem_context *context, uint64_t group_uid);
+void sm_cache_drop_group(symmem_group *group);
 /* context->lock held: the persistent allocation of that id, active or not, or NULL. */
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id);
-/* A walk over context->allocations that gives the lock up at each that has something, and keeps a
- * reference to that one: where it goes on, which is at the first if that one is gone. The first two
- * with context->lock held, the last without. */
-sm_node *sm_allocations_from(symmem_context *context, sm_allocation *at);
-void sm_allocation_retain_at(const sm_allocation *before, sm_allocation *at);
-void sm_allocation_release_at(sm_allocation *before, const sm_allocation *at);
 /* context->lock held. A block of the allocation; sm_block_drop also drops its cached links. */
 symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
                               symmem_group *default_group, sm_block **block_p);

@@ -12,14 +12,16 @@
 /* --- lookup; context->lock held --------------------------------------------------------------- */
 
 sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr) {
-    sm_allocation *found = sm_places_find(&context->places, (uintptr_t)ptr);
+    sm_place *place = sm_places_find(&context->places, (uintptr_t)ptr);
+    sm_allocation *found = place ? SM_CONTAINER(place, sm_allocation, by_address) : NULL;
     bool covers = found && (uintptr_t)ptr - (uintptr_t)found->memory.ptr < found->bytes;
     return covers ? found : NULL;
 }
 
 sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr) {
     size_t offset = (uintptr_t)ptr - (uintptr_t)allocation->memory.ptr;
-    sm_block *found = sm_places_find(&allocation->by_offset, offset);
+    sm_place *place = sm_places_find(&allocation->by_offset, offset);
+    sm_block *found = place ? SM_CONTAINER(place, sm_block, by_offset) : NULL;
     return found && offset - found->offset < found->bytes ? found : NULL;
 }
 
@@ -31,31 +33,15 @@ bool sm_block_live(const sm_block *block) {
     return !sm_list_empty(&block->node) && !block->retired && sm_allocation_live(block->allocation);
 }
 
-sm_node *sm_allocations_from(symmem_context *context, sm_allocation *at) {
-    return at && !sm_list_empty(&at->node) ? &at->node : context->allocations.next;
-}
-
-void sm_allocation_retain_at(const sm_allocation *before, sm_allocation *at) {
-    if (at && at != before)
-        sm_allocation_retain(at);
-}
-
-void sm_allocation_release_at(sm_allocation *before, const sm_allocation *at) {
-    if (before && before != at)
-        sm_allocation_release(before);
-}
-
 /* --- blocks ------------------------------------------------------------------------- */
 
 symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t bytes,
                               symmem_group *default_group, sm_block **block_p) {
     symmem_context *context = allocation->context;
     sm_block *block = calloc(1, sizeof(*block));
-    if (!block || !sm_places_add(&allocation->by_offset, offset, block)) {
-        free(block);
+    if (!block)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "alloc", "block",
                                "no memory for a block's description");
-    }
     if (default_group)
         sm_group_retain(default_group);
     block->allocation = allocation;
@@ -69,13 +55,14 @@ symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t b
     block->is_pool_block = allocation->is_segment;
     sm_list_init(&block->links);
     sm_list_add(&allocation->blocks, &block->node);
+    sm_places_add(&allocation->by_offset, &block->by_offset, offset);
     *block_p = block;
     return SYMMEM_OK;
 }
 
 void sm_block_hide(sm_block *block) {
     sm_list_remove(&block->node);
-    sm_places_remove(&block->allocation->by_offset, block->offset, block);
+    sm_places_remove(&block->allocation->by_offset, &block->by_offset);
 }
 
 void sm_block_drop(sm_block *block) {
@@ -132,62 +119,59 @@ void sm_block_release(sm_block *block) {
 
 /* --- caches ------------------------------------------------------------------------- */
 
-sm_cached *sm_cache_find(const sm_node *cache, uint64_t group_uid) {
-    for (sm_node *node = cache->next; node != cache; node = node->next) {
-        sm_cached *cached = SM_CONTAINER(node, sm_cached, node);
-        if (cached->group_uid == group_uid)
+sm_cached *sm_cache_find(const symmem_context *context, const sm_node *cache, uint64_t group_uid) {
+    const uint64_t key = sm_index_key(cache, group_uid);
+    for (sm_index_node *node = sm_index_first(&context->cached, key); node != NULL;
+         node = sm_index_next(node)) {
+        sm_cached *cached = SM_CONTAINER(node, sm_cached, by_group);
+        if (cached->cache == cache && cached->group_uid == group_uid)
             return cached;
     }
     return NULL;
 }
 
-static sm_cached *take_first(symmem_context *context, sm_node *cache) {
-    sm_cached *first = NULL;
-    (void)pthread_mutex_lock(&context->lock);
-    if (!sm_list_empty(cache)) {
-        first = SM_CONTAINER(cache->next, sm_cached, node);
-        sm_list_remove(&first->node);
-    }
-    (void)pthread_mutex_unlock(&context->lock);
-    return first;
+void sm_cache_add(symmem_group *group, sm_node *cache, sm_cached *cached) {
+    symmem_context *context = group->context;
+    cached->cache = cache;
+    cached->group_uid = group->uid;
+    sm_list_add(cache, &cached->node);
+    sm_list_add(&group->cached, &cached->of_group);
+    sm_list_add(&context->all_cached, &cached->of_context);
+    sm_index_add(&context->cached, &cached->by_group, sm_index_key(cache, group->uid));
+}
+
+void sm_cache_take(symmem_context *context, sm_cached *cached) {
+    sm_list_remove(&cached->node);
+    sm_list_remove(&cached->of_group);
+    sm_list_remove(&cached->of_context);
+    sm_index_remove(&context->cached, &cached->by_group);
 }
 
 void sm_cache_drop(symmem_context *context, sm_node *cache) {
-    for (sm_cached *cached = take_first(context, cache); cached;
-         cached = take_first(context, cache))
-        cached->release(cached);
-}
-
-/* Of the allocation or of one of its blocks. context->lock held. */
-static sm_cached *find_in(sm_allocation *allocation, uint64_t group_uid) {
-    sm_cached *found = NULL;
-    for (sm_node *b = allocation->blocks.next; b != &allocation->blocks && !found; b = b->next)
-        found = sm_cache_find(&SM_CONTAINER(b, sm_block, node)->links, group_uid);
-    return found ? found : sm_cache_find(&allocation->mappings, group_uid);
-}
-
-/* The next cached object of the group, out of its cache. */
-static sm_cached *take_group(symmem_context *context, uint64_t group_uid, sm_allocation **at) {
-    sm_cached *found = NULL;
-    sm_allocation *before = *at;
-    (void)pthread_mutex_lock(&context->lock);
-    for (sm_node *node = sm_allocations_from(context, *at); node != &context->allocations && !found;
-         node = node->next) {
-        *at = SM_CONTAINER(node, sm_allocation, node);
-        found = find_in(*at, group_uid);
+    for (;;) {
+        (void)pthread_mutex_lock(&context->lock);
+        sm_cached *first = sm_list_empty(cache) ? NULL : SM_CONTAINER(cache->next, sm_cached, node);
+        if (first != NULL)
+            sm_cache_take(context, first);
+        (void)pthread_mutex_unlock(&context->lock);
+        if (first == NULL)
+            return;
+        first->release(first);
     }
-    if (found)
-        sm_list_remove(&found->node);
-    sm_allocation_retain_at(before, *at);
-    (void)pthread_mutex_unlock(&context->lock);
-    sm_allocation_release_at(before, *at);
-    return found;
 }
 
-void sm_cache_drop_group(symmem_context *context, uint64_t group_uid) {
-    sm_allocation *at = NULL;
-    for (sm_cached *cached = take_group(context, group_uid, &at); cached;
-         cached = take_group(context, group_uid, &at))
-        cached->release(cached);
-    sm_allocation_release_at(at, NULL);
+void sm_cache_drop_group(symmem_group *group) {
+    symmem_context *context = group->context;
+    for (;;) {
+        (void)pthread_mutex_lock(&context->lock);
+        sm_cached *first = sm_list_empty(&group->cached)
+                               ? NULL
+                               : SM_CONTAINER(group->cached.next, sm_cached, of_group);
+        if (first != NULL)
+            sm_cache_take(context, first);
+        (void)pthread_mutex_unlock(&context->lock);
+        if (first == NULL)
+            return;
+        first->release(first);
+    }
 }

@@ -145,15 +145,29 @@ void sm_group_leave(symmem_group *group) {
 
 /* --- create ------------------------------------------------------------------------- */
 
+static uint64_t hash_of(const char *name) {
+    return sm_hash(name, strlen(name), SM_HASH_SEED);
+}
+
 /* context->lock held. */
 static symmem_group *find_live(symmem_context *context, const char *name) {
-    for (sm_node *node = context->groups.next; node != &context->groups; node = node->next) {
-        symmem_group *group = SM_CONTAINER(node, symmem_group, node);
-        if (!atomic_load_explicit(&group->destroyed, memory_order_relaxed) &&
-            strcmp(group->name, name) == 0)
+    for (sm_index_node *node = sm_index_first(&context->names, hash_of(name)); node != NULL;
+         node = sm_index_next(node)) {
+        symmem_group *group = SM_CONTAINER(node, symmem_group, by_name);
+        if (strcmp(group->name, name) == 0)
             return group;
     }
     return NULL;
+}
+
+/* context->lock held. Nobody finds it from now on; its shell stays as long as the context. */
+static void retire(symmem_group *group) {
+    symmem_context *context = group->context;
+    /* pairs with: acquire in sm_group_check and sm_group_leave */
+    atomic_store_explicit(&group->destroyed, true, memory_order_release);
+    sm_index_remove(&context->names, &group->by_name);
+    sm_list_remove(&group->node);
+    sm_list_add(&context->old_groups, &group->node);
 }
 
 static symmem_status exists(const symmem_context *context, const char *name) {
@@ -269,6 +283,7 @@ static symmem_status make_shell(symmem_context *context, const char *name, const
     atomic_init(&group->destroyed, false);
     atomic_init(&group->references, 1); /* the live group's */
     sm_list_init(&group->node);
+    sm_list_init(&group->cached);
     sm_copy_text(group->name, sizeof(group->name), name);
     make_prefix(group);
     *group_p = group;
@@ -315,6 +330,7 @@ static symmem_status enlist(symmem_context *context, symmem_group *group) {
     if (status == SYMMEM_OK) {
         group->uid = ++context->next_group_uid;
         sm_list_add(&context->groups, &group->node);
+        sm_index_add(&context->names, &group->by_name, hash_of(group->name));
     }
     (void)pthread_mutex_unlock(&context->lock);
     return status;
@@ -367,7 +383,7 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
 
 /* For the one caller that set `destroyed`. */
 static void end_group(symmem_group *group) {
-    sm_cache_drop_group(group->context, group->uid);
+    sm_cache_drop_group(group);
     try_close(group);
     sm_group_release(group);
 }
@@ -387,8 +403,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     status = sm_group_check(group, "group_destroy");
     if (status == SYMMEM_OK) {
         sm_instance_retain(group->context); /* for what end_group closes */
-        /* pairs with: acquire in sm_group_check and sm_group_leave */
-        atomic_store_explicit(&group->destroyed, true, memory_order_release);
+        retire(group);
     }
     (void)pthread_mutex_unlock(&group->context->lock);
     if (status != SYMMEM_OK)
@@ -408,11 +423,9 @@ void sm_group_destroy_all(symmem_context *context) {
     for (;;) {
         symmem_group *group = NULL;
         (void)pthread_mutex_lock(&context->lock);
-        for (sm_node *node = context->groups.next; node != &context->groups && !group;
-             node = node->next) {
-            group = SM_CONTAINER(node, symmem_group, node);
-            if (atomic_exchange_explicit(&group->destroyed, true, memory_order_acq_rel))
-                group = NULL;
+        if (!sm_list_empty(&context->groups)) {
+            group = SM_CONTAINER(context->groups.next, symmem_group, node);
+            retire(group);
         }
         (void)pthread_mutex_unlock(&context->lock);
         if (!group)
@@ -422,8 +435,9 @@ void sm_group_destroy_all(symmem_context *context) {
 }
 
 void sm_group_free_shells(symmem_context *context) {
-    while (!sm_list_empty(&context->groups)) {
-        symmem_group *group = SM_CONTAINER(context->groups.next, symmem_group, node);
+    sm_list_move(&context->old_groups, &context->groups); /* of a context that never finalised */
+    while (!sm_list_empty(&context->old_groups)) {
+        symmem_group *group = SM_CONTAINER(context->old_groups.next, symmem_group, node);
         sm_list_remove(&group->node);
         free_shell(group);
     }

@@ -11,6 +11,8 @@ struct symmem_group {
     atomic_bool destroyed;
     atomic_int references; /* live group + links; the members and session die with the last */
     uint64_t uid;          /* unique in this context, never reused */
+    sm_index_node by_name;
+    sm_node cached; /* what it has in caches */
     char name[SYMMEM_NAME_MAX];
     char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* of all groups of that name */
     char prefix[SYMMEM_STORE_KEY_MAX / 2];

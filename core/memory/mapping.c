@@ -30,7 +30,6 @@ symmem_status sm_mapping_create(sm_allocation *allocation, const symmem_group *g
                        count);
     }
     sm_list_init(&mapping->cached.node);
-    mapping->cached.group_uid = group->uid;
     mapping->cached.release = release_cached;
     atomic_init(&mapping->references, 1);
     sm_allocation_retain(allocation);

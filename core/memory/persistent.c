@@ -13,7 +13,8 @@ typedef struct request {
 static const char operation[] = "alloc";
 
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id) {
-    sm_allocation *found = sm_places_find(&context->ids, alloc_id);
+    sm_place *place = sm_places_find(&context->ids, alloc_id);
+    sm_allocation *found = place ? SM_CONTAINER(place, sm_allocation, by_id) : NULL;
     return found && found->alloc_id == alloc_id ? found : NULL;
 }
 
@@ -64,9 +65,8 @@ static symmem_status furnish(symmem_context *context, const request *wanted,
         return sm_context_fail(context, SYMMEM_BUSY, operation, "persistent",
                                "alloc_id %llu was allocated by another thread just now",
                                (unsigned long long)wanted->alloc_id);
-    if (wanted->alloc_id != 0 && !sm_places_add(&context->ids, wanted->alloc_id, allocation))
-        return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "persistent",
-                               "no memory for an id");
+    if (wanted->alloc_id != 0)
+        sm_places_add(&context->ids, &allocation->by_id, wanted->alloc_id);
     allocation->alloc_id = wanted->alloc_id;
     return sm_block_create(allocation, 0, allocation->bytes, wanted->default_group, &block);
 }

@@ -3,9 +3,10 @@
  * Pools: blocks out of symmetric segments.
  *
  * A segment is cut into ranges, in order of their offsets, each free or handed out; two free ranges
- * never touch. Requests take the first free range that is large enough, those first that became
- * free last, so equal calls give equal offsets on all ranks, and a block costs the same however
- * many are handed out. All of it is under context->lock.
+ * never touch. Requests take the smallest free range that is large enough, of equal ones that which
+ * became free last, so equal calls give equal offsets on all ranks. Free ranges are in the order of
+ * their sizes: a block costs the same however many are handed out, and however many gaps there are.
+ * All of it is under context->lock.
  *
  * The shell lives until symmem_pool_destroy or, if the context was finalised first, as long as the
  * context's own memory. Destroying a pool that another thread has bound is that caller's error.
@@ -20,7 +21,7 @@ typedef struct range {
     sm_node node;
     size_t offset, bytes; /* rounded */
     bool used;
-    sm_node free; /* pool->free, unless it is used */
+    sm_place gap; /* pool->gaps, unless it is used */
     struct segment *place;
     sm_block *block; /* NULL while used: is being freed */
 } range;
@@ -38,7 +39,7 @@ struct symmem_pool {
     int32_t device;
     size_t segment_bytes; /* rounded */
     sm_node segments;
-    sm_node free; /* ranges of all segments */
+    sm_places gaps; /* free ranges of all segments, by size */
     symmem_pool_stats stats;
 };
 
@@ -70,17 +71,13 @@ static segment *new_segment(symmem_pool *pool, sm_allocation *allocation) {
     whole->place = made;
     whole->bytes = allocation->bytes;
     sm_list_add(&made->ranges, &whole->node);
-    sm_list_add(pool->free.next, &whole->free);
+    sm_places_add(&pool->gaps, &whole->gap, whole->bytes);
     return made;
 }
 
-static range *first_fit(const symmem_pool *pool, size_t bytes) {
-    for (sm_node *node = pool->free.next; node != &pool->free; node = node->next) {
-        range *candidate = SM_CONTAINER(node, range, free);
-        if (candidate->bytes >= bytes)
-            return candidate;
-    }
-    return NULL;
+static range *best_fit(const symmem_pool *pool, size_t bytes) {
+    sm_place *place = sm_places_from(&pool->gaps, bytes);
+    return place ? SM_CONTAINER(place, range, gap) : NULL;
 }
 
 /* The range that was handed out with a block covering ptr. */
@@ -91,23 +88,25 @@ static range *range_of(const symmem_pool *pool, const void *ptr) {
     return found && found->place->pool == pool ? found : NULL;
 }
 
-/* Cuts `bytes` off the front of a free range; false without memory. */
-static bool split(range *whole, size_t bytes) {
-    if (whole->bytes == bytes)
-        return true;
-    range *rest = calloc(1, sizeof(*rest));
-    if (!rest)
+/* Cuts `bytes` off the front of a free range, which is no gap any more; false without memory. */
+static bool cut(range *whole, size_t bytes) {
+    sm_places *gaps = &whole->place->pool->gaps;
+    range *rest = whole->bytes == bytes ? NULL : calloc(1, sizeof(*rest));
+    if (whole->bytes != bytes && !rest)
         return false;
+    sm_places_remove(gaps, &whole->gap);
+    if (!rest)
+        return true;
     rest->place = whole->place;
     rest->offset = whole->offset + bytes;
     rest->bytes = whole->bytes - bytes;
     whole->bytes = bytes;
     sm_list_add(whole->node.next, &rest->node); /* before the one that follows */
-    sm_list_add(whole->free.next, &rest->free);
+    sm_places_add(gaps, &rest->gap, rest->bytes);
     return true;
 }
 
-/* Joins a free range with the one after it, if that is free as well. */
+/* Joins a range with the one after it, if that is free. */
 static void join_next(range *left) {
     sm_node *next = left->node.next;
     if (next == &left->place->ranges)
@@ -117,21 +116,23 @@ static void join_next(range *left) {
         return;
     left->bytes += right->bytes;
     sm_list_remove(&right->node);
-    sm_list_remove(&left->free);
-    sm_list_add(&right->free, &left->free); /* in its place: gaps come before the large rest */
-    sm_list_remove(&right->free);
+    sm_places_remove(&left->place->pool->gaps, &right->gap);
     free(right);
 }
 
 static void give_range(range *freed) {
+    sm_places *gaps = &freed->place->pool->gaps;
     freed->used = false;
-    sm_list_add(freed->place->pool->free.next, &freed->free); /* at the front */
     join_next(freed);
-    if (freed->node.previous == &freed->place->ranges)
-        return;
-    range *left = SM_CONTAINER(freed->node.previous, range, node);
-    if (!left->used)
-        join_next(left);
+    if (freed->node.previous != &freed->place->ranges) {
+        range *left = SM_CONTAINER(freed->node.previous, range, node);
+        if (!left->used) {
+            sm_places_remove(gaps, &left->gap);
+            join_next(left);
+            freed = left;
+        }
+    }
+    sm_places_add(gaps, &freed->gap, freed->bytes);
 }
 
 /* --- blocks ------------------------------------------------------------------------- */
@@ -141,14 +142,13 @@ static symmem_status take_block(symmem_pool *pool, size_t bytes, size_t rounded,
     symmem_status status = sm_context_check(pool->context, "pool_alloc");
     if (status != SYMMEM_OK)
         return status;
-    range *taken = first_fit(pool, rounded);
+    range *taken = best_fit(pool, rounded);
     if (!taken)
         return SYMMEM_OK;
-    if (!split(taken, rounded))
+    if (!cut(taken, rounded))
         return sm_context_fail(pool->context, SYMMEM_OUT_OF_MEMORY, "pool_alloc", "",
                                "no memory for a block's description");
     sm_allocation *allocation = taken->place->allocation;
-    sm_list_remove(&taken->free);
     status = sm_block_create(allocation, taken->offset, bytes, NULL, &taken->block);
     if (status != SYMMEM_OK) {
         give_range(taken);
@@ -334,7 +334,6 @@ symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t
     pool->device = device;
     pool->segment_bytes = rounded;
     sm_list_init(&pool->segments);
-    sm_list_init(&pool->free);
     (void)pthread_mutex_lock(&context->lock);
     status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)

@@ -57,7 +57,7 @@ symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p) 
         return sm_fail(SYMMEM_OUT_OF_MEMORY, SM_RENDEZVOUS, "metadata", "no memory for a lock");
     }
     sm_list_init(&link->cached.node);
-    link->cached.group_uid = rendezvous->group->uid;
+    link->cached.is_link = true;
     link->cached.release = release_cached;
     atomic_init(&link->references, 1);
     atomic_init(&link->poisoned, false);

@@ -34,7 +34,7 @@ static sm_link *cached_link(sm_rendezvous *rendezvous) {
     sm_block *block = rendezvous->block;
     pthread_mutex_lock(&rendezvous->context->lock);
     if (block != NULL && sm_block_live(block))
-        found = sm_cache_find(&block->links, rendezvous->group->uid);
+        found = sm_cache_find(rendezvous->context, &block->links, rendezvous->group->uid);
     if (found != NULL)
         sm_link_retain(SM_CONTAINER(found, sm_link, cached));
     pthread_mutex_unlock(&rendezvous->context->lock);
@@ -43,7 +43,8 @@ static sm_link *cached_link(sm_rendezvous *rendezvous) {
 
 static sm_mapping *cached_mapping(sm_rendezvous *rendezvous) {
     pthread_mutex_lock(&rendezvous->context->lock);
-    sm_cached *found = sm_cache_find(&rendezvous->allocation->mappings, rendezvous->group->uid);
+    sm_cached *found = sm_cache_find(rendezvous->context, &rendezvous->allocation->mappings,
+                                     rendezvous->group->uid);
     if (found != NULL)
         sm_mapping_retain(SM_CONTAINER(found, sm_mapping, cached));
     pthread_mutex_unlock(&rendezvous->context->lock);
@@ -156,14 +157,14 @@ static void cache_results(sm_rendezvous *rendezvous) {
     if (sm_block_live(block) &&
         !atomic_load_explicit(&rendezvous->group->destroyed, memory_order_relaxed)) {
         sm_link_retain(rendezvous->link);
-        sm_list_add(&block->links, &rendezvous->link->cached.node);
+        sm_cache_add(rendezvous->group, &block->links, &rendezvous->link->cached);
         if (rendezvous->mapping_is_new) {
             sm_node *cache = &rendezvous->allocation->mappings;
-            replaced = sm_cache_find(cache, rendezvous->group->uid);
+            replaced = sm_cache_find(rendezvous->context, cache, rendezvous->group->uid);
             if (replaced != NULL)
-                sm_list_remove(&replaced->node);
+                sm_cache_take(rendezvous->context, replaced);
             sm_mapping_retain(rendezvous->mapping);
-            sm_list_add(cache, &rendezvous->mapping->cached.node);
+            sm_cache_add(rendezvous->group, cache, &rendezvous->mapping->cached);
         }
     }
     pthread_mutex_unlock(&rendezvous->context->lock);

@@ -6,15 +6,24 @@
 
 typedef struct sm_captured {
     sm_node node;
-    uint64_t capture;
-    const sm_link *link; /* to be compared only; the graph keeps what its operations use */
+    sm_index_node by_link;   /* context->noted */
+    uint64_t capture, graph; /* of a graph, or 0 while the capture lasts */
+    const sm_link *link;     /* to be compared only; the graph keeps what its operations use */
 } sm_captured;
 
+/* Backends may give the numbers of captures again, and graphs last longer. */
+static uint64_t key_of(const sm_link *link, uint64_t capture, uint64_t graph) {
+    return sm_index_key(link, graph != 0 ? ~graph : capture);
+}
+
 /* context->lock held. */
-static bool is_noted(const symmem_context *context, uint64_t capture, const sm_link *link) {
-    for (sm_node *node = context->captured.next; node != &context->captured; node = node->next) {
-        const sm_captured *noted = SM_CONTAINER(node, sm_captured, node);
-        if (noted->capture == capture && noted->link == link)
+static bool is_noted(const symmem_context *context, const sm_link *link, uint64_t capture,
+                     uint64_t graph) {
+    for (sm_index_node *node = sm_index_first(&context->noted, key_of(link, capture, graph));
+         node != NULL; node = sm_index_next(node)) {
+        const sm_captured *noted = SM_CONTAINER(node, sm_captured, by_link);
+        if (noted->link == link && noted->graph == graph &&
+            (graph != 0 || noted->capture == capture))
             return true;
     }
     return false;
@@ -27,12 +36,14 @@ symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char 
     pthread_mutex_lock(&context->lock);
     /* Else it is the program's own, of whose graph the context knows nothing. */
     bool ours = atomic_load_explicit(&context->captures, memory_order_relaxed) > 0;
-    bool known = !ours || is_noted(context, capture, link);
+    bool known = !ours || is_noted(context, link, capture, 0);
     sm_captured *noted = known ? NULL : malloc(sizeof *noted);
     if (noted != NULL) {
         noted->capture = capture;
+        noted->graph = 0;
         noted->link = link;
         sm_list_add(&context->captured, &noted->node);
+        sm_index_add(&context->noted, &noted->by_link, key_of(link, capture, 0));
     }
     pthread_mutex_unlock(&context->lock);
     return known || noted != NULL
@@ -48,34 +59,49 @@ uint64_t sm_capture_of(const symmem_context *context, void *native) {
     return capture;
 }
 
-void sm_capture_take(symmem_context *context, uint64_t capture, sm_node *links) {
+/* context->lock held. From the capture's to the graph's. */
+static void pass_on(symmem_context *context, sm_captured *noted, uint64_t graph) {
+    sm_index_remove(&context->noted, &noted->by_link);
+    noted->graph = graph;
+    sm_index_add(&context->noted, &noted->by_link, key_of(noted->link, noted->capture, graph));
+}
+
+uint64_t sm_capture_take(symmem_context *context, uint64_t capture, sm_node *links) {
     sm_node nobodys; /* of captures of the program's at the same time */
     sm_list_init(&nobodys);
     pthread_mutex_lock(&context->lock);
+    const uint64_t graph = ++context->last_graph;
     bool last = atomic_fetch_sub_explicit(&context->captures, 1, memory_order_relaxed) == 1;
     for (sm_node *node = context->captured.next, *next; node != &context->captured; node = next) {
-        bool own = SM_CONTAINER(node, sm_captured, node)->capture == capture;
+        sm_captured *noted = SM_CONTAINER(node, sm_captured, node);
+        bool own = noted->capture == capture;
         next = node->next;
         if (!own && !last)
             continue;
         sm_list_remove(node);
         sm_list_add(own ? links : &nobodys, node);
+        if (own)
+            pass_on(context, noted, graph);
     }
     pthread_mutex_unlock(&context->lock);
-    sm_capture_forget(&nobodys);
+    sm_capture_forget(context, &nobodys);
+    return graph;
 }
 
-void sm_capture_forget(sm_node *links) {
+void sm_capture_forget(symmem_context *context, sm_node *links) {
+    pthread_mutex_lock(&context->lock);
     while (!sm_list_empty(links)) {
         sm_captured *noted = SM_CONTAINER(links->next, sm_captured, node);
         sm_list_remove(&noted->node);
+        sm_index_remove(&context->noted, &noted->by_link);
         free(noted);
     }
+    pthread_mutex_unlock(&context->lock);
 }
 
-bool sm_capture_has(const sm_node *links, const sm_link *link) {
-    for (const sm_node *node = links->next; node != links; node = node->next)
-        if (SM_CONTAINER(node, const sm_captured, node)->link == link)
-            return true;
-    return false;
+bool sm_capture_has(symmem_context *context, uint64_t number, const sm_link *link) {
+    pthread_mutex_lock(&context->lock);
+    const bool has = is_noted(context, link, 0, number);
+    pthread_mutex_unlock(&context->lock);
+    return has;
 }

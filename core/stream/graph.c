@@ -33,7 +33,7 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
     if (status != SYMMEM_OK) {
         sm_node none;
         sm_list_init(&none);
-        sm_capture_take(context, 0, &none);
+        (void)sm_capture_take(context, 0, &none);
         return sm_backend_failed(context, status, operation, "capture_begin");
     }
     stream->capturing = true;
@@ -43,7 +43,6 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
 static bool enlist(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
-    sm_list_remove(&graph->node); /* of those that are ending, if it was to */
     bool live = sm_enlist(context, &context->graphs, &graph->node);
     pthread_mutex_unlock(&context->graphs_lock);
     return live;
@@ -54,21 +53,30 @@ static void *begin_ending(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
     void *native = sm_delist(context, &graph->node, &graph->native);
-    if (native != NULL)
-        sm_list_add(&context->ending_graphs, &graph->node);
     pthread_mutex_unlock(&context->graphs_lock);
     return native;
 }
 
-static void stop_ending(symmem_graph *graph) {
+/* From now on somebody who asks for pending launches looks at it, until one has found that there is
+ * none. */
+static void begin_launching(symmem_graph *graph) {
     pthread_mutex_lock(&graph->context->graphs_lock);
-    sm_list_remove(&graph->node);
+    sm_list_remove(&graph->launched);
+    if (graph->native != NULL)
+        sm_list_add(&graph->context->launched, &graph->launched);
+    pthread_mutex_unlock(&graph->context->graphs_lock);
+}
+
+static void stop_launching(symmem_graph *graph) {
+    pthread_mutex_lock(&graph->context->graphs_lock);
+    sm_list_remove(&graph->launched);
     pthread_mutex_unlock(&graph->context->graphs_lock);
 }
 
 /* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
 static symmem_status make_graph(symmem_context *context, int32_t device, void *native,
-                                sm_node *links, const char *operation, symmem_graph **graph_p) {
+                                sm_node *links, uint64_t number, const char *operation,
+                                symmem_graph **graph_p) {
     symmem_graph *graph = calloc(1, sizeof *graph);
     if (graph == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
@@ -82,7 +90,9 @@ static symmem_status make_graph(symmem_context *context, int32_t device, void *n
     graph->native = native;
     graph->device = device;
     sm_list_init(&graph->node);
+    sm_list_init(&graph->launched);
     sm_list_init(&graph->links);
+    graph->number = number;
     sm_list_move(&graph->links, links);
     if (!enlist(graph)) {
         status = sm_context_check(context, operation);
@@ -91,7 +101,7 @@ static symmem_status make_graph(symmem_context *context, int32_t device, void *n
     *graph_p = graph;
     return SYMMEM_OK;
 fail_enlist:
-    sm_capture_forget(&graph->links);
+    sm_capture_forget(context, &graph->links);
     sm_instance_release(context);
 fail_instance:
     sm_turn_finish(&graph->turn);
@@ -120,13 +130,13 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
     status = context->backend->capture_end(context->instance, stream->native, &native);
     /* It is over, whatever became of it. */
     stream->capturing = false;
-    sm_capture_take(context, capture, &links);
+    const uint64_t number = sm_capture_take(context, capture, &links);
     if (status != SYMMEM_OK) {
-        sm_capture_forget(&links);
+        sm_capture_forget(context, &links);
         return sm_backend_failed(context, status, operation, "capture_end");
     }
-    status = make_graph(context, stream->device, native, &links, operation, graph_p);
-    sm_capture_forget(&links); /* if there is no graph */
+    status = make_graph(context, stream->device, native, &links, number, operation, graph_p);
+    sm_capture_forget(context, &links); /* if there is no graph */
     if (status != SYMMEM_OK)
         context->backend->graph_destroy(context->instance, native);
     return status;
@@ -198,6 +208,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
         return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
                                "another thread is launching the graph");
     const char *entry = "";
+    begin_launching(graph);
     status = launch(graph, stream, &entry);
     if (status != SYMMEM_OK)
         status = sm_backend_failed(context, status, operation, entry);
@@ -266,35 +277,43 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
                                 sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
     if (status != SYMMEM_OK && keep_graph(graph, native))
         return status;
-    stop_ending(graph);
+    stop_launching(graph);
     if (native != NULL)
         end_graph(context, native, graph->done_event);
     sm_turn_finish(&graph->turn);
-    sm_capture_forget(&graph->links);
+    sm_capture_forget(context, &graph->links);
     free(graph);
     sm_context_release(context);
     return SYMMEM_OK;
 }
 
-/* graphs_lock held. */
-static symmem_status look_at_list(const sm_node *list, const sm_link *link, bool *pending_p) {
-    symmem_status status = SYMMEM_OK;
-    for (sm_node *node = list->next; node != list && status == SYMMEM_OK && !*pending_p;
-         node = node->next) {
-        symmem_graph *graph = SM_CONTAINER(node, symmem_graph, node);
-        if (sm_capture_has(&graph->links, link))
-            status = look_at_launches(graph, pending_p);
+/* graphs_lock held. Graphs whose launches have ended are not looked at again, so that this takes as
+ * long as there are launches under way, however many graphs there are. */
+static symmem_status look_at_launched(symmem_context *context, const sm_link *link,
+                                      bool *pending_p) {
+    for (sm_node *node = context->launched.next, *next; node != &context->launched; node = next) {
+        symmem_graph *graph = SM_CONTAINER(node, symmem_graph, launched);
+        const symmem_error_record record = *sm_record();
+        bool is_pending = true;
+        next = node->next;
+        symmem_status status = look_at_launches(graph, &is_pending);
+        if (status == SYMMEM_OK && !is_pending) {
+            sm_list_remove(node);
+        } else if (sm_capture_has(context, graph->number, link)) {
+            *pending_p = is_pending;
+            return status;
+        } else {
+            *sm_record() = record;
+        }
     }
-    return status;
+    return SYMMEM_OK;
 }
 
 symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool *pending_p) {
     symmem_context *context = link->context;
     *pending_p = false;
     pthread_mutex_lock(&context->graphs_lock);
-    symmem_status status = look_at_list(&context->graphs, link, pending_p);
-    if (status == SYMMEM_OK)
-        status = look_at_list(&context->ending_graphs, link, pending_p);
+    symmem_status status = look_at_launched(context, link, pending_p);
     pthread_mutex_unlock(&context->graphs_lock);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, operation, "event_query");
@@ -311,6 +330,7 @@ static bool take_graph(symmem_context *context, void **native_p, void **done_eve
         *done_event_p = graph->done_event;
         graph->native = graph->done_event = NULL;
         sm_list_remove(&graph->node);
+        sm_list_remove(&graph->launched);
         found = true;
     }
     pthread_mutex_unlock(&context->lock);

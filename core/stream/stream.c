@@ -152,7 +152,7 @@ static void abandon_capture(symmem_context *context, void *native) {
     const symmem_error_record record = *sm_record(); /* that it was spoiled is no failure now */
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
-    sm_capture_forget(&links);
+    sm_capture_forget(context, &links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
     *sm_record() = record;

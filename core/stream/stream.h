@@ -26,6 +26,8 @@ struct symmem_graph {
     sm_turn turn;
     void *done_event; /* native, recorded after each launch; NULL before the first */
     sm_node links;    /* what its operations use */
+    uint64_t number;  /* under which they are noted */
+    sm_node launched; /* of context->launched */
 };
 /* Checks that stream is NULL or usable, of this context, and of this device unless that is -1. */
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
@@ -64,10 +66,11 @@ bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeo
 /* The number of the capture in which the stream takes part; 0: none. */
 uint64_t sm_capture_of(const symmem_context *context, void *native);
 /* A capture that a stream of the context's began is over: what sm_capture_note noted of it goes to
- * the empty list `links`. */
-void sm_capture_take(symmem_context *context, uint64_t capture, sm_node *links);
-void sm_capture_forget(sm_node *links);
-bool sm_capture_has(const sm_node *links, const sm_link *link);
+ * the empty list `links`, under a number that nothing else has. */
+uint64_t sm_capture_take(symmem_context *context, uint64_t capture, sm_node *links);
+void sm_capture_forget(symmem_context *context, sm_node *links);
+/* Whether the link is among those of that number. */
+bool sm_capture_has(symmem_context *context, uint64_t number, const sm_link *link);
 /* By finalise. */
 void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns);
 void sm_event_destroy_all(symmem_context *context);

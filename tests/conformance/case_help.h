@@ -22,10 +22,10 @@
     static void on_shape_##name_(struct tk *t, symmem_group *group, const struct tk_shape *shape,  \
                                  __attribute__((unused)) void *none_)
 
-/* Whether datagrams can be sent there: a rank has another socket in the directory, by which others
+/* Whether messages can be sent there: a rank has another socket in the directory, by which others
  * see that it lives. */
-static inline bool takes_datagrams(const struct sockaddr_un *address) {
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+static inline bool takes_messages(const struct sockaddr_un *address) {
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     bool takes = fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0;
     if (fd >= 0)
         close(fd);

@@ -2,15 +2,18 @@
 /* Descriptors go to the sockets of peers only, whatever has taken the name of one. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "case_help.h"
 
 #define LIMIT_MS 10000u
+#define STRANGER 54321 /* a user */
 
-/* The one socket in the directory that takes datagrams. */
+/* The one socket in the directory that takes messages. */
 static void name_of_socket(struct tk *t, const char *directory, char *path, size_t capacity) {
     DIR *listing = opendir(directory);
     TK_REQUIRE(t, listing != NULL);
@@ -19,7 +22,7 @@ static void name_of_socket(struct tk *t, const char *directory, char *path, size
         int length = snprintf(address.sun_path, sizeof address.sun_path, "%.60s/%.45s", directory,
                               entry->d_name);
         if (entry->d_name[0] != '.' && length < (int)sizeof address.sun_path &&
-            takes_datagrams(&address))
+            takes_messages(&address))
             snprintf(path, capacity, "%s", address.sun_path);
     }
     closedir(listing);
@@ -36,23 +39,43 @@ static symmem_status pass_one(struct tk *t, symmem_group *group, const char *dir
     return status;
 }
 
+/* As another user: the kernel says of a socket that it is of who made it listen. */
+static bool listen_as_stranger(int fd) {
+    const pid_t child = fork();
+    int result = -1;
+    if (child == 0)
+        _exit(setgroups(0, NULL) != 0 || setuid(STRANGER) != 0 || listen(fd, 8) != 0);
+    return child > 0 && waitpid(child, &result, 0) == child && result == 0;
+}
+
 static int bind_stranger(const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const size_t bytes = strlen(path);
     if (bytes >= sizeof address.sun_path)
         return -1;
     memcpy(address.sun_path, path, bytes);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd >= 0 && (bind(fd, (const struct sockaddr *)&address, sizeof address) != 0 ||
-                    chmod(path, 0666) != 0 || chown(path, 65534, (gid_t)-1) != 0)) {
+                    !listen_as_stranger(fd))) {
         close(fd);
         return -1;
     }
     return fd;
 }
 
+/* Whether anything was sent there. */
+static bool was_sent_to(int stranger) {
+    bool sent = false;
+    for (int fd; (fd = accept4(stranger, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;
+         close(fd)) {
+        char byte;
+        sent |= recv(fd, &byte, 1, 0) > 0;
+    }
+    return sent;
+}
+
 /* Rank 0's socket file is exchanged for a plain file, and for root also for another user's
- * socket: nobody sends there. */
+ * socket, though the file is the rank's user's: nobody sends there. */
 static void with_another(struct tk *t, bool is_socket) {
     char directory[64], path[512] = "", away[600];
     int other = -1;
@@ -83,6 +106,7 @@ static void with_another(struct tk *t, bool is_socket) {
     TK_OK(t, symmem_group_destroy(group));
     tk_end_context(t);
     if (other >= 0) {
+        TK_CHECK(t, !is_socket || !was_sent_to(other));
         close(other);
         (void)unlink(path); /* the library may have, as it takes them for its own */
         (void)unlink(away);
@@ -90,9 +114,20 @@ static void with_another(struct tk *t, bool is_socket) {
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
 
-TK_TEST(exchange_place, nothing_in_a_sockets_place, "SM-EXCHANGE-14", .ranks = {2, 4},
-        .timeout_s = 60) {
+static bool can_be_a_stranger(void) {
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const struct sockaddr_un any = {.sun_family = AF_UNIX}; /* the kernel makes a name */
+    const bool can = fd >= 0 &&
+                     bind(fd, (const struct sockaddr *)&any, sizeof any.sun_family) == 0 &&
+                     listen_as_stranger(fd);
+    if (fd >= 0)
+        close(fd);
+    return can;
+}
+
+TK_TEST(exchange_place, nothing_in_a_sockets_place, "SM-EXCHANGE-14,SM-EXCHANGE-29",
+        .ranks = {2, 4}, .timeout_s = 60) {
     with_another(t, false);
-    if (geteuid() == 0)
+    if (can_be_a_stranger())
         with_another(t, true);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datagrams of strangers at the sockets over which descriptors travel. */
+/* Messages of strangers at the sockets over which descriptors travel. */
 #include <dirent.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ static int find_sockets(const char *directory, struct sockaddr_un *found) {
         int length = snprintf(address->sun_path, sizeof(address->sun_path), "%.60s/%.45s",
                               directory, entry->d_name);
         count += entry->d_name[0] != '.' && length < (int)sizeof(address->sun_path) &&
-                 takes_datagrams(address);
+                 takes_messages(address);
     }
     if (open_directory != NULL)
         closedir(open_directory);
@@ -33,7 +33,7 @@ static int find_sockets(const char *directory, struct sockaddr_un *found) {
 }
 
 /* `bytes` bytes of `byte` with a descriptor. False if the socket's queue is full. */
-static bool send_junk(int from, const struct sockaddr_un *to, size_t bytes, int byte, int fd) {
+static bool send_junk(const struct sockaddr_un *to, size_t bytes, int byte, int fd) {
     uint8_t body[LONGEST + 4];
     union {
         struct cmsghdr header;
@@ -46,13 +46,17 @@ static bool send_junk(int from, const struct sockaddr_un *to, size_t bytes, int 
     ancillary.header.cmsg_len = CMSG_LEN(sizeof(fd));
     memcpy(CMSG_DATA(&ancillary.header), &fd, sizeof(fd));
     struct iovec part = {.iov_base = body, .iov_len = bytes};
-    struct msghdr message = {.msg_name = (void *)(uintptr_t)to,
-                             .msg_namelen = sizeof(*to),
-                             .msg_iov = &part,
+    struct msghdr message = {.msg_iov = &part,
                              .msg_iovlen = 1,
                              .msg_control = ancillary.space,
                              .msg_controllen = sizeof(ancillary.space)};
-    return sendmsg(from, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
+    int from = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (from < 0)
+        return false;
+    const bool sent = connect(from, (const struct sockaddr *)to, sizeof(*to)) == 0 &&
+                      sendmsg(from, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+    close(from);
+    return sent;
 }
 
 struct passing {
@@ -107,8 +111,8 @@ TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .ranks = {2, MAX_
         .flags = TK_PROCESS_ONLY | TK_NO_BACKEND) {
     struct passing passing = {0};
     struct sockaddr_un sockets[MAX_SOCKETS];
-    int stranger = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), pipe_fds[2], sent = 0;
-    TK_REQUIRE(t, t->world_size <= MAX_RANKS && stranger >= 0);
+    int pipe_fds[2], sent = 0;
+    TK_REQUIRE(t, t->world_size <= MAX_RANKS);
     TK_REQUIRE(t, pipe2(pipe_fds, O_CLOEXEC) == 0);
     passing_begin(t, &passing);
     pass(t, &passing); /* the sockets are there */
@@ -120,15 +124,14 @@ TK_TEST(exchange_fds, strangers_are_ignored, "SM-EXCHANGE-13", .ranks = {2, MAX_
         if (t->rank == (int32_t)bytes / 4 % t->world_size)
             for (int i = 0; i < count; i++)
                 for (size_t more = 0; more < 4; more++)
-                    sent += send_junk(stranger, &sockets[i], bytes + more, more % 2 == 0 ? 0 : 0xFF,
-                                      pipe_fds[0]);
+                    sent +=
+                        send_junk(&sockets[i], bytes + more, more % 2 == 0 ? 0 : 0xFF, pipe_fds[0]);
         tk_out_of_band_barrier(t);
         pass(t, &passing);
     }
     TK_CHECK(t, sent > 0);
     tk_out_of_band_barrier(t);
     TK_EQ_INT(t, before, resources_descriptors());
-    close(stranger);
     close(pipe_fds[0]);
     close(pipe_fds[1]);
     passing_end(t, &passing);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Datagrams at a session's socket, from peers that know the secret and from strangers, with any
+ * Messages at a session's socket, from peers that know the secret and from strangers, with any
  * number of descriptors. Received descriptors are open, the lengths are bounded, the deadline is
  * kept, and what was not handed out is closed in the end.
  */
@@ -18,7 +18,6 @@ typedef struct world {
     sm_ipc *peer;
     uint8_t address[SM_IPC_ADDRESS_MAX];
     uint32_t address_bytes;
-    int raw;            /* a socket without our protocol */
     size_t deliverable; /* messages of the protocol's length that were sent and not received */
     int spare;          /* the descriptor that messages carry */
 } world;
@@ -43,16 +42,14 @@ static void open_world(world *self) {
     FUZZ_CHECK(sm_ipc_create(NULL, NULL, &self->peer) == SYMMEM_OK);
     sm_ipc_address(self->own, self->address, &self->address_bytes);
     self->deliverable = 0;
-    self->raw = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     self->spare = open("/dev/null", O_RDWR | O_CLOEXEC);
-    FUZZ_CHECK(self->raw >= 0 && self->spare >= 0);
+    FUZZ_CHECK(self->spare >= 0);
 }
 
 static void close_world(world *self) {
     sm_ipc_destroy(self->own);
     sm_ipc_destroy(self->model);
     sm_ipc_destroy(self->peer);
-    close(self->raw);
     close(self->spare);
 }
 
@@ -84,7 +81,9 @@ static size_t wire_form(const world *self, fuzz_input *in, unsigned char *messag
     sm_ipc_tag tag = any_tag(in);
     sm_ipc_address(self->model, address, &address_bytes);
     FUZZ_CHECK(sm_ipc_send(self->peer, address, address_bytes, &tag, NULL, 0, 0) == SYMMEM_OK);
-    ssize_t got = recv(sm_ipc_descriptor(self->model), message, MESSAGE_MAX, 0);
+    int connection = accept4(sm_ipc_descriptor(self->model), NULL, NULL, SOCK_CLOEXEC);
+    ssize_t got = recv(connection, message, MESSAGE_MAX, 0);
+    close(connection);
     FUZZ_CHECK(got > 0 && got < MESSAGE_MAX);
     return (size_t)got;
 }
@@ -99,8 +98,7 @@ static void send_bytes(const world *self, const unsigned char *message, size_t b
     struct sockaddr_un to;
     memcpy(&body.iov_base, &message, sizeof(message));
     memcpy(&to, self->address, self->address_bytes);
-    struct msghdr header = {
-        .msg_name = &to, .msg_namelen = self->address_bytes, .msg_iov = &body, .msg_iovlen = 1};
+    struct msghdr header = {.msg_iov = &body, .msg_iovlen = 1};
     if (fd_count > 0) {
         memset(&control, 0, sizeof(control));
         control.align.cmsg_level = SOL_SOCKET;
@@ -111,7 +109,11 @@ static void send_bytes(const world *self, const unsigned char *message, size_t b
         header.msg_control = control.bytes;
         header.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
     }
-    (void)!sendmsg(self->raw, &header, MSG_NOSIGNAL); /* a full queue is fine, too */
+    int raw = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    FUZZ_CHECK(raw >= 0);
+    if (connect(raw, (const struct sockaddr *)&to, self->address_bytes) == 0)
+        (void)!sendmsg(raw, &header, MSG_NOSIGNAL); /* a full queue is fine, too */
+    close(raw);
 }
 
 static void send_spoiled(world *self, fuzz_input *in) {

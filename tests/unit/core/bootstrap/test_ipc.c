@@ -5,6 +5,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 static sm_ipc_tag tag_for(uint64_t sequence, int32_t source) {
@@ -24,6 +25,96 @@ static symmem_status send_to(sm_ipc *from, sm_ipc *to, const sm_ipc_tag *tag, co
     uint32_t bytes;
     sm_ipc_address(to, address, &bytes);
     return sm_ipc_send(from, address, bytes, tag, fds, count, 50);
+}
+
+/* --- whose the other end is ----------------------------------------------------------------- */
+
+static uid_t claimed_uid; /* 0: the true one */
+
+/* The kernel's word, and a stranger's in its place. */
+int getsockopt(int fd, int level, int name, void *value, socklen_t *bytes_p) {
+    if (syscall(SYS_getsockopt, fd, level, name, value, bytes_p) != 0)
+        return -1;
+    if (name == SO_PEERCRED && claimed_uid != 0)
+        ((struct ucred *)value)->uid = claimed_uid;
+    return 0;
+}
+
+static bool got_one(sm_ipc *ipc, const sm_ipc_tag *want) {
+    int got[SM_IPC_MAX_FDS], count = 0;
+    int32_t source = -1;
+    if (sm_ipc_recv(ipc, want, &source, got, &count, 30) != SYMMEM_OK)
+        return false;
+    for (int i = 0; i < count; i++)
+        close(got[i]);
+    return count == 1;
+}
+
+/* Whatever its name: descriptors go to this user's socket alone, and come from this user's alone.
+ */
+TEST("another user's socket") {
+    int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    sm_ipc *a = NULL, *b = NULL;
+    sm_ipc_tag tag = tag_for(5, 3);
+    const uint8_t note[SM_IPC_NOTE_BYTES] = {1};
+    uint8_t address[SM_IPC_ADDRESS_MAX];
+    uint32_t bytes;
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    sm_ipc_address(b, address, &bytes);
+    sm_ipc_expect_notes(b, tag.nonce);
+    claimed_uid = geteuid() + 54321;
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_PERMISSION);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "not the peer's socket"));
+    CU_ASSERT(!sm_ipc_send_note(a, address, bytes, &tag, note));
+    claimed_uid = 0;
+    CU_ASSERT(!got_one(b, &tag));
+    CU_ASSERT(!sm_ipc_notes_of(b, NULL)->any);
+
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    claimed_uid = geteuid() + 54321;
+    CU_ASSERT(!got_one(b, &tag));
+    claimed_uid = 0;
+    CU_ASSERT(!got_one(b, &tag)); /* closed, not kept */
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    CU_ASSERT(got_one(b, &tag));
+    CU_ASSERT(sm_ipc_send_note(a, address, bytes, &tag, note));
+    CU_ASSERT(sm_ipc_notes_of(b, NULL)->any);
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
+/* A sender that was stopped after it had connected holds nobody up, and one that ended neither. */
+TEST("a connection without a message") {
+    int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
+    sm_ipc *a = NULL, *b = NULL;
+    sm_ipc_tag tag = tag_for(5, 3);
+    uint8_t address[SM_IPC_ADDRESS_MAX];
+    uint32_t bytes;
+    struct sockaddr_un to;
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    sm_ipc_address(b, address, &bytes);
+    memcpy(&to, address, bytes);
+    int stopped[6];
+    for (int i = 0; i < 6; i++) {
+        stopped[i] = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        CU_ASSERT_EQUAL_FATAL(connect(stopped[i], (const struct sockaddr *)&to, bytes), 0);
+    }
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    CU_ASSERT(got_one(b, &tag));
+    CU_ASSERT(!got_one(b, &tag));
+    for (int i = 0; i < 6; i++)
+        close(stopped[i]);
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    CU_ASSERT(got_one(b, &tag));
+    CU_ASSERT_EQUAL(open_fds(), before + 5); /* two each, and the file */
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
+    CU_ASSERT_EQUAL(open_fds(), before);
 }
 
 static bool same_file(int a, int b) {
@@ -314,7 +405,7 @@ TEST("foreign datagrams") {
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
     int file = memfd_create("x", MFD_CLOEXEC), ready = open_fds();
-    CU_ASSERT_EQUAL(ready, before + 3);
+    CU_ASSERT_EQUAL(ready, before + 5);
     int got[SM_IPC_MAX_FDS], count = 0;
     int32_t source = -1;
     sm_ipc_tag want = tag_for(5, -1);
@@ -330,7 +421,7 @@ TEST("foreign datagrams") {
     CU_ASSERT_EQUAL(sm_ipc_recv(b, &want, &source, got, &count, 30), SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(open_fds(), ready);
 
-    /* Not even our form: a stranger's datagram with as many descriptors as the kernel takes. */
+    /* Not even our form: a stranger's message with as many descriptors as the kernel takes. */
     uint8_t address[SM_IPC_ADDRESS_MAX];
     uint32_t bytes;
     sm_ipc_address(b, address, &bytes);
@@ -346,9 +437,7 @@ TEST("foreign datagrams") {
     } control;
     memset(&control, 0, sizeof(control));
     struct iovec body = {.iov_base = text, .iov_len = sizeof(text)};
-    struct msghdr header = {.msg_name = &to,
-                            .msg_namelen = bytes,
-                            .msg_iov = &body,
+    struct msghdr header = {.msg_iov = &body,
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
                             .msg_controllen = sizeof(control.bytes)};
@@ -357,7 +446,10 @@ TEST("foreign datagrams") {
     first->cmsg_type = SCM_RIGHTS;
     first->cmsg_len = CMSG_LEN(sizeof(many));
     memcpy(CMSG_DATA(first), many, sizeof(many));
-    CU_ASSERT(sendmsg(sm_ipc_descriptor(a), &header, 0) > 0);
+    int stranger = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL_FATAL(connect(stranger, (const struct sockaddr *)&to, bytes), 0);
+    CU_ASSERT(sendmsg(stranger, &header, 0) > 0);
+    close(stranger);
     CU_ASSERT_EQUAL(sm_ipc_recv(b, &want, &source, got, &count, 30), SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(open_fds(), ready);
 

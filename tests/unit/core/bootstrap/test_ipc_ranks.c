@@ -329,6 +329,8 @@ TEST("to itself") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
+enum { FILLED = 600 };
+
 static int send_two(test_rank *self, int32_t source, uint64_t limit_ns) {
     for (int i = 0; self->rank == source && i < 2; i++) {
         int file = own_file(self->rank, i);
@@ -339,27 +341,41 @@ static int send_two(test_rank *self, int32_t source, uint64_t limit_ns) {
     return 0;
 }
 
+/* All descriptors below a limit are taken. The number of those in `taken`; the last one is below
+ * the limit. */
+static int take_all(int taken[FILLED]) {
+    int count = 0;
+    do
+        taken[count] = dup(STDIN_FILENO);
+    while (taken[count++] < FILLED - 1 && count < FILLED);
+    return count;
+}
+
 /* Two messages of rank 0, then two of rank 2, for whose first the receiver waits with no room. What
  * was lost is told once, to whom it was for, and the last message arrives. */
 static int body_no_room(test_rank *self) {
     const uint64_t limit_ns = sm_deadline_ns(10000);
     struct rlimit limit, none;
-    int got = -1;
+    int got = -1, taken[FILLED];
     EXPECT(sm_session_ensure(self->session, "op", limit_ns) == SYMMEM_OK);
     EXPECT(send_two(self, 0, limit_ns) == 0 && send_two(self, 2, limit_ns) == 0);
     if (self->rank != 1)
-        return 0;
+        return sm_session_agree(self->session, "op", "end", SYMMEM_OK, limit_ns) != SYMMEM_OK;
     EXPECT(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
+    int count = take_all(taken);
+    none = (struct rlimit){.rlim_cur = (rlim_t)taken[count - 1] + 1, .rlim_max = limit.rlim_max};
     EXPECT(setrlimit(RLIMIT_NOFILE, &none) == 0);
     symmem_status status = sm_session_recv_fd(self->session, 2, &got, limit_ns);
     EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (count > 0)
+        close(taken[--count]);
     EXPECT(status == SYMMEM_LIMIT && sm_record()->expected == 1 && sm_record()->actual == 0);
     EXPECT(sm_session_recv_fd(self->session, 2, &got, limit_ns) == SYMMEM_OK);
     EXPECT(is_file_of(got, 2, 1) && close(got) == 0);
     for (int i = 0; i < 2; i++)
         EXPECT(sm_session_recv_fd(self->session, 0, &got, limit_ns) == SYMMEM_LIMIT);
     EXPECT(sm_session_recv_fd(self->session, 0, &got, sm_deadline_ns(20)) == SYMMEM_TIMEOUT);
+    EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, limit_ns) == SYMMEM_OK);
     return 0;
 }
 

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a call costs does not grow with what is kept. */
+#include <time.h>
+
+#include "case_help.h"
+
+#define LIMIT_MS 10000u
+#define FEW 10
+#define ROUNDS 40
+
+struct kept {
+    symmem_group *group; /* there throughout, as is the memory */
+    char *own;
+};
+
+/* The calling thread's own, whatever else runs. */
+static uint64_t spent_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void make_group(struct tk *t, const struct kept *kept) {
+    symmem_group *made = NULL;
+    (void)kept;
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "made", NULL, 0, NULL, &made));
+    TK_OK(t, symmem_group_destroy(made));
+}
+
+static void find_group(struct tk *t, const struct kept *kept) {
+    symmem_group *found = NULL;
+    TK_REQUIRE_OK(t, symmem_group_find(t->context, "kept", &found));
+    TK_CHECK(t, found == kept->group);
+}
+
+static void meet_again(struct tk *t, const struct kept *kept) {
+    symmem_handle *handle = NULL;
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, kept->own, kept->group, LIMIT_MS, &handle));
+    symmem_handle_release(handle);
+}
+
+static void meet(struct tk *t, const struct kept *kept) {
+    symmem_handle *handle = NULL;
+    char *ptr = tk_alloc(t, 4096);
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, kept->group, LIMIT_MS, &handle));
+    symmem_handle_release(handle);
+    tk_free(t, ptr);
+}
+
+static const struct {
+    const char *name;
+    void (*call)(struct tk *t, const struct kept *kept);
+} calls[] = {{"create and destroy", make_group},
+             {"find", find_group},
+             {"a rendezvous that was before", meet_again},
+             {"a new rendezvous", meet}};
+
+struct costs {
+    uint64_t ns[TK_COUNT(calls)];
+};
+
+static struct costs measure(struct tk *t, const struct kept *kept) {
+    struct costs costs;
+    for (size_t c = 0; c < TK_COUNT(calls); c++) {
+        costs.ns[c] = UINT64_MAX;
+        for (int round = 0; round < ROUNDS; round++) {
+            const uint64_t begin_ns = spent_ns();
+            calls[c].call(t, kept);
+            const uint64_t cost_ns = spent_ns() - begin_ns;
+            costs.ns[c] = cost_ns < costs.ns[c] ? cost_ns : costs.ns[c];
+        }
+    }
+    return costs;
+}
+
+static void compare(struct tk *t, const char *what, const struct costs *few,
+                    const struct costs *many) {
+    for (size_t c = 0; c < TK_COUNT(calls); c++)
+        TK_CHECK_MSG(t, many->ns[c] <= 2 * few->ns[c] + 5000, "%s kept: %s takes %u ns, not %u",
+                     what, calls[c].name, (unsigned)many->ns[c], (unsigned)few->ns[c]);
+}
+
+static void begin(struct tk *t, struct kept *kept) {
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "kept", NULL, 0, NULL, &kept->group));
+    kept->own = tk_alloc(t, 4096);
+    meet_again(t, kept);
+}
+
+static symmem_group *another_group(struct tk *t, int number) {
+    char name[32];
+    symmem_group *made = NULL;
+    snprintf(name, sizeof name, "another %d", number);
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, name, NULL, 0, NULL, &made));
+    return made;
+}
+
+TK_TEST(costs, of_many_groups, "SM-LIFE-25", .max_ranks = 1) {
+    enum { MANY = 4000 };
+    struct kept kept = {0};
+    struct costs few = {{0}};
+    begin(t, &kept);
+    for (int i = 0; i < MANY && !tk_failed(t); i++) {
+        symmem_group *other = another_group(t, i);
+        if (i % 2 == 0) /* nor with those that were */
+            TK_OK(t, symmem_group_destroy(other));
+        if (i == FEW)
+            few = measure(t, &kept);
+    }
+    const struct costs many = measure(t, &kept);
+    compare(t, "groups", &few, &many);
+    TK_OK(t, symmem_group_destroy(kept.group));
+    tk_free(t, kept.own);
+}
+
+/* With a group in each. */
+TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
+    enum { MANY = 300 };
+    struct kept kept = {0};
+    struct costs few = {{0}};
+    symmem_handle *handles[MANY] = {NULL};
+    char *places[MANY] = {NULL};
+    begin(t, &kept);
+    for (int i = 0; i < MANY && !tk_failed(t); i++) {
+        symmem_group *other = another_group(t, i);
+        places[i] = tk_alloc(t, 4096);
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, places[i], i % 2 == 0 ? other : kept.group,
+                                           LIMIT_MS, &handles[i]));
+        if (i == FEW)
+            few = measure(t, &kept);
+    }
+    const struct costs many = measure(t, &kept);
+    compare(t, "tensors", &few, &many);
+    for (int i = 0; i < MANY; i++) {
+        symmem_handle_release(handles[i]);
+        tk_free(t, places[i]);
+    }
+    TK_OK(t, symmem_group_destroy(kept.group));
+    tk_free(t, kept.own);
+}
