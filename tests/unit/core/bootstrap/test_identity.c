@@ -353,3 +353,57 @@ TEST("older members, and what is in their place") {
     symmem_context_free(context);
     symmem_store_close(store);
 }
+
+/* What was there before this process began, or goes on from then, may be an earlier job's. */
+TEST("earlier processes") {
+    enum {
+        AS_IT_IS,
+        NO_START,
+        NO_BOOT,
+        OTHER_BOOT,
+        OTHER_TIME,
+        OTHER_NAMESPACE,
+        NOBODY,
+        OTHER_START,
+        WAYS
+    };
+    static const bool earlier[WAYS] = {true, true, true, true, true, false, false, false};
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    symmem_context *context = member_of(store, 0);
+    sm_member own = context->member;
+    const sm_identity self = own.identity;
+    uint64_t now_ns = 0;
+    for (int way = AS_IT_IS; way < WAYS; way++) {
+        sm_identity other = self;
+        own.identity = self;
+        own.identity.start_time = way == NO_START ? 0 : self.start_time;
+        if (way == NO_BOOT)
+            own.identity.boot_id = other.boot_id = 0;
+        other.boot_id += way == OTHER_BOOT;
+        other.time_namespace += way == OTHER_TIME;
+        other.pid_namespace += way == OTHER_NAMESPACE;
+        other.pid = way == NOBODY ? INT32_MAX : other.pid;
+        other.start_time += way == OTHER_START;
+        now_ns = sm_since_boot_ns() + 1000000000u;
+        sm_trace trace = {.identity = &other, .made_ns = now_ns};
+        CU_ASSERT_EQUAL(sm_member_may_be_earlier(&own.identity, trace), earlier[way]);
+        own.took_over = 1;
+        own.published_ns = now_ns;
+        const bool is_elsewhere = way == NO_BOOT || way == OTHER_BOOT || way == OTHER_TIME;
+        CU_ASSERT_EQUAL(sm_member_is_older(&own, trace), is_elsewhere); /* not later than it */
+        own.published_ns++;
+        CU_ASSERT_EQUAL(sm_member_is_older(&own, trace), earlier[way]);
+        trace.made_ns = 1;
+        CU_ASSERT_TRUE(sm_member_may_be_earlier(&own.identity, trace));
+    }
+    sm_member found = own;
+    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, true), SYMMEM_OK);
+    found.world_size++;
+    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, false), SYMMEM_MISMATCH);
+    found.magic++;
+    CU_ASSERT_EQUAL(sm_member_judge(store, "symmem", &own, &found, true), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_finalize(context), SYMMEM_OK);
+    symmem_context_free(context);
+    symmem_store_close(store);
+}
