@@ -464,7 +464,7 @@ static void run_job(struct tk *t, void *arg) {
 
 /* All ranks are killed at a time and started again, as launchers do that restart a job. */
 TK_TEST(causes, store_of_a_killed_job, "SM-LIFE-20", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
     for (int i = 0; i < 6; i++, job.is_killed = !job.is_killed) {
         job.waits = !job.is_killed;
@@ -509,7 +509,7 @@ static void run_jobs_rank(struct tk *t, struct job *job) {
 
 /* Of the rank's predecessor the others know that it was an earlier job's. */
 TK_TEST(causes, killed_early_after_a_killed_job, "SM-LIFE-20,SM-TIMEOUT-08", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
     run_jobs_rank(t, &job);
     tk_out_of_band_barrier(t);
@@ -519,7 +519,7 @@ TK_TEST(causes, killed_early_after_a_killed_job, "SM-LIFE-20,SM-TIMEOUT-08", .ra
 
 /* Rank 0 alone was there, and nothing tells of which job it was. */
 TK_TEST(causes, traces_of_one_rank, "SM-LIFE-20", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .world_size = t->world_size};
     if (t->rank == 0)
         run_jobs_rank(t, &job);
@@ -530,7 +530,7 @@ TK_TEST(causes, traces_of_one_rank, "SM-LIFE-20", .ranks = {2, 4},
 
 /* The next one has a rank more, or one less, and a rank of which nothing is in the store. */
 TK_TEST(causes, store_of_a_killed_smaller_job, "SM-LIFE-21", .ranks = {3, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store};
     for (int i = 0; i < 6; i++) {
         job.is_killed = i % 2 == 0;
@@ -558,10 +558,11 @@ static void run_two_jobs(struct tk *t, void *arg) {
 /* Rank 0 is one process in both jobs, and lived when the key was made that a killed one has left.
  */
 TK_TEST(causes, process_of_two_jobs, "SM-LIFE-21", .ranks = {3, 3},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = t->rank == 1, .waits = true, .world_size = 2};
     if (t->rank == 0)
         TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_two_jobs, &job, LIMIT_MS));
+    tk_sleep_ms(t->rank == 1 ? 200 : 0); /* its key is younger than rank 0's process */
     if (t->rank == 1)
         TK_EQ_INT(t, TK_CHILD_KILLED, tk_run_child(t, run_job, &job, LIMIT_MS));
     if (t->rank != 0) {
@@ -638,12 +639,12 @@ static void check_left(struct tk *t, bool ends) {
 }
 
 TK_TEST(causes, came_and_left, "SM-EXCHANGE-21", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
     check_left(t, false);
 }
 
 TK_TEST(causes, came_and_ended, "SM-EXCHANGE-21", .ranks = {2, 4},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
     check_left(t, true);
 }
 
@@ -684,7 +685,7 @@ static void run_at_odds(struct tk *t, void *arg) {
 
 /* When it comes, the two that have found the contradiction have ended. */
 TK_TEST(causes, told_to_who_comes_late, "SM-EXCHANGE-22", .ranks = {3, 3},
-        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_MAY_LEAK, .timeout_s = 60) {
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     static const char *const told[CONTRADICTIONS][2] = {
         [LISTS] = {"'met' has the ranks", "1, 0, 2"},
         [SIZES] = {"in a world of ", "in one of "},
