@@ -25,6 +25,12 @@ def meet(
     return tensor, symm_mem.rendezvous(tensor, group)
 
 
+def is_symmetric(tensor: torch.Tensor) -> bool:
+    """Whether it is symmetric memory; PyTorch 2.11 has no call that tells without other ranks."""
+    ask = getattr(symm_mem, "is_symm_mem_tensor", None)
+    return ask(tensor) if ask else symm_mem.rendezvous(tensor, WORLD) is not None
+
+
 def fails(pattern: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> str:
     """That it raises, and what it says. Exceptions of any kind but those that end programs."""
     try:

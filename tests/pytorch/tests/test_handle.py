@@ -10,7 +10,7 @@ from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 
 import symmem_torch
-from support import WORLD, fails, meet, rank, size
+from support import WORLD, fails, is_symmetric, meet, rank, size
 
 
 def test_attributes():
@@ -201,9 +201,9 @@ def test_overlapping_subgroups_after_each_other():
 
 def test_tensors_of_other_memory():
     ordinary = torch.ones(4)
-    assert not symm_mem.is_symm_mem_tensor(ordinary)
+    assert not is_symmetric(ordinary)
     assert symm_mem.rendezvous(ordinary, WORLD) is None
-    assert symm_mem.is_symm_mem_tensor(symm_mem.empty(4, device="cpu"))
+    assert is_symmetric(symm_mem.empty(4, device="cpu"))
     fails(
         "must be allocated with empty_strided_p2p",
         torch.ops.symm_mem.one_shot_all_reduce,
@@ -244,7 +244,7 @@ def test_pool():
     with symmem_torch.use_mem_pool(symm_mem.get_mem_pool("cpu")):
         values = torch.arange(1024, dtype=torch.float32)
         more = torch.ones(3)
-    assert symm_mem.is_symm_mem_tensor(values) and not symm_mem.is_symm_mem_tensor(torch.ones(3))
+    assert is_symmetric(values) and not is_symmetric(torch.ones(3))
     out = torch.ops.symm_mem.one_shot_all_reduce(values, "sum", WORLD)
     assert out.eq(torch.arange(1024) * size()).all()
     handle = symm_mem.rendezvous(more, WORLD)

@@ -70,6 +70,7 @@ _cuda = types.SimpleNamespace(
     Event=_streams.Event,
     MemPool=MemPool,
     use_mem_pool=use_mem_pool,
+    _sleep=lambda cycles: None,
 )
 
 
