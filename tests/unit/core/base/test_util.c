@@ -71,21 +71,89 @@ TEST("arithmetic") {
 
 /* A broken backend may give one address twice: each is taken away by itself. */
 TEST("two in one place") {
-    sm_places places = {.sorted = NULL};
-    int objects[4];
-    for (uintptr_t i = 0; i < 3; i++)
-        CU_ASSERT_TRUE(sm_places_add(&places, i < 1 ? 7 : 9, &objects[i]));
-    sm_places_remove(&places, 9, &objects[3]); /* which is not there */
-    sm_places_remove(&places, 7, &objects[3]);
-    sm_places_remove(&places, 5, &objects[0]);
-    CU_ASSERT_EQUAL(places.count, 3);
-    sm_places_remove(&places, 9, &objects[1]);
-    CU_ASSERT(places.count == 2 && sm_places_find(&places, 9) == &objects[2]);
-    CU_ASSERT(sm_places_find(&places, 8) == &objects[0]);
+    sm_places places = {.root = NULL};
+    sm_place at[4] = {{.key = 0}};
+    for (int i = 0; i < 3; i++)
+        sm_places_add(&places, &at[i], i < 1 ? 7 : 9);
+    sm_places_remove(&places, &at[3]); /* which is not there */
+    CU_ASSERT(sm_places_find(&places, 9) == &at[1] && sm_places_from(&places, 8) == &at[2]);
     CU_ASSERT_PTR_NULL(sm_places_find(&places, 6));
-    sm_places_remove(&places, 9, &objects[2]);
-    sm_places_remove(&places, 7, &objects[0]);
-    CU_ASSERT(places.count == 0 && places.sorted == NULL);
+    sm_places_remove(&places, &at[1]);
+    CU_ASSERT(sm_places_find(&places, UINT64_MAX) == &at[2]);
+    sm_places_remove(&places, &at[2]);
+    sm_places_remove(&places, &at[0]);
+    CU_ASSERT_PTR_NULL(places.root);
+}
+
+enum { MANY = 200, KEYS = 64, ROUNDS = 20000 };
+
+static uint32_t next_random(uint32_t *state) {
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* Of those with one key the last one that came is first. */
+static const sm_place *model_find(const sm_place *at, const uint32_t *since, uint64_t key,
+                                  bool upward) {
+    const sm_place *found = NULL;
+    for (size_t i = 0; i < MANY; i++) {
+        if (since[i] == 0 || (upward ? at[i].key < key : at[i].key > key))
+            continue;
+        const bool nearer = found == NULL ||
+                            (upward ? at[i].key < found->key : at[i].key > found->key) ||
+                            (at[i].key == found->key && (since[i] > since[found - at]) == upward);
+        found = nearer ? &at[i] : found;
+    }
+    return found;
+}
+
+TEST("places against a model") {
+    static sm_place at[MANY];
+    static uint32_t since[MANY];
+    sm_places places = {.root = NULL};
+    uint32_t state = 1, wrong = 0;
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        const uint32_t i = next_random(&state) % MANY;
+        if (since[i] == 0)
+            sm_places_add(&places, &at[i], next_random(&state) % KEYS);
+        else
+            sm_places_remove(&places, &at[i]);
+        since[i] = since[i] == 0 ? round : 0;
+        const uint64_t key = next_random(&state) % (KEYS + 2);
+        wrong += sm_places_find(&places, key) != model_find(at, since, key, false);
+        wrong += sm_places_from(&places, key) != model_find(at, since, key, true);
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+}
+
+TEST("an index against a model") {
+    static sm_index_node nodes[MANY];
+    static bool in[MANY];
+    sm_index index = {.chains = NULL};
+    uint32_t state = 7, wrong = 0;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        const uint32_t i = next_random(&state) % MANY;
+        if (!in[i])
+            sm_index_add(&index, &nodes[i], next_random(&state) % KEYS);
+        else
+            sm_index_remove(&index, &nodes[i]);
+        in[i] = !in[i];
+        const uint64_t key = next_random(&state) % KEYS;
+        int expected = 0, found = 0;
+        for (size_t n = 0; n < MANY; n++)
+            expected += in[n] && nodes[n].key == key;
+        for (const sm_index_node *at = sm_index_first(&index, key); at; at = sm_index_next(at))
+            found += at->key == key && in[at - nodes];
+        wrong += found != expected;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    size_t left = 0, expected = 0;
+    for (size_t n = 0; n < MANY; n++)
+        expected += in[n];
+    for (const sm_index_node *at = sm_index_empty(&index); at; at = at->next)
+        left++;
+    CU_ASSERT_EQUAL(left, expected);
+    CU_ASSERT(index.count == 0 && index.chains == NULL && index.few == NULL);
 }
 
 TEST("hash") {
