@@ -338,6 +338,7 @@ TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
     char top[64], sockets[80], keys[80];
     struct resources_identity identity;
     symmem_status lived[TK_COUNT(masks)];
+    symmem_error_record records[TK_COUNT(masks)];
     bool directories = true, private = true, ended = true;
     short_directory(t, top, sizeof(top), "u");
     snprintf(sockets, sizeof(sockets), "%s/sockets", top);
@@ -349,6 +350,7 @@ TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
         tk_out_of_band_barrier(t);
         const mode_t mask = umask(masks[i]);
         lived[i] = live_in(t, keys, sockets);
+        records[i] = last_record();
         ended = umask(mask) == masks[i] && ended;
         tk_out_of_band_barrier(t);
         if (t->rank == 0) {
@@ -360,8 +362,8 @@ TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
     TK_CHECK(t, directories && ended);
     TK_CHECK(t, private);
     for (size_t i = 0; i < TK_COUNT(masks); i++)
-        TK_CHECK_MSG(t, lived[i] == SYMMEM_OK, "umask %04o: %s", (unsigned)masks[i],
-                     symmem_status_name(lived[i]));
+        TK_CHECK_MSG(t, lived[i] == SYMMEM_OK, "umask %04o: %s: %s", (unsigned)masks[i],
+                     symmem_status_name(lived[i]), records[i].message);
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_CHECK(t, rmdir(sockets) == 0 && rmdir(top) == 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a shell, a container or a batch system limits: calls fail, and nobody is ended by a signal.
  */
+#include <dirent.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -204,9 +205,32 @@ TK_TEST(process_limits, control_group, "SM-ALLOC-19", .max_ranks = 1, .flags = T
 
 /* --- descriptors ------------------------------------------------------------------------------ */
 
+/* The limit is on numbers: no free one may lie below one that is in use, or what is closed for the
+ * next one to be opened gives it no place. Gives the first number behind all, and fills the others.
+ */
+static int fill_gaps(struct tk *t, int gaps[], int most, int *count_p) {
+    int first = 0;
+    DIR *list = opendir("/proc/self/fd");
+    const struct dirent *entry;
+    TK_REQUIRE(t, list != NULL);
+    while ((entry = readdir(list)) != NULL)
+        if (atoi(entry->d_name) != dirfd(list) && atoi(entry->d_name) >= first)
+            first = atoi(entry->d_name) + 1;
+    closedir(list);
+    for (*count_p = 0; *count_p < most; (*count_p)++) {
+        gaps[*count_p] = dup(STDERR_FILENO);
+        TK_REQUIRE(t, gaps[*count_p] >= 0);
+        if (gaps[*count_p] >= first)
+            break;
+    }
+    TK_REQUIRE(t, *count_p < most && close(gaps[*count_p]) == 0);
+    return first;
+}
+
 /* Rank 1 has no room for one descriptor: it is lost, which is no -1, and the next one arrives. */
 TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {2, 2},
         .flags = TK_PROCESS_ONLY) {
+    enum { MOST_GAPS = 256 };
     symmem_group *group = tk_world_group(t);
     tk_group_barrier(t, group);
     TK_REQ(t, "SM-EXCHANGE-16");
@@ -215,10 +239,10 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
         TK_OK(t, symmem_group_send_fd(group, 1, STDERR_FILENO, LIMIT_MS));
     } else {
         struct rlimit before, low;
-        int fd = -2, lowest = dup(STDERR_FILENO);
-        TK_REQUIRE(t, lowest >= 0 && close(lowest) == 0);
+        int fd = -2, gaps[MOST_GAPS], gap_count = 0;
+        const int first = fill_gaps(t, gaps, MOST_GAPS, &gap_count);
         TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
-        low = (struct rlimit){.rlim_cur = (rlim_t)lowest, .rlim_max = before.rlim_max};
+        low = (struct rlimit){.rlim_cur = (rlim_t)first, .rlim_max = before.rlim_max};
         TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
         const struct under_limit answer = answer_of(symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
         TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -230,6 +254,8 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
                      answer.record.message);
         TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
         TK_CHECK(t, fd >= 0 && close(fd) == 0);
+        while (gap_count > 0)
+            close(gaps[--gap_count]);
     }
     tk_group_barrier(t, group);
 }
