@@ -10,7 +10,7 @@
 typedef struct shm_graph {
     shm_instance *instance;
     shm_capture *capture; /* ended: only the lanes count, their streams are the graph's now */
-    shm_mark *last;       /* the end of the previous launch; launches are serialised */
+    shm_mark *last;       /* the end of the previous launch; launches are serialized */
 } shm_graph;
 
 /* A copy of one lane, not yet enqueued. */
@@ -100,7 +100,7 @@ static bool build(shm_graph *graph, shm_stream *stream, shm_mark **marks, shm_ma
     const shm_capture *capture = graph->capture;
     if (!create_marks(marks, capture->record_count))
         return false;
-    /* The core serialises launches, so nobody changes `last` meanwhile. */
+    /* The core serializes launches, so nobody changes `last` meanwhile. */
     if (graph->last && !append_event(&chains[0], graph, graph->last, shm_run_wait))
         return false;
     for (int32_t i = 0; i < capture->lane_count; i++)

@@ -63,7 +63,7 @@ static symmem_status await(const shm_op *op, const shm_word *word, uint64_t dead
         if (deadline_ns != 0 && shm_now_ns(clock) >= deadline_ns)
             return SYMMEM_TIMEOUT;
         if (is_given_up(op))
-            return SYMMEM_NOT_INITIALISED;
+            return SYMMEM_NOT_INITIALIZED;
         if (clock != NULL)
             clock->wait(clock->arg, shm_now_ns(clock) + NAP_NS);
         else

@@ -302,7 +302,7 @@ static symmem_status compare_calls(const shm_wait *wait, const symmem_call_id *i
 
 symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p) {
     bool checked = id->kind != SYMMEM_CALL_NONE;
-    /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
+    /* relaxed: only this rank uses the word, and the core serializes a channel's operations. */
     shm_word *own = epoch(wait->peers, wait->channel);
     wait->epoch = atomic_load_explicit(own, memory_order_relaxed) + 1;
     symmem_status status = before(wait, "shm.barrier.before_arrive", fault_p);

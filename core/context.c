@@ -200,8 +200,8 @@ static symmem_status create_empty(symmem_context **context_p) {
         goto fail_graphs_lock;
     atomic_init(&context->references, 1);
     context->free_memory = free_memory;
-    atomic_init(&context->instance_users, 1); /* the context's own, until it is finalised */
-    atomic_init(&context->finalised, false);
+    atomic_init(&context->instance_users, 1); /* the context's own, until it is finalized */
+    atomic_init(&context->finalized, false);
     atomic_init(&context->has_met, false);
     context->made_in = sm_fork_generation();
     atomic_init(&context->instance_open, false);
@@ -330,13 +330,13 @@ static sm_link *next_sound_link(symmem_context *context) {
 static void poison_links(symmem_context *context) {
     symmem_error_record record;
     memset(&record, 0, sizeof(record));
-    record.status = SYMMEM_NOT_INITIALISED;
+    record.status = SYMMEM_NOT_INITIALIZED;
     record.rank = context->rank;
     record.world_size = context->world_size;
     record.channel = -1;
     record.failed_rank = -1;
     sm_copy_text(record.operation, sizeof(record.operation), "finalize");
-    sm_copy_text(record.message, sizeof(record.message), "the context was finalised");
+    sm_copy_text(record.message, sizeof(record.message), "the context was finalized");
     for (sm_link *link = next_sound_link(context); link; link = next_sound_link(context)) {
         sm_link_poison(link, &record);
         sm_link_release(link);
@@ -348,9 +348,9 @@ symmem_status symmem_finalize(symmem_context *context) {
     if (context && sm_fork_is_parents(context->made_in))
         return sm_fork_refuse("finalize");
     /* pairs with: acquire in sm_context_check */
-    if (!context || atomic_exchange_explicit(&context->finalised, true, memory_order_acq_rel))
-        return sm_context_fail(context, SYMMEM_NOT_INITIALISED, "finalize", "",
-                               context ? "the context was finalised before" : "context is NULL");
+    if (!context || atomic_exchange_explicit(&context->finalized, true, memory_order_acq_rel))
+        return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, "finalize", "",
+                               context ? "the context was finalized before" : "context is NULL");
     /* Whoever creates an object looks at the flag under one of these locks: from here on it is
      * either in its list or refused. */
     (void)pthread_mutex_lock(&context->open_lock);
@@ -395,8 +395,8 @@ void symmem_context_free(symmem_context *context) {
     if (!context || sm_fork_is_parents(context->made_in))
         return;
     /* Acquire pairs with: release in symmem_finalize */
-    if (!atomic_load_explicit(&context->finalised, memory_order_acquire))
+    if (!atomic_load_explicit(&context->finalized, memory_order_acquire))
         status = symmem_finalize(context);
-    (void)status; /* NOT_INITIALISED: another thread was first, which is as good */
+    (void)status; /* NOT_INITIALIZED: another thread was first, which is as good */
     sm_context_release(context);
 }

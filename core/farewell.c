@@ -76,7 +76,7 @@ static bool is_there(const symmem_context *context, int32_t rank) {
 static void sweep(const symmem_context *context) {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
-    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalise waits for nobody */
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize waits for nobody */
     for (int32_t rank = 0; rank < context->world_size; rank++) {
         farewell found;
         if (has_met(context, rank))
@@ -153,7 +153,7 @@ void sm_farewell_explain(const symmem_context *context, int32_t global_rank, int
         read_of(context, global_rank, &found)) {
         const size_t used = strlen(record->message);
         (void)snprintf(record->message + used, sizeof(record->message) - used,
-                       "; rank %d finalised after %s in %.*s: %.*s", rank,
+                       "; rank %d finalized after %s in %.*s: %.*s", rank,
                        symmem_status_name((symmem_status)found.verdict.status),
                        (int)sizeof(found.verdict.operation) - 1, found.verdict.operation,
                        (int)sizeof(found.verdict.message) - 1, found.verdict.message);

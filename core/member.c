@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who is which rank of a store's world: one key a rank, from init to finalise. Two that are the
+ * Who is which rank of a store's world: one key a rank, from init to finalize. Two that are the
  * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
  * one an objection, for which that one looks while it waits, so that both are told.
  *
  * Keys, below the world's prefix:
  *   id/<rank>           who that is
  *   no/<rank>           an objection to it, which it removes
- *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalised; `any` beside
+ *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalized; `any` beside
  *                       it: there is some. <to> removes them
  *   dead/<rank>         a process that was this rank has ended, see sm_liveness_bury; its successor
  *                       removes it

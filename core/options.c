@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The initialisers of the option structures. */
+/* The initializers of the option structures. */
 #include "stream/channel.h"
 
 #include <string.h>

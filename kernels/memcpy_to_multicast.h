@@ -6,7 +6,7 @@
  *
  * memcpy_to_multicast
  *   What      `src`, contiguous, is at `byte_offset` from the handle's pointer in every rank's
- *             buffer, the own one included. Synchronises nothing.
+ *             buffer, the own one included. Synchronizes nothing.
  *   Source    PyTorch symm_mem::memcpy_to_multicast_, whose offset counts from the multicast base.
  *
  * low_contention_all_gather_ce_multicast

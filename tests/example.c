@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each rank writes a number into its neighbour's memory; nobody calls "receive". */
+/* Each rank writes a number into its neighbor's memory; nobody calls "receive". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <symmem/symmem.h>

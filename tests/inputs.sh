@@ -49,7 +49,7 @@ input_new_clang() {
     builds new-clang -DCMAKE_C_COMPILER="$newest" -DCMAKE_BUILD_TYPE=Release -DSYMMEM_TESTS=ON
 }
 
-# Link-time optimisation, whose warnings come at the end.
+# Link-time optimization, whose warnings come at the end.
 input_lto() {
     builds lto -DCMAKE_BUILD_TYPE=Release -DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON -DCMAKE_SHARED_LINKER_FLAGS=-Werror
 }

@@ -291,8 +291,8 @@ static double captured_us(int count) {
     return least;
 }
 
-/* The cost of each group in finalise. */
-static double finalise_us(int count) {
+/* The cost of each group in finalize. */
+static double finalize_us(int count) {
     begin();
     for (int i = 0; i < count; i++)
         keep_group();
@@ -307,6 +307,6 @@ int main(void) {
         bad += keep(thing);
     bad +=
         grows("captured handles", "an operation on a capture", captured_us(FEW), captured_us(2000));
-    bad += grows("groups", "finalise of each", finalise_us(1000), finalise_us(10000));
+    bad += grows("groups", "finalize of each", finalize_us(1000), finalize_us(10000));
     return bad == 0 ? 0 : 1;
 }

@@ -263,14 +263,14 @@ trees_of() { # STAGE
     esac
 }
 
-optimised=("-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG")
+optimized=("-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG")
 
 # The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of the
 # backends for GPUs it is that of one device, and nothing that the driver translates for others.
 make_gcc() {
     local code="-DSYMMEM_CUDA_CODE=arch=compute_90,code=sm_90"
     ! builds_all_code || code=-USYMMEM_CUDA_CODE
-    build_in build-gcc -DCMAKE_C_COMPILER=gcc "${optimised[@]}" "$code"
+    build_in build-gcc -DCMAKE_C_COMPILER=gcc "${optimized[@]}" "$code"
 }
 
 builds_all_code() { [[ " ${stages[*]} " == *" skeletons "* ]]; }
@@ -279,14 +279,14 @@ builds_all_code() { [[ " ${stages[*]} " == *" skeletons "* ]]; }
 # ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "${optimised[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
+        -DSYMMEM_SKELETONS=OFF "${optimized[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
 sanitized=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_C_FLAGS=-O1 -g1" "-DCMAKE_CXX_FLAGS=-O1 -g1")
 
 # What waits far more than it computes is the quicker the less time it takes to compile. Not in the plain tree:
-# some of gcc's warnings come with optimisation only.
+# some of gcc's warnings come with optimization only.
 quick_tests=-DSYMMEM_UNIT_OPTIONS=-O0
 
 make_asan() {

@@ -3,7 +3,7 @@
  * A context, and how long it and the other objects of the core live.
  *
  *   context     user reference + one for each object below; memory freed with the last
- *   instance    the opened backend; closed when the context is finalised and no object that the
+ *   instance    the opened backend; closed when the context is finalized and no object that the
  *               backend must release (allocation, mapping, link, stream, event, graph) is left
  *   group       shell owned by the context until symmem_context_free; session until destroy
  *   allocation  table (until free) + each block, mapping, link and pending operation
@@ -24,7 +24,7 @@
 typedef struct sm_second_stream {
     struct sm_second_stream *next;
     const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
-    symmem_stream *stream;      /* ended by finalise like any other; the shell is the context's */
+    symmem_stream *stream;      /* ended by finalize like any other; the shell is the context's */
 } sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
 typedef struct sm_all_reduce_table sm_all_reduce_table;
@@ -43,7 +43,7 @@ struct symmem_context {
     atomic_int references;
     void (*free_memory)(symmem_context *context); /* when the last of them is gone */
     atomic_int instance_users;
-    atomic_bool finalised;
+    atomic_bool finalized;
     uint32_t made_in; /* sm_fork_generation */
     pthread_mutex_t lock;
 
@@ -84,7 +84,7 @@ struct symmem_context {
     sm_node old_groups;  /* shells of destroyed ones */
     sm_index names;      /* of the live groups, by a hash */
     sm_index cached;     /* all that is cached, by cache and group */
-    sm_node all_cached;  /* until finalise has seen it */
+    sm_node all_cached;  /* until finalize has seen it */
     sm_node allocations; /* sm_allocation in the table, any order */
     sm_places places;    /* the same, by address */
     sm_places ids;       /* those with an id, by that */
@@ -103,7 +103,7 @@ struct symmem_context {
     void *matmul_arg;
 };
 
-/* NOT_INITIALISED with a record for NULL and finalised contexts. */
+/* NOT_INITIALIZED with a record for NULL and finalized contexts. */
 symmem_status sm_context_check(const symmem_context *context, const char *operation);
 /* sm_fail with the context's rank and world size added. context may be NULL. */
 symmem_status sm_context_fail(const symmem_context *context, symmem_status status,
@@ -127,7 +127,7 @@ symmem_ref sm_instance_ref(symmem_context *context);
 /* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
  * NOT held. */
 symmem_status sm_context_use_backend(symmem_context *context, const char *operation);
-/* The same and sm_instance_retain in one step, so that a finalise between them cannot close it. */
+/* The same and sm_instance_retain in one step, so that a finalize between them cannot close it. */
 symmem_status sm_instance_enter(symmem_context *context, const char *operation);
 /* After a backend entry failed: makes the record the public operation's, with the entry as stage.
  * Writes one if the backend left none. Returns `status`. */

@@ -17,16 +17,16 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
 
 symmem_status sm_context_check(const symmem_context *context, const char *operation) {
     if (!context)
-        return sm_fail(SYMMEM_NOT_INITIALISED, operation, "", "context is NULL");
+        return sm_fail(SYMMEM_NOT_INITIALIZED, operation, "", "context is NULL");
     if (sm_fork_is_parents(context->made_in))
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
     sm_call_is_of(context->rank, context->world_size, false);
     sm_call_is_in(context);
     /* Acquire pairs with: release in symmem_finalize */
-    if (atomic_load_explicit(&context->finalised, memory_order_acquire))
-        return sm_context_fail(context, SYMMEM_NOT_INITIALISED, operation, "",
-                               "the context was finalised");
+    if (atomic_load_explicit(&context->finalized, memory_order_acquire))
+        return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, operation, "",
+                               "the context was finalized");
     return SYMMEM_OK;
 }
 

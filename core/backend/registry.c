@@ -239,7 +239,7 @@ bool sm_backend_has(const symmem_context *context, uint64_t capability) {
 static symmem_status open_instance(symmem_context *context, const char *operation) {
     if (atomic_load_explicit(&context->instance_open, memory_order_relaxed))
         return SYMMEM_OK;
-    symmem_status status = sm_context_check(context, operation); /* finalised meanwhile? */
+    symmem_status status = sm_context_check(context, operation); /* finalized meanwhile? */
     if (status != SYMMEM_OK)
         return status;
     if (!context->backend)

@@ -46,6 +46,6 @@ bool sm_fork_is_parents(uint32_t made_in) {
 }
 
 symmem_status sm_fork_refuse(const char *operation) {
-    return sm_fail(SYMMEM_NOT_INITIALISED, operation, "fork",
+    return sm_fail(SYMMEM_NOT_INITIALIZED, operation, "fork",
                    "the object is the parent process's: a child of fork makes its own");
 }

@@ -9,7 +9,7 @@
 uint32_t sm_fork_generation(void);
 /* Whether an object of that generation was made by the parent of this process, or by its parent. */
 bool sm_fork_is_parents(uint32_t made_in);
-/* NOT_INITIALISED, with a record. */
+/* NOT_INITIALIZED, with a record. */
 symmem_status sm_fork_refuse(const char *operation);
 
 #endif

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GAVE_UP = 1, FINALISED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
+enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
 /* What a note holds. */
 typedef struct reason {
@@ -120,7 +120,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
 }
 
 /* Others may wait for this rank although it has never come. */
-void sm_session_farewell(sm_session *session, bool finalised) {
+void sm_session_farewell(sm_session *session, bool finalized) {
     const symmem_error_record record = *sm_record();
     const sm_call call = sm_call_start("finalize", "", 0);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
@@ -129,7 +129,7 @@ void sm_session_farewell(sm_session *session, bool finalised) {
     sm_join *own = &session->joins[session->config.rank];
     own->magic = SM_JOIN_MAGIC;
     own->version = SM_JOIN_VERSION;
-    tell(session, &call, finalised ? FINALISED : DESTROYED, &record);
+    tell(session, &call, finalized ? FINALIZED : DESTROYED, &record);
     *sm_record() = record;
 }
 
@@ -230,7 +230,7 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     }
     /* That a group or a context has gone is its own rank's business. */
     const symmem_error_record record = *sm_record();
-    if (session->ipc != NULL && status != SYMMEM_NOT_INITIALISED && status != SYMMEM_STALE)
+    if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
         tell(session, call, GAVE_UP, &record);
     *sm_record() = record;
     return status;
@@ -254,7 +254,7 @@ static void append(symmem_error_record *record, int32_t rank, const char *did, c
 
 void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *record) {
     static const char *const did[] = {[GAVE_UP] = "gave up after",
-                                      [FINALISED] = "finalised after",
+                                      [FINALIZED] = "finalized after",
                                       [CONTRADICTED] = "gave up after",
                                       [DESTROYED] = "destroyed the group after"};
     reason why;

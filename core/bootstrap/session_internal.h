@@ -155,13 +155,13 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
 /* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
  * another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
-/* It was there and has been finalised. */
+/* It was there and has been finalized. */
 bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);
 /* A process that had ended before this rank took an ended one's place: not of this job. */
 bool sm_session_is_leftover(const sm_session *session, int32_t rank, sm_trace trace);
 /* Whether two processes are this rank, or a peer cannot be in its world: MISMATCH. */
 symmem_status sm_session_check_member(const sm_session *session, const sm_call *call);
-/* Whether the group is still there: NOT_INITIALISED or STALE otherwise. */
+/* Whether the group is still there: NOT_INITIALIZED or STALE otherwise. */
 symmem_status sm_session_wanted(const sm_session *session, const sm_call *call);
 /* One look at the peers during a wait: processes that ended, and peers that started over. Status
  * OK: go on waiting. */

@@ -95,8 +95,8 @@ symmem_status sm_block_find(symmem_context *context, const void *ptr, const char
 void sm_block_release(sm_block *block);
 /* The live allocation that covers ptr, retained, or NULL. No record. */
 sm_allocation *sm_allocation_find(symmem_context *context, const void *ptr);
-void sm_pool_destroy_all(symmem_context *context);    /* by finalise */
+void sm_pool_destroy_all(symmem_context *context);    /* by finalize */
 void sm_pool_free_shells(symmem_context *context);    /* with the context's memory */
-void sm_allocation_drop_all(symmem_context *context); /* by finalise */
+void sm_allocation_drop_all(symmem_context *context); /* by finalize */
 
 #endif

@@ -26,7 +26,7 @@ symmem_status sm_group_check(const symmem_group *group, const char *operation) {
     return SYMMEM_STALE;
 }
 
-/* `instance`: becomes a user of the instance, too, so that a finalise cannot close it. */
+/* `instance`: becomes a user of the instance, too, so that a finalize cannot close it. */
 static symmem_status acquire(symmem_group *group, const char *operation, bool instance) {
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
@@ -70,7 +70,7 @@ static void close_group(symmem_group *group) {
     if (group->session) {
         /* Acquire pairs with: release in symmem_finalize */
         sm_session_farewell(group->session,
-                            atomic_load_explicit(&group->context->finalised, memory_order_acquire));
+                            atomic_load_explicit(&group->context->finalized, memory_order_acquire));
         sm_session_destroy(group->session);
     }
     group->session = NULL;
@@ -100,7 +100,7 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
     symmem_status status = acquire(group, operation, true);
     if (status != SYMMEM_OK)
         return status;
-    /* The group may be destroyed and the context finalised meanwhile: sm_group_leave then closes
+    /* The group may be destroyed and the context finalized meanwhile: sm_group_leave then closes
      * the group, and needs the instance and the shell for that. */
     if (!sm_turn_take(&group->turn, deadline_ns)) {
         status = busy(group, operation, start_ns);
@@ -290,7 +290,7 @@ static symmem_status make_shell(symmem_context *context, const char *name, const
     return SYMMEM_OK;
 }
 
-/* A call under way ends soon after its group was destroyed or its context finalised. */
+/* A call under way ends soon after its group was destroyed or its context finalized. */
 static symmem_status still_wanted(const void *owner, const char *operation) {
     return sm_group_check(owner, operation);
 }
@@ -324,7 +324,7 @@ static symmem_status make_session(symmem_group *group) {
 /* Puts the group into the context's list unless a live one has its name. */
 static symmem_status enlist(symmem_context *context, symmem_group *group) {
     (void)pthread_mutex_lock(&context->lock);
-    symmem_status status = sm_context_check(context, "group_create"); /* finalised meanwhile? */
+    symmem_status status = sm_context_check(context, "group_create"); /* finalized meanwhile? */
     if (status == SYMMEM_OK && find_live(context, group->name))
         status = exists(context, group->name);
     if (status == SYMMEM_OK) {
@@ -435,7 +435,7 @@ void sm_group_destroy_all(symmem_context *context) {
 }
 
 void sm_group_free_shells(symmem_context *context) {
-    sm_list_move(&context->old_groups, &context->groups); /* of a context that never finalised */
+    sm_list_move(&context->old_groups, &context->groups); /* of a context that never finalized */
     while (!sm_list_empty(&context->old_groups)) {
         symmem_group *group = SM_CONTAINER(context->old_groups.next, symmem_group, node);
         sm_list_remove(&group->node);

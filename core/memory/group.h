@@ -27,7 +27,7 @@ struct symmem_group {
     uint64_t backend_group_stamp; /* of the rendezvous that opened it */
 };
 
-/* STALE for destroyed groups, NOT_INITIALISED after finalise, INVALID_ARGUMENT for NULL. */
+/* STALE for destroyed groups, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for NULL. */
 symmem_status sm_group_check(const symmem_group *group, const char *operation);
 /* OUT_OF_RANGE for a rank outside the group. */
 symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
@@ -49,7 +49,7 @@ void sm_group_retain(symmem_group *group);
 void sm_group_release(symmem_group *group);
 /* Fills *exchange for a backend's collective entry; valid while the group is entered. */
 void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange);
-/* Called by finalise: destroys every live group. */
+/* Called by finalize: destroys every live group. */
 void sm_group_destroy_all(symmem_context *context);
 void sm_group_free_shells(symmem_context *context); /* with the context's memory */
 

@@ -78,7 +78,7 @@ void sm_group_explain(symmem_context *context) {
 
 void sm_group_remark(symmem_group *group, const symmem_error_record *record) {
     const symmem_error_record before = *sm_record();
-    if (!is_hearsay(record->status) && record->status != SYMMEM_NOT_INITIALISED &&
+    if (!is_hearsay(record->status) && record->status != SYMMEM_NOT_INITIALIZED &&
         sm_group_take(group, record->operation, LONG_AGO_NS) == SYMMEM_OK) {
         if (group->session)
             sm_session_remark(group->session, record);

@@ -57,7 +57,7 @@ static symmem_status reactivate(symmem_context *context, request *wanted, bool *
 static symmem_status furnish(symmem_context *context, const request *wanted,
                              sm_allocation *allocation) {
     sm_block *block = NULL;
-    symmem_status status = sm_context_check(context, operation); /* finalised meanwhile? */
+    symmem_status status = sm_context_check(context, operation); /* finalized meanwhile? */
     if (status != SYMMEM_OK)
         return status;
     /* The id is looked up again: another thread may have been faster. */

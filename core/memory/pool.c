@@ -8,7 +8,7 @@
  * their sizes: a block costs the same however many are handed out, and however many gaps there are.
  * All of it is under context->lock.
  *
- * The shell lives until symmem_pool_destroy or, if the context was finalised first, as long as the
+ * The shell lives until symmem_pool_destroy or, if the context was finalized first, as long as the
  * context's own memory. Destroying a pool that another thread has bound is that caller's error.
  */
 #include "memory/mapping.h"
@@ -29,7 +29,7 @@ typedef struct range {
 typedef struct segment {
     sm_node node;
     symmem_pool *pool;
-    sm_allocation *allocation; /* counted; NULL after finalise */
+    sm_allocation *allocation; /* counted; NULL after finalize */
     sm_node ranges;
 } segment;
 
@@ -164,7 +164,7 @@ static symmem_status take_block(symmem_pool *pool, size_t bytes, size_t rounded,
 
 /* context->lock held. */
 static symmem_status add_segment(symmem_pool *pool, sm_allocation *allocation) {
-    symmem_status status = sm_context_check(pool->context, "pool_alloc"); /* finalised meanwhile? */
+    symmem_status status = sm_context_check(pool->context, "pool_alloc"); /* finalized meanwhile? */
     if (status != SYMMEM_OK)
         return status;
     segment *made = new_segment(pool, allocation);
@@ -274,7 +274,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     if (status != SYMMEM_OK)
         return status;
     sm_allocation *allocation = block->allocation;
-    sm_context_retain(context); /* a finalise and free meanwhile leave the shell to us */
+    sm_context_retain(context); /* a finalize and free meanwhile leave the shell to us */
     sm_block_drop(block);       /* before the range can be handed out again */
     (void)pthread_mutex_lock(&context->lock);
     pool->stats.block_count--;
@@ -413,7 +413,7 @@ symmem_status symmem_pool_destroy(symmem_pool *pool) {
 }
 
 void sm_pool_destroy_all(symmem_context *context) {
-    /* Nothing changes this list after finalise: no lock for the walk. */
+    /* Nothing changes this list after finalize: no lock for the walk. */
     for (sm_node *node = context->pools.next; node != &context->pools; node = node->next)
         drop_segments(SM_CONTAINER(node, symmem_pool, node));
 }

@@ -63,8 +63,8 @@ static void delete_gathered(DLManagedTensor *tensor) {
     free(owner);
 }
 
-static symmem_status allocate(const sm_collective_op *call, const sm_tensor *in,
-                              gathered **owner_p, void **ptr_p) {
+static symmem_status allocate(const sm_collective_op *call, const sm_tensor *in, gathered **owner_p,
+                              void **ptr_p) {
     symmem_context *context = call->link->context;
     size_t bytes;
     *ptr_p = NULL;

@@ -11,7 +11,7 @@ typedef struct result {
     int64_t sizes[];           /* shape, then strides */
 } result;
 
-/* Pending work keeps the memory by references of its own; after finalise this one is the last. */
+/* Pending work keeps the memory by references of its own; after finalize this one is the last. */
 static void delete_result(DLManagedTensor *tensor) {
     SM_POINTED_CALL;
     if (tensor == NULL)

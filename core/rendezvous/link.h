@@ -47,7 +47,7 @@ void sm_link_release(sm_link *link);
 void sm_link_host_init(symmem_host *host);
 /* Of a reset that failed: as give_up, but peers are told in any case. */
 void sm_link_spoil(sm_link *link, const symmem_error_record *record);
-/* Poisons every link of the context (finalise: pending work gives up). */
+/* Poisons every link of the context (finalize: pending work gives up). */
 void sm_link_poison(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
  * the middle. */
@@ -65,7 +65,7 @@ struct symmem_handle {
     sm_link *link; /* counted */
     size_t offset; /* of the rendezvous pointer from the allocation's base */
 };
-/* NULL: INVALID_ARGUMENT; after finalise: NOT_INITIALISED. */
+/* NULL: INVALID_ARGUMENT; after finalize: NOT_INITIALIZED. */
 symmem_status sm_handle_check(const symmem_handle *handle, const char *operation);
 
 /* link.c */

@@ -210,9 +210,9 @@ bool sm_link_peer_is_ending(const symmem_peers *peers, int32_t rank) {
 
 bool sm_link_is_poisoned(const symmem_peers *peers) {
     const sm_link *link = peers->self;
-    /* pairs with: set_poison; and with finalise, whose pending work has to give up */
+    /* pairs with: set_poison; and with finalize, whose pending work has to give up */
     return atomic_load_explicit(&link->poisoned, memory_order_acquire) ||
-           atomic_load_explicit(&link->context->finalised, memory_order_acquire);
+           atomic_load_explicit(&link->context->finalized, memory_order_acquire);
 }
 
 void sm_link_check_device(const sm_link *link) {

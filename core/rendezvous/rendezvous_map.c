@@ -109,7 +109,7 @@ symmem_status sm_rendezvous_descriptors(sm_rendezvous *rendezvous) {
         needed = needed || has_descriptor(&theirs->signals) ||
                  (rendezvous->exchange_data && has_descriptor(&theirs->data));
     }
-    /* Descriptors do not leave a host; the judgement saw to it that there are bytes as well. */
+    /* Descriptors do not leave a host; the judgment saw to it that there are bytes as well. */
     if (!needed || rendezvous->cross_host || rendezvous->group->world_size == 1)
         return SYMMEM_OK;
     const int own[3] = {

@@ -80,7 +80,7 @@ static symmem_status check_device(symmem_context *context, const DLTensor *from,
                      : sm_device_resolve(context, device, operation, &device);
     if (status != SYMMEM_OK)
         return status;
-    status = sm_instance_enter(context, operation); /* another thread may finalise meanwhile */
+    status = sm_instance_enter(context, operation); /* another thread may finalize meanwhile */
     if (status != SYMMEM_OK)
         return status;
     status = context->backend->device_info(context->instance, device, &info);

@@ -4,7 +4,7 @@
 
 #include "stream/stream.h"
 
-/* What finalise waits for launches of a graph. Those on streams of the context's have been waited
+/* What finalize waits for launches of a graph. Those on streams of the context's have been waited
  * for by then; others give up what they wait for within a tick. */
 #define GIVE_UP_MS 300u
 
@@ -48,7 +48,7 @@ static bool enlist(symmem_graph *graph) {
     return live;
 }
 
-/* Off the list, or a finalise meanwhile would end what is waited for. NULL: it has been ended. */
+/* Off the list, or a finalize meanwhile would end what is waited for. NULL: it has been ended. */
 static void *begin_ending(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
@@ -250,7 +250,7 @@ static void end_graph(symmem_context *context, void *native, void *done_event) {
     sm_instance_release(context);
 }
 
-/* A launch is using it: it is the caller's as before. False: the context was finalised meanwhile.
+/* A launch is using it: it is the caller's as before. False: the context was finalized meanwhile.
  */
 static bool keep_graph(symmem_graph *graph, void *native) {
     symmem_context *context = graph->context;
@@ -319,7 +319,7 @@ symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool 
                                : sm_backend_failed(context, status, operation, "event_query");
 }
 
-/* The next graph that finalise has to end, out of the list. */
+/* The next graph that finalize has to end, out of the list. */
 static bool take_graph(symmem_context *context, void **native_p, void **done_event_p) {
     bool found = false;
     pthread_mutex_lock(&context->graphs_lock);

@@ -11,7 +11,7 @@ static const char operation[] = "handle_reset";
 
 static symmem_status channel_busy(sm_link *link, int32_t index) {
     (void)sm_fail(SYMMEM_BUSY, operation, "reset.begin",
-                  "channel %d has a pending operation: synchronise its stream first", index);
+                  "channel %d has a pending operation: synchronize its stream first", index);
     sm_record()->channel = index;
     return sm_link_describe(link, sm_record());
 }
@@ -38,7 +38,7 @@ static symmem_status check_graphs(sm_link *link) {
         return status;
     (void)sm_fail(
         SYMMEM_BUSY, operation, "reset.begin",
-        "a launch of a graph with its operations is pending: synchronise its stream first");
+        "a launch of a graph with its operations is pending: synchronize its stream first");
     return sm_link_describe(link, sm_record());
 }
 

@@ -92,7 +92,7 @@ void sm_second_streams_free(symmem_context *context) {
     while (context->second_streams != NULL) {
         sm_second_stream *second = context->second_streams;
         context->second_streams = second->next;
-        free(second->stream); /* ended by finalise */
+        free(second->stream); /* ended by finalize */
         free(second);
     }
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams: thin wrappers, known to their context so that finalise can end them. */
+/* Streams: thin wrappers, known to their context so that finalize can end them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "stream/stream.h"
 
 #define DRAIN_SLEEP_NS 200000u
-#define FINALISE_WAIT_MS 2000u
+#define FINALIZE_WAIT_MS 2000u
 
 symmem_status sm_stream_check(const symmem_context *context, const symmem_stream *stream,
                               int32_t device, const char *operation) {
@@ -48,8 +48,8 @@ symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *o
 
 bool sm_enlist(symmem_context *context, sm_node *head, sm_node *node) {
     pthread_mutex_lock(&context->lock);
-    /* pairs with: finalise, which sets the flag before it empties the lists */
-    bool live = !atomic_load_explicit(&context->finalised, memory_order_acquire);
+    /* pairs with: finalize, which sets the flag before it empties the lists */
+    bool live = !atomic_load_explicit(&context->finalized, memory_order_acquire);
     if (live) {
         sm_list_add(head, node);
         sm_context_retain(context); /* the shell's own, beside the instance use */
@@ -233,7 +233,7 @@ void sm_stream_give_up(symmem_stream *stream) {
     free(stream);
 }
 
-/* The next stream that finalise has to end, out of the list. */
+/* The next stream that finalize has to end, out of the list. */
 static symmem_stream *take_stream(symmem_context *context, void **native_p, bool *capturing_p) {
     symmem_stream *stream = NULL;
     pthread_mutex_lock(&context->lock);
@@ -250,11 +250,11 @@ static symmem_stream *take_stream(symmem_context *context, void **native_p, bool
 }
 
 void sm_stream_destroy_all(symmem_context *context) {
-    uint64_t deadline_ns = sm_deadline_ns(FINALISE_WAIT_MS);
+    uint64_t deadline_ns = sm_deadline_ns(FINALIZE_WAIT_MS);
     void *native;
     bool capturing;
     while (take_stream(context, &native, &capturing) != NULL) {
-        uint32_t left_ms = sm_remaining_ms(deadline_ns, FINALISE_WAIT_MS);
+        uint32_t left_ms = sm_remaining_ms(deadline_ns, FINALIZE_WAIT_MS);
         (void)end_stream(context, native, capturing, left_ms > 0 ? left_ms : 1);
         sm_instance_release(context);
     }
@@ -295,7 +295,7 @@ bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeo
     const symmem_error_record record = *sm_record();
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     bool idle = false;
-    /* Asked, not synchronised: that would take the first failure of the stream from its user. */
+    /* Asked, not synchronized: that would take the first failure of the stream from its user. */
     while (context->backend->stream_query(context->instance, native, &idle) == SYMMEM_OK && !idle &&
            !sm_expired(deadline_ns))
         sm_sleep_ns(DRAIN_SLEEP_NS);

@@ -8,7 +8,7 @@
 struct symmem_stream {
     sm_node node;
     symmem_context *context; /* an instance user until native is destroyed; counted */
-    void *native;            /* NULL after finalise */
+    void *native;            /* NULL after finalize */
     int32_t device;
     bool capturing; /* began a capture that has not ended */
 };
@@ -46,7 +46,7 @@ void sm_second_stream_leave(symmem_context *context, const symmem_stream *first,
 void sm_stream_give_up(symmem_stream *stream);
 /* Frees the shells of the streams that the context made for itself. */
 void sm_second_streams_free(symmem_context *context);
-/* By finalise: ends streams, graphs and events natively; the shells stay. */
+/* By finalize: ends streams, graphs and events natively; the shells stay. */
 void sm_stream_destroy_all(symmem_context *context);
 
 /* --- among themselves ------------------------------------------------------------- */
@@ -56,9 +56,9 @@ symmem_status sm_stream_need(const symmem_stream *stream, const char *operation)
 /* CAPTURE if the stream takes part in a capture. */
 symmem_status sm_stream_not_capturing(const symmem_stream *stream, const char *operation);
 /* Adds a new object to its context's list, with a context reference for the shell. False once the
- * context is finalised. */
+ * context is finalized. */
 bool sm_enlist(symmem_context *context, sm_node *head, sm_node *node);
-/* Takes an object out of the list and its native part, which is NULL if finalise was first. */
+/* Takes an object out of the list and its native part, which is NULL if finalize was first. */
 void *sm_delist(symmem_context *context, sm_node *node, void **native);
 /* For work whose end could not be marked by an event, so that nothing can wait for it later: waits
  * until its stream is idle. The record stays. False if the time was up first. */
@@ -71,7 +71,7 @@ uint64_t sm_capture_take(symmem_context *context, uint64_t capture, sm_node *lin
 void sm_capture_forget(symmem_context *context, sm_node *links);
 /* Whether the link is among those of that number. */
 bool sm_capture_has(symmem_context *context, uint64_t number, const sm_link *link);
-/* By finalise. */
+/* By finalize. */
 void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns);
 void sm_event_destroy_all(symmem_context *context);
 

@@ -2,7 +2,7 @@
 /*
  * Reductions and copies for the CPU, as fast as the machine's vector units and memory allow. What
  * is computed is said in kernels/reference/reduce.h; the result has those bits, each element's
- * whatever its place, its neighbours and the addresses: so all ranks hold the same.
+ * whatever its place, its neighbors and the addresses: so all ranks hold the same.
  */
 #ifndef SYMMEM_KERNELS_CPU_REDUCE_H
 #define SYMMEM_KERNELS_CPU_REDUCE_H

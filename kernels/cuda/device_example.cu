@@ -5,7 +5,7 @@
 // The first one: every rank gets the sum of all ranks' buffers, with the same bits everywhere.
 // Shows the three ways in which blocks meet their peers. The host gives the two tables of the
 // handle, launches as many blocks on every rank, at most info.channel_count and no more than run at
-// once, and looks at *late when the stream has been synchronised:
+// once, and looks at *late when the stream has been synchronized:
 //
 //     symmem_handle_info info;
 //     void *buffers, *pads; // the tables, in memory that the device reads

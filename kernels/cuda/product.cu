@@ -15,7 +15,7 @@ __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns
                 return OK;
         uint32_t code = OK;
         if (load_volatile(&args.fault->missing[0]) != 0)
-            code = NOT_INITIALISED;
+            code = NOT_INITIALIZED;
         else if (is_late(start_ns, args.timeout_ms))
             code = TIMEOUT;
         if (code != OK) // once more: the clock may have run on while nobody looked

@@ -25,7 +25,7 @@ constexpr uint32_t CALL_NONE = 0;
 // Of symmem_status, negated.
 enum code : uint32_t {
     OK = 0,
-    NOT_INITIALISED = 2,
+    NOT_INITIALIZED = 2,
     TIMEOUT = 6,
     PEER_LOST = 7,
     MISMATCH = 8,

@@ -14,7 +14,7 @@ double symmem_reference_matmul(const symmem_matmul *product, int64_t row, int64_
                                double *magnitude_p);
 /* How far `value`, once rounded to the dtype, may be from itself; 0 for integers. */
 double symmem_reference_rounding(symmem_dtype dtype, double value);
-/* Between neighbouring numbers just above 1 of the type in which products are added. */
+/* Between neighboring numbers just above 1 of the type in which products are added. */
 double symmem_reference_matmul_eps(symmem_dtype dtype);
 /* Element `at` of a flat array, and back, rounded to nearest. */
 double symmem_reference_load(symmem_dtype dtype, const void *base, int64_t at);

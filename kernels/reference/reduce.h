@@ -14,7 +14,7 @@
  * - A result that is a NaN is the quiet NaN with positive sign and no payload, whatever NaNs or
  *   infinities it came from: ranks agree on its bits whatever their machines make of a NaN. (Users
  *   are promised less, that it is a NaN and the same on all ranks.)
- * - With one source every op is a copy of the bits: even a signalling NaN stays as it is.
+ * - With one source every op is a copy of the bits: even a signaling NaN stays as it is.
  *
  * The floating-point environment of the scalar loop must be the one a program starts with: rounding
  * to nearest, denormals kept. The collectives see to that themselves, cpu/float_mode.h.

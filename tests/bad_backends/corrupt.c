@@ -56,7 +56,7 @@ static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peer
     return status;
 }
 
-/* The neighbours of what it was to write, which are somebody else's. */
+/* The neighbors of what it was to write, which are somebody else's. */
 static symmem_status copy_writes_too_much(void *instance, int32_t device, void *dst,
                                           const void *src, size_t bytes, const symmem_exec *exec) {
     symmem_status status = real->copy(instance, device, dst, src, bytes, exec);
@@ -84,7 +84,7 @@ const struct mutant bad_corrupting[] = {
     {"corrupt.report_in_open", .entries.open = open_fills},
     {"corrupt.probe", .entries.open = open_fills_and_fails},
     {"corrupt.heap", .entries.put_signal = put_fills_the_heap},
-    {"corrupt.neighbours", .entries.copy = copy_writes_too_much},
+    {"corrupt.neighbors", .entries.copy = copy_writes_too_much},
     {"corrupt.pads", .entries.barrier = barrier_writes_into_pads},
     {"corrupt.descriptors", .entries.close = close_closes_descriptors},
     {.name = NULL},

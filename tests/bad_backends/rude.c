@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Backends that work, but do as they like with the process that uses them, or with its neighbours.
+/* Backends that work, but do as they like with the process that uses them, or with its neighbors.
  */
 #include "../mutants/decorator/decorator.h"
 
@@ -110,7 +110,7 @@ __attribute__((constructor)) static void constructor(void) {
         raise(SIGSEGV);
 }
 
-/* --- neighbours ------------------------------------------------------------------- */
+/* --- neighbors ------------------------------------------------------------------- */
 
 /* The other ranks: our parent's other children. */
 static void kill_siblings(void) {

@@ -157,7 +157,7 @@ static bool take_samples(const bench_side *side, const bench_options *options, p
     }
 }
 
-static void summarise(plan *self) {
+static void summarize(plan *self) {
     bench_result *result = self->result;
     result->median_us = bench_median(self->samples, (size_t)result->samples);
     result->min_us = self->samples[0];
@@ -177,7 +177,7 @@ bool bench_measure_by_turns(const bench_side *side, const bench_options *options
     good = good && take_samples(side, options, plans, count);
     for (int i = 0; i < begun; i++) {
         if (good)
-            summarise(&plans[i]);
+            summarize(&plans[i]);
         free(plans[i].samples);
     }
     return good;

@@ -23,7 +23,7 @@ struct bench_rank {
     const bench_options *options;
     bench_world *world;
     int rank, ranks;
-    int left, right; /* neighbours */
+    int left, right; /* neighbors */
     symmem_context *context;
     symmem_group *group;
     DLDevice device;       /* where the backend's memory is */

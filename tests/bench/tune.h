@@ -44,7 +44,7 @@ void tune_sort_sizes(tune_data *data);
 
 /* tune_print.c */
 void tune_print(const tune_data *data, const bench_options *options);
-/* As an initialiser in C, and as the value of SYMMEM_ALL_REDUCE_TABLE. */
+/* As an initializer in C, and as the value of SYMMEM_ALL_REDUCE_TABLE. */
 void tune_print_c(FILE *file, const symmem_all_reduce_entry *entries, int count);
 void tune_print_text(FILE *file, const symmem_all_reduce_entry *entries, int count);
 

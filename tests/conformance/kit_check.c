@@ -199,7 +199,7 @@ static bool is_callers(symmem_status status) {
            status == SYMMEM_NOT_SYMMETRIC || status == SYMMEM_MISMATCH ||
            status == SYMMEM_CAPTURE || status == SYMMEM_BUSY || status == SYMMEM_UNSUPPORTED ||
            status == SYMMEM_POISONED || status == SYMMEM_TIMEOUT ||
-           status == SYMMEM_NOT_INITIALISED || status == SYMMEM_STALE || status == SYMMEM_ABI;
+           status == SYMMEM_NOT_INITIALIZED || status == SYMMEM_STALE || status == SYMMEM_ABI;
 }
 
 /* Beside each status: of another call there may be another record. SM-ERROR-10. */

@@ -135,7 +135,7 @@ static void look(struct tk *t, const struct kit_guard *guard) {
     void *const *buffers = NULL;
     void *const *pads = NULL;
     symmem_handle_info info;
-    /* The body may have finalised the context. */
+    /* The body may have finalized the context. */
     if (guard->tables == NULL || !get_tables(guard->handle, &buffers, &pads) ||
         !get_info(t, guard->handle, &info))
         return;

@@ -62,8 +62,8 @@ static void give_back_checked(struct tk *t, const struct kit_object *object) {
                                                       "symmem_group_destroy",
                                                       "free"};
     symmem_status status = give_back(t, object);
-    /* The body may have finalised the context or given the object back by itself. */
-    if (status == SYMMEM_OK || status == SYMMEM_NOT_INITIALISED || status == SYMMEM_STALE ||
+    /* The body may have finalized the context or given the object back by itself. */
+    if (status == SYMMEM_OK || status == SYMMEM_NOT_INITIALIZED || status == SYMMEM_STALE ||
         status == SYMMEM_NOT_SYMMETRIC)
         return;
     char text[400];

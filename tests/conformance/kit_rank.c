@@ -79,7 +79,7 @@ void kit_end_context(struct tk *t) {
         return;
     kit_release_objects(t, t->context);
     symmem_status status = symmem_finalize(t->context);
-    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED)
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALIZED)
         kit_fail_status_at(t, __FILE__, __LINE__, "ending the context: symmem_finalize", status);
     symmem_context_free(t->context);
     t->context = NULL;

@@ -27,7 +27,7 @@ static uint64_t special_float(int which, int exponent, int fraction) {
                                   infinity,
                                   infinity | sign,
                                   sign | infinity | 1ull << (fraction - 1) | 1, /* quiet */
-                                  infinity | 1,                                 /* signalling */
+                                  infinity | 1,                                 /* signaling */
                                   sign | 1,                                     /* denormal */
                                   infinity - 1};
     return specials[which];

@@ -3,7 +3,7 @@
 #   cmake -DSPEC=SPEC.md -DLOCK=SPEC.lock -DOUT=table.c -P spec_table.cmake    writes the C table
 #   cmake -DSPEC=SPEC.md -DLOCK=SPEC.lock -DUPDATE=1   -P spec_table.cmake    rewrites the lock
 # A requirement is a list item "- **SM-AREA-nn** Sentence.", continued on indented lines. Its digest
-# is the first 16 digits of the SHA-256 of its text with white space normalised. The lock holds the
+# is the first 16 digits of the SHA-256 of its text with white space normalized. The lock holds the
 # digests for which the tests were read; a text that changed since then stops the build.
 
 cmake_minimum_required(VERSION 3.22)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small helpers that the tests of synchronisation share. All state is the caller's. */
+/* Small helpers that the tests of synchronization share. All state is the caller's. */
 #ifndef SYMMEM_CONFORMANCE_SYNC_HELP_H
 #define SYMMEM_CONFORMANCE_SYNC_HELP_H
 
@@ -56,7 +56,7 @@ static inline void start_until_point(struct tk *t, pthread_t *thread, void *(*bo
 }
 
 /*
- * The negative half of a synchronisation test. The held rank calls this before it does its part:
+ * The negative half of a synchronization test. The held rank calls this before it does its part:
  * it waits until all other ranks are about to begin round `round` (slot 0), gives them a moment,
  * and checks that none of them got past it (slot 1). `ranks` are the world ranks of the group.
  */

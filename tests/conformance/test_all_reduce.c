@@ -108,7 +108,7 @@ TK_TEST(all_reduce, tables_are_checked, "SM-REDUCE-12", .needs = COLLECTIVES, .m
     entry.symmetric = 0;
     entry.max_world_size = -1;
     TK_FAILS(t, INVALID_ARGUMENT, symmem_set_all_reduce_table(context, &entry, 1));
-    TK_FAILS(t, NOT_INITIALISED, symmem_set_all_reduce_table(NULL, &entry, 0));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_set_all_reduce_table(NULL, &entry, 0));
 }
 
 /* The first of so many entries, and as text. */

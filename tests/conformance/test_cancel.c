@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What holds for calls one by one: a thread that is cancelled in one gets its result first, and
+/* What holds for calls one by one: a thread that is canceled in one gets its result first, and
  * needs little stack. */
 #include <pthread.h>
 #include <sys/mman.h>
@@ -64,7 +64,7 @@ static symmem_status init(struct works *w) {
 }
 
 static symmem_status create_group(struct works *w) {
-    return symmem_group_create(w->context, "cancelled", NULL, 0, NULL, &w->group);
+    return symmem_group_create(w->context, "canceled", NULL, 0, NULL, &w->group);
 }
 
 static symmem_status group_barrier(struct works *w) {
@@ -355,7 +355,7 @@ struct attempt {
 };
 
 /* The cancellation is pending when the call begins: the first point in it would end the thread. */
-static void *make_cancelled(void *arg) {
+static void *make_canceled(void *arg) {
     struct attempt *attempt = arg;
     int ignored;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &ignored);
@@ -373,7 +373,7 @@ static void *make_cancelled(void *arg) {
 TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .timeout_s = 60,
         .flags = TK_WRITES_PADS) {
     struct works works = {.t = t, .fd = -1};
-    snprintf(works.path, sizeof works.path, "%s/cancelled", t->scratch_dir);
+    snprintf(works.path, sizeof works.path, "%s/canceled", t->scratch_dir);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         struct attempt attempt = {.call = &calls[i], .works = &works};
         pthread_t thread;
@@ -383,9 +383,9 @@ TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .tim
         tk_out_of_band_barrier(t);
         if (t->rank == (int32_t)(i % (size_t)t->world_size))
             tk_sleep_ms(80);
-        TK_REQUIRE(t, pthread_create(&thread, NULL, make_cancelled, &attempt) == 0);
+        TK_REQUIRE(t, pthread_create(&thread, NULL, make_canceled, &attempt) == 0);
         TK_REQUIRE(t, pthread_join(thread, NULL) == 0);
-        TK_REQUIRE(t, TK_CHECK_MSG(t, attempt.returned, "%s was cancelled", calls[i].name));
+        TK_REQUIRE(t, TK_CHECK_MSG(t, attempt.returned, "%s was canceled", calls[i].name));
         TK_STATUS(t, SYMMEM_OK, attempt.status);
     }
     close(works.fd);

@@ -130,7 +130,7 @@ static void replay_holding(struct tk *t, struct captured *c, int32_t held, uint6
     show_passed(t, round);
 }
 
-TK_TEST(capture, barrier_synchronises_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
+TK_TEST(capture, barrier_synchronizes_in_every_replay, "SM-STREAM-09", .needs = CAPTURE,
         .ranks = {2, 4}) {
     struct captured c = captured_begin(t, 64);
     symmem_graph *twin = NULL;
@@ -207,7 +207,7 @@ TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .nee
     graph_end(t, &c);
 }
 
-/* Launches on several streams without synchronising in between: one at a time, none lost. */
+/* Launches on several streams without synchronizing in between: one at a time, none lost. */
 TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
         .needs = CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);

@@ -181,7 +181,7 @@ TK_TEST(causes, lack_of_one_that_destroys, "SM-EXCHANGE-24", .ranks = {2, 4}) {
     tk_out_of_band_barrier(t);
 }
 
-TK_TEST(causes, lack_of_one_that_finalises, "SM-EXCHANGE-24", .ranks = {2, 4}) {
+TK_TEST(causes, lack_of_one_that_finalizes, "SM-EXCHANGE-24", .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     if (t->rank == t->last) {
         lack(t, t->context);
@@ -591,7 +591,7 @@ static void await_all(struct tk *t, int slot) {
 
 enum { SLOT_HERE = 10, SLOT_LEFT, SLOT_TOLD };
 
-/* Rank 1 finalises before any group has shown it to the others. */
+/* Rank 1 finalizes before any group has shown it to the others. */
 static void leave_early(struct tk *t, void *arg) {
     const struct leaving *leaving = arg;
     symmem_context *context = NULL;

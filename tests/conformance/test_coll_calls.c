@@ -97,7 +97,7 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
 }
 
 /* Nobody passes an operation without elements before the held rank comes. */
-TK_TEST(coll, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
+TK_TEST(coll, empty_ones_synchronize, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
     out_mark(t, &s);
     for (int i = 0; i < held_count(s.size); i++) {

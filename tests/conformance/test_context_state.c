@@ -3,7 +3,7 @@
 #include "kit.h"
 
 #define LIMIT_MS 10000u
-#define GONE SYMMEM_NOT_INITIALISED
+#define GONE SYMMEM_NOT_INITIALIZED
 
 /* Every call that takes a context; `expected` must come of each. */
 static void context_calls(struct tk *t, symmem_context *context, symmem_status expected) {
@@ -72,7 +72,7 @@ TK_TEST(context_state, null_context, "SM-CONTEXT-04,SM-ERROR-04", .max_ranks = 1
     symmem_context_free(NULL);
 }
 
-TK_TEST(context_state, finalised_context, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2,
+TK_TEST(context_state, finalized_context, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2,
         .flags = TK_NO_CONTEXT) {
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
@@ -86,7 +86,7 @@ TK_TEST(context_state, finalised_context, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
     symmem_context_free(context);
 }
 
-TK_TEST(context_state, finalised_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2) {
+TK_TEST(context_state, finalized_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_ranks = 2) {
     symmem_group *group = tk_world_group(t);
     symmem_handle *handle = tk_handle(t, 1024, group);
     symmem_handle_info info;
@@ -140,7 +140,7 @@ TK_TEST(context_state, finalised_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
     TK_CHECK(t, tensor == NULL && name == NULL && ptrs == NULL && table == NULL && fd == -2);
 }
 
-TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_STREAMS,
+TK_TEST(context_state, finalized_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     bool flag = false;
@@ -154,7 +154,7 @@ TK_TEST(context_state, finalised_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_ST
     TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
 }
 
-TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
+TK_TEST(context_state, finalized_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
     symmem_pool *pool = NULL;
     symmem_pool_stats stats;
     void *block = NULL, *ptr = NULL;
@@ -172,7 +172,7 @@ TK_TEST(context_state, finalised_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL
 
 static void host_fn_of_nothing(void *arg) {}
 
-TK_TEST(context_state, finalised_capture, "SM-CONTEXT-05",
+TK_TEST(context_state, finalized_capture, "SM-CONTEXT-05",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     symmem_graph *graph = NULL, *other = NULL;

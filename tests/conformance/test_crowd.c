@@ -27,7 +27,7 @@ TK_TEST(life, thousand_registrations_end, "SM-CONTEXT-07,SM-LIFE-06", .max_ranks
     uint64_t begin_ms = tk_now_ms();
     TK_OK(t, symmem_finalize(context));
     TK_WITHIN(t, 5000, begin_ms);
-    TK_FAILS(t, NOT_INITIALISED, symmem_barrier(handles[1], 0, 50, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(handles[1], 0, 50, NULL));
     symmem_context_free(context);
     for (int i = HANDLES - 1; i > 0; i -= 2)
         symmem_handle_release(handles[i]);

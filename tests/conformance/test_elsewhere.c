@@ -13,7 +13,7 @@
 #define LIMIT_MS 20000u
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define LONG_S 30
-#define FINALISED_MS 1500u /* several looks at its socket */
+#define FINALIZED_MS 1500u /* several looks at its socket */
 
 /* Slots of values that ranks show each other. */
 enum { SLOT_PLACE = 1, SLOT_MET, SLOT_END };
@@ -22,7 +22,7 @@ enum need { BARRIER, RENDEZVOUS, HOST_BARRIER };
 
 struct job {
     enum need need;
-    bool in_pid_namespace, becomes_another, before_groups, finalises;
+    bool in_pid_namespace, becomes_another, before_groups, finalizes;
 };
 
 struct world {
@@ -82,9 +82,9 @@ static void be_victim(struct tk *t, const struct job *job) {
         met = await(t, r, SLOT_MET);
     tk_sleep_ms(100);
     tk_share_u64(t, SLOT_END, tk_now_ms());
-    if (job->finalises)
+    if (job->finalizes)
         symmem_context_free(w.context);
-    for (int32_t r = 0; r < t->last && job->finalises; r++)
+    for (int32_t r = 0; r < t->last && job->finalizes; r++)
         (void)await(t, r, SLOT_END);
     if (job->becomes_another)
         (void)execlp("sleep", "sleep", "30", (char *)NULL);
@@ -152,7 +152,7 @@ static symmem_status need(struct world *w, enum need need, uint32_t limit_ms) {
 
 /* The process lives, whatever has become of its socket. */
 static void expect_no_end(struct tk *t, const struct job *job, struct world *w) {
-    TK_FAILS(t, TIMEOUT, need(w, job->need, FINALISED_MS));
+    TK_FAILS(t, TIMEOUT, need(w, job->need, FINALIZED_MS));
 }
 
 static void expect_end(struct tk *t, const struct job *job, struct world *w) {
@@ -178,7 +178,7 @@ static void survive(struct tk *t, const struct job *job) {
         met = met && meet(t, &w);
     TK_CHECK_MSG(t, met, "%s", last_record().message);
     tk_share_u64(t, SLOT_MET, met ? 1 : 2);
-    if (met && job->finalises)
+    if (met && job->finalizes)
         expect_no_end(t, job, &w);
     else if (met)
         expect_end(t, job, &w);
@@ -233,7 +233,7 @@ static void be_killed_elsewhere(struct tk *t, struct world *w) {
     tk_share_u64(t, SLOT_END, tk_now_ms());
 }
 
-/* Rank 0 finalises then, and so cleans the directory; the others look after it only now. */
+/* Rank 0 finalizes then, and so cleans the directory; the others look after it only now. */
 static void survive_in(struct tk *t, struct world *w) {
     if (!TK_CHECK(t, await(t, t->last, SLOT_PLACE)) || tk_read_u64(t, t->last, SLOT_PLACE) != 1)
         return;
@@ -292,8 +292,8 @@ ELSEWHERE(pid_namespace_host_barrier, "SM-TIMEOUT-16", .need = HOST_BARRIER,
           .in_pid_namespace = true, .before_groups = true)
 ELSEWHERE(another_program, "SM-TIMEOUT-17", .need = BARRIER, .becomes_another = true)
 ELSEWHERE(another_program_rendezvous, "SM-TIMEOUT-17", .need = RENDEZVOUS, .becomes_another = true)
-ELSEWHERE(finalised_is_no_end, "SM-TIMEOUT-17", .need = BARRIER, .finalises = true)
-ELSEWHERE(finalised_is_no_end_elsewhere, "SM-TIMEOUT-17", .need = HOST_BARRIER, .finalises = true,
+ELSEWHERE(finalized_is_no_end, "SM-TIMEOUT-17", .need = BARRIER, .finalizes = true)
+ELSEWHERE(finalized_is_no_end_elsewhere, "SM-TIMEOUT-17", .need = HOST_BARRIER, .finalizes = true,
           .in_pid_namespace = true)
 
 /* --- a machine under several names ------------------------------------------------------------ */

@@ -141,7 +141,7 @@ TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01,SM-ERROR-10", .max_ra
     FAILS(OUT_OF_RANGE, symmem_group_global_rank(group, 1, &value));
     FAILS(INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
     FAILS(NOT_SYMMETRIC, symmem_rendezvous(t->context, &bytes, group, LIMIT_MS, &handle));
-    FAILS(NOT_INITIALISED, symmem_finalize(NULL));
+    FAILS(NOT_INITIALIZED, symmem_finalize(NULL));
 }
 
 TK_TEST(error, failures_of_handles, "SM-ERROR-01,SM-ERROR-10", .max_ranks = 2,

@@ -103,27 +103,27 @@ static void use_in_child(struct tk *t, void *arg) {
     int32_t rank;
     size_t bytes;
     TK_EQ_INT(t, 0, count_sockets(f->socket_dir));
-    TK_FAILS(t, NOT_INITIALISED, symmem_context_rank(f->context, &rank));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_context_rank(f->context, &rank));
     TK_EQ_STR(t, "fork", last_record().stage);
-    TK_FAILS(t, NOT_INITIALISED, symmem_alloc(f->context, 64, -1, NULL, &memory));
-    TK_FAILS(t, NOT_INITIALISED, symmem_group_create(f->context, "new", NULL, 0, NULL, &group));
-    TK_FAILS(t, NOT_INITIALISED, symmem_group_barrier(f->group, LIMIT_MS));
-    TK_FAILS(t, NOT_INITIALISED,
+    TK_FAILS(t, NOT_INITIALIZED, symmem_alloc(f->context, 64, -1, NULL, &memory));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_group_create(f->context, "new", NULL, 0, NULL, &group));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_group_barrier(f->group, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALIZED,
              symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &handle));
-    TK_FAILS(t, NOT_INITIALISED, symmem_handle_get_info(f->handle, &info));
-    TK_FAILS(t, NOT_INITIALISED, symmem_barrier(f->handle, 0, LIMIT_MS, NULL));
-    TK_FAILS(t, NOT_INITIALISED, symmem_put(f->handle, t->next, 0, &byte, 1, NULL));
-    TK_FAILS(t, NOT_INITIALISED, symmem_put_signal(f->handle, t->next, 0, LIMIT_MS, NULL));
-    TK_FAILS(t, NOT_INITIALISED, symmem_handle_reset(f->handle, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_handle_get_info(f->handle, &info));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LIMIT_MS, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_put(f->handle, t->next, 0, &byte, 1, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_put_signal(f->handle, t->next, 0, LIMIT_MS, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_handle_reset(f->handle, LIMIT_MS));
     if (f->pool != NULL)
-        TK_FAILS(t, NOT_INITIALISED, symmem_pool_alloc(f->pool, 64, &memory));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_pool_alloc(f->pool, 64, &memory));
     TK_OK(t, symmem_store_set(f->store, "child", "x", 1, LIMIT_MS)); /* a store is inherited */
     TK_OK(t, symmem_store_get(f->store, "child", &byte, 1, &bytes, LIMIT_MS));
     if (f->stream != NULL) {
-        TK_FAILS(t, NOT_INITIALISED, symmem_barrier(f->handle, 0, LIMIT_MS, f->stream));
-        TK_FAILS(t, NOT_INITIALISED, symmem_stream_synchronize(f->stream, LIMIT_MS));
-        TK_FAILS(t, NOT_INITIALISED, symmem_event_record(f->event, f->stream));
-        TK_FAILS(t, NOT_INITIALISED, symmem_stream_destroy(f->stream));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LIMIT_MS, f->stream));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_stream_synchronize(f->stream, LIMIT_MS));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_event_record(f->event, f->stream));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_stream_destroy(f->stream));
         symmem_event_destroy(f->event);
     }
     f->view->deleter(f->view);
@@ -138,10 +138,10 @@ static void use_in_child(struct tk *t, void *arg) {
     if ((t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0) /* what is mapped stays so */
         TK_EQ_INT(t, 0, ((const volatile char *)f->buffers[t->next])[4095]);
     if (f->pool != NULL)
-        TK_FAILS(t, NOT_INITIALISED, symmem_pool_destroy(f->pool));
-    TK_FAILS(t, NOT_INITIALISED, symmem_free(f->context, f->memory));
-    TK_FAILS(t, NOT_INITIALISED, symmem_group_destroy(f->group));
-    TK_FAILS(t, NOT_INITIALISED, symmem_finalize(f->context));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_pool_destroy(f->pool));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_free(f->context, f->memory));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_group_destroy(f->group));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_finalize(f->context));
     symmem_context_free(f->context);
     symmem_store_close(f->store);
 }

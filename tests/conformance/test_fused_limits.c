@@ -18,7 +18,7 @@ TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     TK_FAILS(t, OUT_OF_RANGE, symmem_fused_strides(2, shape, 2, strides));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_fused_strides(2, shape, 0, NULL));
     TK_CHECK(t, strides[0] == 7 && strides[1] == 7);
-    TK_FAILS(t, NOT_INITIALISED, symmem_restride(NULL, &from.dl, &to.dl, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_restride(NULL, &from.dl, &to.dl, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, NULL, &to.dl, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &from.dl, NULL, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &other.dl, &to.dl, NULL));
@@ -35,7 +35,7 @@ TK_TEST(fused_limits, helpers, "SM-FUSED-10", .needs = SYMMEM_CAP_MATMUL, .max_r
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &from.dl, &folded, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_restride(t->context, &to.dl, &to.dl, NULL));
     fused_expect_bytes(t, &to, 0x55, "dst");
-    TK_FAILS(t, NOT_INITIALISED, symmem_set_matmul(NULL, NULL, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_set_matmul(NULL, NULL, NULL));
 }
 
 TK_TEST(fused_limits, workspaces, "SM-FUSED-10", .needs = PRODUCTS, .max_ranks = 2) {
@@ -203,7 +203,7 @@ TK_TEST(fused_limits, foreign_streams, "SM-STREAM-16", .needs = PRODUCTS | SYMME
     TK_FAILS(
         t, INVALID_ARGUMENT,
         symmem_async_input_mm(t->context, &x->a.dl, &x->b.dl, word, 0, &x->out.dl, 2000, theirs));
-    TK_FAILS(t, NOT_INITIALISED,
+    TK_FAILS(t, NOT_INITIALIZED,
              symmem_async_input_mm(NULL, &x->a.dl, &x->b.dl, word, 0, &x->out.dl, 2000, NULL));
     pair_expect_untouched(t, x);
     TK_OK(t, symmem_stream_destroy(theirs));

@@ -287,14 +287,14 @@ static void live_as_two(struct tk *t) {
     TK_OK(t, symmem_finalize(t->context));
 }
 
-/* The last rank makes no call, has finalised or has been killed while the others live. */
+/* The last rank makes no call, has finalized or has been killed while the others live. */
 TK_TEST(group, waits_for_no_idle_rank, "SM-GROUP-14", .ranks = {3, 3}) {
     if (t->rank != 2)
         live_as_two(t);
     tk_out_of_band_barrier(t);
 }
 
-TK_TEST(group, waits_for_no_finalised_rank, "SM-GROUP-14", .ranks = {3, 3}) {
+TK_TEST(group, waits_for_no_finalized_rank, "SM-GROUP-14", .ranks = {3, 3}) {
     if (t->rank == 2)
         TK_OK(t, symmem_finalize(t->context));
     tk_out_of_band_barrier(t);

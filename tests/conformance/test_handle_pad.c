@@ -91,7 +91,7 @@ TK_TEST(handle_pad, operations_leave_pads_alone, "SM-HANDLE-09,SM-BARRIER-07",
         TK_OK(t, symmem_wait_signal(handle, t->previous, channel, LIMIT_MS, NULL));
     }
     tk_fill(t, handle, right, 0, BYTES, 0x44);
-    /* Unless the neighbour has timed out already and poisoned this one. */
+    /* Unless the neighbor has timed out already and poisoned this one. */
     TK_STATUS_EITHER(t, SYMMEM_TIMEOUT, SYMMEM_POISONED,
                      symmem_wait_signal(handle, t->previous, 0, 40, NULL));
     expect_pad(t, handle, t->rank, 1);

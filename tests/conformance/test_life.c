@@ -124,9 +124,9 @@ TK_TEST(life, free_and_release_are_local, "SM-LIFE-04", .max_ranks = 4) {
     }
 }
 
-/* --- after finalise ----------------------------------------------------------------- */
+/* --- after finalize ----------------------------------------------------------------- */
 
-TK_TEST(life, released_after_finalise, "SM-LIFE-06", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
+TK_TEST(life, released_after_finalize, "SM-LIFE-06", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     struct resources_open descriptors = {0};
     int mappings = 0;
@@ -158,7 +158,7 @@ TK_TEST(life, released_after_finalise, "SM-LIFE-06", .max_ranks = 4, .flags = TK
     TK_EQ_INT(t, mappings, resources_shared_mappings());
 }
 
-TK_TEST(life, streams_and_graphs_after_finalise, "SM-LIFE-06",
+TK_TEST(life, streams_and_graphs_after_finalize, "SM-LIFE-06",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 3,
         .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
@@ -179,8 +179,8 @@ TK_TEST(life, streams_and_graphs_after_finalise, "SM-LIFE-06",
     TK_OK(t, symmem_finalize(w.context));
     symmem_context_free(w.context);
     symmem_event_destroy(event);
-    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_graph_destroy(graph));
-    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALISED, symmem_stream_destroy(stream));
+    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALIZED, symmem_graph_destroy(graph));
+    TK_STATUS_EITHER(t, SYMMEM_OK, SYMMEM_NOT_INITIALIZED, symmem_stream_destroy(stream));
     symmem_handle_release(w.handle);
     TK_EQ_INT(t, mappings, resources_shared_mappings());
     tk_out_of_band_barrier(t);

@@ -96,8 +96,8 @@ static void end_by_a_thread(struct tk *t, int code) {
         (void)pthread_join(thread, NULL);
 }
 
-/* Finalised, but not everything given back. */
-static void end_finalised(struct tk *t, int code) {
+/* Finalized, but not everything given back. */
+static void end_finalized(struct tk *t, int code) {
     struct world world;
     if (world_begin(t, &world) && symmem_finalize(world.context) == SYMMEM_OK)
         exit(code);
@@ -145,8 +145,8 @@ TK_TEST(life_exit, ends_with_its_own_status, "SM-LIFE-08",
     expect_end(t, end_at_once, 42);
     tk_checkpoint(t, "exit in another thread");
     expect_end(t, end_by_a_thread, 1);
-    tk_checkpoint(t, "exit after finalise");
-    expect_end(t, end_finalised, 0);
+    tk_checkpoint(t, "exit after finalize");
+    expect_end(t, end_finalized, 0);
 }
 
 /* --- memory that is there --------------------------------------------------------------------- */

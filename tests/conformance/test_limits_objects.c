@@ -21,7 +21,7 @@ TK_TEST(limits, init, "SM-CONTEXT-02,SM-ERROR-01", .max_ranks = 4) {
     }
     options = tk_options(t);
     REFUSED(t, INVALID_ARGUMENT, symmem_init(&options, NULL));
-    REFUSED(t, NOT_INITIALISED, symmem_finalize(NULL));
+    REFUSED(t, NOT_INITIALIZED, symmem_finalize(NULL));
     symmem_context_free(NULL);
 }
 

@@ -251,7 +251,7 @@ TK_TEST(onesided, copy_in_any_direction, "SM-ONESIDED-06", .needs = SYMMEM_CAP_D
 
 /* Each rank writes a piece of its own again and again; its ends share words with others' pieces, of
  * which nothing is lost. */
-TK_TEST(onesided, neighbours_write_at_once, "SM-ONESIDED-01", .ranks = {2, 4}) {
+TK_TEST(onesided, neighbors_write_at_once, "SM-ONESIDED-01", .ranks = {2, 4}) {
     enum { PIECE = 4097 };
     symmem_handle *handle = tk_handle(t, PIECE * (size_t)t->world_size, tk_world_group(t));
     size_t at = PIECE * (size_t)t->rank;

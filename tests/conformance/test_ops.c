@@ -115,7 +115,7 @@ static int stride(int usual) {
     return tk_suite_is_long() ? 1 : usual;
 }
 
-TK_TEST(ops, empty_ones_synchronise, "SM-COLL-07", .needs = COLLECTIVES,
+TK_TEST(ops, empty_ones_synchronize, "SM-COLL-07", .needs = COLLECTIVES,
         .ranks = {2, OPS_MAX_RANKS}) {
     struct ops_desk desk = ops_desk_begin(t);
     struct ops_terms nothing = ops_usual;

@@ -223,15 +223,15 @@ TK_TEST(ops_refused, foreign_streams, "SM-STREAM-16", .needs = COLLECTIVES | SYM
     symmem_context_free(alone);
 }
 
-TK_TEST(ops_refused, finalised_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
+TK_TEST(ops_refused, finalized_handles, "SM-CONTEXT-05", .needs = COLLECTIVES,
         .max_ranks = OPS_MAX_RANKS) {
     struct ops_desk own = ops_desk_begin(t), *desk = &own;
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_finalize(t->context));
     for (int i = 0; i < OPS_ROWS; i++) {
         const struct ops_row *row = &ops_rows[i];
-        REFUSED_IF((void)0, NOT_INITIALISED);
+        REFUSED_IF((void)0, NOT_INITIALIZED);
     }
     const DLTensor *src = FLAT(desk->far, SYMMEM_FLOAT32, 1);
-    TK_FAILS(t, NOT_INITIALISED, symmem_memcpy_to_multicast(desk->handle, 0, src, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_memcpy_to_multicast(desk->handle, 0, src, NULL));
 }

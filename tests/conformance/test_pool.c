@@ -260,7 +260,7 @@ TK_PORTED(test_mempool_storage_reuse, "SM-POOL-04", .needs = SYMMEM_CAP_POOL, .m
     TK_OK(t, symmem_pool_free(pool, first));
     void *again = block(t, pool, 4096);
     TK_EQ_PTR(t, first, again);
-    /* Merged neighbours serve a request of both their sizes. */
+    /* Merged neighbors serve a request of both their sizes. */
     TK_OK(t, symmem_pool_free(pool, again));
     TK_OK(t, symmem_pool_free(pool, behind));
     void *both = block(t, pool, 8192);

@@ -172,7 +172,7 @@ TK_TEST(signal, put_and_wait_need_no_peer, "SM-SIGNAL-10,SM-SIGNAL-11", .max_ran
     }
 }
 
-/* Neighbouring slots of one channel, all written at once. */
+/* Neighboring slots of one channel, all written at once. */
 TK_TEST(signal, all_pairs_at_once, "SM-SIGNAL-05,SM-SIGNAL-02", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     bool good = true;

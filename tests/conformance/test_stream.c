@@ -98,7 +98,7 @@ TK_TEST(stream, barrier_orders_stream_writes, "SM-STREAM-01,SM-BARRIER-02", .nee
     EXPECT_ALL(t, seen, (uint8_t)(0x40 + t->previous));
 }
 
-/* --- synchronise ------------------------------------------------------------------------------ */
+/* --- synchronize ------------------------------------------------------------------------------ */
 
 static void expect_elapsed(struct tk *t, uint32_t limit_ms, uint64_t begin_ms) {
     symmem_error_record record = last_record();
@@ -210,7 +210,7 @@ TK_TEST(stream, first_failure_is_reported_once, "SM-STREAM-03,SM-TIMEOUT-14",
     TK_CHECK(t, info_of(t, handle).poisoned);
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_OK,
-                     symmem_barrier(handle, 0, 1000, stream)); /* now, or at synchronise */
+                     symmem_barrier(handle, 0, 1000, stream)); /* now, or at synchronize */
     symmem_status status = symmem_stream_synchronize(stream, LONG_MS);
     TK_CHECK(t, status == SYMMEM_OK || status == SYMMEM_POISONED);
     TK_OK(t, symmem_stream_synchronize(stream, 1000));

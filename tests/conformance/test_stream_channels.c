@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels and streams: one channel is serialised across streams, different ones are free. */
+/* Channels and streams: one channel is serialized across streams, different ones are free. */
 #include "case_help.h"
 
 #define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)

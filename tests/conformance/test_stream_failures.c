@@ -8,7 +8,7 @@
 
 /* --- what a failure leaves alone -------------------------------------------------------------- */
 
-/* A synchronisation that ends too early forgets no failure. */
+/* A synchronization that ends too early forgets no failure. */
 TK_TEST(stream, failure_outlasts_a_timeout, "SM-STREAM-03,SM-TIMEOUT-14", .needs = STREAM_FN,
         .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));

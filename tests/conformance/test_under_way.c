@@ -63,24 +63,24 @@ static bool expect_end(struct tk *t, struct lonely *lonely, symmem_status status
 }
 
 /* Ends what the call depends on while it waits. */
-static void end_it(struct tk *t, symmem_status (*call)(struct lonely *lonely), bool finalise) {
+static void end_it(struct tk *t, symmem_status (*call)(struct lonely *lonely), bool finalize) {
     struct lonely lonely;
     pthread_t thread;
     set_up(t, &lonely, call);
     TK_REQUIRE(t, pthread_create(&thread, NULL, call_in_thread, &lonely) == 0);
     tk_sleep_ms(60);
     TK_CHECK(t, atomic_load_explicit(&lonely.ended, memory_order_acquire) == 0);
-    if (finalise)
+    if (finalize)
         TK_OK(t, symmem_finalize(lonely.context));
     else
         TK_OK(t, symmem_group_destroy(lonely.group));
     /* Not freed under a thread that is still in there: the case then ends as it is. */
-    TK_REQUIRE(t, expect_end(t, &lonely, finalise ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE));
+    TK_REQUIRE(t, expect_end(t, &lonely, finalize ? SYMMEM_NOT_INITIALIZED : SYMMEM_STALE));
     TK_EQ_INT(t, 0, pthread_join(thread, NULL));
     tear_down(&lonely);
 }
 
-TK_TEST(under_way, finalise_ends_calls, "SM-CONTEXT-10", .max_ranks = 1) {
+TK_TEST(under_way, finalize_ends_calls, "SM-CONTEXT-10", .max_ranks = 1) {
     end_it(t, wait_in_barrier, true);
     end_it(t, wait_in_rendezvous, true);
 }
@@ -106,7 +106,7 @@ static void *wait_in_thread(void *arg) {
 }
 
 /* A wait without limit on memory that is still there, and on memory that is freed meanwhile. */
-TK_TEST(under_way, finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
+TK_TEST(under_way, finalize_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
     for (int freed = 0; freed < 2; freed++) {
         symmem_context_options options = tk_options(t);
         pthread_t thread;
@@ -127,7 +127,7 @@ TK_TEST(under_way, finalise_ends_waits, "SM-CONTEXT-12", .max_ranks = 1) {
                                 "a wait outlives its context (memory %s)",
                                 freed ? "freed" : "not freed"));
         TK_EQ_INT(t, 0, pthread_join(thread, NULL));
-        TK_CHECK_MSG(t, waiter.status == SYMMEM_POISONED || waiter.status == SYMMEM_NOT_INITIALISED,
+        TK_CHECK_MSG(t, waiter.status == SYMMEM_POISONED || waiter.status == SYMMEM_NOT_INITIALIZED,
                      "%s", symmem_status_name(waiter.status));
         symmem_handle_release(w.handle);
         symmem_context_free(w.context);

@@ -23,7 +23,7 @@
     X(stream, SYMMEM_CAP_STREAMS, 8)                                                               \
     X(graph, SYMMEM_CAP_CAPTURE, 8)                                                                \
     X(free, 0, 8)                                                                                  \
-    X(finalise, 0, 8)
+    X(finalize, 0, 8)
 
 #define WALK(scenario, needs_, unused_)                                                            \
     TK_TEST(walk, scenario,                                                                        \

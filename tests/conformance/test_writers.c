@@ -185,7 +185,7 @@ ON_MULTICAST(writers, odd_chunks_by_multicast, "SM-MMEM-03,SM-MMEM-05",
 
 /* --- multicast, deep in a segment ---------------------------------------------------- */
 
-/* A block far behind its segment's beginning, between neighbours that must stay as they are. */
+/* A block far behind its segment's beginning, between neighbors that must stay as they are. */
 ON_MULTICAST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAST-04",
              .needs = SYMMEM_CAP_MULTICAST | SYMMEM_CAP_POOL, .ranks = {2, 8}) {
     enum { SEGMENT = 1 << 20, FAR = 700 * 1024 + 256, BYTES = 4096, AT = 1040, COUNT = 40 };
@@ -239,8 +239,8 @@ static void use_what_is_left(struct tk *t, symmem_handle *handle, int32_t gone) 
     tk_expect_bytes(t, handle, gone, 0, LEFT_BYTES / 2, byte);
 }
 
-/* One rank after the other finalises; the rest go on with its memory, and with each other's. */
-TK_TEST(writers, memory_of_finalised_ranks, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8}) {
+/* One rank after the other finalizes; the rest go on with its memory, and with each other's. */
+TK_TEST(writers, memory_of_finalized_ranks, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, LEFT_BYTES / 2, (uint8_t)(0x21 + t->rank));
     tk_group_barrier(t, tk_world_group(t));

@@ -170,8 +170,8 @@ static symmem_status give_back(struct walk_run *run) {
     return SYMMEM_OK;
 }
 
-/* With a stream and all kinds of objects alive. No work: finalise does not tell of its failure. */
-static void prepare_finalise(struct walk_run *run) {
+/* With a stream and all kinds of objects alive. No work: finalize does not tell of its failure. */
+static void prepare_finalize(struct walk_run *run) {
     prepare_handle(run);
     if ((run->t->capabilities & SYMMEM_CAP_STREAMS) == 0)
         return;
@@ -181,7 +181,7 @@ static void prepare_finalise(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, symmem_stream_synchronize(run->stream, run->limit_ms));
 }
 
-static symmem_status finalise(struct walk_run *run) {
+static symmem_status finalize(struct walk_run *run) {
     symmem_status status = symmem_finalize(run->context);
     symmem_status ended = symmem_stream_destroy(run->stream);
     symmem_handle_release(run->handle);
@@ -361,7 +361,7 @@ const struct walk_scenario walk_scenarios[] = {
     SCENARIO("graph", WALK_SIGNALS, prepare_graph, graph, .needs = SYMMEM_CAP_CAPTURE,
              .vain_ms = 400),
     SCENARIO("free", WALK_LOCAL, prepare_handle, give_back),
-    SCENARIO("finalise", WALK_LOCAL, prepare_finalise, finalise, .ends = true),
+    SCENARIO("finalize", WALK_LOCAL, prepare_finalize, finalize, .ends = true),
 };
 const int walk_scenario_count = (int)(sizeof(walk_scenarios) / sizeof(walk_scenarios[0]));
 

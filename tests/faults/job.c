@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank of a whole job, from init to finalise with everything in between, of which one call may
+ * One rank of a whole job, from init to finalize with everything in between, of which one call may
  * fail: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS: a folder, or "-". NTH: -1 no
  * call fails, 0 none either, but they are counted. HOW: what it does once a call of symmem's has
- * failed: "finalise", "exit", or "again", that call once more and then finalise. Says in lines of
+ * failed: "finalize", "exit", or "again", that call once more and then finalize. Says in lines of
  * its standard output what walk.c judges.
  */
 #include <dirent.h>
@@ -26,7 +26,7 @@ struct life {
 enum { LIFE_LONGEST_S = 30, BYTES = 16384, PLACE = 8192, VALUES = 64 };
 
 static const char *life_call = "";
-static bool life_finalising;
+static bool life_finalizing;
 static uint32_t life_limit_ms;
 static bool goes_again, exits, failed;
 
@@ -237,7 +237,7 @@ out:
 }
 
 static void live(const struct life *life, const char *store, const char *sockets,
-                 bool finalise_first) {
+                 bool finalize_first) {
     struct life_objects own = {.text = "0123456789"};
     symmem_status status;
     if (begin(life, &own, store, sockets) != SYMMEM_OK || life_exchange(life, &own) != SYMMEM_OK ||
@@ -253,7 +253,7 @@ static void live(const struct life *life, const char *store, const char *sockets
     puts("DONE");
 out:
     life_call = "symmem_finalize";
-    life_give_back(&own, finalise_first);
+    life_give_back(&own, finalize_first);
 }
 
 /* --- what is left --------------------------------------------------------------------------- */

@@ -42,7 +42,7 @@ static struct {
     unsigned long seed;
     long seconds, lanes, nth;
     int class; /* -1: all */
-} options = {.how = "finalise", .lanes = 8, .class = -1};
+} options = {.how = "finalize", .lanes = 8, .class = -1};
 
 static long long now_ms(void) {
     struct timespec t;
@@ -522,7 +522,7 @@ static void read_options(int argc, char **argv) {
     if (options.lanes < 1 || options.lanes > LANES_MAX || argc < 3) {
         fprintf(stderr,
                 "usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes 1..%d] "
-                "[--how finalise|exit|again] [--class NAME] [--nth N]\n",
+                "[--how finalize|exit|again] [--class NAME] [--nth N]\n",
                 LANES_MAX);
         exit(2);
     }

@@ -37,8 +37,8 @@ static int find_id(const model *m, uint64_t id) {
 }
 
 static symmem_status predict_alloc(const model *m, size_t bytes, int32_t device, int known) {
-    if (m->finalised)
-        return SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        return SYMMEM_NOT_INITIALIZED;
     if (bytes == 0)
         return SYMMEM_INVALID_ARGUMENT;
     if (bytes > SIZE_MAX - (SYMMEM_ALIGNMENT - 1))
@@ -85,8 +85,8 @@ void call_free(model *m) {
     void *ptr = model_any_pointer(m);
     int slot = model_find(m, ptr);
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (ptr != NULL && slot < 0)
         expected = SYMMEM_NOT_SYMMETRIC;
     else if (ptr != NULL && (m->memory[slot].pooled || ptr != m->memory[slot].ptr))
@@ -106,8 +106,8 @@ void call_query(model *m) {
     symmem_alloc_info info;
     bool symmetric = slot < 0;
     size_t bytes = 4711;
-    if (m->finalised) {
-        EXPECT(symmem_alloc_size(m->context, ptr, &bytes), SYMMEM_NOT_INITIALISED);
+    if (m->finalized) {
+        EXPECT(symmem_alloc_size(m->context, ptr, &bytes), SYMMEM_NOT_INITIALIZED);
         return;
     }
     symmem_status expected = slot >= 0 ? SYMMEM_OK : SYMMEM_NOT_SYMMETRIC;
@@ -126,8 +126,8 @@ void call_query(model *m) {
 void call_pad_size(model *m) {
     size_t bytes = fuzz_number(m->in, 64), found = 0;
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (bytes % 4 != 0)
         expected = SYMMEM_MISALIGNED;
     else if (bytes > 1u << 30)
@@ -137,9 +137,9 @@ void call_pad_size(model *m) {
     EXPECT(symmem_set_signal_pad_size(m->context, bytes), expected);
     if (expected == SYMMEM_OK)
         m->pad = bytes != 0 ? bytes : SYMMEM_DEFAULT_SIGNAL_PAD_SIZE;
-    if (!m->finalised)
+    if (!m->finalized)
         EXPECT(symmem_get_signal_pad_size(m->context, &found), SYMMEM_OK);
-    FUZZ_CHECK(m->finalised || found == m->pad);
+    FUZZ_CHECK(m->finalized || found == m->pad);
 }
 
 /* --- the pool ------------------------------------------------------------------------------ */
@@ -159,8 +159,8 @@ static void pool_alloc(model *m) {
         return;
     symmem_status status = symmem_pool_alloc(m->pool, bytes, &ptr);
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (bytes == 0)
         expected = SYMMEM_INVALID_ARGUMENT;
     else if (bytes > SIZE_MAX - 511)
@@ -180,8 +180,8 @@ static void pool_free(model *m) {
     void *ptr = model_any_pointer(m);
     int slot = model_find(m, ptr);
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (ptr != NULL && (slot < 0 || !m->memory[slot].pooled))
         expected = SYMMEM_NOT_SYMMETRIC;
     else if (ptr != NULL && ptr != m->memory[slot].ptr)
@@ -196,9 +196,9 @@ void call_pool(model *m) {
     uint8_t form = fuzz_u8(m->in);
     if (m->pool == NULL) {
         EXPECT(symmem_pool_create(m->context, -1, 4096, &m->pool),
-               m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
+               m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
     } else if (form % 8 == 7) {
-        symmem_status expected = m->finalised          ? SYMMEM_NOT_INITIALISED
+        symmem_status expected = m->finalized          ? SYMMEM_NOT_INITIALIZED
                                  : count_blocks(m) > 0 ? SYMMEM_BUSY
                                                        : SYMMEM_OK;
         EXPECT(symmem_pool_destroy(m->pool), expected);
@@ -209,7 +209,7 @@ void call_pool(model *m) {
     } else {
         pool_free(m);
     }
-    if (m->pool == NULL || m->finalised)
+    if (m->pool == NULL || m->finalized)
         return;
     EXPECT(symmem_pool_get_stats(m->pool, &stats), SYMMEM_OK);
     FUZZ_CHECK(stats.block_count == count_blocks(m) && stats.used_bytes <= stats.segment_bytes);
@@ -228,8 +228,8 @@ void call_rendezvous(model *m) {
     *place = (model_handle){.memory = -1};
     symmem_status status = symmem_rendezvous(m->context, ptr, group, 2000, &handle);
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (slot < 0)
         expected = SYMMEM_NOT_SYMMETRIC;
     else if (group == NULL)
@@ -255,7 +255,7 @@ void call_handle(model *m) {
     uint8_t form = fuzz_u8(m->in);
     model_handle *place = &m->handles[form % SLOTS];
     symmem_handle_info info;
-    symmem_status expected = m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK;
+    symmem_status expected = m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK;
     if (place->handle == NULL)
         return;
     EXPECT(symmem_handle_get_info(place->handle, &info), expected);
@@ -283,7 +283,7 @@ void call_transfer(model *m) {
     if (place->handle == NULL || (count > sizeof(bytes) && count < 1u << 30))
         return;
     memset(bytes, form, sizeof(bytes));
-    symmem_status expected = m->finalised ? SYMMEM_NOT_INITIALISED
+    symmem_status expected = m->finalized ? SYMMEM_NOT_INITIALIZED
                              : rank != 0  ? SYMMEM_OUT_OF_RANGE
                                           : model_bounds(place, offset, count);
     /* What a handle of freed memory reaches is nobody's shadow, but still there. */
@@ -339,7 +339,7 @@ void call_view(model *m) {
     size_t whole = place->block_bytes - place->offset, per = symmem_dtype_size(dtype);
     for (int i = 0; i < 3; i++)
         sizes[i] = (int64_t)fuzz_number(m->in, i == 0 && per != 0 ? whole / per : 1);
-    if (place->handle == NULL || m->finalised)
+    if (place->handle == NULL || m->finalized)
         return;
     EXPECT(symmem_handle_buffer_ptrs(place->handle, &buffers), SYMMEM_OK);
     symmem_handle_info info;

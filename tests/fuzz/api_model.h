@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The API target's model of a world of one: what is allocated, captured, signalled and poisoned. It
+ * The API target's model of a world of one: what is allocated, captured, signaled and poisoned. It
  * predicts the status of a call where it knows enough.
  */
 #ifndef SYMMEM_TESTS_API_MODEL_H
@@ -45,7 +45,7 @@ typedef struct model {
     symmem_graph *graph;
     DLManagedTensor *tensor;
     size_t pad; /* for later allocations */
-    bool finalised;
+    bool finalized;
     char foreign[64];
 } model;
 

@@ -9,8 +9,8 @@
 
 static symmem_status predict_signal(const model *m, const model_handle *place, int32_t channel,
                                     bool ready) {
-    if (m->finalised)
-        return SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        return SYMMEM_NOT_INITIALIZED;
     if (channel < 0 || channel >= (int32_t)(place->pad / 4))
         return SYMMEM_OUT_OF_RANGE;
     if (m->memory[place->memory].poisoned)
@@ -20,8 +20,8 @@ static symmem_status predict_signal(const model *m, const model_handle *place, i
 
 static void reset(model *m, const model_handle *place) {
     symmem_status status = symmem_handle_reset(place->handle, WAIT_MS);
-    if (m->finalised)
-        EXPECT(status, SYMMEM_NOT_INITIALISED);
+    if (m->finalized)
+        EXPECT(status, SYMMEM_NOT_INITIALIZED);
     else if (status != SYMMEM_OK)
         fuzz_check_failure(status, 1); /* BUSY with work on streams */
     if (status != SYMMEM_OK)
@@ -91,8 +91,8 @@ static void fill(model *m, symmem_stream *stream) {
                        .shape = &words};
     int64_t offset = (int64_t)fuzz_number(m->in, 0), count = (int64_t)fuzz_number(m->in, 4);
     symmem_status expected = SYMMEM_OK;
-    if (m->finalised)
-        expected = SYMMEM_NOT_INITIALISED;
+    if (m->finalized)
+        expected = SYMMEM_NOT_INITIALIZED;
     else if (offset < 0 || count <= 0 || offset > words || count > words - offset)
         expected = SYMMEM_OUT_OF_RANGE;
     if (expected == SYMMEM_OK)
@@ -106,7 +106,7 @@ void call_stream(model *m) {
     bool idle = false;
     if (*place == NULL) {
         EXPECT(symmem_stream_create(m->context, -1, place),
-               m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
+               m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
         return;
     }
     bool captures = m->capturing == (form & 1);
@@ -121,7 +121,7 @@ void call_stream(model *m) {
     case 1:
     case 2: {
         symmem_status status = symmem_stream_synchronize(*place, WAIT_MS);
-        if (captures && !m->finalised)
+        if (captures && !m->finalized)
             EXPECT(status, SYMMEM_CAPTURE);
         else
             check_any(status);
@@ -132,7 +132,7 @@ void call_stream(model *m) {
         break;
     case 4:
         EXPECT(symmem_stream_host_fn(*place, run_nothing, NULL),
-               m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
+               m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
         break;
     default:
         fill(m, *place);
@@ -147,7 +147,7 @@ void call_event(model *m) {
     bool reached = false;
     if (*place == NULL) {
         EXPECT(symmem_event_create(m->context, -1, place),
-               m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
+               m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
         return;
     }
     switch (form / 4 % 5) {
@@ -192,7 +192,7 @@ static void begin(model *m, int which) {
     if (m->forked)
         check_any(status);
     else
-        EXPECT(status, m->finalised            ? SYMMEM_NOT_INITIALISED
+        EXPECT(status, m->finalized            ? SYMMEM_NOT_INITIALIZED
                        : m->capturing == which ? SYMMEM_CAPTURE
                                                : SYMMEM_OK);
     if (status == SYMMEM_OK)
@@ -202,8 +202,8 @@ static void begin(model *m, int which) {
 static void end(model *m, int which) {
     symmem_graph *graph = NULL;
     symmem_status status = symmem_stream_end_capture(m->streams[which], &graph);
-    if (m->finalised)
-        EXPECT(status, SYMMEM_NOT_INITIALISED);
+    if (m->finalized)
+        EXPECT(status, SYMMEM_NOT_INITIALIZED);
     else if (m->capturing != which)
         EXPECT(status, SYMMEM_CAPTURE);
     else if (m->forked)
@@ -211,7 +211,7 @@ static void end(model *m, int which) {
     else
         EXPECT(status, SYMMEM_OK);
     FUZZ_CHECK((graph != NULL) == (status == SYMMEM_OK));
-    if (m->capturing == which && !m->finalised)
+    if (m->capturing == which && !m->finalized)
         m->capturing = -1;
     if (graph == NULL)
         return;
@@ -244,8 +244,8 @@ void call_capture(model *m) {
         break;
     default: {
         symmem_status status = symmem_stream_is_capturing(stream, &captures);
-        EXPECT(status, m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
-        if (!m->finalised && !m->forked)
+        EXPECT(status, m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
+        if (!m->finalized && !m->forked)
             FUZZ_CHECK(captures == (m->capturing == which));
         break;
     }

@@ -2,7 +2,7 @@
 /*
  * Random public calls of a world of one, legal or not, against a model that predicts their statuses
  * (api_model.h). Outputs of failed calls stay as they were, memory holds what was put there, and at
- * the end nothing is left, whether the context was finalised first or last.
+ * the end nothing is left, whether the context was finalized first or last.
  */
 #include "api_model.h"
 #include "shm.h"
@@ -35,20 +35,20 @@ static void open_model(model *m, fuzz_input *in) {
     FUZZ_CHECK(symmem_group_create(m->context, "world", NULL, 0, NULL, &m->group) == SYMMEM_OK);
 }
 
-static void finalise(model *m) {
-    EXPECT(symmem_finalize(m->context), m->finalised ? SYMMEM_NOT_INITIALISED : SYMMEM_OK);
-    if (m->finalised)
+static void finalize(model *m) {
+    EXPECT(symmem_finalize(m->context), m->finalized ? SYMMEM_NOT_INITIALIZED : SYMMEM_OK);
+    if (m->finalized)
         return;
-    m->finalised = true;
+    m->finalized = true;
     m->capturing = -1;
     for (int i = 0; i < SLOTS; i++)
         model_drop_memory(m, i);
     m->pool = NULL; /* its shell goes with the context */
 }
 
-static void close_model(model *m, bool finalise_first) {
-    if (finalise_first && !m->finalised)
-        finalise(m);
+static void close_model(model *m, bool finalize_first) {
+    if (finalize_first && !m->finalized)
+        finalize(m);
     if (m->tensor != NULL)
         m->tensor->deleter(m->tensor);
     for (int i = 0; i < SLOTS; i++)
@@ -74,18 +74,18 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
 
 void fuzz_one(fuzz_input *in) {
     static model m;
-    const bool finalise_first = (in->left & 1) != 0;
+    const bool finalize_first = (in->left & 1) != 0;
     int mappings = fuzz_count_mappings();
     open_model(&m, in);
     for (int steps = 0; steps < STEPS_MAX && in->left > 0; steps++) {
         uint8_t form = fuzz_u8(in);
         symmem_clear_error();
         if (form >= 250)
-            finalise(&m);
+            finalize(&m);
         else
             calls[form % CALLS](&m);
         model_check_contents(&m);
     }
-    close_model(&m, finalise_first);
+    close_model(&m, finalize_first);
     FUZZ_CHECK(fuzz_count_mappings() == mappings);
 }

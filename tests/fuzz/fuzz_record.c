@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The judgement of rendezvous records: what peers say of their memory. It must be the same
+ * The judgment of rendezvous records: what peers say of their memory. It must be the same
  * whichever rank judges, accept only records that agree, and name a rank of the group otherwise.
  */
 #include "fuzz.h"

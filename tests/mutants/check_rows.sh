@@ -122,7 +122,7 @@ says 'n | patch | a' 'a row has five fields'
 row '' && sed -i 's/patch/potch/' row.txt
 "$tool" list row.txt 2>&1 | grep -q 'not KIND' || fail "a kind that is none"
 
-# What changed: not by layout, comments or neighbours.
+# What changed: not by layout, comments or neighbors.
 printf '%s\n' '@ core/hard.c' 'a | patch | - | t | w' '  early: a == 1 => 0' \
     'b | patch | - | t | w' '  later: TWICE(a); =>' >row.txt
 sed -i 's/a   ==/a == \/* new *\//; s/a = 1; TWICE/a = 2; TWICE/' core/hard.c

@@ -314,7 +314,7 @@ char *source_replace(const struct source *source, struct range old, const char *
     const char *behind = last->text + last->length;
     char *result = source_allocate(strlen(source->text) + length + 3);
     memcpy(result, source->text, before);
-    /* Blanks, lest it makes one token with its neighbours. */
+    /* Blanks, lest it makes one token with its neighbors. */
     result[before] = ' ';
     memcpy(result + before + 1, text, length);
     result[before + 1 + length] = ' ';

@@ -44,7 +44,7 @@ static void cycle(symmem_context *context, symmem_group *group, size_t bytes) {
     need(symmem_put(handle, right, 64, &number, sizeof number, NULL), "put");
     need(symmem_barrier(handle, 0, LIMIT_MS, NULL), "barrier");
     need(symmem_get(handle, info.rank, 64, &found, sizeof found, NULL), "get");
-    expect_count(found, 41 + left, "the left neighbour's number");
+    expect_count(found, 41 + left, "the left neighbor's number");
     free_both(context, handle, memory);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A rank of a group whose ranks may be on different hosts: a rendezvous, and a number to its
- * neighbour. Says what it holds in the end, or why not; two_hosts.sh looks at that. An argument,
+ * neighbor. Says what it holds in the end, or why not; two_hosts.sh looks at that. An argument,
  * what it had before: "lack", once no descriptors left, "small" or "large", memory. */
 #include <stdio.h>
 #include <string.h>

@@ -325,7 +325,7 @@ static symmem_status example_barrier(void *instance, const symmem_peers *peers, 
                                      const symmem_exec *exec) {
     int32_t row = peers->channel_count + channel;
     wait w = {peers, BARRIER, -1, row, 0, exec->timeout_ms, now_ns(), exec->operation};
-    /* relaxed: only this rank uses the word, and the core serialises a channel's operations. */
+    /* relaxed: only this rank uses the word, and the core serializes a channel's operations. */
     word *number = table_word(peers, peers->rank, 2 * peers->channel_count, channel);
     w.number = atomic_fetch_add_explicit(number, 1, memory_order_relaxed) + 1;
     for (int32_t rank = 0; rank < peers->world_size; rank++)

@@ -138,13 +138,13 @@ if have script; then
     got=$(in_terminal "$list")
     grep -qF "$live" <<<"$got" || fail "no status line on a terminal"
     grep -qF '66%' <<<"$got" || fail "no percent in the status line"
-    grep -qF $'\033[31m' <<<"$got" || fail "no colours on a terminal"
+    grep -qF $'\033[31m' <<<"$got" || fail "no colors on a terminal"
     ! grep -qF 'passed     good.passes' <<<"$got" || fail "a line for a passed case on a terminal"
     list="$quoted --backend fake --filter good.passes,bad.fails"
     got=$(in_terminal "$list --verbose")
     grep -qF 'good.passes (' <<<"$got" || fail "--verbose shows no line for a passed case"
     got=$(NO_COLOR=1 in_terminal "$list")
-    ! grep -qF $'\033[3' <<<"$got" || fail "colours in spite of NO_COLOR"
+    ! grep -qF $'\033[3' <<<"$got" || fail "colors in spite of NO_COLOR"
     grep -qF "$live" <<<"$got" || fail "NO_COLOR takes the status line away"
     got=$(terminal=dumb in_terminal "$list")
     ! grep -qF $'\033' <<<"$got" || fail "escapes on a dumb terminal"

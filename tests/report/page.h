@@ -236,7 +236,7 @@ void html_heads(FILE *out, const char *names);
 void html_prose(FILE *out, const char *element, const char *text);
 /* A number of a count as percent with its bar. */
 void html_share(FILE *out, int part, int whole);
-/* The class that gives an element a status's colour. */
+/* The class that gives an element a status's color. */
 const char *html_class(enum page_status status);
 double page_percent(int part, int whole);
 /* Mutants that were killed. */

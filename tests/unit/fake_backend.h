@@ -21,7 +21,7 @@
 /* What the backend saw, and what it shall do. Set by the test before threads start. */
 static struct fake_state {
     const symmem_host *host;
-    atomic_int opened, closed, allocated, released, synchronised, groups_closed;
+    atomic_int opened, closed, allocated, released, synchronized, groups_closed;
     int32_t devices;
     int32_t multicast;         /* device_info.multicast */
     symmem_status open_fails;  /* described */
@@ -189,7 +189,7 @@ static symmem_status fake_query(void *instance, void *object, bool *yes_p) {
 }
 
 static symmem_status fake_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
-    atomic_fetch_add(&fake.synchronised, 1);
+    atomic_fetch_add(&fake.synchronized, 1);
     if (fake.sync_fails != SYMMEM_OK)
         return fake.host->fail(fake.host, fake.sync_fails, 0, "fake_sync", "still running");
     return SYMMEM_OK;

@@ -14,7 +14,7 @@
  *   Errors     Return a status and describe it with host->fail first. It reaches the user as it is.
  *              An entry's comment names those that have a meaning of their own there; SYSTEM,
  *              OUT_OF_MEMORY, LIMIT (descriptors and the like) and BACKEND are allowed everywhere.
- *   Locks      The core holds no lock during a call unless the comment says so. "Serialised": the
+ *   Locks      The core holds no lock during a call unless the comment says so. "Serialized": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
  *   Waiting    Only entries with a timeout or deadline may wait for anything; for the own device
@@ -168,7 +168,7 @@ struct symmem_host {
      * rank by rank, it sees to it that all ranks agree on the outcome, nothing is left behind and
      * the next attempt works. So a backend is tested at exactly the steps that it offers. Optional,
      * and worth having before and after every call that takes something from the system or the
-     * driver, between the halves of a synchronisation, around each piece of a stream's work, and
+     * driver, between the halves of a synchronization, around each piece of a stream's work, and
      * before whatever is given back.
      *   name    "<backend>.<step>", at most 31 characters, a static string. It ends in '*' where
      *           the step can no longer fail, or must not (giving back, and what peers may have seen
@@ -197,7 +197,7 @@ struct symmem_host {
     /* Non-blocking; costs a system call at most. Ask it every 10 to 250 ms of a wait. This and
      * is_poisoned may be called from any thread, a watcher's too, until peers_close returns. */
     symmem_peer_state (*peer_state)(const symmem_peers *peers, int32_t rank);
-    /* True once the shared state is poisoned in this context, or the context was finalised: work
+    /* True once the shared state is poisoned in this context, or the context was finalized: work
      * that waits must give up with POISONED, and so must a signal operation of a stream that begins
      * only then, before it touches a slot or arrives. The core itself refuses calls made later. */
     bool (*is_poisoned)(const symmem_peers *peers);
@@ -257,7 +257,7 @@ typedef struct symmem_exchange {
     bool (*peer_is_ending)(const struct symmem_exchange *exchange, int32_t rank);
     /* Local. For waits that are the backend's own, where agree comes next on every rank (the core's
      * after the entry is one): whether a peer is there already and has failed, so that it does not
-     * come any more, or this rank's group was destroyed or its context finalised meanwhile. Not OK:
+     * come any more, or this rank's group was destroyed or its context finalized meanwhile. Not OK:
      * why, which the thread's record has too; stop waiting and return it. Asks the store, for at
      * most 64 peers and 20 ms, and goes on from there the next time: not more often than twenty
      * times a second, four in large worlds. */
@@ -338,12 +338,12 @@ struct symmem_peers {
  *   return instead; the core then gives up the rest.
  *   A part that begins after one has failed does nothing. It counts as a success on the stream that
  *   tells of the failure, and on any other too unless host->is_poisoned: then it is POISONED there,
- *   for both streams' synchronisations have to tell.
+ *   for both streams' synchronizations have to tell.
  */
 typedef struct symmem_whole {
     const symmem_peers *peers;
     /* The backend's to write, by atomic accesses: the stream on which a part has failed, and whose
-     * synchronisation tells of that; NULL: no part has failed. */
+     * synchronization tells of that; NULL: no part has failed. */
     void *failed;
     int32_t channel; /* the operation's, or the first of its two */
     int32_t reserved;
@@ -473,7 +473,7 @@ struct symmem_backend {
      * as "libx 2.1": versions of what is found at run time, one line. It comes in empty and may be
      * left so; it ends in 0 within `capacity`. Has no lasting effect. */
     symmem_status (*probe)(char *reason, size_t capacity);
-    /* Local, once per context, when the context first uses the backend; serialised per context.
+    /* Local, once per context, when the context first uses the backend; serialized per context.
      * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
     symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
                           void **instance_p);
@@ -539,7 +539,7 @@ struct symmem_backend {
 
     /* Collective, at the first rendezvous of a group, and at a later one if some rank has no longer
      * open what all opened together (its context or process began anew, say): then all close first.
-     * Serialised per group; for communicators and the like. group_close is local and must not wait
+     * Serialized per group; for communicators and the like. group_close is local and must not wait
      * for peers. Optional, both or none. */
     symmem_status (*group_open)(void *instance, const symmem_exchange *exchange, int32_t device,
                                 void **group_p);
@@ -558,7 +558,7 @@ struct symmem_backend {
     /* Local. No operation on `peers` is pending or captured. */
     void (*peers_close)(void *instance, symmem_peers *peers);
 
-    /* Signals. Serialised per channel of one `peers`, the three entries together, in issue order,
+    /* Signals. Serialized per channel of one `peers`, the three entries together, in issue order,
      * by events across streams. With a stream an entry returns once the work is enqueued; without
      * one it returns the operation's own status. Either way a failure of the operation goes through
      * host->signal_failed instead of host->fail, before anybody can see the operation as complete.
@@ -619,7 +619,7 @@ struct symmem_backend {
     /* Streams and events, all local. [SM-STREAM] CAP_STREAMS. synchronize: waits for all work
      * enqueued before; returns and forgets the first failure, with its record in *record_p (never
      * NULL, comes in as OK), or TIMEOUT by host->fail, *record_p as it was, and forgets nothing.
-     * destroy: the core has synchronised, but an operation may still be running after a TIMEOUT;
+     * destroy: the core has synchronized, but an operation may still be running after a TIMEOUT;
      * then it and what is enqueued behind it run to their end, but for a product that waits for
      * signals, which gives up; resources are given back after that.
      * event_record and stream_wait_event are also capture operations. stream_wait_event waits for
@@ -656,7 +656,7 @@ struct symmem_backend {
     /* Capture. CAP_CAPTURE. While a stream captures, every stream operation on it is recorded and
      * its refs retained until graph_destroy. capture_id is 0 when not capturing; streams of one
      * capture share it. capture_end always ends the capture; CAPTURE if it was malformed. The core
-     * serialises launches of one graph; a launch returns when enqueued. graph_destroy: the core has
+     * serializes launches of one graph; a launch returns when enqueued. graph_destroy: the core has
      * waited for the launches, but one may still be under way after a TIMEOUT; it goes on, and what
      * it needs of the graph, the refs among it, is given back when it ends. */
     symmem_status (*capture_begin)(void *instance, void *stream);
@@ -698,11 +698,11 @@ struct symmem_backend {
     /* ---- appended; a table may end before them ---- */
 
     /* CAP_COLLECTIVES. Collective; one of the signal operations as far as channel, order, waiting
-     * and failing are concerned: serialised with the channel's others, exec->timeout_ms is for the
+     * and failing are concerned: serialized with the channel's others, exec->timeout_ms is for the
      * whole operation and not for each meeting, a failure goes through host->signal_failed with
      * call->name as the fault's operation. Every rank has direct access to every other.
      * exec->call, if its kind is not NONE, is compared as a barrier's is, in the operation's first
-     * synchronisation, which comes before anything is written, the own buffer included, and may be
+     * synchronization, which comes before anything is written, the own buffer included, and may be
      * with a peer's barrier. Every kind but the multimem ones, which need CAP_MULTICAST too, in
      * every pair of dtype and op that symmem_reduce_supported names, every size, and groups of one
      * rank too. UNSUPPORTED, by host->fail, only for what every rank refuses alike: kinds that it

@@ -115,9 +115,9 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
 /*
  * Local. Ends the context: frees its allocations, groups, pools and streams' threads, and closes
  * the backend. Objects that are still referenced (handles, views, streams) stay valid memory; each
- * call on them or on the context answers SYMMEM_NOT_INITIALISED. Memory that a live handle maps is
+ * call on them or on the context answers SYMMEM_NOT_INITIALIZED. Memory that a live handle maps is
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
- * SYMMEM_NOT_INITIALISED. Other threads' collective calls and signal operations that are under way
+ * SYMMEM_NOT_INITIALIZED. Other threads' collective calls and signal operations that are under way
  * end within 1 s [SM-CONTEXT-10, -12], but no thread may be in a call with a stream, an event or a
  * graph. Never waits for a peer. Work of streams that does not end, all together,
  * within 2 s goes on, and so does that of streams destroyed in vain before; a thread that is
@@ -127,7 +127,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 
-/* Local. Finalises if that was not done, and gives the context's own memory back. No other thread
+/* Local. Finalizes if that was not done, and gives the context's own memory back. No other thread
  * may be in a call with the context or come to one; handles, views, streams, events and graphs keep
  * what they need of it, groups and pools are gone. NULL allowed. */
 SYMMEM_API void symmem_context_free(symmem_context *context);

@@ -3,7 +3,7 @@
  * Groups: an ordered list of ranks that rendezvous together, and the host-side exchange between
  * them (all_gather, barrier, descriptors). [SM-GROUP, SM-EXCHANGE]
  *
- * Locks: collective calls on one group are serialised inside a context, so two threads may call
+ * Locks: collective calls on one group are serialized inside a context, so two threads may call
  * them, but every rank must issue them in the same order. Different groups are independent.
  */
 #ifndef SYMMEM_GROUP_H
@@ -31,7 +31,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_create(symmem_context *cont
                                                             symmem_group **group_p);
 /*
  * Local. Ends the group. Handles made on it keep working, except that a collective reset is then
- * STALE. Later calls on the pointer are STALE until the context is finalised. NULL is allowed.
+ * STALE. Later calls on the pointer are STALE until the context is finalized. NULL is allowed.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_destroy(symmem_group *group);
 

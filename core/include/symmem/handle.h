@@ -11,7 +11,7 @@
  * device does not begin it, a call without a stream ends some time after its limit all the same,
  * with TIMEOUT, stage "device"; how long is the backend's (its README).
  * Threads: different channels and handles may be used at once; one channel of one handle is
- * serialised in the order of the calls, across streams too.
+ * serialized in the order of the calls, across streams too.
  */
 #ifndef SYMMEM_HANDLE_H
 #define SYMMEM_HANDLE_H
@@ -39,7 +39,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_rendezvous(symmem_context *contex
 /* Local. One more reference; each needs its release. From any thread that has one. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_retain(symmem_handle *handle);
 /* Local. Drops a reference; the last one unmaps what nobody else uses. Any thread, but not from a
- * stream's host function; after the context was finalised too. NULL is allowed. */
+ * stream's host function; after the context was finalized too. NULL is allowed. */
 SYMMEM_API void symmem_handle_release(symmem_handle *handle);
 
 typedef struct symmem_handle_info {
@@ -111,7 +111,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_wait_signal(symmem_handle *handle
 /*
  * Collective over the group, host call. Forgets pending signals, barrier state and poison of the
  * state that this handle shares; the user's signal pad and the data stay. The caller first
- * synchronises the streams that used it, launches of graphs included (BUSY on every rank
+ * synchronizes the streams that used it, launches of graphs included (BUSY on every rank
  * otherwise; of graphs that the program captured itself the library does not know). BUSY also, with
  * the handle poisoned, while a device has not come to a call without a stream that was given up for
  * that, or is at what was enqueued of one that failed. STALE once the group was destroyed; TIMEOUT
@@ -131,7 +131,7 @@ SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
  * a poisoned handle too. The local side, src of put and dst of get, is anything that the device
  * reaches, or ordinary host memory. With a stream that has to stay valid, and a source unchanged,
  * until the stream is past the operation, in a graph as long as it may be launched, and after a
- * call that failed until the stream has been synchronised, unless it is ordinary host memory;
+ * call that failed until the stream has been synchronized, unless it is ordinary host memory;
  * symmetric memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond the
  * block or beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size),
  * UNREACHABLE (no direct access to that rank). */

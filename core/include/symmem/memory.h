@@ -48,7 +48,7 @@ SYMMEM_API void symmem_alloc_options_init(symmem_alloc_options *options);
  * allocates; after symmem_free the next call with the same id returns the same pointer with its
  * rendezvous results and what it holds, the default group being that of this call; while it is
  * active BUSY; another size or device is MISMATCH. The memory is given back when the context is
- * finalised.
+ * finalized.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_alloc(symmem_context *context, size_t bytes,
                                                      int32_t device,
@@ -113,7 +113,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_alloc(symmem_pool *pool, siz
                                                           void **ptr_p);
 /*
  * By the block's exact pointer (inside a block: INVALID_ARGUMENT; else NOT_SYMMETRIC). NULL is OK.
- * Waits for no stream, and the next symmem_pool_alloc may hand out the same bytes: synchronise with
+ * Waits for no stream, and the next symmem_pool_alloc may hand out the same bytes: synchronize with
  * all work on the block first, peers' too, or use those bytes only in the order of the one stream
  * that the work is on.
  */
@@ -135,7 +135,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_pool_get_stats(symmem_pool *pool,
  * keeps per thread beside the error record. `size` of mfree and `stream` are ignored, with every
  * backend: what symmem_pool_free says of reuse holds here, too. Unbound thread, other device, or no
  * memory: NULL and an error record.
- * Destroying the pool or finalising its context unbinds the calling thread; other threads must
+ * Destroying the pool or finalizing its context unbinds the calling thread; other threads must
  * unbind it themselves before the pool is destroyed or the context freed.
  */
 SYMMEM_API void symmem_pool_bind(symmem_pool *pool);

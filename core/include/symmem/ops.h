@@ -12,8 +12,8 @@
  * as devices reach it (kDLCUDAHost and so on), or {0, 0}, which says nothing. An argument called
  * symmetric has to lie in the handle's block, at the same offset on every rank; others may be
  * anywhere the rank's device can reach. They must stay valid until the operation has run, in a
- * graph as long as that lives, and after a call that failed until its stream has been synchronised:
- * a part may be under way. A tensor without elements is allowed and still synchronises.
+ * graph as long as that lives, and after a call that failed until its stream has been synchronized:
+ * a part may be under way. A tensor without elements is allowed and still synchronizes.
  *
  * Results: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
  * end, so that all ranks get the same bits; kernels/reference/reduce.h has the rules for each

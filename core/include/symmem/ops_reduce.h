@@ -76,7 +76,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_one_shot_all_reduce_copy_out(
 /*
  * Both once more with an out of their own, of the input's shape, on the handle's device. It is new
  * memory of the context, not symmetric; the tensor's deleter gives it back, once, on any thread,
- * while work on it is pending or after the context was finalised, too. As symmem_alloc, they are
+ * while work on it is pending or after the context was finalized, too. As symmem_alloc, they are
  * CAPTURE while a stream of the context captures: a graph needs memory that outlives it, so use the
  * _out forms there. *out_p is written on success only.
  */

@@ -12,15 +12,15 @@
  *            or drops its last reference, is the last call on it; after symmem_free,
  *            symmem_group_destroy and symmem_finalize later calls are refused instead.
  *   NULL     For an object or an output that the call needs: INVALID_ARGUMENT, for a context
- *            NOT_INITIALISED.
- *   End      Once the context is finalised: NOT_INITIALISED, but for what gives something back.
+ *            NOT_INITIALIZED.
+ *   End      Once the context is finalized: NOT_INITIALIZED, but for what gives something back.
  *   fork     In a child every call on a context of the parent's, or on what belongs to one, is
- *            NOT_INITIALISED and changes nothing, one that gives it back included. A store is
+ *            NOT_INITIALIZED and changes nothing, one that gives it back included. A store is
  *            inherited (store.h). The child may make a context of its own, whatever the parent's
  *            other threads were doing, on devices whose drivers work in a child of a process that
  *            has used them. [SM-THREAD-05, -06]
  *   exec     Ends a rank: nothing of the library passes it. Peers are told. [SM-TIMEOUT-17]
- *   Cancel   No call is a cancellation point. A thread that is cancelled in one gets the call's
+ *   Cancel   No call is a cancellation point. A thread that is canceled in one gets the call's
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
  *            call is not ended by a signal that its thread handles meanwhile.
@@ -61,7 +61,7 @@ extern "C" {
 #define SYMMEM_STATUS_LIST(X)                                                                      \
     X(OK, 0, "success")                                                                            \
     X(INVALID_ARGUMENT, -1, "invalid argument")                                                    \
-    X(NOT_INITIALISED, -2, "the context is not initialised or was finalised")                      \
+    X(NOT_INITIALIZED, -2, "the context is not initialized or was finalized")                      \
     X(UNSUPPORTED, -3, "not supported by this backend or device")                                  \
     X(OUT_OF_MEMORY, -4, "out of host memory")                                                     \
     X(NO_SPACE, -5, "not enough symmetric memory")                                                 \

@@ -97,7 +97,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_end_capture(symmem_stream 
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_stream_is_capturing(symmem_stream *stream,
                                                                    bool *capturing_p);
 /* Runs what was captured, in the order of a stream that does not capture itself (CAPTURE). Returns
- * when that is enqueued; its failures are told by the stream's synchronisation. TIMEOUT if another
+ * when that is enqueued; its failures are told by the stream's synchronization. TIMEOUT if another
  * thread's launch of the graph keeps this one waiting for the context's default timeout. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_graph_launch(symmem_graph *graph,
                                                             symmem_stream *stream);

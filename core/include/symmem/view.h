@@ -17,7 +17,7 @@ extern "C" {
  * Local. A contiguous tensor of shape sizes[0..ndim) over rank's memory; storage_offset is in
  * elements of dtype. byte_offset of the tensor is 0: data points at the first element. The tensor
  * holds a reference to the handle; call its deleter once, from any thread, after the context was
- * finalised too. Errors: OUT_OF_RANGE (rank, negative offset or size, end beyond the memory),
+ * finalized too. Errors: OUT_OF_RANGE (rank, negative offset or size, end beyond the memory),
  * OVERFLOW, INVALID_ARGUMENT (dtype, ndim outside 0..8), MISALIGNED (the address is no multiple of
  * the element size), UNREACHABLE (no direct access).
  */

@@ -15,7 +15,7 @@ static int width_of(FILE *out) {
     return size.ws_col;
 }
 
-/* Text that remembers how much room is left on its line; colours take none. */
+/* Text that remembers how much room is left on its line; colors take none. */
 struct line {
     FILE *out;
     int room;

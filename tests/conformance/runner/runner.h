@@ -458,7 +458,7 @@ void report_text_case(struct runner *runner, const struct runner_result *result)
 void report_text_end(struct runner *runner, const struct page *page);
 /* By chapter of the specification. */
 void report_chapters(const struct runner *runner, const struct page *page);
-/* All that is known of one case that went wrong, indented by four; in colours if asked for. */
+/* All that is known of one case that went wrong, indented by four; in colors if asked for. */
 void report_findings(const struct runner *runner, const struct runner_result *result, bool color,
                      FILE *out);
 /* ", limits x 3"; nothing if they are as the cases have them. */

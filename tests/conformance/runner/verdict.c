@@ -5,7 +5,7 @@
 #include <stdarg.h>
 #include <sys/wait.h>
 
-struct judgement {
+struct judgment {
     struct runner_result *result;
     bool cut_short;  /* ranks were ended, so that what they left behind shows nothing */
     unsigned causes; /* a bit for each of enum runner_cause */
@@ -17,45 +17,45 @@ static uint32_t load(_Atomic uint32_t *value) {
 }
 
 /* Keeps the first of the worst findings as the reason. */
-static void add(struct judgement *judgement, int rank, const struct runner_finding *finding) {
+static void add(struct judgment *judgment, int rank, const struct runner_finding *finding) {
     struct runner_finding own = *finding;
-    judgement->causes |= 1u << finding->cause;
-    if (finding->verdict > judgement->result->verdict) {
-        judgement->result->verdict = finding->verdict;
+    judgment->causes |= 1u << finding->cause;
+    if (finding->verdict > judgment->result->verdict) {
+        judgment->result->verdict = finding->verdict;
         runner_add_rank(&own.ranks, rank);
-        findings_headline(&own, judgement->reason, sizeof(judgement->reason));
+        findings_headline(&own, judgment->reason, sizeof(judgment->reason));
     }
-    findings_add(judgement->result, rank, finding);
+    findings_add(judgment->result, rank, finding);
 }
 
 /* A finding about `rank`, or with -1 about the whole case. */
-static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
+static void find(struct judgment *judgment, enum runner_verdict verdict, int rank,
                  const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-static void find_of(struct judgement *judgement, enum runner_verdict verdict,
-                    enum runner_cause cause, int rank, const char *format, va_list args) {
+static void find_of(struct judgment *judgment, enum runner_verdict verdict, enum runner_cause cause,
+                    int rank, const char *format, va_list args) {
     struct runner_finding finding = {.verdict = verdict, .cause = cause};
     vsnprintf(finding.message, sizeof(finding.message), format, args);
-    add(judgement, rank, &finding);
+    add(judgment, rank, &finding);
 }
 
-static void find(struct judgement *judgement, enum runner_verdict verdict, int rank,
+static void find(struct judgment *judgment, enum runner_verdict verdict, int rank,
                  const char *format, ...) {
     va_list args;
     va_start(args, format);
-    find_of(judgement, verdict, CAUSE_OTHER, rank, format, args);
+    find_of(judgment, verdict, CAUSE_OTHER, rank, format, args);
     va_end(args);
 }
 
 /* An error that time explains, or another finding. */
-static void find_end(struct judgement *judgement, enum runner_cause cause, int rank,
+static void find_end(struct judgment *judgment, enum runner_cause cause, int rank,
                      const char *format, ...) __attribute__((format(printf, 4, 5)));
 
-static void find_end(struct judgement *judgement, enum runner_cause cause, int rank,
+static void find_end(struct judgment *judgment, enum runner_cause cause, int rank,
                      const char *format, ...) {
     va_list args;
     va_start(args, format);
-    find_of(judgement, VERDICT_ERROR, cause, rank, format, args);
+    find_of(judgment, VERDICT_ERROR, cause, rank, format, args);
     va_end(args);
 }
 
@@ -70,7 +70,7 @@ static enum runner_cause cause_of_checks(struct arena_rank *record) {
 }
 
 /* What the rank itself recorded: its first failed check, and in short the next. */
-static void find_failed_check(struct judgement *judgement, int rank, struct arena_rank *record) {
+static void find_failed_check(struct judgment *judgment, int rank, struct arena_rank *record) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED, .line = record->line};
     finding.more = load(&record->failures) - 1;
     finding.cause = cause_of_checks(record);
@@ -81,7 +81,7 @@ static void find_failed_check(struct judgement *judgement, int rank, struct aren
     COPY(finding.requirement, record->requirement);
     if (load(&record->failed_next) == 2)
         COPY(finding.next, record->next);
-    add(judgement, rank, &finding);
+    add(judgment, rank, &finding);
 }
 
 /* The sentence that a rank's leaks break, by the first of them, for what was left behind comes
@@ -100,14 +100,14 @@ static const char *requirement_of_leak(const char *leak) {
 
 /* What a case leaves behind or changes says nothing about what it is for. `what` is what is said of
  * the leak first. */
-static void find_leak(struct judgement *judgement, int rank, const char *what, const char *leak) {
+static void find_leak(struct judgment *judgment, int rank, const char *what, const char *leak) {
     struct runner_finding finding = {.verdict = VERDICT_FAILED,
-                                     .cause = judgement->cut_short ? CAUSE_FOLLOWS : CAUSE_OTHER};
+                                     .cause = judgment->cut_short ? CAUSE_FOLLOWS : CAUSE_OTHER};
     snprintf(finding.message, sizeof(finding.message), "leak: %s%.*s", what,
              (int)sizeof(finding.message) - 64, leak);
     snprintf(finding.requirement, sizeof(finding.requirement), "%s",
              rank < 0 ? "SM-LIFE-01" : requirement_of_leak(leak));
-    add(judgement, rank, &finding);
+    add(judgment, rank, &finding);
 }
 
 static bool death_is_fine(const struct runner_run *run, int rank, int status) {
@@ -128,7 +128,7 @@ static bool is_consequence(const struct runner_run *run, int rank) {
 }
 
 /* How the process of `rank` ended; with ranks as threads it is the process of all of them. */
-static void judge_end(struct judgement *judgement, const struct runner_run *run, int rank,
+static void judge_end(struct judgment *judgment, const struct runner_run *run, int rank,
                       const struct runner_child *child) {
     bool threads = run->runner->options.mode == TK_MODE_THREAD;
     const char *who = threads ? "the process of all ranks: " : "";
@@ -136,49 +136,49 @@ static void judge_end(struct judgement *judgement, const struct runner_run *run,
     uint32_t state = load(&run->runner->arena->ranks[rank].state);
     bool done = state == ARENA_DONE;
     if (!child->started)
-        find(judgement, VERDICT_UNRESOLVED, about, "%scould not be started", who);
+        find(judgment, VERDICT_UNRESOLVED, about, "%scould not be started", who);
     else if (child->stopped && run->fork_failed)
         return;
     else if (child->hung && waits_for_others(run, rank))
-        find_end(judgement, CAUSE_FOLLOWS, about, "%sat its end, waiting for the others", who);
+        find_end(judgment, CAUSE_FOLLOWS, about, "%sat its end, waiting for the others", who);
     else if (child->hung && state == ARENA_OPENING)
-        find_end(judgement, CAUSE_TIME, about, "%shang: a device did not open in time", who);
+        find_end(judgment, CAUSE_TIME, about, "%shang: a device did not open in time", who);
     else if (child->hung)
-        find_end(judgement, CAUSE_TIME, about, "%shang: no end within %.1f s", who,
+        find_end(judgment, CAUSE_TIME, about, "%shang: no end within %.1f s", who,
                  run->timeout_ms / 1000.0);
     else if (child->stopped)
-        find(judgement, VERDICT_ERROR, about, "%sstopped because %s", who,
+        find(judgment, VERDICT_ERROR, about, "%sstopped because %s", who,
              child->interrupted ? "the run was interrupted" : "another rank had ended badly");
     else if (WIFSIGNALED(child->status) && !death_is_fine(run, rank, child->status))
-        find(judgement, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
+        find(judgment, VERDICT_ERROR, about, "%skilled by signal %d (%s)", who,
              WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));
     else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) == 0)
-        find(judgement, VERDICT_ERROR, about,
+        find(judgment, VERDICT_ERROR, about,
              "%sended with exit status 0 by somebody else, on its way out", who);
     else if (WIFEXITED(child->status) && done && WEXITSTATUS(child->status) != RUNNER_RANK_DONE)
-        find(judgement, VERDICT_ERROR, about,
+        find(judgment, VERDICT_ERROR, about,
              "%sexit status %d after its end (a sanitizer's report is in what the ranks printed)",
              who, WEXITSTATUS(child->status));
     else if (WIFEXITED(child->status) && !done && WEXITSTATUS(child->status) == RUNNER_RANK_DONE)
-        find(judgement, VERDICT_ERROR, about, "%sa rank's thread ended before its test did", who);
+        find(judgment, VERDICT_ERROR, about, "%sa rank's thread ended before its test did", who);
     else if (WIFEXITED(child->status) && !done)
-        find(judgement, VERDICT_ERROR, about, "%sleft the test with exit status %d", who,
+        find(judgment, VERDICT_ERROR, about, "%sleft the test with exit status %d", who,
              WEXITSTATUS(child->status));
 }
 
-static void judge_findings(struct judgement *judgement, const struct runner_run *run, int rank,
+static void judge_findings(struct judgment *judgment, const struct runner_run *run, int rank,
                            bool secondary) {
     struct arena_rank *found = &run->runner->arena->ranks[rank];
     if ((found->secondary != 0) != secondary)
         return;
     if (load(&found->failed) == 2)
-        find_failed_check(judgement, rank, found);
+        find_failed_check(judgment, rank, found);
     else if (load(&found->failures) > 0)
-        find(judgement, VERDICT_FAILED, rank, "a check failed");
+        find(judgment, VERDICT_FAILED, rank, "a check failed");
     if (found->leak[0] != '\0')
-        find_leak(judgement, rank, "", found->leak);
+        find_leak(judgment, rank, "", found->leak);
     if (load(&found->unresolved) == 2)
-        find(judgement, VERDICT_UNRESOLVED, rank, "unresolved: %.*s",
+        find(judgment, VERDICT_UNRESOLVED, rank, "unresolved: %.*s",
              (int)sizeof(found->unresolved_text) - 1, found->unresolved_text);
 }
 
@@ -189,66 +189,66 @@ static bool ended_some(const struct runner_run *run) {
     return false;
 }
 
-static void judge_case(struct judgement *judgement, const struct runner_run *run) {
+static void judge_case(struct judgment *judgment, const struct runner_run *run) {
     struct arena *arena = run->runner->arena;
     uint64_t checks = 0;
     for (int rank = 0; rank < run->entry->ranks; rank++)
         checks += load(&arena->ranks[rank].checks);
     if (run->strays > 0)
-        find(judgement, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
+        find(judgment, VERDICT_FAILED, -1, "leak: %d process(es) left behind", run->strays);
     if (run->name_leak[0] != '\0')
-        find_leak(judgement, -1, "names left behind: ", run->name_leak);
+        find_leak(judgment, -1, "names left behind: ", run->name_leak);
     /* What a failed or killed case leaves in the store is no finding of its own. */
-    if (run->store_leak[0] != '\0' && judgement->result->verdict == VERDICT_PASSED)
-        find_leak(judgement, -1, "store keys left behind: ", run->store_leak);
+    if (run->store_leak[0] != '\0' && judgment->result->verdict == VERDICT_PASSED)
+        find_leak(judgment, -1, "store keys left behind: ", run->store_leak);
     if (run->runner->interrupted != 0 && !ended_some(run)) /* else their ends say so */
-        find(judgement, VERDICT_ERROR, -1, "the run was interrupted");
-    if (checks == 0 && judgement->result->verdict == VERDICT_PASSED)
-        find(judgement, VERDICT_FAILED, -1, "made no check");
+        find(judgment, VERDICT_ERROR, -1, "the run was interrupted");
+    if (checks == 0 && judgment->result->verdict == VERDICT_PASSED)
+        find(judgment, VERDICT_FAILED, -1, "made no check");
 }
 
-static void judge_ends(struct judgement *judgement, const struct runner_run *run, bool secondary) {
+static void judge_ends(struct judgment *judgment, const struct runner_run *run, bool secondary) {
     for (int i = 0; i < run->child_count; i++)
         if (is_consequence(run, i) == secondary)
-            judge_end(judgement, run, i, &run->children[i]);
+            judge_end(judgment, run, i, &run->children[i]);
 }
 
-static void judge_process_of_all(struct judgement *judgement, const struct runner_run *run) {
+static void judge_process_of_all(struct judgment *judgment, const struct runner_run *run) {
     int last = 0; /* a rank that did not come to its end, if there is one */
     for (int rank = 0; rank < run->entry->ranks; rank++)
         if (load(&run->runner->arena->ranks[rank].state) != ARENA_DONE)
             last = rank;
-    judge_end(judgement, run, last, &run->children[0]);
+    judge_end(judgment, run, last, &run->children[0]);
 }
 
 /* Causes before consequences, so that the reason names a cause. */
-static void judge_all(struct judgement *judgement, const struct runner_run *run) {
+static void judge_all(struct judgment *judgment, const struct runner_run *run) {
     for (int secondary = 0; secondary <= 1; secondary++) {
         if (run->runner->options.mode == TK_MODE_PROCESS)
-            judge_ends(judgement, run, secondary == 1);
+            judge_ends(judgment, run, secondary == 1);
         else if (secondary == 0)
-            judge_process_of_all(judgement, run);
+            judge_process_of_all(judgment, run);
         for (int rank = 0; rank < run->entry->ranks && !run->arena_broken; rank++)
-            judge_findings(judgement, run, rank, secondary == 1);
+            judge_findings(judgment, run, rank, secondary == 1);
     }
     if (run->arena_broken)
-        find(judgement, VERDICT_ERROR, -1,
+        find(judgment, VERDICT_ERROR, -1,
              "the memory in which the ranks report was overwritten: this case shows nothing");
-    judge_case(judgement, run);
+    judge_case(judgment, run);
 }
 
 void runner_judge(const struct runner_run *run, struct runner_result *result) {
-    struct judgement judgement = {.result = result, .cut_short = ended_some(run)};
+    struct judgment judgment = {.result = result, .cut_short = ended_some(run)};
     const char *note = run->runner->arena->note;
     result->verdict = VERDICT_PASSED;
-    judge_all(&judgement, run);
+    judge_all(&judgment, run);
     if (result->verdict == VERDICT_PASSED) {
         result->reason = note[0] != '\0' ? strdup(note) : NULL;
         return;
     }
-    result->by_time = judgement.causes == 1u << CAUSE_TIME ||
-                      judgement.causes == (1u << CAUSE_TIME | 1u << CAUSE_FOLLOWS);
-    result->reason = strdup(judgement.reason);
+    result->by_time = judgment.causes == 1u << CAUSE_TIME ||
+                      judgment.causes == (1u << CAUSE_TIME | 1u << CAUSE_FOLLOWS);
+    result->reason = strdup(judgment.reason);
     if (!run->arena_broken)
         findings_note_places(result, run->runner->arena, run->entry->ranks);
 }

@@ -77,7 +77,7 @@ static void check_late_at(check *c, void *memory, const char *place, uint32_t li
 }
 
 /* Whatever is done NCCL keeps sockets: of a communicator that did not come up two, or six if this
- * rank's neighbours in its ring had come; of one that had, those by which the ranks met for the
+ * rank's neighbors in its ring had come; of one that had, those by which the ranks met for the
  * registration, two at the most. */
 void check_late(check *c) {
     void *memory = NULL;

@@ -31,7 +31,7 @@ void Allocator::free(void *pointer) {
     }
     auto status = symmem_free(world->context(), pointer);
     // In a child of fork memory is the parent's, and stays.
-    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED) {
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALIZED) {
         TORCH_WARN(describe(status));
     }
 }

@@ -28,7 +28,7 @@ void give_back(void *pointer) {
     auto world = Allocator::instance().forget(pointer);
     if (world && !c10d::symmetric_memory::is_finalizing()) {
         auto status = symmem_pool_free(world->pool(), pointer);
-        if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALISED) {
+        if (status != SYMMEM_OK && status != SYMMEM_NOT_INITIALIZED) {
             TORCH_WARN(describe(status));
         }
     } else if (!world && pointer && ordinary_allocator) {

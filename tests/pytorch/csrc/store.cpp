@@ -23,7 +23,7 @@ template <typename Do> symmem_status with_store(void *self, const char *key, Do 
     auto wrapped = static_cast<Wrapped *>(self);
     auto store = wrapped->store.lock();
     if (!store) {
-        return SYMMEM_NOT_INITIALISED;
+        return SYMMEM_NOT_INITIALIZED;
     }
     try {
         return work(*store, wrapped->prefix + key);

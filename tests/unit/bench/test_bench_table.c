@@ -66,7 +66,7 @@ TEST("the library chooses so") {
         }
 }
 
-/* The longest: no two neighbours alike, and two entries each. */
+/* The longest: no two neighbors alike, and two entries each. */
 TEST("the longest fits") {
     symmem_all_reduce_entry entries[SYMMEM_ALL_REDUCE_MAX_ENTRIES];
     tune_data *data = make_data(TUNE_LAST_WORLD, 5);

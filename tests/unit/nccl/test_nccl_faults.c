@@ -262,7 +262,7 @@ NCCL_TEST("groups end", .world = 2, .runs = 2) {
     /* On a busy machine it may come so late that what it learns first is that the other gave up. */
     const bool is_late = begin_ns > atomic_load(&begins_ns[1 - env->rank]) + 100 * CUDA_NS_PER_MS;
     if (!is_late || m.status != SYMMEM_TIMEOUT)
-        CHECK_STATUS(env, m.status, all_of_it ? SYMMEM_NOT_INITIALISED : SYMMEM_STALE);
+        CHECK_STATUS(env, m.status, all_of_it ? SYMMEM_NOT_INITIALIZED : SYMMEM_STALE);
     if (env->rank == 0)
         nccl->call = FAKE_NO_CALL;
 }

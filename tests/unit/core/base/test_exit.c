@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ways for a process to end, with everything of the library alive or just finalised: it ends
+ * The ways for a process to end, with everything of the library alive or just finalized: it ends
  * with the status it chose, without a crash, and leaves no name behind.
  */
 #include <dirent.h>
@@ -84,7 +84,7 @@ static void by_exit_after_the_end(void) {
     exit(CHOSEN);
 }
 
-static void by_exit_with_a_finalised_context(void) {
+static void by_exit_with_a_finalized_context(void) {
     if (symmem_finalize(alive.context) != SYMMEM_OK)
         _exit(NO_WORLD);
     exit(CHOSEN);
@@ -109,7 +109,7 @@ static void end_late(void) {
     give_everything_back(&alive);
 }
 
-static void by_a_handler_that_finalises(void) {
+static void by_a_handler_that_finalizes(void) {
     if (atexit(end_late) != 0)
         _exit(NO_WORLD);
     exit(CHOSEN);
@@ -117,10 +117,10 @@ static void by_a_handler_that_finalises(void) {
 
 static void call_late(void) {
     symmem_error_record record;
-    if (symmem_barrier(alive.handle, 0, 100, NULL) != SYMMEM_NOT_INITIALISED)
+    if (symmem_barrier(alive.handle, 0, 100, NULL) != SYMMEM_NOT_INITIALIZED)
         _exit(NO_WORLD);
     symmem_last_error(&record);
-    if (record.status != SYMMEM_NOT_INITIALISED)
+    if (record.status != SYMMEM_NOT_INITIALIZED)
         _exit(NO_WORLD);
 }
 
@@ -216,10 +216,10 @@ TEST("every way to end") {
     } ways[] = {
         {"exit", by_exit, true},
         {"exit after the end", by_exit_after_the_end, true},
-        {"exit with a finalised context", by_exit_with_a_finalised_context, true},
+        {"exit with a finalized context", by_exit_with_a_finalized_context, true},
         {"_exit", by_exit_at_once, true},
         {"quick_exit", by_quick_exit, true},
-        {"a handler that finalises", by_a_handler_that_finalises, true},
+        {"a handler that finalizes", by_a_handler_that_finalizes, true},
         {"a handler that calls after the end", by_a_handler_that_calls_after_the_end, true},
         {"another thread", by_another_thread, false},
         {"after a child's exit", after_a_childs_exit, true},

@@ -332,7 +332,7 @@ static void body_wrap(rank_env *env) {
     symmem_stream *stream = NULL;
     symmem_context *context = env->context;
     bool idle = false;
-    CHECK_STATUS(env, symmem_stream_wrap(NULL, 0, &foreign, &stream), SYMMEM_NOT_INITIALISED);
+    CHECK_STATUS(env, symmem_stream_wrap(NULL, 0, &foreign, &stream), SYMMEM_NOT_INITIALIZED);
     CHECK_STATUS(env, symmem_stream_wrap(context, 0, NULL, &stream), SYMMEM_INVALID_ARGUMENT);
     CHECK_STATUS(env, symmem_stream_wrap(context, 0, &foreign, NULL), SYMMEM_INVALID_ARGUMENT);
     CHECK_STATUS(env, symmem_stream_wrap(context, 9, &foreign, &stream), SYMMEM_OUT_OF_RANGE);
@@ -494,7 +494,7 @@ TEST("a graph is destroyed after its launch") {
 
 /* --- a context that another thread ends while one makes something ------------------- */
 
-static symmem_context *ending; /* to be finalised at the next call of the entry */
+static symmem_context *ending; /* to be finalized at the next call of the entry */
 
 static void end_context(void) {
     if (ending == NULL)
@@ -550,7 +550,7 @@ static void body_ends(rank_env *env) {
     }
     CHECK(env, ending == NULL || env->plan->argument == 2);
     ending = NULL;
-    CHECK(env, status == SYMMEM_NOT_INITIALISED || env->plan->argument == 2);
+    CHECK(env, status == SYMMEM_NOT_INITIALIZED || env->plan->argument == 2);
     CHECK(env, last_record().status == status);
     CHECK(env, stream == NULL && event == NULL && ptr == NULL);
     (void)!symmem_pool_destroy(pool);

@@ -208,14 +208,14 @@ TEST("devices") {
     int32_t number = -7;
     bool yes = true;
     CU_ASSERT_FALSE(multicast(context, 1, 0)); /* no backend */
-    EXPECT_FAIL(symmem_has_multicast_support(NULL, 1, 0, &yes), SYMMEM_NOT_INITIALISED, ask);
+    EXPECT_FAIL(symmem_has_multicast_support(NULL, 1, 0, &yes), SYMMEM_NOT_INITIALIZED, ask);
     EXPECT_FAIL(symmem_has_multicast_support(context, 1, 0, NULL), SYMMEM_INVALID_ARGUMENT, ask);
     fake_table(&unit_table, "fake", SYMMEM_CAP_ALL);
     for (size_t i = 0; i < sizeof(of_others) / sizeof(of_others[0]); i++)
         set_entry(&unit_table, of_others[i], true);
     EXPECT_OK(symmem_register_backend(context, &unit_table));
     EXPECT_OK(symmem_set_backend(context, "fake"));
-    EXPECT_FAIL(symmem_device_count(NULL, &number), SYMMEM_NOT_INITIALISED, "device_count");
+    EXPECT_FAIL(symmem_device_count(NULL, &number), SYMMEM_NOT_INITIALIZED, "device_count");
     EXPECT_FAIL(symmem_device_count(context, NULL), SYMMEM_INVALID_ARGUMENT, "device_count");
     EXPECT_FAIL(symmem_device_type(context, NULL), SYMMEM_INVALID_ARGUMENT, "device_type");
     EXPECT_OK(symmem_device_type(context, &number));
@@ -260,7 +260,7 @@ TEST("overlap") {
     unsetenv("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES");
     EXPECT_FAIL(symmem_set_allow_overlapping_devices(context, 2), SYMMEM_INVALID_ARGUMENT, set);
     EXPECT_FAIL(symmem_set_allow_overlapping_devices(context, -2), SYMMEM_INVALID_ARGUMENT, set);
-    EXPECT_FAIL(symmem_set_allow_overlapping_devices(NULL, 0), SYMMEM_NOT_INITIALISED, set);
+    EXPECT_FAIL(symmem_set_allow_overlapping_devices(NULL, 0), SYMMEM_NOT_INITIALIZED, set);
     unit_end(context);
 }
 
@@ -333,15 +333,15 @@ TEST("opening") {
     CU_ASSERT_EQUAL(atomic_load(&fake.opened), 1);
     unit_end(context);
 
-    context = unit_context(FAKE_CAPABILITIES); /* finalised before the first use */
+    context = unit_context(FAKE_CAPABILITIES); /* finalized before the first use */
     EXPECT_OK(symmem_finalize(context));
-    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALISED, "test");
+    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALIZED, "test");
     unit_end(context);
 
-    context = unit_context(FAKE_CAPABILITIES); /* finalised after it, still open */
+    context = unit_context(FAKE_CAPABILITIES); /* finalized after it, still open */
     EXPECT_OK(sm_instance_enter(context, "test"));
     EXPECT_OK(symmem_finalize(context));
-    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALISED, "test");
+    EXPECT_FAIL(sm_instance_enter(context, "test"), SYMMEM_NOT_INITIALIZED, "test");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 0);
     sm_instance_release(context);
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);

@@ -140,8 +140,8 @@ TEST("persistent") {
     unit_end(context);
 }
 
-/* The context is finalised, or the id taken, between two steps of an allocation. */
-static symmem_status point_finalises(void *arg, const char *point) {
+/* The context is finalized, or the id taken, between two steps of an allocation. */
+static symmem_status point_finalizes(void *arg, const char *point) {
     if (strcmp(point, "alloc.done") == 0)
         CU_ASSERT_EQUAL(symmem_finalize(arg), SYMMEM_OK);
     return SYMMEM_OK;
@@ -170,8 +170,8 @@ TEST("races") {
     EXPECT_FAIL(symmem_alloc(context, 10, 0, &options, &ptr), SYMMEM_BUSY, "alloc");
     CU_ASSERT_EQUAL(atomic_load(&fake.allocated), 2);
     CU_ASSERT_EQUAL(atomic_load(&fake.released), 1);
-    context->point = point_finalises;
-    EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALISED, "alloc");
+    context->point = point_finalizes;
+    EXPECT_FAIL(symmem_alloc(context, 10, 0, NULL, &ptr), SYMMEM_NOT_INITIALIZED, "alloc");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
     unit_end(context);
 }

@@ -70,7 +70,7 @@ TEST("many") {
     unit_end(context);
 }
 
-static symmem_status point_finalises(void *arg, const char *point) {
+static symmem_status point_finalizes(void *arg, const char *point) {
     if (strcmp(point, "alloc.before") == 0)
         return SYMMEM_OK;
     symmem_context *context = arg;
@@ -96,10 +96,10 @@ TEST("failures") {
     EXPECT_OK(symmem_pool_alloc(pool, 1, &ptr));
     atomic_store(&context->captures, 0);
     context->point_arg = context;
-    context->point = point_finalises;
-    EXPECT_FAIL(symmem_pool_alloc(pool, 9999, &ptr), SYMMEM_NOT_INITIALISED, "pool_alloc");
-    EXPECT_FAIL(symmem_pool_free(pool, ptr), SYMMEM_NOT_INITIALISED, "pool_free");
-    EXPECT_FAIL(symmem_pool_destroy(pool), SYMMEM_NOT_INITIALISED, "pool_destroy");
+    context->point = point_finalizes;
+    EXPECT_FAIL(symmem_pool_alloc(pool, 9999, &ptr), SYMMEM_NOT_INITIALIZED, "pool_alloc");
+    EXPECT_FAIL(symmem_pool_free(pool, ptr), SYMMEM_NOT_INITIALIZED, "pool_free");
+    EXPECT_FAIL(symmem_pool_destroy(pool), SYMMEM_NOT_INITIALIZED, "pool_destroy");
     CU_ASSERT_EQUAL(atomic_load(&fake.closed), 1);
     unit_end(context);
 }
@@ -151,7 +151,7 @@ TEST("pluggable") {
 }
 
 /* Blocks that are handed out when the context ends. */
-TEST("finalised") {
+TEST("finalized") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_pool *pool = NULL;
     sm_block *block = NULL;
@@ -166,7 +166,7 @@ TEST("finalised") {
     symmem_pool_bind(pool);
     unit_end(context);
     EXPECT_FAIL(symmem_pool_malloc(1, 0, NULL) ? SYMMEM_OK : SYMMEM_INVALID_ARGUMENT,
-                SYMMEM_INVALID_ARGUMENT, "pool_malloc"); /* unbound by the finalise */
+                SYMMEM_INVALID_ARGUMENT, "pool_malloc"); /* unbound by the finalize */
 }
 
 /* Not by free, which is for allocations. */

@@ -161,7 +161,7 @@ RANKS_TEST("fills and collectives", .world = 1) {
     NO(memset32, (c, &shifted, 0, 1, 1, NULL), "MISALIGNED 0 0 *4 bytes");
     NO(memset32, (c, &shapeless, 0, 1, 1, NULL), "INVALID 0 0 *64*");
     NO(memset32, (c, &scalar, 0, 1, 1, NULL), "INVALID 0 0 tensor is not of one dimension");
-    NO(memset32, (NULL, &words, 0, 1, 1, NULL), "NOT_INITIALISED 0 0 context is NULL");
+    NO(memset32, (NULL, &words, 0, 1, 1, NULL), "NOT_INITIALIZED 0 0 context is NULL");
     NO(stream_write_value32, (c, &floats, 0, 1, NULL), "INVALID 0 0 tensor is not of uint32");
     NO(stream_write_value32, (c, &words, 4, 1, NULL), "OUT_OF_RANGE 4 5 *4 + count 1*4 elements");
     NO(memset32, (c, &wide, 0, 1, 1, NULL), "INVALID 0 0 tensor is not of one dimension");

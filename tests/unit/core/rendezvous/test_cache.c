@@ -118,7 +118,7 @@ TEST("pool block") {
 }
 
 /* Handles outlive the context; the backend is closed with the last of them. */
-TEST("finalised") {
+TEST("finalized") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     symmem_group *group = group_of(context, "g");
     void *ptr = NULL, *other = NULL;
@@ -129,7 +129,7 @@ TEST("finalised") {
     sm_link *link = handle->link;
     EXPECT_OK(symmem_finalize(context));
     CU_ASSERT_TRUE(atomic_load(&link->poisoned));
-    CU_ASSERT_EQUAL(link->poison_record.status, SYMMEM_NOT_INITIALISED);
+    CU_ASSERT_EQUAL(link->poison_record.status, SYMMEM_NOT_INITIALIZED);
     CU_ASSERT_STRING_EQUAL(link->poison_record.operation, "finalize");
     symmem_context_free(context);
     ((char *)ptr)[999] = 1; /* still there */

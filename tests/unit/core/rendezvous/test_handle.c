@@ -57,7 +57,7 @@ typedef struct question {
     bool answered;
 } question;
 
-static void *ask_cancelled(void *arg) {
+static void *ask_canceled(void *arg) {
     question *q = arg;
     symmem_error_record record;
     symmem_handle_info info;
@@ -78,7 +78,7 @@ static void *ask_cancelled(void *arg) {
 static void body_asked(rank_env *env) {
     question q = {.handle = env_kept_handle(env, NULL)};
     pthread_t thread;
-    CHECK(env, pthread_create(&thread, NULL, ask_cancelled, &q) == 0);
+    CHECK(env, pthread_create(&thread, NULL, ask_canceled, &q) == 0);
     CHECK(env, pthread_join(thread, NULL) == 0);
     CHECK(env, q.answered);
     CHECK(env, q.error_numbers[0] == 77 && q.error_numbers[1] == 77);

@@ -40,7 +40,7 @@ struct life {
     const char *store_path; /* not NULL: opens a file store of its own */
     const char *socket_dir;
     int32_t multicast;
-    bool finalise_first; /* objects outlive their context */
+    bool finalize_first; /* objects outlive their context */
     int nth;             /* the call to fail, 0 none */
     int calls;           /* that may fail, as far as it got */
     bool finished;       /* every step succeeded */
@@ -71,7 +71,7 @@ static struct life_faults {
  * nothing fails. */
 static uint32_t life_limit_ms;
 static bool life_fails; /* in this run some call fails */
-static _Thread_local bool life_finalising;
+static _Thread_local bool life_finalizing;
 /* Of the calling thread: whose life it is, what it calls, and what it called when a call failed. */
 static _Thread_local struct life *life_own;
 static _Thread_local const char *life_call, *life_failed_in;
@@ -252,7 +252,7 @@ static void *life_live(void *arg) {
 out:
     life_go_on(life, &own);
     life_call = "symmem_finalize";
-    life_give_back(&own, life->finalise_first);
+    life_give_back(&own, life->finalize_first);
     life->failed_in = life_failed_in;
     life->calls = life_disarm(&life->name);
     if (life->clock != NULL)
@@ -304,7 +304,7 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
         lives[rank].store_path = own ? directory : NULL;
         lives[rank].socket_dir = own ? directory : NULL;
         lives[rank].multicast = own ? 0 : 1;
-        lives[rank].finalise_first = own;
+        lives[rank].finalize_first = own;
         lives[rank].nth = &lives[rank] == odd ? nth : 0;
         lives[rank].clock = clock != NULL ? &clock->clock : NULL;
         if (pthread_create(&threads[rank], NULL, life_live, &lives[rank]) != 0)

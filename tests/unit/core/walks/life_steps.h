@@ -241,12 +241,12 @@ out:
     return status;
 }
 
-static void life_give_back(struct life_objects *own, bool finalise_first) {
+static void life_give_back(struct life_objects *own, bool finalize_first) {
     DLManagedTensor *views[] = {own->view, own->twin, own->pad, own->sum};
-    life_finalising = finalise_first;
-    if (finalise_first && own->context != NULL)
+    life_finalizing = finalize_first;
+    if (finalize_first && own->context != NULL)
         LIFE_EXPECT(symmem_finalize(own->context) == SYMMEM_OK);
-    life_finalising = false;
+    life_finalizing = false;
     for (size_t i = 0; i < sizeof(views) / sizeof(views[0]); i++)
         if (views[i] != NULL)
             views[i]->deleter(views[i]);

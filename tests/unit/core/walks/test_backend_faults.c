@@ -152,9 +152,9 @@ static symmem_status faulty_multicast_create(void *instance, int32_t device, int
     return makes(MULTICAST, makes(SHARE, status));
 }
 
-/* Not in finalise: a graph whose work does not end stays there, on purpose. */
+/* Not in finalize: a graph whose work does not end stays there, on purpose. */
 static symmem_status faulty_event_synchronize(void *instance, void *event, uint32_t timeout_ms) {
-    if (!life_finalising && life_strikes("event_synchronize"))
+    if (!life_finalizing && life_strikes("event_synchronize"))
         return refuse("event_synchronize");
     return real->event_synchronize(instance, event, timeout_ms);
 }
