@@ -113,19 +113,20 @@ static bool is_tight(const shm_taking *taking, uint64_t wanted) {
 typedef enum holder { OWN_USERS, ANOTHERS, UNKNOWN } holder;
 
 /* A process that cannot be seen from here is none of this user's ranks in this place. */
-static holder owner_of(const char *root, long pid) {
-    char path[PATH_MAX];
+static holder owner_of(shm_taking *taking, long pid) {
+    char *path = taking->room.path;
     struct stat about;
-    const bool fits = (size_t)snprintf(path, sizeof path, "%s/proc/%ld", root, pid) < sizeof path;
-    return fits && pid > 0 && stat(path, &about) == 0 && about.st_uid == geteuid() ? OWN_USERS
-                                                                                   : ANOTHERS;
+    const int bytes = snprintf(path, PATH_MAX, "%s/proc/%ld", taking->instance->root, pid);
+    const bool is_own =
+        bytes < PATH_MAX && pid > 0 && stat(path, &about) == 0 && about.st_uid == geteuid();
+    return is_own ? OWN_USERS : ANOTHERS;
 }
 
-static holder holder_of(const char *root, int fd) {
-    char path[PATH_MAX], line[256];
+static holder holder_of(shm_taking *taking, int fd) {
+    char line[256], *path = taking->room.path;
     struct stat about;
     if (fstat(fd, &about) != 0 ||
-        (size_t)snprintf(path, sizeof path, "%s/proc/locks", root) >= sizeof path)
+        snprintf(path, PATH_MAX, "%s/proc/locks", taking->instance->root) >= PATH_MAX)
         return UNKNOWN;
     FILE *locks = fopen(path, "re");
     if (!locks)
@@ -139,22 +140,22 @@ static holder holder_of(const char *root, int fd) {
                 4 &&
             major_id == major(about.st_dev) && minor_id == minor(about.st_dev) &&
             inode == about.st_ino)
-            found = owner_of(root, pid);
+            found = owner_of(taking, pid);
     }
     fclose(locks);
     return found;
 }
 
 /* False: it is held, and is not to be waited for. */
-static bool wait_for_lock(const shm_taking *taking, int fd) {
+static bool wait_for_lock(shm_taking *taking, int fd) {
     const struct timespec turn = {0, 200000};
     const uint64_t end_ns = shm_now_ns(NULL) + LOCK_NS;
     for (uint64_t tries = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; tries++) {
         if (shm_now_ns(NULL) >= end_ns)
             return false;
         /* It may be given back between two looks: asked twice. */
-        if (tries % 16 == 0 && holder_of(taking->instance->root, fd) == ANOTHERS &&
-            flock(fd, LOCK_EX | LOCK_NB) != 0 && holder_of(taking->instance->root, fd) == ANOTHERS)
+        if (tries % 16 == 0 && holder_of(taking, fd) == ANOTHERS &&
+            flock(fd, LOCK_EX | LOCK_NB) != 0 && holder_of(taking, fd) == ANOTHERS)
             return flock(fd, LOCK_EX | LOCK_NB) == 0;
         nanosleep(&turn, NULL);
     }
