@@ -26,7 +26,8 @@ static void push_parts(const symmem_cpu_work *work, size_t bytes) {
 }
 
 /* The parts that were pushed here. */
-static void reduce_own(const symmem_cpu_work *work, size_t bytes) {
+/* Not inlined, or its table lies on the stack of the other way, which has one of its own. */
+__attribute__((noinline)) static void reduce_own(const symmem_cpu_work *work, size_t bytes) {
     const symmem_collective *call = work->call;
     const symmem_cpu_team *team = work->team;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];

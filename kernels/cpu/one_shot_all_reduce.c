@@ -51,7 +51,8 @@ static symmem_status by_pieces(const symmem_cpu_work *work) {
 /* All of a small input by way of the trays, in one meeting: nobody reads a rank's buffer, and the
  * tray that it fills next is one that all have met since they read. With checking, too: nothing of
  * the caller's is written before the ranks have met. */
-static symmem_status by_trays(const symmem_cpu_work *work, size_t bytes) {
+/* Not inlined, or its table lies on the stack of the other ways, which have one of their own. */
+__attribute__((noinline)) static symmem_status by_trays(const symmem_cpu_work *work, size_t bytes) {
     const symmem_collective *call = work->call;
     symmem_cpu_team *team = work->team;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
