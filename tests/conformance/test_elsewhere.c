@@ -16,7 +16,7 @@
 #define FINALIZED_MS 1500u /* several looks at its socket */
 
 /* Slots of values that ranks show each other. */
-enum { SLOT_PLACE = 1, SLOT_MET, SLOT_END };
+enum { SLOT_PLACE = 1, SLOT_MET, SLOT_END, SLOT_PID };
 
 enum need { BARRIER, RENDEZVOUS, HOST_BARRIER };
 
@@ -223,27 +223,39 @@ static void run_job(struct tk *t, struct job job) {
 
 /* The last rank is killed in a network and a pid namespace of its own, where only its socket's file
  * tells of it. */
-static void be_killed_elsewhere(struct tk *t, struct world *w) {
+static void stay_elsewhere(struct tk *t, struct world *w) __attribute__((noreturn));
+static void stay_elsewhere(struct tk *t, struct world *w) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     const bool place = leave(CLONE_NEWPID | CLONE_NEWNET);
-    tk_share_u64(t, SLOT_PLACE, place ? 1 : 2);
-    if (!place) {
-        TK_CHECK_MSG(t, true, "not permitted here");
-        tk_note(t, "no namespaces here");
-        return;
-    }
-    pid_t pid = fork();
+    pid_t pid = place ? fork() : -1;
+    if (pid > 1)
+        tk_share_u64(t, SLOT_PID, (uint64_t)pid);
+    if (pid != 0)
+        tk_share_u64(t, SLOT_PLACE, pid > 1 ? 1 : 2);
     if (pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
         tk_share_u64(t, SLOT_MET, begin_world(t, w) ? 1 : 2);
         sleep(LONG_S);
         _exit(0);
     }
+    _exit(pid > 1 && waitpid(pid, NULL, 0) == pid ? 0 : 1);
+}
+
+static void be_killed_elsewhere(struct tk *t, struct world *w) {
+    pid_t pid = fork();
+    if (pid == 0)
+        stay_elsewhere(t, w);
     if (!TK_CHECK(t, pid > 1))
         return;
+    if (!await(t, t->rank, SLOT_PLACE) || tk_read_u64(t, t->rank, SLOT_PLACE) != 1) {
+        tk_note(t, "no namespaces here");
+        TK_CHECK(t, waitpid(pid, NULL, 0) == pid);
+        return;
+    }
     for (int32_t r = 0; r <= t->last; r++)
         TK_CHECK(t, await(t, r, SLOT_MET));
     TK_EQ_INT(t, 1, (int)tk_read_u64(t, t->rank, SLOT_MET));
-    (void)kill(pid, SIGKILL);
+    (void)kill((pid_t)tk_read_u64(t, t->rank, SLOT_PID), SIGKILL); /* its parent awaits its end */
     TK_CHECK(t, waitpid(pid, NULL, 0) == pid);
     tk_share_u64(t, SLOT_END, tk_now_ms());
 }

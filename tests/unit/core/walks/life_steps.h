@@ -142,7 +142,7 @@ static symmem_status life_products(const struct life *life, struct life_objects 
     symmem_status status;
     int64_t part[2] = {2, 4}, whole[2] = {2 * life->world_size, 4}, square[2] = {4, 4};
     int64_t of_part[2] = {2, 1}, of_whole[2] = {2 * life->world_size, 1}, single[2] = {1, 1};
-    DLTensor here = life_matrix((char *)own->ptr + 2304, part);
+    DLTensor copy = life_matrix(own->values[2], part); /* peers may still read the block */
     DLTensor a = life_matrix(own->values[0], whole), b = life_matrix(own->values[1], square);
     DLTensor out = life_matrix(own->values[2], whole), one = life_matrix(own->values[3], part);
     DLTensor scale = life_matrix(own->values[3] + 32, single), one_scale = scale, a_scale = scale;
@@ -154,7 +154,7 @@ static symmem_status life_products(const struct life *life, struct life_objects 
     LIFE_TRY(symmem_fused_scaled_matmul_reduce_scatter(own->handle, &a, &b, &a_scale, &scale,
                                                        SYMMEM_SUM, 0, &one, 4, life_limit_ms,
                                                        stream, NULL));
-    LIFE_TRY(symmem_restride(own->context, &one, &here, stream));
+    LIFE_TRY(symmem_restride(own->context, &one, &copy, stream));
 out:
     return status;
 }
