@@ -181,8 +181,8 @@ TEST("strange floats of a library") {
     const symmem_exec exec = {.stream = NULL};
     product.signals = NULL;
     CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", UNIT_BLAS, 1), 0);
-    void *own = fake_open(&other);
     uint32_t usual = strange_floats(STRANGE_UPWARDS);
+    void *own = fake_open(&other); /* which loads what is asked for by name */
     CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &exec), SYMMEM_OK);
     CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
     backend->close(own);
