@@ -271,6 +271,11 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     return status;
 }
 
+static uint64_t next_number(void) {
+    static _Atomic uint64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+}
+
 symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
     SM_PUBLIC_CALL;
     if (!context_p)
@@ -293,7 +298,8 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
         sm_farewell_of_none(options, options->rank, options->world_size);
         return status;
     }
-    sm_call_is_in(context);
+    context->number = next_number();
+    sm_call_is_in(context->number);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
@@ -359,7 +365,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->open_lock);
 
     const symmem_error_record record = *sm_record();
-    const bool is_own = sm_failed_in(context);
+    const bool is_own = sm_failed_in(context->number);
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);

@@ -40,6 +40,7 @@ typedef struct sm_registered {
 #define SM_WORLD_PREFIX "symmem" /* of the world's keys */
 
 struct symmem_context {
+    uint64_t number; /* no other context of this process has or had it */
     atomic_int references;
     void (*free_memory)(symmem_context *context); /* when the last of them is gone */
     atomic_int instance_users;

@@ -22,7 +22,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
     sm_call_is_of(context->rank, context->world_size, false);
-    sm_call_is_in(context);
+    sm_call_is_in(context->number);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalized, memory_order_acquire))
         return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, operation, "",

@@ -10,13 +10,36 @@
 static _Thread_local symmem_error_record thread_record = {
     .rank = -1, .channel = -1, .failed_rank = -1};
 
+/* What tells one failure from another: calls put the record of an earlier one back. */
+typedef struct trace {
+    int32_t status, system_errno;
+    uint64_t elapsed_ns, operation, message;
+} trace;
+
 /* NULL: in none. */
 static _Thread_local struct {
     const char *operation;
     int32_t rank, world_size;
-    const void *context; /* or NULL */
+    uint64_t context; /* its number, or 0 */
+    trace before;     /* of the record */
 } public_call;
-static _Thread_local const void *failed_in; /* whose call made the record last */
+static _Thread_local uint64_t failed_in; /* whose call made the record */
+
+static trace trace_of_record(void) {
+    trace made = {thread_record.status, thread_record.system_errno, thread_record.elapsed_ns, 0, 0};
+    memcpy(&made.operation, thread_record.operation, sizeof(made.operation));
+    memcpy(&made.message, thread_record.message, sizeof(made.message));
+    return made;
+}
+
+/* The record is of this call. */
+static bool has_failed(void) {
+    const trace now = trace_of_record(), *before = &public_call.before;
+    return now.status != SYMMEM_OK &&
+           (now.status != before->status || now.system_errno != before->system_errno ||
+            now.elapsed_ns != before->elapsed_ns || now.operation != before->operation ||
+            now.message != before->message);
+}
 
 bool sm_call_begin(const char *function) {
     if (public_call.operation != NULL)
@@ -24,13 +47,17 @@ bool sm_call_begin(const char *function) {
     public_call.operation = function + sizeof("symmem_") - 1;
     public_call.rank = -1;
     public_call.world_size = 0;
-    public_call.context = NULL;
+    public_call.context = 0;
+    public_call.before = trace_of_record();
     return true;
 }
 
 void sm_call_end(const bool *is_outermost) {
-    if (*is_outermost)
-        public_call.operation = NULL;
+    if (!*is_outermost)
+        return;
+    if (has_failed())
+        failed_in = public_call.context;
+    public_call.operation = NULL;
 }
 
 void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group) {
@@ -40,12 +67,14 @@ void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group) {
     public_call.world_size = world_size;
 }
 
-void sm_call_is_in(const void *context) {
+void sm_call_is_in(uint64_t context) {
     public_call.context = context;
 }
 
-bool sm_failed_in(const void *context) {
-    return thread_record.status != SYMMEM_OK && failed_in == context;
+bool sm_failed_in(uint64_t context) {
+    const bool is_this_calls = public_call.operation != NULL && has_failed();
+    return thread_record.status != SYMMEM_OK &&
+           (is_this_calls ? public_call.context : failed_in) == context;
 }
 
 const char *symmem_status_name(symmem_status status) {
@@ -124,8 +153,6 @@ symmem_status sm_vfail(symmem_status status, const char *operation, const char *
     sm_copy_text(record.stage, sizeof(record.stage), stage);
     if (vsnprintf(record.message, sizeof(record.message), format, args) < 0)
         record.message[0] = '\0';
-    if (public_call.context != NULL)
-        failed_in = public_call.context;
     thread_record = record;
     return status;
 }
@@ -180,8 +207,6 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
 }
 
 symmem_status sm_fail_record(const symmem_error_record *record) {
-    if (public_call.context != NULL)
-        failed_in = public_call.context;
     if (record != &thread_record)
         thread_record = *record;
     return thread_record.status;

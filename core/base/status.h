@@ -33,10 +33,10 @@ bool sm_call_begin(const char *function);
 void sm_call_end(const bool *is_outermost);
 /* In a group's numbers rather than in the context's. */
 void sm_call_is_of(int32_t rank, int32_t world_size, bool in_group);
-/* The context that the call is on, or makes. */
-void sm_call_is_in(const void *context);
+/* The context that the call is on, or makes, by its number: an address may be used again. */
+void sm_call_is_in(uint64_t context);
 /* Whether the thread's record is of a failure in a call on that context. */
-bool sm_failed_in(const void *context);
+bool sm_failed_in(uint64_t context);
 
 /* What a thread has of its own, as a public call finds and leaves it. */
 typedef struct sm_caller {

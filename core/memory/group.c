@@ -410,7 +410,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
         return status;
     symmem_context *context = group->context;
     const symmem_error_record record = *sm_record();
-    if (!sm_failed_in(context)) /* another context's is no news to this one's peers */
+    if (!sm_failed_in(context->number)) /* another context's is no news to this one's peers */
         symmem_clear_error();
     end_group(group);
     *sm_record() = record;
