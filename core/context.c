@@ -271,6 +271,8 @@ static symmem_status begin(symmem_context *context, const symmem_context_options
     return status;
 }
 
+/* The process's, for a thread outlives contexts and their addresses. Nothing depends on its order.
+ */
 static uint64_t next_number(void) {
     static _Atomic uint64_t last;
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;

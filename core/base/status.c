@@ -10,7 +10,8 @@
 static _Thread_local symmem_error_record thread_record = {
     .rank = -1, .channel = -1, .failed_rank = -1};
 
-/* What tells one failure from another: calls put the record of an earlier one back. */
+/* The beginning of a record, which tells one failure from another: calls put the record of an
+ * earlier failure back. Two that begin alike are taken for one. */
 typedef struct trace {
     int32_t status, system_errno;
     uint64_t elapsed_ns, operation, message;

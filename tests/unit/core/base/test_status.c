@@ -68,3 +68,25 @@ TEST("errno") {
     sm_fail_errno(EIO, "o", "s", "%0400d", 1);
     CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
 }
+
+/* One call that fails, or that meets a failure and puts the record of before back. */
+static void call_on(uint64_t context, bool fails) {
+    bool is_outermost = sm_call_begin("symmem_call");
+    const symmem_error_record before = *sm_record();
+    sm_call_is_in(context);
+    (void)sm_fail(SYMMEM_LIMIT, "call", "", "%d is its context", (int)context);
+    CU_ASSERT_TRUE(sm_failed_in(context)); /* while it lasts, too */
+    if (!fails)
+        *sm_record() = before;
+    sm_call_end(&is_outermost);
+}
+
+TEST("whose failure the record is of") {
+    symmem_clear_error();
+    call_on(1, true);
+    CU_ASSERT(sm_failed_in(1) && !sm_failed_in(2));
+    call_on(2, false);
+    CU_ASSERT(sm_failed_in(1) && !sm_failed_in(2));
+    symmem_clear_error();
+    CU_ASSERT_FALSE(sm_failed_in(1));
+}
