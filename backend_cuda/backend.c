@@ -225,7 +225,7 @@ static void close_instance(void *opaque) {
         cuda_busy_end();
 }
 
-static symmem_status device_count(void *opaque, int32_t *count_p) {
+symmem_status cuda_device_count(void *opaque, int32_t *count_p) {
     *count_p = ((cuda_instance *)opaque)->device_count;
     return SYMMEM_OK;
 }
@@ -257,7 +257,7 @@ static symmem_status describe_device(const cuda_instance *instance, int32_t devi
 }
 
 /* Asked for often, and nothing of it changes but what the environment says of multicast. */
-static symmem_status device_info(void *opaque, int32_t index, symmem_device_info *info_p) {
+symmem_status cuda_device_info(void *opaque, int32_t index, symmem_device_info *info_p) {
     cuda_instance *instance = opaque;
     cuda_device *device = &instance->devices[index];
     symmem_status status = SYMMEM_OK;
@@ -276,68 +276,117 @@ static symmem_status device_info(void *opaque, int32_t index, symmem_device_info
     return status;
 }
 
+const symmem_instance_ops cuda_instance_ops = {
+    .size = sizeof(symmem_instance_ops),
+    .probe = probe,
+    .open = open_instance,
+    .close = close_instance,
+    .device_count = cuda_device_count,
+    .device_info = cuda_device_info,
+};
+
+static const symmem_memory_ops cuda_memory_ops = {
+    .size = sizeof(symmem_memory_ops),
+    .alloc = cuda_memory_alloc,
+    .release = cuda_memory_release,
+    .share = cuda_memory_share,
+    .unshare = cuda_memory_unshare,
+    .map = cuda_memory_map,
+};
+
+static const symmem_signal_ops cuda_signal_ops = {
+    .size = sizeof(symmem_signal_ops),
+    .bytes = cuda_signal_bytes,
+    .peers_open = cuda_peers_open,
+    .peers_close = cuda_peers_close,
+    .barrier = cuda_barrier,
+    .put = cuda_put_signal,
+    .wait = cuda_wait_signal,
+    .reset = cuda_signal_reset,
+    .poison = cuda_signal_poison,
+    .check = cuda_signal_check,
+};
+
+const symmem_copy_ops cuda_copy_ops = {
+    .size = sizeof(symmem_copy_ops),
+    .copy = cuda_copy,
+    .memset32 = cuda_memset32,
+    .write_value32 = cuda_write_value32,
+};
+
+const symmem_stream_ops cuda_stream_ops = {
+    .size = sizeof(symmem_stream_ops),
+    .create = cuda_stream_create,
+    .wrap = cuda_stream_wrap,
+    .destroy = cuda_stream_destroy,
+    .synchronize = cuda_stream_synchronize,
+    .query = cuda_stream_query,
+    .device_synchronize = cuda_device_synchronize,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .event_record = cuda_event_record,
+    .wait_event = cuda_stream_wait_event,
+    .event_synchronize = cuda_event_synchronize,
+    .event_query = cuda_event_query,
+    .host_fn = cuda_host_fn,
+};
+
+const symmem_graph_ops cuda_graph_ops = {
+    .size = sizeof(symmem_graph_ops),
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .capture_id = cuda_capture_id,
+    .launch = cuda_graph_launch,
+    .destroy = cuda_graph_destroy,
+};
+
+#ifdef SYMMEM_CUDA_MULTICAST
+static const symmem_multicast_ops cuda_multicast_ops = {
+    .size = sizeof(symmem_multicast_ops),
+    .create = cuda_multicast_create,
+    .attach = cuda_multicast_attach,
+    .bind = cuda_multicast_bind,
+    .release = cuda_multicast_release,
+    .store = cuda_multimem_store,
+    .ld_reduce = cuda_multimem_ld_reduce,
+};
+#endif
+
+static const symmem_collective_ops cuda_collective_ops = {
+    .size = sizeof(symmem_collective_ops),
+    .run = cuda_collective,
+};
+
+const symmem_matmul_ops cuda_matmul_ops = {
+    .size = sizeof(symmem_matmul_ops),
+    .multiply = cuda_matmul,
+    .copy_strided = cuda_copy_strided,
+    .reduce_local = cuda_reduce_local,
+};
+
+const symmem_topology_ops cuda_topology_ops = {
+    .size = sizeof(symmem_topology_ops),
+    .connectivity = cuda_connectivity,
+};
+
 const symmem_backend cuda_table = {
     .size = sizeof cuda_table,
     .abi = SYMMEM_BACKEND_ABI,
     .name = "cuda",
     .description = "CUDA virtual memory management (built with CUDA " SYMMEM_CUDA_TOOLKIT
         CUDA_MULTICAST_DESCRIPTION ")",
-    .capabilities = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE | SYMMEM_CAP_OVERLAP |
-                    SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_FN |
-                    SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL |
-                    SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL |
-                    SYMMEM_CAP_CONNECTIVITY | CUDA_MULTICAST_CAPABILITY,
-    .probe = probe,
-    .open = open_instance,
-    .close = close_instance,
-    .device_count = device_count,
-    .device_info = device_info,
-    .memory_alloc = cuda_memory_alloc,
-    .memory_release = cuda_memory_release,
-    .memory_export = cuda_memory_export,
-    .share_close = cuda_share_close,
-    .memory_import = cuda_memory_import,
-    .signal_bytes = cuda_signal_bytes,
-    .peers_open = cuda_peers_open,
-    .peers_close = cuda_peers_close,
-    .barrier = cuda_barrier,
-    .put_signal = cuda_put_signal,
-    .wait_signal = cuda_wait_signal,
-    .signal_reset = cuda_signal_reset,
-    .signal_poison = cuda_signal_poison,
-    .signal_check = cuda_signal_check,
-    .copy = cuda_copy,
-    .memset32 = cuda_memset32,
-    .write_value32 = cuda_write_value32,
-    .stream_create = cuda_stream_create,
-    .stream_wrap = cuda_stream_wrap,
-    .stream_destroy = cuda_stream_destroy,
-    .stream_synchronize = cuda_stream_synchronize,
-    .stream_query = cuda_stream_query,
-    .device_synchronize = cuda_device_synchronize,
-    .event_create = cuda_event_create,
-    .event_destroy = cuda_event_destroy,
-    .event_record = cuda_event_record,
-    .stream_wait_event = cuda_stream_wait_event,
-    .event_synchronize = cuda_event_synchronize,
-    .event_query = cuda_event_query,
-    .host_fn = cuda_host_fn,
-    .capture_begin = cuda_capture_begin,
-    .capture_end = cuda_capture_end,
-    .capture_id = cuda_capture_id,
-    .graph_launch = cuda_graph_launch,
-    .graph_destroy = cuda_graph_destroy,
-    .collective = cuda_collective,
-    .matmul = cuda_matmul,
-    .copy_strided = cuda_copy_strided,
-    .reduce_local = cuda_reduce_local,
-    .connectivity = cuda_connectivity,
+    .flags = SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS |
+             SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL,
+    .instance = &cuda_instance_ops,
+    .memory = &cuda_memory_ops,
+    .signal = &cuda_signal_ops,
+    .copy = &cuda_copy_ops,
+    .stream = &cuda_stream_ops,
+    .graph = &cuda_graph_ops,
 #ifdef SYMMEM_CUDA_MULTICAST
-    .multicast_create = cuda_multicast_create,
-    .multicast_attach = cuda_multicast_attach,
-    .multicast_bind = cuda_multicast_bind,
-    .multicast_release = cuda_multicast_release,
-    .multimem_store = cuda_multimem_store,
-    .multimem_ld_reduce = cuda_multimem_ld_reduce,
+    .multicast = &cuda_multicast_ops,
 #endif
+    .collective = &cuda_collective_ops,
+    .matmul = &cuda_matmul_ops,
+    .topology = &cuda_topology_ops,
 };

@@ -236,6 +236,15 @@ CUresult cuda_device_uuid(const cuda_driver *driver, int32_t device, CUuuid *uui
 
 /* backend.c */
 extern const symmem_backend cuda_table;
+/* Its groups, of which the NCCL backend's table has some too. */
+extern const symmem_instance_ops cuda_instance_ops;
+extern const symmem_copy_ops cuda_copy_ops;
+extern const symmem_stream_ops cuda_stream_ops;
+extern const symmem_graph_ops cuda_graph_ops;
+extern const symmem_matmul_ops cuda_matmul_ops;
+extern const symmem_topology_ops cuda_topology_ops;
+symmem_status cuda_device_count(void *instance, int32_t *count_p);
+symmem_status cuda_device_info(void *instance, int32_t device, symmem_device_info *info_p);
 symmem_status cuda_fail(const cuda_instance *instance, CUresult result, const char *operation);
 /* EMFILE or ENFILE if no descriptor is left, else 0: neither the driver nor NCCL says that this is
  * why it failed. */
@@ -416,10 +425,10 @@ CUmemAllocationProp cuda_memory_property(int32_t device, bool fabric);
 /* Of own memory: the size that the driver gave it. */
 size_t cuda_memory_mapped_bytes(const symmem_memory *memory);
 CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory);
-symmem_status cuda_memory_export(void *instance, symmem_memory *memory, symmem_share *share);
-void cuda_share_close(void *instance, symmem_share *share);
-symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_share *share,
-                                 size_t bytes, symmem_memory *memory);
+symmem_status cuda_memory_share(void *instance, symmem_memory *memory, symmem_share *share);
+void cuda_memory_unshare(void *instance, symmem_share *share);
+symmem_status cuda_memory_map(void *instance, int32_t device, const symmem_share *share,
+                              size_t bytes, symmem_memory *memory);
 
 /* suballoc.c, imports.c: what they keep, at a device's end; of the granule also where memory is
  * short. The context is current, unless it is broken. */

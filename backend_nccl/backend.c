@@ -31,7 +31,7 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
 static symmem_status probe(char *reason, size_t capacity) {
     nccl_library library;
     char driver[200] = "", version[16];
-    symmem_status status = cuda_table.probe(driver, sizeof driver);
+    symmem_status status = cuda_instance_ops.probe(driver, sizeof driver);
     if (status != SYMMEM_OK) {
         snprintf(reason, capacity, "%s", driver);
         return status;
@@ -88,7 +88,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     if (state == NULL)
         return host->fail(host, SYMMEM_OUT_OF_MEMORY, 0, "open", "no memory");
     nccl_host_init(&state->host, host);
-    symmem_status status = cuda_table.open(&state->host.host, config, &opaque);
+    symmem_status status = cuda_instance_ops.open(&state->host.host, config, &opaque);
     if (status != SYMMEM_OK)
         goto free_state;
     status = open_library(host, config, state);
@@ -104,7 +104,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     *instance_p = opaque;
     return SYMMEM_OK;
 close:
-    cuda_table.close(opaque);
+    cuda_instance_ops.close(opaque);
 free_state:
     free(state);
     return status;
@@ -119,54 +119,86 @@ static void close_instance(void *opaque) {
     nccl_watcher_stop(instance);
     nccl_endings_finish(instance);
     nccl_roots_end(instance, false);
-    cuda_table.close(instance);
+    cuda_instance_ops.close(instance);
     cuda_restore(&driver);
     if (counted)
         cuda_busy_end();
 }
 
-/* Written once, before anybody sees it: the CUDA backend's table grows by itself. */
-static symmem_backend table;
+static const symmem_instance_ops instance_ops = {
+    .size = sizeof(symmem_instance_ops),
+    .probe = probe,
+    .open = open_instance,
+    .close = close_instance,
+    .device_count = cuda_device_count,
+    .device_info = cuda_device_info,
+};
 
-static void fill_table(void) {
-    table = cuda_table;
-    table.name = "nccl";
-    table.description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
+static const symmem_memory_ops memory_ops = {
+    .size = sizeof(symmem_memory_ops),
+    .alloc = nccl_memory_alloc,
+    .release = nccl_memory_release,
+    .exchange = nccl_memory_exchange,
+};
+
+static const symmem_signal_ops signal_ops = {
+    .size = sizeof(symmem_signal_ops),
+    .bytes = cuda_signal_bytes,
+    .peers_open = cuda_peers_open,
+    .peers_close = cuda_peers_close,
+    .barrier = nccl_barrier,
+    .put = nccl_put_signal,
+    .wait = nccl_wait_signal,
+    .reset = cuda_signal_reset,
+    .poison = cuda_signal_poison,
+    .check = cuda_signal_check,
+    .lost = nccl_signal_lost,
+};
+
+static const symmem_collective_ops collective_ops = {
+    .size = sizeof(symmem_collective_ops),
+    .run = cuda_collective,
+    .run_apart = nccl_collective_apart,
+};
+
+static const symmem_group_ops group_ops = {
+    .size = sizeof(symmem_group_ops),
+    .open = nccl_group_open,
+    .close = nccl_group_close,
+    .communicator_check = nccl_communicator_check,
+};
+
+/* Without the group multicast: the CUDA backend's, where that is compiled in, does not know NCCL's
+ * windows. Constant but for what the library in this process allows. */
+static symmem_backend table = {
+    .size = sizeof(symmem_backend),
+    .abi = SYMMEM_BACKEND_ABI,
+    .name = "nccl",
+    .description = "NCCL windows (built with " TEXT(NCCL_MAJOR) "." TEXT(NCCL_MINOR) "." TEXT(
         NCCL_PATCH) ", needs 2.28 or later); NCCL_NVLS_ENABLE=0 is enforced unless multicast is "
                     "allowed and ranks share no devices; collectives by own kernels within direct "
-                    "access, by NCCL's beyond";
+                    "access, by NCCL's beyond",
+    .flags = SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS |
+             SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_POOL,
+    .instance = &instance_ops,
+    .memory = &memory_ops,
+    .signal = &signal_ops,
+    .copy = &cuda_copy_ops,
+    .stream = &cuda_stream_ops,
+    .graph = &cuda_graph_ops,
+    .collective = &collective_ops,
+    .matmul = &cuda_matmul_ops,
+    .group = &group_ops,
+    .topology = &cuda_topology_ops,
+};
+
+static void set_flags(void) {
     if (!nccl_allows_sharing())
-        table.capabilities &= ~SYMMEM_CAP_OVERLAP;
-    table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;
-    /* The CUDA backend's multicast, where that is compiled in, does not know NCCL's windows. */
-    table.capabilities &= ~SYMMEM_CAP_MULTICAST;
-    table.multicast_create = NULL;
-    table.multicast_attach = NULL;
-    table.multicast_bind = NULL;
-    table.multicast_release = NULL;
-    table.multimem_store = NULL;
-    table.multimem_ld_reduce = NULL;
-    table.probe = probe;
-    table.open = open_instance;
-    table.close = close_instance;
-    table.memory_alloc = nccl_memory_alloc;
-    table.memory_release = nccl_memory_release;
-    table.memory_export = NULL;
-    table.share_close = NULL;
-    table.memory_import = NULL;
-    table.memory_exchange = nccl_memory_exchange;
-    table.group_open = nccl_group_open;
-    table.group_close = nccl_group_close;
-    table.communicator_check = nccl_communicator_check;
-    table.collective_apart = nccl_collective_apart;
-    table.barrier = nccl_barrier;
-    table.put_signal = nccl_put_signal;
-    table.wait_signal = nccl_wait_signal;
-    table.signal_lost = nccl_signal_lost;
+        table.flags &= ~SYMMEM_CAP_OVERLAP;
 }
 
 const symmem_backend *nccl_table(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    (void)pthread_once(&once, fill_table);
+    (void)pthread_once(&once, set_flags);
     return &table;
 }

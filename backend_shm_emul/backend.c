@@ -215,62 +215,111 @@ static symmem_status shm_device_info(void *instance, int32_t device, symmem_devi
     return SYMMEM_OK;
 }
 
-static const symmem_backend table = {
-    .size = sizeof(symmem_backend),
-    .abi = SYMMEM_BACKEND_ABI,
-    .name = "shm",
-    .description = "CPU emulation on POSIX shared memory",
-    .capabilities = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_CROSS_HOST | SYMMEM_CAP_WRAP_STREAM |
-                                       SYMMEM_CAP_COLLECTIVES_APART),
+static const symmem_instance_ops instance_ops = {
+    .size = sizeof(symmem_instance_ops),
     .probe = shm_probe,
     .open = shm_open_instance,
     .close = shm_close_instance,
     .device_count = shm_device_count,
     .device_info = shm_device_info,
-    .memory_alloc = shm_memory_alloc,
-    .memory_release = shm_memory_release,
-    .memory_export = shm_memory_export,
-    .share_close = shm_share_close,
-    .memory_import = shm_memory_import,
-    .signal_bytes = shm_signal_bytes,
+};
+
+static const symmem_memory_ops memory_ops = {
+    .size = sizeof(symmem_memory_ops),
+    .alloc = shm_memory_alloc,
+    .release = shm_memory_release,
+    .share = shm_memory_share,
+    .unshare = shm_memory_unshare,
+    .map = shm_memory_map,
+};
+
+static const symmem_signal_ops signal_ops = {
+    .size = sizeof(symmem_signal_ops),
+    .bytes = shm_signal_bytes,
     .peers_open = shm_peers_open,
     .peers_close = shm_peers_close,
     .barrier = shm_barrier,
-    .put_signal = shm_put_signal,
-    .wait_signal = shm_wait_signal,
-    .signal_reset = shm_signal_reset,
-    .signal_poison = shm_signal_poison,
+    .put = shm_put_signal,
+    .wait = shm_wait_signal,
+    .reset = shm_signal_reset,
+    .poison = shm_signal_poison,
+};
+
+static const symmem_copy_ops copy_ops = {
+    .size = sizeof(symmem_copy_ops),
     .copy = shm_copy,
     .memset32 = shm_memset32,
     .write_value32 = shm_write_value32,
-    .stream_create = shm_stream_create,
-    .stream_destroy = shm_stream_destroy,
-    .stream_synchronize = shm_stream_synchronize,
-    .stream_query = shm_stream_query,
+};
+
+static const symmem_stream_ops stream_ops = {
+    .size = sizeof(symmem_stream_ops),
+    .create = shm_stream_create,
+    .destroy = shm_stream_destroy,
+    .synchronize = shm_stream_synchronize,
+    .query = shm_stream_query,
     .device_synchronize = shm_device_synchronize,
     .event_create = shm_event_create,
     .event_destroy = shm_event_destroy,
     .event_record = shm_event_record,
-    .stream_wait_event = shm_stream_wait_event,
+    .wait_event = shm_stream_wait_event,
     .event_synchronize = shm_event_synchronize,
     .event_query = shm_event_query,
     .host_fn = shm_host_fn,
+};
+
+static const symmem_graph_ops graph_ops = {
+    .size = sizeof(symmem_graph_ops),
     .capture_begin = shm_capture_begin,
     .capture_end = shm_capture_end,
     .capture_id = shm_capture_id,
-    .graph_launch = shm_graph_launch,
-    .graph_destroy = shm_graph_destroy,
-    .multicast_create = shm_multicast_create,
-    .multicast_attach = shm_multicast_attach,
-    .multicast_bind = shm_multicast_bind,
-    .multicast_release = shm_multicast_release,
-    .multimem_store = shm_multimem_store,
-    .multimem_ld_reduce = shm_multimem_ld_reduce,
-    .collective = shm_collective,
-    .matmul = shm_matmul,
+    .launch = shm_graph_launch,
+    .destroy = shm_graph_destroy,
+};
+
+static const symmem_multicast_ops multicast_ops = {
+    .size = sizeof(symmem_multicast_ops),
+    .create = shm_multicast_create,
+    .attach = shm_multicast_attach,
+    .bind = shm_multicast_bind,
+    .release = shm_multicast_release,
+    .store = shm_multimem_store,
+    .ld_reduce = shm_multimem_ld_reduce,
+};
+
+static const symmem_collective_ops collective_ops = {
+    .size = sizeof(symmem_collective_ops),
+    .run = shm_collective,
+};
+
+static const symmem_matmul_ops matmul_ops = {
+    .size = sizeof(symmem_matmul_ops),
+    .multiply = shm_matmul,
     .copy_strided = shm_copy_strided,
     .reduce_local = shm_reduce_local,
+};
+
+static const symmem_topology_ops topology_ops = {
+    .size = sizeof(symmem_topology_ops),
     .connectivity = shm_connectivity,
+};
+
+static const symmem_backend table = {
+    .size = sizeof(symmem_backend),
+    .abi = SYMMEM_BACKEND_ABI,
+    .name = "shm",
+    .description = "CPU emulation on POSIX shared memory",
+    .flags = SYMMEM_CAP_FLAGS & ~SYMMEM_CAP_CROSS_HOST,
+    .instance = &instance_ops,
+    .memory = &memory_ops,
+    .signal = &signal_ops,
+    .copy = &copy_ops,
+    .stream = &stream_ops,
+    .graph = &graph_ops,
+    .multicast = &multicast_ops,
+    .collective = &collective_ops,
+    .matmul = &matmul_ops,
+    .topology = &topology_ops,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

@@ -39,7 +39,7 @@ void shm_memory_release(void *instance, symmem_memory *memory) {
     memory->ptr = NULL;
 }
 
-symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_share *share) {
+symmem_status shm_memory_share(void *instance, symmem_memory *memory, symmem_share *share) {
     shm_instance *self = instance;
     symmem_share made;
     symmem_status status = shm_point(self->host, "shm.export");
@@ -51,11 +51,11 @@ symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_sh
     if (status == SYMMEM_OK)
         *share = made;
     else
-        shm_share_close(self, &made);
+        shm_memory_unshare(self, &made);
     return status;
 }
 
-void shm_share_close(void *instance, symmem_share *share) {
+void shm_memory_unshare(void *instance, symmem_share *share) {
     shm_instance *self = instance;
     shm_observe(self->host, "shm.share.close*");
     if (share->fd >= 0)
@@ -63,8 +63,8 @@ void shm_share_close(void *instance, symmem_share *share) {
     share->fd = -1;
 }
 
-symmem_status shm_memory_import(void *instance, int32_t device, const symmem_share *share,
-                                size_t bytes, symmem_memory *memory) {
+symmem_status shm_memory_map(void *instance, int32_t device, const symmem_share *share,
+                             size_t bytes, symmem_memory *memory) {
     shm_instance *self = instance;
     shm_segment *segment;
     symmem_status status = shm_point(self->host, "shm.import.map");

@@ -77,7 +77,7 @@ symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world
     return SYMMEM_OK;
 
 close_share:
-    shm_share_close(self, &made);
+    shm_memory_unshare(self, &made);
 release_segment:
     shm_segment_release(multicast->segment);
 free_multicast:

@@ -190,10 +190,10 @@ symmem_status shm_connectivity(void *instance, const char *connection, int32_t d
 
 symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes, symmem_memory *memory);
 void shm_memory_release(void *instance, symmem_memory *memory);
-symmem_status shm_memory_export(void *instance, symmem_memory *memory, symmem_share *share);
-void shm_share_close(void *instance, symmem_share *share);
-symmem_status shm_memory_import(void *instance, int32_t device, const symmem_share *share,
-                                size_t bytes, symmem_memory *memory);
+symmem_status shm_memory_share(void *instance, symmem_memory *memory, symmem_share *share);
+void shm_memory_unshare(void *instance, symmem_share *share);
+symmem_status shm_memory_map(void *instance, int32_t device, const symmem_share *share,
+                             size_t bytes, symmem_memory *memory);
 
 /* --- operations (op.c, ops.c) ------------------------------------------------------- */
 

@@ -183,7 +183,7 @@ CUmemGenericAllocationHandle cuda_memory_handle(const symmem_memory *memory) {
 
 /* --- shares ------------------------------------------------------------------------- */
 
-symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_share *share) {
+symmem_status cuda_memory_share(void *opaque, symmem_memory *memory, symmem_share *share) {
     cuda_instance *instance = opaque;
     cuda_mapping *mapping = memory->priv;
     int fd = -1;
@@ -213,7 +213,7 @@ symmem_status cuda_memory_export(void *opaque, symmem_memory *memory, symmem_sha
     return SYMMEM_OK;
 }
 
-void cuda_share_close(void *opaque, symmem_share *share) {
+void cuda_memory_unshare(void *opaque, symmem_share *share) {
     (void)opaque;
     if (share->fd >= 0) {
         close(share->fd);
@@ -288,8 +288,8 @@ static symmem_status fail_import(const cuda_instance *instance, CUresult result,
     return cuda_fail(instance, result, "import");
 }
 
-symmem_status cuda_memory_import(void *opaque, int32_t device, const symmem_share *share,
-                                 size_t bytes, symmem_memory *memory) {
+symmem_status cuda_memory_map(void *opaque, int32_t device, const symmem_share *share, size_t bytes,
+                              symmem_memory *memory) {
     cuda_instance *instance = opaque;
     cuda_mapping *mapping = NULL;
     share_bytes place;

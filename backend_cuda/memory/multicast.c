@@ -225,7 +225,7 @@ static symmem_status create(const cuda_instance *instance, const CUmulticastObje
         symmem_status status = cuda_point(instance, "cuda.multicast.created");
         if (status == SYMMEM_OK)
             return SYMMEM_OK;
-        cuda_share_close(NULL, share);
+        cuda_memory_unshare(NULL, share);
         *share = (symmem_share){.fd = -1};
         (void)driver->MemRelease(multicast->handle);
         return status;

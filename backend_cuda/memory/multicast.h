@@ -52,13 +52,11 @@ symmem_status cuda_multimem_collective(cuda_instance *instance, const symmem_pee
                                        int32_t channel, const symmem_collective *call,
                                        const symmem_exec *exec);
 
-#define CUDA_MULTICAST_CAPABILITY SYMMEM_CAP_MULTICAST
 #define CUDA_MULTICAST_DESCRIPTION                                                                 \
     "; multicast is compiled in, has never run on hardware, and needs SYMMEM_MULTICAST=1"
 
 #else
 
-#define CUDA_MULTICAST_CAPABILITY 0
 #define CUDA_MULTICAST_DESCRIPTION "; built without multicast"
 
 #endif

@@ -18,6 +18,7 @@
 #ifndef SYMMEM_CORE_CONTEXT_H
 #define SYMMEM_CORE_CONTEXT_H
 
+#include "backend/entries.h"
 #include "bootstrap/bootstrap.h"
 
 /* A stream that the context made for the fused operations on another one (fused.c). */
@@ -33,7 +34,7 @@ symmem_status sm_all_reduce_env(symmem_context *context);
 
 typedef struct sm_registered {
     sm_node node;
-    const symmem_backend *table;
+    sm_backend backend;
     void *library; /* from dlopen; never closed, its code may still be referenced */
 } sm_registered;
 
@@ -74,9 +75,9 @@ struct symmem_context {
     const symmem_clock *clock; /* NULL: the machine's */
     sm_node notices;           /* texts already told */
 
-    sm_node backends;              /* sm_registered */
-    const symmem_backend *backend; /* the active one or NULL */
-    void *instance;                /* opened at first use */
+    sm_node backends;          /* sm_registered */
+    const sm_backend *backend; /* the active one or NULL */
+    void *instance;            /* opened at first use */
     atomic_bool instance_open;
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
     symmem_host host;
@@ -122,7 +123,7 @@ void sm_instance_leave(symmem_context *context);
 void sm_instance_release_work(symmem_context *context);
 /* After the backend has opened an instance: what it has loaded for that is still there when the
  * process's end waits for instances that are being closed. */
-void sm_instance_await_at_exit(const symmem_backend *backend);
+void sm_instance_await_at_exit(const symmem_backend *table);
 /* For enqueued work that has no other reference. */
 symmem_ref sm_instance_ref(symmem_context *context);
 /* Opens the active backend on first use and marks it in use. NOT_FOUND without one. context->lock
@@ -153,17 +154,11 @@ static inline void sm_context_observe(const symmem_context *context, const char 
 void sm_context_notice(symmem_context *context, const char *text); /* once per text */
 bool sm_context_overlap_allowed(const symmem_context *context);
 bool sm_context_multicast_allowed(const symmem_context *context);
-/* The entry is there (size and not NULL) and its capability declared. */
+/* Whether the active backend has these SYMMEM_CAP_ bits. */
 bool sm_backend_has(const symmem_context *context, uint64_t capability);
 /* UNSUPPORTED: "the backend has no <what>". */
 symmem_status sm_need_capability(symmem_context *context, uint64_t capability,
                                  const char *operation, const char *what);
-/* Refuses a table: ABI version, size, name, capability bits, missing or superfluous entries. */
-symmem_status sm_backend_check(const symmem_backend *backend, const char *operation);
-/* Whether the entry at that offset of the table is there: older tables are shorter. */
-bool sm_backend_present(const symmem_backend *backend, size_t offset);
-/* 1 to 31 of a-z 0-9 _ (registry.c). */
-bool sm_backend_name_valid(const char *name);
 /* The table of the shared object at `path`, not yet checked (loader.c). LOAD, ABI. */
 symmem_status sm_load_table(const char *path, const char *operation, void **library_p,
                             const symmem_backend **table_p);

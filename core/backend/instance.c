@@ -88,19 +88,19 @@ static void forked(void) {
 int __cxa_atexit(void (*function)(void *), void *argument, void *library);
 extern void *__dso_handle __attribute__((visibility("hidden")));
 
-void sm_instance_await_at_exit(const symmem_backend *backend) {
+void sm_instance_await_at_exit(const symmem_backend *table) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static const symmem_backend *tables[TABLES_MAX];
     int count = 0;
     (void)pthread_mutex_lock(&lock);
-    while (count < TABLES_MAX && tables[count] != NULL && tables[count] != backend)
+    while (count < TABLES_MAX && tables[count] != NULL && tables[count] != table)
         count++;
     if (count == 0 && tables[0] == NULL)
         (void)pthread_atfork(NULL, NULL, forked);
     /* What was registered last comes first. Where that fails a process may end less well. */
     if (count < TABLES_MAX && tables[count] == NULL &&
         __cxa_atexit(await_closings, NULL, &__dso_handle) == 0)
-        tables[count] = backend;
+        tables[count] = table;
     (void)pthread_mutex_unlock(&lock);
 }
 

@@ -6,64 +6,67 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A table on its way to the registry. */
+/* A backend on its way to the registry, or one that is in it. */
 typedef struct candidate {
-    const symmem_backend *table;
-    void *library; /* NULL: not from a shared object */
+    const sm_backend *registered; /* NULL: not registered yet */
+    sm_backend backend;           /* a copy of that, or read from its table */
+    void *library;                /* NULL: not from a shared object */
 } candidate;
 
 /* --- the list ------------------------------------------------------------------------------- */
 
 /* context->lock held. */
-static const symmem_backend *find_locked(symmem_context *context, const char *name) {
+static const sm_backend *find_locked(symmem_context *context, const char *name) {
     for (sm_node *node = context->backends.next; node != &context->backends; node = node->next) {
-        const symmem_backend *table = SM_CONTAINER(node, sm_registered, node)->table;
-        if (strcmp(table->name, name) == 0)
-            return table;
+        const sm_backend *backend = &SM_CONTAINER(node, sm_registered, node)->backend;
+        if (strcmp(backend->name, name) == 0)
+            return backend;
     }
     return NULL;
 }
 
-static const symmem_backend *find(symmem_context *context, const char *name) {
+static const sm_backend *find(symmem_context *context, const char *name) {
     (void)pthread_mutex_lock(&context->lock);
-    const symmem_backend *table = find_locked(context, name);
+    const sm_backend *backend = find_locked(context, name);
     (void)pthread_mutex_unlock(&context->lock);
-    return table;
+    return backend;
 }
 
-/* `again`: the same table a second time is no error. */
-static symmem_status add(symmem_context *context, const candidate *new, bool again,
+/* Sets new->registered. `again`: the same table a second time is no error. */
+static symmem_status add(symmem_context *context, candidate *new, bool again,
                          const char *operation) {
     sm_registered *registered = calloc(1, sizeof(*registered));
     if (!registered)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "",
-                               "no memory to register backend '%s'", new->table->name);
-    registered->table = new->table;
+                               "no memory to register backend '%s'", new->backend.name);
+    registered->backend = new->backend;
     registered->library = new->library;
     (void)pthread_mutex_lock(&context->lock);
-    const symmem_backend *other = find_locked(context, new->table->name);
+    const sm_backend *other = find_locked(context, new->backend.name);
     if (!other)
         sm_list_add(&context->backends, &registered->node);
     (void)pthread_mutex_unlock(&context->lock);
+    new->registered = other ? other : &registered->backend;
     if (!other)
         return SYMMEM_OK;
     free(registered);
-    if (again && other == new->table)
+    if (again && other->table == new->backend.table)
         return SYMMEM_OK;
     return sm_context_fail(context, SYMMEM_EXISTS, operation, "",
-                           "a backend '%s' is registered already", new->table->name);
+                           "a backend '%s' is registered already", new->backend.name);
 }
 
 static symmem_status load(const char *path, const char *operation, candidate *new) {
     if (strnlen(path, PATH_MAX) == PATH_MAX)
         return sm_fail(SYMMEM_PATH_TOO_LONG, operation, "load", "%.100s...", path);
-    symmem_status status = sm_load_table(path, operation, &new->library, &new->table);
+    const symmem_backend *table = NULL;
+    symmem_status status = sm_load_table(path, operation, &new->library, &table);
     if (status != SYMMEM_OK)
         return status;
-    return sm_backend_check(new->table, operation);
+    return sm_backend_read(table, operation, &new->backend);
 }
 
-/* Finds a table by name or path without registering it. */
+/* Finds a backend by name or path without registering it. */
 static symmem_status resolve(symmem_context *context, const char *name, const char *operation,
                              candidate *found) {
     memset(found, 0, sizeof(*found));
@@ -76,45 +79,47 @@ static symmem_status resolve(symmem_context *context, const char *name, const ch
                                "_, and a path has a "
                                "slash among its first 64",
                                name);
-    found->table = find(context, name);
-    if (found->table)
+    found->registered = find(context, name);
+    if (found->registered) {
+        found->backend = *found->registered;
         return SYMMEM_OK;
+    }
     char path[PATH_MAX];
     symmem_status status = sm_search_backend(name, operation, path, sizeof(path));
     if (status == SYMMEM_OK)
         status = load(path, operation, found);
     if (status != SYMMEM_OK)
         return status;
-    if (strcmp(found->table->name, name) != 0)
+    if (strcmp(found->backend.name, name) != 0)
         return sm_context_fail(context, SYMMEM_ABI, operation, "load",
                                "backend '%s' was asked for, %s calls itself '%s'", name, path,
-                               found->table->name);
+                               found->backend.name);
     return SYMMEM_OK;
 }
 
-static symmem_status probe(symmem_context *context, const symmem_backend *table,
+static symmem_status probe(symmem_context *context, const sm_backend *backend,
                            const char *operation) {
     char reason[160] = "";
-    symmem_status status = table->probe(reason, sizeof(reason));
+    symmem_status status = backend->probe(reason, sizeof(reason));
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     reason[sizeof(reason) - 1] = 0;
     return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "probe",
-                           "backend '%s' cannot run here: %s", table->name,
+                           "backend '%s' cannot run here: %s", backend->name,
                            reason[0] ? reason : symmem_status_text(status));
 }
 
 /* --- public --------------------------------------------------------------------------------- */
 
-symmem_status symmem_register_backend(symmem_context *context, const symmem_backend *backend) {
+symmem_status symmem_register_backend(symmem_context *context, const symmem_backend *table) {
     SM_PUBLIC_CALL;
     static const char operation[] = "register_backend";
+    candidate new = {0};
     symmem_status status = sm_context_check(context, operation);
     if (status == SYMMEM_OK)
-        status = sm_backend_check(backend, operation);
+        status = sm_backend_read(table, operation, &new.backend);
     if (status != SYMMEM_OK)
         return status;
-    const candidate new = {.table = backend};
     return add(context, &new, false, operation);
 }
 
@@ -147,29 +152,28 @@ symmem_status symmem_backend_available(symmem_context *context, const char *name
     candidate found;
     status = resolve(context, name, operation, &found);
     if (status == SYMMEM_OK)
-        status = probe(context, found.table, operation);
+        status = probe(context, &found.backend, operation);
     (void)sm_fail_record(&record); /* "no" is an answer, not a failure */
     *available_p = status == SYMMEM_OK;
     return SYMMEM_OK;
 }
 
 /* open_lock held. */
-static symmem_status activate(symmem_context *context, const candidate *chosen,
-                              const char *operation) {
-    if (context->backend == chosen->table)
+static symmem_status activate(symmem_context *context, candidate *chosen, const char *operation) {
+    if (context->backend && context->backend->table == chosen->backend.table)
         return SYMMEM_OK;
     /* Relaxed: written under open_lock. */
     if (atomic_load_explicit(&context->instance_open, memory_order_relaxed))
         return sm_context_fail(context, SYMMEM_BUSY, operation, "",
                                "backend '%s' is in use, '%s' cannot replace it",
-                               context->backend->name, chosen->table->name);
-    symmem_status status = probe(context, chosen->table, operation);
+                               context->backend->name, chosen->backend.name);
+    symmem_status status = probe(context, &chosen->backend, operation);
     if (status == SYMMEM_OK)
         status = add(context, chosen, true, operation);
     if (status != SYMMEM_OK)
         return status;
     (void)pthread_mutex_lock(&context->lock);
-    context->backend = chosen->table;
+    context->backend = chosen->registered;
     (void)pthread_mutex_unlock(&context->lock);
     return SYMMEM_OK;
 }
@@ -192,12 +196,12 @@ symmem_status symmem_set_backend(symmem_context *context, const char *name) {
     return status;
 }
 
-/* The active table, for calls that do not count as use. */
-static const symmem_backend *active(symmem_context *context) {
+/* The active backend, for calls that do not count as use. */
+static const sm_backend *active(symmem_context *context) {
     (void)pthread_mutex_lock(&context->lock);
-    const symmem_backend *table = context->backend;
+    const sm_backend *backend = context->backend;
     (void)pthread_mutex_unlock(&context->lock);
-    return table;
+    return backend;
 }
 
 symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
@@ -208,8 +212,8 @@ symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
     if (!name_p)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, "get_backend", "",
                                "name_p is NULL");
-    const symmem_backend *table = active(context);
-    *name_p = table ? table->name : NULL;
+    const sm_backend *backend = active(context);
+    *name_p = backend ? backend->name : NULL;
     return SYMMEM_OK;
 }
 
@@ -222,10 +226,10 @@ symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *cap
     if (!capabilities_p)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
                                "capabilities_p is NULL");
-    const symmem_backend *table = active(context);
-    if (!table)
+    const sm_backend *backend = active(context);
+    if (!backend)
         return sm_context_fail(context, SYMMEM_NOT_FOUND, operation, "", "no backend is set");
-    *capabilities_p = table->capabilities;
+    *capabilities_p = backend->capabilities;
     return SYMMEM_OK;
 }
 
@@ -254,7 +258,7 @@ static symmem_status open_instance(symmem_context *context, const char *operatio
     status = context->backend->open(&context->host, &config, &context->instance);
     if (status != SYMMEM_OK)
         return sm_backend_failed(context, status, operation, "open");
-    sm_instance_await_at_exit(context->backend);
+    sm_instance_await_at_exit(context->backend->table);
     /* pairs with: acquire in sm_context_use_backend and instance_leave */
     atomic_store_explicit(&context->instance_open, true, memory_order_release);
     return SYMMEM_OK;

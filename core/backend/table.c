@@ -1,78 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What makes a backend table acceptable. */
-#include "backend/context.h"
-
+/* What makes a backend's table acceptable, and what it says. */
 #include <inttypes.h>
 #include <string.h>
 
+#include "backend/context.h"
+
 #define NAME_MAX_LENGTH 31
 
-typedef struct entry {
+enum need { OPTIONAL, REQUIRED };
+
+typedef struct group {
     const char *name;
-    size_t offset;
-    uint64_t capability; /* 0: every backend has it */
+    size_t in_table; /* offset of the pointer to it */
+    enum need need;
+} group;
+
+typedef struct entry {
+    const char *group, *name;
+    size_t in_table; /* offset of the pointer to its group */
+    size_t in_group, in_backend;
+    enum need need;
 } entry;
 
-#define ENTRY(name, capability)                                                                    \
-    { #name, offsetof(struct symmem_backend, name), capability }
+#define GROUP(group_, need_) {#group_, offsetof(symmem_backend, group_), need_},
+static const group groups[] = {SYMMEM_BACKEND_GROUPS(GROUP)};
 
-static const entry entries[] = {
-    ENTRY(probe, 0),
-    ENTRY(open, 0),
-    ENTRY(close, 0),
-    ENTRY(device_count, 0),
-    ENTRY(device_info, 0),
-    ENTRY(memory_alloc, 0),
-    ENTRY(memory_release, 0),
-    ENTRY(signal_bytes, 0),
-    ENTRY(peers_open, 0),
-    ENTRY(peers_close, 0),
-    ENTRY(barrier, 0),
-    ENTRY(put_signal, 0),
-    ENTRY(wait_signal, 0),
-    ENTRY(signal_reset, 0),
-    ENTRY(copy, 0),
-    ENTRY(memset32, 0),
-    ENTRY(write_value32, 0),
-    ENTRY(stream_create, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_destroy, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_query, SYMMEM_CAP_STREAMS),
-    ENTRY(device_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(event_create, SYMMEM_CAP_STREAMS),
-    ENTRY(event_destroy, SYMMEM_CAP_STREAMS),
-    ENTRY(event_record, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_wait_event, SYMMEM_CAP_STREAMS),
-    ENTRY(event_synchronize, SYMMEM_CAP_STREAMS),
-    ENTRY(event_query, SYMMEM_CAP_STREAMS),
-    ENTRY(stream_wrap, SYMMEM_CAP_WRAP_STREAM),
-    ENTRY(host_fn, SYMMEM_CAP_HOST_FN),
-    ENTRY(capture_begin, SYMMEM_CAP_CAPTURE),
-    ENTRY(capture_end, SYMMEM_CAP_CAPTURE),
-    ENTRY(capture_id, SYMMEM_CAP_CAPTURE),
-    ENTRY(graph_launch, SYMMEM_CAP_CAPTURE),
-    ENTRY(graph_destroy, SYMMEM_CAP_CAPTURE),
-    ENTRY(multicast_create, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_attach, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_bind, SYMMEM_CAP_MULTICAST),
-    ENTRY(multicast_release, SYMMEM_CAP_MULTICAST),
-    ENTRY(multimem_store, SYMMEM_CAP_MULTICAST),
-    ENTRY(multimem_ld_reduce, SYMMEM_CAP_MULTICAST),
-    ENTRY(collective, SYMMEM_CAP_COLLECTIVES),
-    ENTRY(matmul, SYMMEM_CAP_MATMUL),
-    ENTRY(copy_strided, SYMMEM_CAP_MATMUL),
-    ENTRY(reduce_local, SYMMEM_CAP_MATMUL),
-    ENTRY(connectivity, SYMMEM_CAP_CONNECTIVITY),
-    ENTRY(collective_apart, SYMMEM_CAP_COLLECTIVES_APART),
-};
+#define ENTRY(group_, entry_, name_, need_)                                                        \
+    {#group_,                                                                                      \
+     #entry_,                                                                                      \
+     offsetof(symmem_backend, group_),                                                             \
+     offsetof(symmem_##group_##_ops, entry_),                                                      \
+     offsetof(sm_backend, name_),                                                                  \
+     need_},
+static const entry entries[] = {SYMMEM_BACKEND_ENTRIES(ENTRY)};
 
-bool sm_backend_present(const symmem_backend *backend, size_t offset) {
-    void (*function)(void) = NULL;
-    if (offset + sizeof(function) > backend->size)
-        return false; /* an older, shorter table */
-    memcpy(&function, (const char *)backend + offset, sizeof(function));
-    return function != NULL;
-}
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 bool sm_backend_name_valid(const char *name) {
     size_t length = strnlen(name, NAME_MAX_LENGTH + 1);
@@ -80,9 +42,8 @@ bool sm_backend_name_valid(const char *name) {
            name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")] == 0;
 }
 
-static symmem_status refuse(const char *operation, const symmem_backend *backend,
-                            const char *what) {
-    return sm_fail(SYMMEM_ABI, operation, "check", "backend table '%s' refused: %s", backend->name,
+static symmem_status refuse(const char *operation, const symmem_backend *table, const char *what) {
+    return sm_fail(SYMMEM_ABI, operation, "check", "backend table '%s' refused: %s", table->name,
                    what);
 }
 
@@ -96,74 +57,125 @@ static symmem_status refuse_number(const char *operation, const char *what, uint
     return SYMMEM_ABI;
 }
 
-/* The fields before the entries. Nothing behind `abi` and `size` is read before those are right. */
-static symmem_status check_head(const symmem_backend *backend, const char *operation) {
-    if (backend->size < offsetof(struct symmem_backend, name))
-        return refuse_number(operation, "size", SYMMEM_BACKEND_SIZE_ABI1, backend->size);
-    if (backend->abi != SYMMEM_BACKEND_ABI)
-        return refuse_number(operation, "abi", SYMMEM_BACKEND_ABI, backend->abi);
-    if (backend->size < SYMMEM_BACKEND_SIZE_ABI1)
-        return refuse_number(operation, "size", SYMMEM_BACKEND_SIZE_ABI1, backend->size);
-    if (backend->reserved != 0)
-        return refuse_number(operation, "reserved", 0, backend->reserved);
-    if (!backend->name || !sm_backend_name_valid(backend->name))
-        return sm_fail(SYMMEM_ABI, operation, "check",
-                       "backend table refused: name '%.40s' is not 1 to 31 of a-z 0-9 _",
-                       backend->name ? backend->name : "(NULL)");
-    if (!backend->description)
-        return refuse(operation, backend, "description is NULL");
-    if (backend->capabilities & ~SYMMEM_CAP_ALL) {
-        (void)refuse(operation, backend, "unknown capability bits");
-        sm_record()->expected = SYMMEM_CAP_ALL;
-        sm_record()->actual = backend->capabilities;
+static symmem_status check_flags(const symmem_backend *table, const char *operation) {
+    if (table->flags & ~SYMMEM_CAP_FLAGS) {
+        (void)refuse(operation, table, "unknown flags");
+        sm_record()->expected = SYMMEM_CAP_FLAGS;
+        sm_record()->actual = table->flags;
         return SYMMEM_ABI;
     }
-    const uint64_t of_streams = SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM;
-    if ((backend->capabilities & of_streams) && !(backend->capabilities & SYMMEM_CAP_STREAMS))
-        return refuse(operation, backend,
-                      "capability CAPTURE, HOST_FN or WRAP_STREAM without STREAMS");
-    if ((backend->capabilities & SYMMEM_CAP_COLLECTIVES_APART) &&
-        !(backend->capabilities & SYMMEM_CAP_COLLECTIVES))
-        return refuse(operation, backend, "capability COLLECTIVES_APART without COLLECTIVES");
-    if (!(backend->capabilities & (SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS)))
-        return refuse(operation, backend, "capability THREAD_RANKS or PROCESS_RANKS is needed");
+    if (!(table->flags & (SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS)))
+        return refuse(operation, table, "flag THREAD_RANKS or PROCESS_RANKS is needed");
     return SYMMEM_OK;
 }
 
-static symmem_status check_entries(const symmem_backend *backend, const char *operation) {
-    for (size_t i = 0; i < sizeof(entries) / sizeof(entries[0]); i++) {
-        bool wanted =
-            entries[i].capability == 0 || (backend->capabilities & entries[i].capability) != 0;
-        if (wanted != sm_backend_present(backend, entries[i].offset))
+/* The fields before the groups. Nothing behind `abi` and `size` is read before those are right. */
+static symmem_status check_head(const symmem_backend *table, const char *operation) {
+    if (table->size < offsetof(symmem_backend, name))
+        return refuse_number(operation, "size", SYMMEM_BACKEND_SIZE_ABI2, table->size);
+    if (table->abi != SYMMEM_BACKEND_ABI)
+        return refuse_number(operation, "abi", SYMMEM_BACKEND_ABI, table->abi);
+    if (table->size < SYMMEM_BACKEND_SIZE_ABI2)
+        return refuse_number(operation, "size", SYMMEM_BACKEND_SIZE_ABI2, table->size);
+    if (table->reserved != 0)
+        return refuse_number(operation, "reserved", 0, table->reserved);
+    if (!table->name || !sm_backend_name_valid(table->name))
+        return sm_fail(SYMMEM_ABI, operation, "check",
+                       "backend table refused: name '%.40s' is not 1 to 31 of a-z 0-9 _",
+                       table->name ? table->name : "(NULL)");
+    if (!table->description)
+        return refuse(operation, table, "description is NULL");
+    return check_flags(table, operation);
+}
+
+/* NULL for a group that is not there, or lies beyond the table's size. */
+static const char *find_group(const symmem_backend *table, size_t in_table) {
+    const char *found = NULL;
+    if (in_table + sizeof(found) <= table->size)
+        memcpy(&found, (const char *)table + in_table, sizeof(found));
+    return found;
+}
+
+static symmem_status check_groups(const symmem_backend *table, const char *operation) {
+    for (size_t i = 0; i < COUNT(groups); i++) {
+        const char *there = find_group(table, groups[i].in_table);
+        size_t size = sizeof(size);
+        if (there)
+            memcpy(&size, there, sizeof(size));
+        else if (groups[i].need == REQUIRED)
             return sm_fail(SYMMEM_ABI, operation, "check",
-                           "backend table '%s' refused: entry %s %s", backend->name,
-                           entries[i].name,
-                           wanted ? "is missing" : "is there without its capability");
+                           "backend table '%s' refused: group %s is missing", table->name,
+                           groups[i].name);
+        if (size < sizeof(size))
+            return sm_fail(SYMMEM_ABI, operation, "check",
+                           "backend table '%s' refused: size of group %s is %zu", table->name,
+                           groups[i].name, size);
+    }
+    if (table->graph && !table->stream)
+        return refuse(operation, table, "group graph without group stream");
+    return SYMMEM_OK;
+}
+
+/* Copies an entry that is there and within its group's size. */
+static bool read_entry(const entry *e, const char *from, sm_backend *backend) {
+    void (*function)(void) = NULL;
+    size_t size;
+    memcpy(&size, from, sizeof(size));
+    if (e->in_group + sizeof(function) <= size)
+        memcpy(&function, from + e->in_group, sizeof(function));
+    memcpy((char *)backend + e->in_backend, &function, sizeof(function));
+    return function != NULL;
+}
+
+static symmem_status read_entries(const symmem_backend *table, const char *operation,
+                                  sm_backend *backend) {
+    for (size_t i = 0; i < COUNT(entries); i++) {
+        const char *from = find_group(table, entries[i].in_table);
+        if (from && !read_entry(&entries[i], from, backend) && entries[i].need == REQUIRED)
+            return sm_fail(SYMMEM_ABI, operation, "check",
+                           "backend table '%s' refused: entry %s->%s is missing", table->name,
+                           entries[i].group, entries[i].name);
     }
     return SYMMEM_OK;
 }
 
-static symmem_status check_sharing(const symmem_backend *backend, const char *operation) {
-    int parts = (backend->memory_export != NULL) + (backend->share_close != NULL) +
-                (backend->memory_import != NULL);
+static symmem_status check_sharing(const sm_backend *backend, const char *operation) {
+    int parts = (backend->memory_share != NULL) + (backend->memory_unshare != NULL) +
+                (backend->memory_map != NULL);
     if (parts != 0 && parts != 3)
-        return refuse(operation, backend,
-                      "memory_export, share_close and memory_import belong together");
+        return refuse(operation, backend->table, "memory->share, unshare and map belong together");
     if (parts == 0 && !backend->memory_exchange)
-        return refuse(operation, backend, "neither memory_export nor memory_exchange");
-    if ((backend->group_open != NULL) != (backend->group_close != NULL))
-        return refuse(operation, backend, "group_open and group_close belong together");
+        return refuse(operation, backend->table, "neither memory->share nor memory->exchange");
     return SYMMEM_OK;
 }
 
-symmem_status sm_backend_check(const symmem_backend *backend, const char *operation) {
-    if (!backend)
+static uint64_t shown_by(const sm_backend *b) {
+    return (b->stream_create ? SYMMEM_CAP_STREAMS : 0) | (b->host_fn ? SYMMEM_CAP_HOST_FN : 0) |
+           (b->stream_wrap ? SYMMEM_CAP_WRAP_STREAM : 0) |
+           (b->graph_launch ? SYMMEM_CAP_CAPTURE : 0) |
+           (b->multicast_create ? SYMMEM_CAP_MULTICAST : 0) |
+           (b->collective ? SYMMEM_CAP_COLLECTIVES : 0) |
+           (b->collective_apart ? SYMMEM_CAP_COLLECTIVES_APART : 0) |
+           (b->matmul ? SYMMEM_CAP_MATMUL : 0) | (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0);
+}
+
+symmem_status sm_backend_read(const symmem_backend *table, const char *operation,
+                              sm_backend *backend) {
+    memset(backend, 0, sizeof(*backend));
+    if (!table)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "check", "the backend table is NULL");
-    symmem_status status = check_head(backend, operation);
+    symmem_status status = check_head(table, operation);
+    if (status != SYMMEM_OK)
+        return status;
+    backend->table = table;
+    backend->name = table->name;
+    backend->description = table->description;
+    status = check_groups(table, operation);
     if (status == SYMMEM_OK)
-        status = check_entries(backend, operation);
+        status = read_entries(table, operation, backend);
     if (status == SYMMEM_OK)
         status = check_sharing(backend, operation);
+    backend->capabilities = table->flags | shown_by(backend);
     return status;
 }
 

@@ -25,7 +25,7 @@ static symmem_status set(symmem_group *group, void *communicator) {
 /* The backend is open. Never waits: whoever has the turn uses the communicator. */
 static symmem_status take_and_set(symmem_group *group, void *communicator) {
     symmem_context *context = group->context;
-    if (!sm_backend_present(context->backend, offsetof(symmem_backend, communicator_check)))
+    if (!context->backend->communicator_check)
         return sm_context_fail(context, SYMMEM_UNSUPPORTED, operation, "",
                                "backend '%s' takes no communicators", context->backend->name);
     symmem_status status = sm_group_take(group, operation, 1);

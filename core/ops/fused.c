@@ -266,7 +266,7 @@ symmem_status sm_pipeline_barrier(sm_pipeline *pipeline) {
 
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
     symmem_context *context = pipeline->link->context;
-    const symmem_backend *backend = context->backend;
+    const sm_backend *backend = context->backend;
     void *event = NULL;
     if (native(pipeline, from) == native(pipeline, to))
         return SYMMEM_OK;

@@ -151,7 +151,7 @@ void sm_link_release(sm_link *link) {
     if (atomic_fetch_sub_explicit(&link->references, 1, memory_order_acq_rel) != 1)
         return;
     symmem_context *context = link->context;
-    const symmem_backend *backend = context->backend;
+    const sm_backend *backend = context->backend;
     if (link->used_channels)
         destroy_channels(link);
     if (link->peers_open)

@@ -121,7 +121,7 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
  * that failed, for it may have wiped out what was told. What fails on the way is no failure of the
  * caller's: his record stays. */
 static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
-    const symmem_backend *backend = link->context->backend;
+    const sm_backend *backend = link->context->backend;
     const symmem_error_record before = *sm_record();
     sm_group_remark(link->group, cause); /* first: whoever is stopped then looks for it */
     if (backend->signal_poison != NULL)

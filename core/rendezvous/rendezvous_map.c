@@ -27,19 +27,20 @@ static size_t signal_total(const sm_rendezvous *rendezvous) {
 static symmem_status export_memory(symmem_context *context, symmem_memory *memory,
                                    symmem_share *share_p) {
     symmem_share share = {.fd = -1};
-    symmem_status status = context->backend->memory_export(context->instance, memory, &share);
+    symmem_status status = context->backend->memory_share(context->instance, memory, &share);
     if (status != SYMMEM_OK)
         return status;
     if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
-        context->backend->share_close(context->instance, &share); /* of no kind nobody closes it */
-        return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_export",
+        context->backend->memory_unshare(context->instance,
+                                         &share); /* of no kind nobody closes it */
+        return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share",
                        "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
                        "SYMMEM_SHARE_BYTES",
                        (int)share.kind);
     }
     *share_p = share;
     if ((share.kind & SYMMEM_SHARE_FD) != 0 && share.fd < 0)
-        return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_export", "no descriptor to share");
+        return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share", "no descriptor to share");
     return SYMMEM_OK;
 }
 
@@ -50,7 +51,7 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
         return; /* all ranks find that out together */
     symmem_status status = context->backend->memory_alloc(
         context->instance, link->device, signal_total(rendezvous), &link->own_signals);
-    const char *entry = status == SYMMEM_OK ? "memory_export" : "memory_alloc";
+    const char *entry = status == SYMMEM_OK ? "memory_share" : "memory_alloc";
     bool collective = context->backend->memory_exchange != NULL;
     if (status == SYMMEM_OK && !collective)
         status = export_memory(context, &link->own_signals, &rendezvous->signals);
@@ -65,8 +66,8 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
 static void close_share(symmem_context *context, symmem_share *share) {
     if (share->kind == SYMMEM_SHARE_NONE)
         return;
-    if (context->backend->share_close != NULL)
-        context->backend->share_close(context->instance, share);
+    if (context->backend->memory_unshare != NULL)
+        context->backend->memory_unshare(context->instance, share);
     else if (share->fd >= 0)
         close(share->fd);
     *share = (symmem_share){.fd = -1};
@@ -153,8 +154,8 @@ static symmem_status import_signals(sm_rendezvous *rendezvous, int32_t rank) {
     sm_link *link = rendezvous->link;
     symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].signals,
                                             descriptor_of(rendezvous, rank, SIGNALS_FD));
-    return context->backend->memory_import(context->instance, link->device, &share,
-                                           signal_total(rendezvous), &link->peer_signals[rank]);
+    return context->backend->memory_map(context->instance, link->device, &share,
+                                        signal_total(rendezvous), &link->peer_signals[rank]);
 }
 
 static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
@@ -162,8 +163,8 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
     sm_link *link = rendezvous->link;
     symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].data,
                                             descriptor_of(rendezvous, rank, DATA_FD));
-    return context->backend->memory_import(context->instance, link->device, &share,
-                                           link->buffer_bytes, &rendezvous->mapping->peers[rank]);
+    return context->backend->memory_map(context->instance, link->device, &share, link->buffer_bytes,
+                                        &rendezvous->mapping->peers[rank]);
 }
 
 /* The record says whose memory it is about, and to whom: all ranks get this one. */
@@ -173,7 +174,7 @@ static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
         status = import_data(rendezvous, rank);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    status = described(rendezvous, status, "memory_import");
+    status = described(rendezvous, status, "memory_map");
     char text[sizeof sm_record()->message];
     snprintf(text, sizeof text, "rank %d cannot map the memory of rank %d: %.180s",
              rendezvous->group->rank, rank, sm_record()->message);
@@ -188,7 +189,7 @@ static symmem_status import_all(sm_rendezvous *rendezvous) {
             continue;
         status = described(
             rendezvous, sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.map.peer"),
-            "memory_import");
+            "memory_map");
         if (status == SYMMEM_OK)
             status = import_of(rendezvous, r);
     }

@@ -165,7 +165,7 @@ symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_
 static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
                             const char **entry_p) {
     symmem_context *context = graph->context;
-    const symmem_backend *backend = context->backend;
+    const sm_backend *backend = context->backend;
     symmem_status status;
     if (graph->done_event == NULL) {
         *entry_p = "event_create";

@@ -130,11 +130,11 @@ static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
 /* The backend hears of it on every rank that goes on from here. Where some do not, the reset fails
  * on those that do, which poisons them: the next one tells all. */
 static void tell_lost(const sm_link *link, const readiness *all) {
-    const symmem_backend *backend = link->context->backend;
+    const sm_backend *backend = link->context->backend;
     int32_t poisoned = 0;
     for (int32_t r = 0; r < link->group->world_size; r++)
         poisoned += all[r].is_poisoned;
-    if (poisoned != 0 && sm_backend_present(backend, offsetof(symmem_backend, signal_lost)))
+    if (poisoned != 0 && backend->signal_lost)
         backend->signal_lost(link->context->instance, &link->peers);
 }
 

@@ -14,7 +14,7 @@
 
 static symmem_status call_backend(const sm_signal_op *op, void *stream, bool capturing) {
     const sm_link *link = op->link;
-    const symmem_backend *backend = link->context->backend;
+    const sm_backend *backend = link->context->backend;
     void *instance = link->context->instance;
     const symmem_exec exec = {.stream = stream,
                               .refs = op->refs,

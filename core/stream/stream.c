@@ -71,7 +71,7 @@ void *sm_delist(symmem_context *context, sm_node *node, void **native) {
 
 static symmem_status make_native(symmem_context *context, int32_t device, void *foreign,
                                  const char *operation, void **native_p) {
-    const symmem_backend *backend = context->backend;
+    const sm_backend *backend = context->backend;
     symmem_status status = sm_context_point(context, operation, "stream.create");
     if (status != SYMMEM_OK)
         return status;

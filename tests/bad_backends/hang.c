@@ -118,7 +118,7 @@ static symmem_status open_leaves_a_process(const symmem_host *host,
     return real->open(host, config, instance_p);
 }
 
-static void entry(symmem_backend *table) {
+static void entry(flat_backend *table) {
     (void)table;
     spin_for_ever();
 }

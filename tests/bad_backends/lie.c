@@ -7,24 +7,34 @@
 /* --- tables that are refused ------------------------------------------------------ */
 
 #define CHANGE(name, statement)                                                                    \
-    static void name(symmem_backend *table) {                                                      \
+    static void name(flat_backend *table) {                                                        \
         statement;                                                                                 \
     }
 
-CHANGE(abi, table->abi++)
-CHANGE(size_short, table->size = SYMMEM_BACKEND_SIZE_ABI1 - 1)
-CHANGE(size_zero, table->size = 0)
-CHANGE(reserved, table->reserved = 1)
-CHANGE(name_invalid, table->name = "Not A Name")
-CHANGE(name_null, table->name = NULL)
-CHANGE(description_null, table->description = NULL)
-CHANGE(unknown_bits, table->capabilities |= SYMMEM_CAP_ALL + 1)
+CHANGE(abi, table->head.abi++)
+CHANGE(size_short, table->head.size = SYMMEM_BACKEND_SIZE_ABI2 - 1)
+CHANGE(size_zero, table->head.size = 0)
+CHANGE(reserved, table->head.reserved = 1)
+CHANGE(name_invalid, table->head.name = "Not A Name")
+CHANGE(name_null, table->head.name = NULL)
+CHANGE(description_null, table->head.description = NULL)
+CHANGE(unknown_flags, table->head.flags |= SYMMEM_CAP_ALL + 1)
+CHANGE(flag_of_a_group, table->head.flags |= SYMMEM_CAP_STREAMS)
 CHANGE(entry_null, table->barrier = NULL)
-CHANGE(capability_without_entry, table->capabilities |= SYMMEM_CAP_WRAP_STREAM)
-CHANGE(entry_without_capability, table->capabilities &= ~SYMMEM_CAP_MULTICAST)
-CHANGE(capture_without_streams, table->capabilities &= ~SYMMEM_CAP_STREAMS)
-CHANGE(no_rank_mode, table->capabilities &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS))
-CHANGE(half_an_export, table->memory_import = NULL)
+CHANGE(half_a_group, table->graph_launch = NULL)
+CHANGE(group_null, (table->copy = NULL, table->memset32 = NULL, table->write_value32 = NULL))
+CHANGE(no_rank_mode, table->head.flags &= ~(SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_THREAD_RANKS))
+CHANGE(half_an_export, table->memory_map = NULL)
+
+static void graph_without_streams(flat_backend *table) {
+    const flat_backend whole = *table;
+    flat_without(table, SYMMEM_CAP_STREAMS);
+    table->capture_begin = whole.capture_begin;
+    table->capture_end = whole.capture_end;
+    table->capture_id = whole.capture_id;
+    table->graph_launch = whole.graph_launch;
+    table->graph_destroy = whole.graph_destroy;
+}
 
 static symmem_status says_no(char *reason, size_t capacity) {
     (void)reason, (void)capacity;
@@ -121,11 +131,12 @@ const struct mutant bad_lying[] = {
     {"lie.name_invalid", .change = name_invalid},
     {"lie.name_null", .change = name_null},
     {"lie.description_null", .change = description_null},
-    {"lie.unknown_bits", .change = unknown_bits},
+    {"lie.unknown_flags", .change = unknown_flags},
+    {"lie.flag_of_a_group", .change = flag_of_a_group},
     {"lie.entry_null", .change = entry_null},
-    {"lie.capability_without_entry", .change = capability_without_entry},
-    {"lie.entry_without_capability", .change = entry_without_capability},
-    {"lie.capture_without_streams", .change = capture_without_streams},
+    {"lie.half_a_group", .change = half_a_group},
+    {"lie.group_null", .change = group_null},
+    {"lie.graph_without_streams", .change = graph_without_streams},
     {"lie.no_rank_mode", .change = no_rank_mode},
     {"lie.half_an_export", .change = half_an_export},
     {"lie.probe_without_reason", .entries.probe = says_no},
@@ -139,7 +150,7 @@ const struct mutant bad_lying[] = {
                                        .wait_signal = signal_does_nothing,
                                        .copy = copy_does_nothing}},
     {"lie.no_memory", .entries.memory_alloc = alloc_gives_nothing},
-    {"lie.no_peer_memory", .entries.memory_import = import_gives_nothing},
+    {"lie.no_peer_memory", .entries.memory_map = import_gives_nothing},
     {"lie.strange_status", .entries.barrier = barrier_makes_up_a_status},
     {"lie.early_timeout", .entries.wait_signal = wait_expires_at_once},
     {"lie.no_multicast_address", .entries.multicast_bind = bind_gives_no_address},

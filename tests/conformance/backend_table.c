@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 
-#include "table_entries.h"
-
 /* The path of the shared object of a backend that was given by its name, once it is loaded. */
 static bool find_loaded(const char *name, char *path, size_t capacity) {
     char wanted[96], line[512];
@@ -42,31 +40,21 @@ const symmem_backend *backend_table(struct tk *t) {
     return table;
 }
 
-/* Those that there is nothing of without it. */
-static uint64_t that_go_with(uint64_t capability) {
-    const uint64_t of_streams = SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM;
-    return (capability & SYMMEM_CAP_STREAMS) != 0 ? capability | of_streams : capability;
-}
-
 /* One for each capability, for the life of the process, as tables have to be. Where ranks are
  * threads they share it. */
 static const symmem_backend *narrowed(const symmem_backend *full, uint64_t capability) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static symmem_backend tables[64];
-    const uint64_t without = that_go_with(capability);
-    symmem_backend *table = &tables[__builtin_ctzll(capability)];
+    static flat_backend tables[64];
+    flat_backend *table = &tables[__builtin_ctzll(capability)];
     pthread_mutex_lock(&lock);
-    if (table->size == 0) {
-        memcpy(table, full, full->size < sizeof(*table) ? full->size : sizeof(*table));
-        table->size = sizeof(*table);
-        table->name = "suite_narrowed";
-        table->capabilities &= ~without;
-        for (size_t i = 0; i < DECLARED_COUNT; i++)
-            if ((declared[i].capability & without) != 0)
-                set_entry(table, declared[i].at, NULL);
+    if (table->head.size == 0) {
+        *table = flat_of(full);
+        table->head.name = "suite_narrowed";
+        flat_without(table, capability);
+        (void)flat_table(table);
     }
     pthread_mutex_unlock(&lock);
-    return table;
+    return &table->head;
 }
 
 void backend_without(struct tk *t, uint64_t capability) {
@@ -74,22 +62,21 @@ void backend_without(struct tk *t, uint64_t capability) {
     TK_REINIT(t, options.backend = NULL);
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
-    t->capabilities = table->capabilities;
+    TK_REQUIRE_OK(t, symmem_backend_capabilities(t->context, &t->capabilities));
 }
 
 void use_twin(struct tk *t, struct table_twin *twin) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const symmem_backend *table = backend_table(t);
-    symmem_backend *own = &twin->table;
     pthread_mutex_lock(&lock);
     if (twin->real == NULL) {
-        memcpy(own, table, table->size < sizeof(*own) ? table->size : sizeof(*own));
-        own->size = sizeof(*own);
-        own->name = twin->name;
-        twin->change(own);
+        twin->table = flat_of(table);
+        twin->table.head.name = twin->name;
+        twin->change(&twin->table);
+        (void)flat_table(&twin->table);
         twin->real = table;
     }
     pthread_mutex_unlock(&lock);
-    TK_REQUIRE_OK(t, symmem_register_backend(t->context, own));
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &twin->table.head));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, twin->name));
 }

@@ -3,6 +3,7 @@
 #ifndef SYMMEM_CONFORMANCE_BACKEND_TABLE_H
 #define SYMMEM_CONFORMANCE_BACKEND_TABLE_H
 
+#include "../flat_backend.h"
 #include "kit.h"
 
 /* Required to be found. It stays. */
@@ -13,9 +14,9 @@ void backend_without(struct tk *t, uint64_t capability);
 /* Another table with some entries of its own. All constant once made. */
 struct table_twin {
     const char *name;
-    void (*change)(symmem_backend *table);
+    void (*change)(flat_backend *table);
     const symmem_backend *real; /* NULL: not made yet */
-    symmem_backend table;
+    flat_backend table;
 };
 /* Makes it, registers it and sets it as t->context's backend. */
 void use_twin(struct tk *t, struct table_twin *twin);

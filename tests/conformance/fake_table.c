@@ -77,8 +77,7 @@ static void fake_memory_release(void *instance, symmem_memory *memory) {
     memory->ptr = NULL;
 }
 
-static symmem_status fake_memory_export(void *instance, symmem_memory *memory,
-                                        symmem_share *share) {
+static symmem_status fake_memory_share(void *instance, symmem_memory *memory, symmem_share *share) {
     count_call();
     memset(share, 0, sizeof(*share));
     share->kind = SYMMEM_SHARE_BYTES;
@@ -87,11 +86,11 @@ static symmem_status fake_memory_export(void *instance, symmem_memory *memory,
     return SYMMEM_OK;
 }
 
-static void fake_share_close(void *instance, symmem_share *share) {
+static void fake_memory_unshare(void *instance, symmem_share *share) {
     count_call();
 }
 
-COUNTS(fake_memory_import, UNREACHABLE, void *instance, int32_t device, const symmem_share *share,
+COUNTS(fake_memory_map, UNREACHABLE, void *instance, int32_t device, const symmem_share *share,
        size_t bytes, symmem_memory *memory)
 
 static size_t fake_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
@@ -143,43 +142,73 @@ static symmem_status fake_write_value32(void *instance, int32_t device, void *ds
     return fake_memset32(instance, device, dst, value, 1, exec);
 }
 
-#define FAKE_TABLE(size_, name_, probe_)                                                           \
+static const symmem_instance_ops instance_ops = {
+    .size = sizeof(symmem_instance_ops),
+    .probe = fake_probe,
+    .open = fake_open,
+    .close = fake_close,
+    .device_count = fake_device_count,
+    .device_info = fake_device_info,
+};
+
+static const symmem_instance_ops absent_ops = {
+    .size = sizeof(symmem_instance_ops),
+    .probe = fake_probe_absent,
+    .open = fake_open,
+    .close = fake_close,
+    .device_count = fake_device_count,
+    .device_info = fake_device_info,
+};
+
+static const symmem_memory_ops memory_ops = {
+    .size = sizeof(symmem_memory_ops),
+    .alloc = fake_memory_alloc,
+    .release = fake_memory_release,
+    .share = fake_memory_share,
+    .unshare = fake_memory_unshare,
+    .map = fake_memory_map,
+};
+
+static const symmem_signal_ops signal_ops = {
+    .size = sizeof(symmem_signal_ops),
+    .bytes = fake_signal_bytes,
+    .peers_open = fake_peers_open,
+    .peers_close = fake_peers_close,
+    .barrier = fake_barrier,
+    .put = fake_signal,
+    .wait = fake_signal,
+    .reset = fake_signal_reset,
+};
+
+static const symmem_copy_ops copy_ops = {
+    .size = sizeof(symmem_copy_ops),
+    .copy = fake_copy,
+    .memset32 = fake_memset32,
+    .write_value32 = fake_write_value32,
+};
+
+#define FAKE_TABLE(name_, instance_)                                                               \
     {                                                                                              \
-        .size = (size_), .abi = SYMMEM_BACKEND_ABI, .name = (name_),                               \
-        .description = "a fake of the suite", .capabilities = SYMMEM_CAP_PROCESS_RANKS,            \
-        .probe = (probe_), .open = fake_open, .close = fake_close,                                 \
-        .device_count = fake_device_count, .device_info = fake_device_info,                        \
-        .memory_alloc = fake_memory_alloc, .memory_release = fake_memory_release,                  \
-        .memory_export = fake_memory_export, .share_close = fake_share_close,                      \
-        .memory_import = fake_memory_import, .signal_bytes = fake_signal_bytes,                    \
-        .peers_open = fake_peers_open, .peers_close = fake_peers_close, .barrier = fake_barrier,   \
-        .put_signal = fake_signal, .wait_signal = fake_signal, .signal_reset = fake_signal_reset,  \
-        .copy = fake_copy, .memset32 = fake_memset32, .write_value32 = fake_write_value32,         \
+        .size = sizeof(symmem_backend), .abi = SYMMEM_BACKEND_ABI, .name = (name_),                \
+        .description = "a fake of the suite", .flags = SYMMEM_CAP_PROCESS_RANKS,                   \
+        .instance = &(instance_), .memory = &memory_ops, .signal = &signal_ops, .copy = &copy_ops, \
     }
 
-const symmem_backend fake_table_a = FAKE_TABLE(sizeof(symmem_backend), "suite_fake_a", fake_probe);
-const symmem_backend fake_table_b = FAKE_TABLE(sizeof(symmem_backend), "suite_fake_b", fake_probe);
-const symmem_backend fake_table_absent =
-    FAKE_TABLE(sizeof(symmem_backend), "suite_fake_absent", fake_probe_absent);
+const symmem_backend fake_table_a = FAKE_TABLE("suite_fake_a", instance_ops);
+const symmem_backend fake_table_b = FAKE_TABLE("suite_fake_b", instance_ops);
+const symmem_backend fake_table_absent = FAKE_TABLE("suite_fake_absent", absent_ops);
 const symmem_backend fake_table_longest =
-    FAKE_TABLE(sizeof(symmem_backend), "suite_fake_of_thirty_one_chars_", fake_probe);
+    FAKE_TABLE("suite_fake_of_thirty_one_chars_", instance_ops);
 
 /* Fills entries that must never be called. */
 static void fake_never(void) {
     count_call();
 }
 
-void fake_table_full(symmem_backend *table) {
-    void (*never)(void) = fake_never;
-    char *bytes = (char *)table;
-    *table = fake_table_a;
-    table->capabilities = SYMMEM_CAP_ALL;
-    for (size_t at = offsetof(symmem_backend, probe); at < sizeof(*table); at += sizeof(never)) {
-        void (*entry)(void);
-        memcpy(&entry, bytes + at, sizeof(entry));
-        if (entry == NULL)
-            memcpy(bytes + at, &never, sizeof(never));
-    }
+void fake_table_full(flat_backend *table) {
+    *table = flat_of(&fake_table_a);
+    table->head.flags = SYMMEM_CAP_FLAGS;
+    flat_fill(table, fake_never);
 }
 
 static symmem_status fake_group_open(void *instance, const symmem_exchange *exchange,
@@ -206,12 +235,12 @@ static void fake_release_own(void *instance, symmem_memory *memory) {
         fake_memory_release(instance, memory);
 }
 
-void fake_table_exchanges(symmem_backend *table) {
+void fake_table_exchanges(flat_backend *table) {
     table->group_open = fake_group_open;
     table->group_close = fake_group_close;
     table->memory_exchange = fake_exchange;
     table->memory_release = fake_release_own;
-    table->memory_export = NULL;
-    table->memory_import = NULL;
-    table->share_close = NULL;
+    table->memory_share = NULL;
+    table->memory_map = NULL;
+    table->memory_unshare = NULL;
 }

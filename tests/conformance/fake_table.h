@@ -8,6 +8,8 @@
 
 #include <symmem/backend.h>
 
+#include "../flat_backend.h"
+
 /* Works in a world of one. Constant, so they may be registered anywhere. */
 extern const symmem_backend fake_table_a; /* "suite_fake_a" */
 extern const symmem_backend fake_table_b; /* "suite_fake_b" */
@@ -17,12 +19,11 @@ extern const symmem_backend fake_table_longest;
 extern const symmem_backend fake_table_absent; /* "suite_fake_absent" */
 extern const char fake_reason[];
 
-/* A table with every entry there is and every capability declared. Nothing in it works, but it is
- * well formed. */
-void fake_table_full(symmem_backend *table);
+/* A table with every entry and every flag there is. Nothing in it works, but it is well formed. */
+void fake_table_full(flat_backend *table);
 
 /* Ranks' memory is not shared but exchanged in their group, in which each reaches its own alone. */
-void fake_table_exchanges(symmem_backend *table);
+void fake_table_exchanges(flat_backend *table);
 
 /* Calls made of any fake entry in this process. The cases that look at it run on one rank. */
 int fake_table_calls(void);

@@ -30,28 +30,28 @@ static symmem_status late_alloc(void *instance, int32_t device, size_t bytes,
     const uint64_t deadline_ns = host->deadline_ns(host);
     if (deadline_ns != 0 && ready_ns > deadline_ns)
         return host->fail(host, SYMMEM_TIMEOUT, 0, "zeroing", "the device does not come to it");
-    symmem_status status = fake_table_a.memory_alloc(instance, device, bytes, memory);
+    symmem_status status = fake_table_a.memory->alloc(instance, device, bytes, memory);
     held += status == SYMMEM_OK;
     return status;
 }
 
 static void late_release(void *instance, symmem_memory *memory) {
     held--;
-    fake_table_a.memory_release(instance, memory);
+    fake_table_a.memory->release(instance, memory);
 }
 
 /* A new context on it with this default limit. */
 static void begin(struct tk *t, uint32_t default_ms) {
-    static symmem_backend table; /* outlives the context */
+    static flat_backend table; /* outlives the context */
     TK_REINIT(t, options.default_timeout_ms = default_ms);
-    table = fake_table_a;
-    table.name = "suite_late";
-    table.capabilities |= SYMMEM_CAP_POOL;
+    table = flat_of(&fake_table_a);
+    table.head.name = "suite_late";
+    table.head.flags |= SYMMEM_CAP_POOL;
     table.open = late_open;
     table.close = late_close;
     table.memory_alloc = late_alloc;
     table.memory_release = late_release;
-    use_table(t, &table);
+    use_table(t, flat_table(&table));
     needs_ms = 0;
     held = 0;
 }

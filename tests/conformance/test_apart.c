@@ -45,19 +45,17 @@ static void fake_lost(void *instance, const symmem_peers *peers) {
 }
 
 /* Alive as long as a context may use it, after a failed check too. */
-static symmem_backend tables[2];
+static flat_backend tables[2];
 
 static const symmem_backend *fake_of_two(const struct tk *t, bool has_a_way) {
-    symmem_backend table = fake_table_a;
-    table.capabilities |= SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_COLLECTIVES;
+    flat_backend table = flat_of(&fake_table_a);
+    table.head.flags |= SYMMEM_CAP_THREAD_RANKS;
     fake_table_exchanges(&table);
     table.collective = fake_collective;
     table.collective_apart = has_a_way ? fake_apart : NULL;
-    if (has_a_way)
-        table.capabilities |= SYMMEM_CAP_COLLECTIVES_APART;
     table.signal_lost = has_a_way ? fake_lost : NULL;
     tables[t->rank] = table;
-    return &tables[t->rank];
+    return flat_table(&tables[t->rank]);
 }
 
 typedef struct scene {

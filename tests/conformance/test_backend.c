@@ -103,11 +103,11 @@ TK_TEST(backend, active_backend_is_available, "SM-BACKEND-04", .max_ranks = 1) {
 }
 
 TK_TEST(backend, names_are_taken_once, "SM-BACKEND-05", TK_ON_FAKES) {
-    symmem_backend twin = fake_table_b;
+    flat_backend twin = flat_of(&fake_table_b);
     register_fakes(t);
     TK_FAILS(t, EXISTS, symmem_register_backend(t->context, &fake_table_a));
-    twin.name = "suite_fake_a";
-    TK_FAILS(t, EXISTS, symmem_register_backend(t->context, &twin));
+    twin.head.name = "suite_fake_a";
+    TK_FAILS(t, EXISTS, symmem_register_backend(t->context, flat_table(&twin)));
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
 }
 

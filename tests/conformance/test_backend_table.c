@@ -4,18 +4,6 @@
 
 #include "fake_table.h"
 #include "kit.h"
-#include "table_entries.h"
-
-/* Those without which there is no backend. */
-static const struct entry mandatory[] = {
-    ENTRY(probe, 0),          ENTRY(open, 0),          ENTRY(close, 0),
-    ENTRY(device_count, 0),   ENTRY(device_info, 0),   ENTRY(memory_alloc, 0),
-    ENTRY(memory_release, 0), ENTRY(memory_export, 0), ENTRY(share_close, 0),
-    ENTRY(memory_import, 0),  ENTRY(signal_bytes, 0),  ENTRY(peers_open, 0),
-    ENTRY(peers_close, 0),    ENTRY(barrier, 0),       ENTRY(put_signal, 0),
-    ENTRY(wait_signal, 0),    ENTRY(signal_reset, 0),  ENTRY(copy, 0),
-    ENTRY(memset32, 0),       ENTRY(write_value32, 0),
-};
 
 /* Registering it is refused, and nothing of it is called or remembered. */
 static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
@@ -25,38 +13,64 @@ static void refuse(struct tk *t, const symmem_backend *table, const char *why) {
     TK_EQ_INT(t, before, fake_table_calls());
 }
 
+static void refuse_flat(struct tk *t, flat_backend *table, const char *why) {
+    refuse(t, flat_table(table), why);
+}
+
 TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", TK_ON_FAKES) {
-    symmem_backend full, larger = fake_table_b;
+    flat_backend full;
+    symmem_backend larger = fake_table_b;
     TK_OK(t, symmem_register_backend(t->context, &fake_table_a));
     TK_OK(t, symmem_register_backend(t->context, &fake_table_longest));
-    larger.size = sizeof(larger) + 80; /* of a later ABI-compatible author */
+    larger.size = sizeof(larger) + 80; /* by a later author, ABI-compatible */
     TK_OK(t, symmem_register_backend(t->context, &larger));
     fake_table_full(&full);
-    full.name = "suite_fake_full";
-    TK_OK(t, symmem_register_backend(t->context, &full));
-    /* Written before the later entries were appended: what follows it in memory is no entry. */
-    symmem_backend shorter = full;
-    shorter.name = "suite_fake_short";
-    shorter.size = SYMMEM_BACKEND_SIZE_ABI1;
-    shorter.capabilities &= ~(SYMMEM_CAP_COLLECTIVES | SYMMEM_CAP_MATMUL | SYMMEM_CAP_CONNECTIVITY |
-                              SYMMEM_CAP_COLLECTIVES_APART);
-    TK_OK(t, symmem_register_backend(t->context, &shorter));
+    full.head.name = "suite_fake_full";
+    TK_OK(t, symmem_register_backend(t->context, flat_table(&full)));
     tk_end_context(t); /* before the tables on this stack go */
+}
+
+/* What lies beyond a group's size is no entry, whatever is there in memory. */
+TK_TEST(backend_table, older_groups, "SM-BACKEND-06", TK_ON_FAKES) {
+    flat_backend older;
+    uint64_t capabilities = 0;
+    fake_table_full(&older);
+    older.head.name = "suite_fake_older";
+    (void)flat_table(&older);
+    older.stream_ops.size = offsetof(symmem_stream_ops, host_fn);
+    older.collective_ops.size = offsetof(symmem_collective_ops, run_apart);
+    older.signal_ops.size = offsetof(symmem_signal_ops, poison);
+    TK_OK(t, symmem_register_backend(t->context, &older.head));
+    older.memory_ops.size = offsetof(symmem_memory_ops, release);
+    older.head.name = "suite_fake_too_old";
+    refuse(t, &older.head, "a group that ends before a mandatory entry");
+    older.memory_ops.size = sizeof(size_t) - 1;
+    refuse(t, &older.head, "a group that does not even hold its size");
+    TK_OK(t, symmem_set_backend(t->context, "suite_fake_older"));
+    TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
+    TK_EQ_INT(t,
+              SYMMEM_CAP_ALL &
+                  ~(SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM | SYMMEM_CAP_COLLECTIVES_APART),
+              capabilities);
+    tk_end_context(t);
 }
 
 TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", TK_ON_FAKES) {
     static const char *const names[] = {
         "",     "Upper",  "da-sh",    "sp ace",
         "do.t", "sl/ash", "\xc3\xa4", "suite_fake_of_thirty_two_chars__"};
-    static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX};
+    static const uint64_t unknown[] = {SYMMEM_CAP_ALL + 1, UINT64_C(1) << 63, UINT64_MAX,
+                                       SYMMEM_CAP_STREAMS, SYMMEM_CAP_COLLECTIVES};
     bool available = true;
     symmem_backend table = fake_table_a;
     table.abi = SYMMEM_BACKEND_ABI + 1;
     refuse(t, &table, "a later ABI");
+    table.abi = SYMMEM_BACKEND_ABI - 1;
+    refuse(t, &table, "an earlier ABI");
     table.abi = 0;
     refuse(t, &table, "ABI 0");
     table = fake_table_a;
-    table.size = SYMMEM_BACKEND_SIZE_ABI1 - 1;
+    table.size = SYMMEM_BACKEND_SIZE_ABI2 - 1;
     refuse(t, &table, "one byte short");
     table.size = 0;
     refuse(t, &table, "size 0");
@@ -67,87 +81,96 @@ TK_TEST(backend_table, malformed_heads, "SM-BACKEND-06", TK_ON_FAKES) {
         table.name = names[i];
         refuse(t, &table, names[i]);
     }
+    table = fake_table_a;
     for (size_t i = 0; i < TK_COUNT(unknown); i++) {
-        fake_table_full(&table);
-        table.capabilities = unknown[i];
-        refuse(t, &table, "unknown capability bits");
+        table.flags = SYMMEM_CAP_PROCESS_RANKS | unknown[i];
+        refuse(t, &table, "unknown flags");
     }
     TK_OK(t, symmem_backend_available(t->context, "suite_fake_a", &available));
     TK_CHECK(t, !available);
 }
 
-TK_TEST(backend_table, missing_entries, "SM-BACKEND-06", TK_ON_FAKES) {
-    symmem_backend table;
-    for (size_t i = 0; i < TK_COUNT(mandatory); i++) {
-        table = fake_table_a;
-        TK_REQUIRE(t, entry_at(&table, mandatory[i].at) != NULL);
-        set_entry(&table, mandatory[i].at, NULL);
-        refuse(t, &table, mandatory[i].name);
+#define IS_REQUIRED 1
+#define IS_OPTIONAL 0
+#define NEED(need) IS_##need
+
+/* A mandatory entry of a group that is there, and a mandatory group. */
+TK_TEST(backend_table, missing_entries, "SM-BACKEND-06,SM-BACKEND-07", TK_ON_FAKES) {
+    flat_backend table;
+#define WITHOUT(group, entry, entry_name, need)                                                    \
+    fake_table_full(&table);                                                                       \
+    table.entry_name = NULL;                                                                       \
+    if (NEED(need) && flat_table(&table)->group != NULL)                                           \
+        refuse(t, &table.head, #entry_name);
+    SYMMEM_BACKEND_ENTRIES(WITHOUT)
+#undef WITHOUT
+#define WITHOUT(group_, need)                                                                      \
+    fake_table_full(&table);                                                                       \
+    (void)flat_table(&table);                                                                      \
+    table.head.group_ = NULL;                                                                      \
+    if (NEED(need))                                                                                \
+        refuse(t, &table.head, #group_);
+    SYMMEM_BACKEND_GROUPS(WITHOUT)
+#undef WITHOUT
+}
+
+/* Each optional group and entry may be left out, and its capability with it. */
+TK_TEST(backend_table, optional_groups, "SM-BACKEND-07", TK_ON_FAKES) {
+    static const uint64_t of_entries[] = {
+        SYMMEM_CAP_STREAMS,      SYMMEM_CAP_CAPTURE,     SYMMEM_CAP_MULTICAST,
+        SYMMEM_CAP_HOST_FN,      SYMMEM_CAP_WRAP_STREAM, SYMMEM_CAP_COLLECTIVES,
+        SYMMEM_CAP_CONNECTIVITY, SYMMEM_CAP_MATMUL,      SYMMEM_CAP_COLLECTIVES_APART};
+    static flat_backend tables[TK_COUNT(of_entries)];
+    static char names[TK_COUNT(of_entries)][24];
+    for (size_t i = 0; i < TK_COUNT(of_entries); i++) {
+        uint64_t capabilities = 0;
+        fake_table_full(&tables[i]);
+        snprintf(names[i], sizeof(names[i]), "suite_fake_%zu", i);
+        tables[i].head.name = names[i];
+        flat_without(&tables[i], of_entries[i]);
+        TK_OK(t, symmem_register_backend(t->context, flat_table(&tables[i])));
+        TK_OK(t, symmem_set_backend(t->context, names[i]));
+        TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
+        TK_EQ_INT(t, 0, capabilities & of_entries[i]);
+        if (of_entries[i] != SYMMEM_CAP_STREAMS && of_entries[i] != SYMMEM_CAP_COLLECTIVES)
+            TK_EQ_INT(t, SYMMEM_CAP_ALL & ~of_entries[i], capabilities);
     }
-    fake_table_full(&table); /* both or none */
-    table.group_close = NULL;
-    refuse(t, &table, "group_open without group_close");
+    tk_end_context(t);
+}
+
+TK_TEST(backend_table, groups_without_their_like, "SM-BACKEND-12", TK_ON_FAKES) {
+    flat_backend table;
     fake_table_full(&table);
-    table.group_open = NULL;
-    refuse(t, &table, "group_close without group_open");
-}
-
-TK_TEST(backend_table, capabilities_without_their_like, "SM-BACKEND-12", TK_ON_FAKES) {
-    static const uint64_t lone[] = {SYMMEM_CAP_CAPTURE, SYMMEM_CAP_HOST_FN, SYMMEM_CAP_WRAP_STREAM,
-                                    SYMMEM_CAP_COLLECTIVES_APART};
-    static const uint64_t needed = SYMMEM_CAP_STREAMS | SYMMEM_CAP_COLLECTIVES;
-    symmem_backend table;
-    for (size_t i = 0; i < TK_COUNT(lone); i++) {
-        /* Only the entries of that one are there: it is the capability that is refused. */
-        fake_table_full(&table);
-        for (size_t k = 0; k < DECLARED_COUNT; k++)
-            if (declared[k].capability != lone[i])
-                set_entry(&table, declared[k].at, NULL);
-        table.capabilities = (fake_table_a.capabilities & ~needed) | lone[i];
-        refuse(t, &table, "without what it needs");
-    }
-    table = fake_table_a;
-    table.capabilities &= ~(SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS);
-    refuse(t, &table, "no rank mode");
-}
-
-TK_TEST(backend_table, entries_and_capabilities_agree, "SM-BACKEND-07", TK_ON_FAKES) {
-    for (size_t i = 0; i < DECLARED_COUNT; i++) {
-        symmem_backend table;
-        fake_table_full(&table);
-        set_entry(&table, declared[i].at, NULL);
-        refuse(t, &table, declared[i].name); /* declared, and an entry of it missing */
-        fake_table_full(&table);
-        table.capabilities &= ~declared[i].capability;
-        refuse(t, &table, declared[i].name); /* the whole capability undeclared */
-        table = fake_table_a;
-        set_entry(&table, declared[i].at, entry_at(&table, mandatory[0].at));
-        refuse(t, &table, declared[i].name); /* a single entry too many */
-    }
+    (void)flat_table(&table);
+    table.head.stream = NULL;
+    refuse(t, &table.head, "graph without stream");
+    table = flat_of(&fake_table_a);
+    table.head.flags &= ~(SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS);
+    refuse_flat(t, &table, "no rank mode");
 }
 
 TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", TK_ON_FAKES) {
-    symmem_backend full;
-    symmem_backend table = fake_table_a;
-    table.reserved = 1;
-    refuse(t, &table, "reserved is 1");
-    table = fake_table_a;
-    table.description = NULL;
-    refuse(t, &table, "no description");
-    /* Export, share_close and import: seven of the eight ways to have some of them, without and
-     * with the entry that stands for all. */
+    flat_backend full;
+    flat_backend table = flat_of(&fake_table_a);
+    table.head.reserved = 1;
+    refuse_flat(t, &table, "reserved is 1");
+    table = flat_of(&fake_table_a);
+    table.head.description = NULL;
+    refuse_flat(t, &table, "no description");
+    /* Share, unshare and map: seven of the eight ways to have some of them, without and with the
+     * entry that stands for all. */
     fake_table_full(&full);
     for (int parts = 0; parts < 7; parts++) {
-        table = fake_table_a;
-        table.memory_export = (parts & 1) != 0 ? table.memory_export : NULL;
-        table.share_close = (parts & 2) != 0 ? table.share_close : NULL;
-        table.memory_import = (parts & 4) != 0 ? table.memory_import : NULL;
-        refuse(t, &table, "a part of export, share_close and import");
+        table = flat_of(&fake_table_a);
+        table.memory_share = (parts & 1) != 0 ? table.memory_share : NULL;
+        table.memory_unshare = (parts & 2) != 0 ? table.memory_unshare : NULL;
+        table.memory_map = (parts & 4) != 0 ? table.memory_map : NULL;
+        refuse_flat(t, &table, "a part of share, unshare and map");
         table.memory_exchange = full.memory_exchange;
         if (parts != 0)
-            refuse(t, &table, "memory_exchange and a part of the others");
+            refuse_flat(t, &table, "exchange and a part of the others");
         else
-            TK_OK(t, symmem_register_backend(t->context, &table));
+            TK_OK(t, symmem_register_backend(t->context, flat_table(&table)));
     }
     tk_end_context(t); /* before the table on this stack goes */
 }

@@ -78,13 +78,13 @@ static void open_once(struct tk *t, const char *name, void *wanted) {
 }
 
 TK_TEST(communicator, handed_over, "SM-GROUP-12,SM-GROUP-13", TK_ON_FAKES) {
-    symmem_backend table = fake_table_a;
+    flat_backend table = flat_of(&fake_table_a);
     int communicator = 0;
     TK_REQ(t, "SM-GROUP-12");
     table.communicator_check = fake_check;
     fake_table_exchanges(&table);
     table.group_open = fake_open;
-    use_table(t, &table);
+    use_table(t, flat_table(&table));
     open_once(t, "with", &communicator);
     open_once(t, "without", NULL);
     tk_end_context(t); /* before the table on this stack goes */

@@ -98,11 +98,10 @@ TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", TK_ON_FAKES) {
     static const int32_t wrong[][4] = {
         {0, -1, -1, 0}, {0, 1, 2, 0}, {1, 2, 2, 0}, {0, 2, 2, 1}, {0, 3, 0, 0}};
     static const int32_t right[4] = {0, 18, 18, 0};
-    symmem_backend table = fake_table_a;
+    flat_backend table = flat_of(&fake_table_a);
     int32_t *matrix = fresh_matrix(t, 2);
-    table.capabilities |= SYMMEM_CAP_CONNECTIVITY;
     table.connectivity = fake_connectivity;
-    use_table(t, &table);
+    use_table(t, flat_table(&table));
     TK_EQ_INT(t, 2, devices_of(t));
     for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         memcpy(fake_answer, wrong[i], sizeof(fake_answer));

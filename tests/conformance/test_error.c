@@ -444,20 +444,19 @@ static void call_odd(struct tk *t, const symmem_backend *table) {
 TK_TEST(error, unknown_status_is_the_backends, "SM-ERROR-06", .max_ranks = 1) {
     struct counting_store counting = {.inner = t->store};
     symmem_store_ops ops = counting_store_ops;
-    symmem_backend opens = fake_table_a, allocates = fake_table_a, runs = fake_table_a,
-                   links = fake_table_a;
+    flat_backend opens = flat_of(&fake_table_a), allocates = opens, runs = opens, links = opens;
     symmem_store *store = NULL;
     size_t bytes = 0;
     char value;
     opens.open = odd_open;
-    call_odd(t, &opens);
+    call_odd(t, flat_table(&opens));
     allocates.memory_alloc = odd_alloc;
-    call_odd(t, &allocates);
+    call_odd(t, flat_table(&allocates));
     links.peers_open = odd_open_peers;
-    call_odd(t, &links);
+    call_odd(t, flat_table(&links));
     runs.copy = odd_copy;
     runs.barrier = odd_barrier;
-    call_odd(t, &runs);
+    call_odd(t, flat_table(&runs));
     ops.get = odd_get;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &counting, &store));
     expect_odd(t, SYMMEM_SYSTEM, symmem_store_get(store, "odd", &value, 1, &bytes, LIMIT_MS),

@@ -162,7 +162,7 @@ TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM
 
 /* The active backend's table once more, with a copy that can be made to fail: so it does for every
  * backend, whatever test points that has. */
-static void change_copy(symmem_backend *table);
+static void change_copy(flat_backend *table);
 static struct table_twin failing = {.name = "suite_failing_copy", .change = change_copy};
 /* In the rank's own thread: which copy from now on fails, and with what; 0: none. */
 static _Thread_local int fails_in;
@@ -172,10 +172,10 @@ static symmem_status copy_or_fail(void *instance, int32_t device, void *dst, con
                                   size_t bytes, const symmem_exec *exec) {
     if (fails_in > 0 && --fails_in == 0)
         return fails_with;
-    return failing.real->copy(instance, device, dst, src, bytes, exec);
+    return failing.real->copy->copy(instance, device, dst, src, bytes, exec);
 }
 
-static void change_copy(symmem_backend *table) {
+static void change_copy(flat_backend *table) {
     table->copy = copy_or_fail;
 }
 

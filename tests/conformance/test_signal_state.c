@@ -18,13 +18,13 @@ struct seen {
 };
 
 static _Thread_local struct seen seen;
-static void change_entries(symmem_backend *table);
+static void change_entries(flat_backend *table);
 static struct table_twin spy = {.name = "suite_spy", .change = change_entries};
 
 static symmem_status remember_peers(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                     void **pads_dev_p) {
     seen = (struct seen){peers->signals[peers->rank], peers->signal_bytes};
-    return spy.real->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
+    return spy.real->signal->peers_open(instance, peers, buffers_dev_p, pads_dev_p);
 }
 
 /* While this rank lies, what its peers get is a file of so many bytes. */
@@ -32,7 +32,7 @@ static _Thread_local bool lies;
 static _Thread_local off_t lie_bytes;
 
 static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = spy.real->memory_export(instance, memory, share);
+    symmem_status status = spy.real->memory->share(instance, memory, share);
     if (status != SYMMEM_OK || !lies || (share->kind & SYMMEM_SHARE_FD) == 0)
         return status;
     int file = memfd_create("symmem-suite-short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -45,10 +45,10 @@ static symmem_status export_or_lie(void *instance, symmem_memory *memory, symmem
     return status;
 }
 
-static void change_entries(symmem_backend *table) {
+static void change_entries(flat_backend *table) {
     table->peers_open = remember_peers;
-    if (table->memory_export != NULL)
-        table->memory_export = export_or_lie;
+    if (table->memory_share != NULL)
+        table->memory_share = export_or_lie;
 }
 
 enum { CHANNEL = 2, SPOILT = 0xDEAD, MOST_WORDS = 64 };

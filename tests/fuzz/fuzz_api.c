@@ -30,7 +30,8 @@ static void open_model(model *m, fuzz_input *in) {
     options.default_timeout_ms = 2000;
     options.log = log_nothing;
     FUZZ_CHECK(symmem_init(&options, &m->context) == SYMMEM_OK);
-    FUZZ_CHECK(symmem_register_backend(m->context, symmem_backend_entry(1)) == SYMMEM_OK);
+    FUZZ_CHECK(symmem_register_backend(m->context, symmem_backend_entry(SYMMEM_BACKEND_ABI)) ==
+               SYMMEM_OK);
     FUZZ_CHECK(symmem_set_backend(m->context, "shm") == SYMMEM_OK);
     FUZZ_CHECK(symmem_group_create(m->context, "world", NULL, 0, NULL, &m->group) == SYMMEM_OK);
 }

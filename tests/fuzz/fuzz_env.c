@@ -153,7 +153,8 @@ static void use(symmem_context *context) {
     const char *name = NULL;
     int32_t count = 0;
     bool multicast = false;
-    symmem_status status = symmem_register_backend(context, symmem_backend_entry(1));
+    symmem_status status =
+        symmem_register_backend(context, symmem_backend_entry(SYMMEM_BACKEND_ABI));
     FUZZ_CHECK(status == SYMMEM_OK || status == SYMMEM_EXISTS);
     FUZZ_CHECK(symmem_get_backend(context, &name) == SYMMEM_OK);
     if (name == NULL)

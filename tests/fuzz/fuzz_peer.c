@@ -167,7 +167,8 @@ static void open_world(world *self, fuzz_input *in) {
     options.backend = "";
     options.log = log_nothing;
     FUZZ_CHECK(symmem_init(&options, &self->context) == SYMMEM_OK);
-    FUZZ_CHECK(symmem_register_backend(self->context, symmem_backend_entry(1)) == SYMMEM_OK);
+    FUZZ_CHECK(symmem_register_backend(self->context, symmem_backend_entry(SYMMEM_BACKEND_ABI)) ==
+               SYMMEM_OK);
     FUZZ_CHECK(symmem_set_backend(self->context, "shm") == SYMMEM_OK);
     FUZZ_CHECK(symmem_group_create(self->context, "fuzz", NULL, 0, NULL, &self->group) ==
                SYMMEM_OK);

@@ -11,7 +11,7 @@
 #define WORLD_MAX 5
 
 typedef struct world {
-    symmem_backend table;
+    sm_backend backend;
     symmem_context context;
     sm_session session;
     sm_join joins[WORLD_MAX];
@@ -41,9 +41,9 @@ static sm_rendezvous_record honest_record(int32_t rank) {
 static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *records) {
     int32_t size = 1 + (int32_t)fuzz_below(in, WORLD_MAX);
     memset(self, 0, sizeof(*self));
-    self->table.name = "shm";
-    self->table.capabilities = fuzz_u16(in);
-    self->context.backend = &self->table;
+    self->backend.name = "shm";
+    self->backend.capabilities = fuzz_u16(in);
+    self->context.backend = &self->backend;
     self->context.world_size = size;
     atomic_init(&self->context.allow_overlapping_devices, 1);
     self->session.joins = self->joins;

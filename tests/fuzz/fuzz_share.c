@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Shares that a peer sends to the emulation: memory_import and multicast_attach with any descriptor
+ * Shares that a peer sends to the emulation: memory_map and multicast_attach with any descriptor
  * and any sizes. What was imported must be readable and writable from its first to its last byte;
  * all of it must be given back.
  */
@@ -18,8 +18,9 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     const symmem_backend_config config = {.size = sizeof(config), .world_size = 4};
     unsetenv("SYMMEM_SHM_DEVICES");
     unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
-    FUZZ_CHECK(symmem_backend_entry(SYMMEM_BACKEND_ABI)->open(&fuzz_host, &config, &instance) ==
-               SYMMEM_OK);
+    FUZZ_CHECK(
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->instance->open(&fuzz_host, &config, &instance) ==
+        SYMMEM_OK);
     return 0;
 }
 
@@ -103,7 +104,7 @@ static void import(fuzz_input *in, const int *fds, symmem_memory *memory) {
     size_t bytes = fuzz_number(in, share.mapped_bytes);
     symmem_memory found = {0};
     symmem_clear_error();
-    symmem_status status = table->memory_import(instance, 0, &share, bytes, &found);
+    symmem_status status = table->memory->map(instance, 0, &share, bytes, &found);
     if (status != SYMMEM_OK) {
         static const symmem_memory none;
         fuzz_check_failure(status, 4);
@@ -115,7 +116,7 @@ static void import(fuzz_input *in, const int *fds, symmem_memory *memory) {
     FUZZ_CHECK(bytes <= share.mapped_bytes);
     touch(found.ptr, bytes);
     if (memory->priv != NULL)
-        table->memory_release(instance, memory);
+        table->memory->release(instance, memory);
     *memory = found;
 }
 
@@ -133,7 +134,7 @@ static void join_multicast(fuzz_input *in, const int *fds) {
                           .buffer_bytes = sizeof(buffer)};
     void *multicast = NULL, *address = NULL;
     symmem_clear_error();
-    symmem_status status = table->multicast_attach(instance, device, &share, bytes, &multicast);
+    symmem_status status = table->multicast->attach(instance, device, &share, bytes, &multicast);
     if (status != SYMMEM_OK) {
         fuzz_check_failure(status, 4);
         FUZZ_CHECK(multicast == NULL);
@@ -141,7 +142,7 @@ static void join_multicast(fuzz_input *in, const int *fds) {
     }
     multicast_head head;
     FUZZ_CHECK(pread(share.fd, &head, sizeof(head), 0) == sizeof(head) && head.bytes == bytes);
-    status = table->multicast_bind(instance, multicast, NULL, &peers, &address);
+    status = table->multicast->bind(instance, multicast, NULL, &peers, &address);
     if (status == SYMMEM_OK) {
         FUZZ_CHECK(head.world_size == peers.world_size);
         const symmem_exec exec = {0};
@@ -149,15 +150,15 @@ static void join_multicast(fuzz_input *in, const int *fds) {
         unsigned char source[64] = {1};
         if (count > sizeof(source))
             count = sizeof(source);
-        status = table->multimem_store(instance, &peers, (void *)((uintptr_t)address + offset),
-                                       source, count, &exec);
+        status = table->multicast->store(instance, &peers, (void *)((uintptr_t)address + offset),
+                                         source, count, &exec);
         FUZZ_CHECK(status != SYMMEM_OK || (offset <= bytes && count <= bytes - offset &&
                                            offset + count <= sizeof(buffer)));
     } else {
         fuzz_check_failure(status, 4);
         FUZZ_CHECK(address == NULL);
     }
-    table->multicast_release(instance, multicast);
+    table->multicast->release(instance, multicast);
 }
 
 /* A peer may do that with its file; if it made it shorter, nobody could help. */
@@ -185,7 +186,7 @@ void fuzz_one(fuzz_input *in) {
             import(in, fds, &memories[form / 8 % IMPORTS]);
     }
     for (int i = 0; i < IMPORTS; i++)
-        table->memory_release(instance, &memories[i]);
+        table->memory->release(instance, &memories[i]);
     for (int i = 0; i < FILES; i++)
         if (fds[i] >= 0)
             close(fds[i]);

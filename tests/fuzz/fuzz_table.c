@@ -1,88 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a plug-in hands over: a table of any size, version, name and capabilities, with entries
- * missing or too many (those that are there are real functions). It is accepted exactly if the
- * header's rules hold, nothing behind its announced size is read, and what was accepted works.
+ * What a plug-in hands over: a table of any size, version, name and flags, with groups and entries
+ * missing or too many (those that are there are real functions), each in an allocation of the size
+ * that it announces. It is accepted exactly if the header's rules hold, nothing behind an announced
+ * size is read, and what was accepted works.
  */
+#include "../flat_backend.h"
 #include "fuzz.h"
 #include "shm.h"
 
 #define TEXT_MAX 48
 #define TAIL_BYTES 64 /* of a table newer than this header */
-
-typedef struct entry {
-    size_t offset;
-    uint64_t capability; /* 0: every table has it */
-    bool optional;
-} entry;
-
-#define AT(name) offsetof(struct symmem_backend, name)
-#define BASIC(name)                                                                                \
-    { AT(name), 0, false }
-#define GATED(name, capability)                                                                    \
-    { AT(name), SYMMEM_CAP_##capability, false }
-#define FREE(name)                                                                                 \
-    { AT(name), 0, true }
-
-/* The rules of backend.h, written down a second time. */
-static const entry entries[] = {
-    BASIC(probe),
-    BASIC(open),
-    BASIC(close),
-    BASIC(device_count),
-    BASIC(device_info),
-    BASIC(memory_alloc),
-    BASIC(memory_release),
-    FREE(memory_export),
-    FREE(share_close),
-    FREE(memory_import),
-    FREE(memory_exchange),
-    FREE(group_open),
-    FREE(group_close),
-    BASIC(signal_bytes),
-    BASIC(peers_open),
-    BASIC(peers_close),
-    BASIC(barrier),
-    BASIC(put_signal),
-    BASIC(wait_signal),
-    BASIC(signal_reset),
-    FREE(signal_poison),
-    BASIC(copy),
-    BASIC(memset32),
-    BASIC(write_value32),
-    GATED(stream_create, STREAMS),
-    GATED(stream_wrap, WRAP_STREAM),
-    GATED(stream_destroy, STREAMS),
-    GATED(stream_synchronize, STREAMS),
-    GATED(stream_query, STREAMS),
-    GATED(device_synchronize, STREAMS),
-    GATED(event_create, STREAMS),
-    GATED(event_destroy, STREAMS),
-    GATED(event_record, STREAMS),
-    GATED(stream_wait_event, STREAMS),
-    GATED(event_synchronize, STREAMS),
-    GATED(event_query, STREAMS),
-    GATED(host_fn, HOST_FN),
-    GATED(capture_begin, CAPTURE),
-    GATED(capture_end, CAPTURE),
-    GATED(capture_id, CAPTURE),
-    GATED(graph_launch, CAPTURE),
-    GATED(graph_destroy, CAPTURE),
-    GATED(multicast_create, MULTICAST),
-    GATED(multicast_attach, MULTICAST),
-    GATED(multicast_bind, MULTICAST),
-    GATED(multicast_release, MULTICAST),
-    GATED(multimem_store, MULTICAST),
-    GATED(multimem_ld_reduce, MULTICAST),
-    FREE(signal_check),
-    GATED(collective, COLLECTIVES),
-    GATED(matmul, MATMUL),
-    GATED(copy_strided, MATMUL),
-    GATED(reduce_local, MATMUL),
-    GATED(connectivity, CONNECTIVITY),
-    GATED(collective_apart, COLLECTIVES_APART),
-};
-#define ENTRY_COUNT (sizeof(entries) / sizeof(entries[0]))
 
 /* --- entries that the emulation lacks -------------------------------------------------- */
 
@@ -112,61 +40,52 @@ static void check_nothing(void *instance, const symmem_peers *peers) {}
 
 /* --- making one --------------------------------------------------------------------------- */
 
+#define ONE(group, need) +1
+enum { GROUPS = 0 SYMMEM_BACKEND_GROUPS(ONE) };
+
 typedef struct draft {
-    symmem_backend table;
+    flat_backend table;
     char name[TEXT_MAX], description[TEXT_MAX];
-    symmem_backend *handed; /* an allocation of the announced size */
+    symmem_backend *handed; /* allocations of the announced sizes */
+    void *groups[GROUPS];
 } draft;
-
-static bool there(const symmem_backend *table, size_t offset) {
-    void (*function)(void);
-    if (offset + sizeof(function) > table->size)
-        return false;
-    memcpy(&function, (const char *)table + offset, sizeof(function));
-    return function != NULL;
-}
-
-static void drop_entry(symmem_backend *table, size_t offset) {
-    memset((char *)table + offset, 0, sizeof(void (*)(void)));
-}
 
 /* Complete for its capabilities. */
 static void make_honest(draft *d, uint64_t capabilities) {
-    d->table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    d->table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     snprintf(d->name, sizeof(d->name), "fuzz");
     snprintf(d->description, sizeof(d->description), "made up");
-    d->table.name = d->name;
-    d->table.description = d->description;
-    d->table.capabilities = capabilities;
+    d->table.head.name = d->name;
+    d->table.head.description = d->description;
+    d->table.head.flags = capabilities & SYMMEM_CAP_FLAGS;
     d->table.stream_wrap = wrap_nothing;
     d->table.collective_apart = move_nothing;
-    for (size_t i = 0; i < ENTRY_COUNT; i++)
-        if (entries[i].capability != 0 && (capabilities & entries[i].capability) == 0)
-            drop_entry(&d->table, entries[i].offset);
+    flat_without(&d->table, SYMMEM_CAP_ALL & ~(capabilities | SYMMEM_CAP_FLAGS));
 }
 
 static void spoil_head(draft *d, fuzz_input *in) {
+    symmem_backend *head = &d->table.head;
     switch (fuzz_below(in, 8)) {
     case 0:
-        d->table.size = fuzz_number(in, SYMMEM_BACKEND_SIZE_ABI1);
+        head->size = fuzz_number(in, SYMMEM_BACKEND_SIZE_ABI2);
         break;
     case 1:
-        d->table.abi = (uint32_t)fuzz_number(in, SYMMEM_BACKEND_ABI);
+        head->abi = (uint32_t)fuzz_number(in, SYMMEM_BACKEND_ABI);
         break;
     case 2:
-        d->table.reserved = fuzz_u32(in);
+        head->reserved = fuzz_u32(in);
         break;
     case 3:
         fuzz_text(in, d->name, sizeof(d->name));
         break;
     case 4:
-        d->table.name = NULL;
+        head->name = NULL;
         break;
     case 5:
-        d->table.description = NULL;
+        head->description = NULL;
         break;
     case 6:
-        d->table.capabilities = fuzz_u64(in);
+        head->flags = fuzz_u64(in);
         break;
     default:
         fuzz_text(in, d->description, sizeof(d->description));
@@ -174,10 +93,21 @@ static void spoil_head(draft *d, fuzz_input *in) {
     }
 }
 
+static void drop_entry(flat_backend *table, uint32_t which) {
+    uint32_t at = 0;
+#define DROP(group, entry, name, need)                                                             \
+    if (at++ == which)                                                                             \
+        table->name = NULL;
+    SYMMEM_BACKEND_ENTRIES(DROP)
+#undef DROP
+    if (at <= which)
+        drop_entry(table, which % at);
+}
+
 static void spoil_entry(draft *d, fuzz_input *in) {
     uint8_t which = fuzz_u8(in);
     if (which < 128) {
-        drop_entry(&d->table, entries[which % ENTRY_COUNT].offset);
+        drop_entry(&d->table, which);
         return;
     }
     d->table.memory_exchange = (which & 1) != 0 ? exchange_nothing : d->table.memory_exchange;
@@ -187,57 +117,87 @@ static void spoil_entry(draft *d, fuzz_input *in) {
     d->table.stream_wrap = (which & 16) != 0 ? wrap_nothing : d->table.stream_wrap;
 }
 
+/* A copy in an allocation that is as long as it says, or so long as it can be read. */
+static void *hand_over(const void *from, size_t own_bytes, size_t announced) {
+    size_t bytes = announced < sizeof(bytes) ? sizeof(bytes) : announced;
+    if (bytes > own_bytes + TAIL_BYTES)
+        bytes = own_bytes + TAIL_BYTES;
+    void *copy = malloc(bytes);
+    FUZZ_CHECK(copy != NULL);
+    memset(copy, 0xa5, bytes);
+    memcpy(copy, from, bytes < own_bytes ? bytes : own_bytes);
+    return copy;
+}
+
 static void make(draft *d, fuzz_input *in) {
+    memset(d->groups, 0, sizeof(d->groups));
     make_honest(d, fuzz_u16(in) & SYMMEM_CAP_ALL);
     for (uint32_t count = fuzz_below(in, 4); count > 0; count--)
         spoil_head(d, in);
     for (uint32_t count = fuzz_below(in, 4); count > 0; count--)
         spoil_entry(d, in);
-    size_t bytes = d->table.size;
-    if (bytes < sizeof(bytes))
-        bytes = sizeof(bytes);
-    if (bytes > sizeof(d->table) + TAIL_BYTES)
-        bytes = sizeof(d->table) + TAIL_BYTES;
-    d->handed = malloc(bytes);
-    FUZZ_CHECK(d->handed != NULL);
-    memset(d->handed, 0xa5, bytes);
-    memcpy(d->handed, &d->table, bytes < sizeof(d->table) ? bytes : sizeof(d->table));
+    (void)flat_table(&d->table);
+    const uint32_t shorter = fuzz_below(in, 2 * GROUPS); /* a group that is, or none */
+    uint32_t at = 0;
+#define HAND_OVER(group_, need)                                                                    \
+    if (at == shorter)                                                                             \
+        d->table.group_##_ops.size = fuzz_number(in, sizeof(d->table.group_##_ops));               \
+    if (d->table.head.group_ != NULL)                                                              \
+        d->groups[at] = hand_over(&d->table.group_##_ops, sizeof(d->table.group_##_ops),           \
+                                  d->table.group_##_ops.size);                                     \
+    d->table.head.group_ = d->groups[at++];
+    SYMMEM_BACKEND_GROUPS(HAND_OVER)
+#undef HAND_OVER
+    d->handed = hand_over(&d->table.head, sizeof(d->table.head), d->table.head.size);
+}
+
+static void drop(draft *d) {
+    for (int i = 0; i < GROUPS; i++)
+        free(d->groups[i]);
+    free(d->handed);
 }
 
 /* --- the rules ------------------------------------------------------------------------------ */
 
 static bool head_is_good(const symmem_backend *table) {
-    const uint64_t need_streams = SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN | SYMMEM_CAP_WRAP_STREAM;
     const uint64_t modes = SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS;
     const char *letters = "abcdefghijklmnopqrstuvwxyz0123456789_";
-    return table->size >= SYMMEM_BACKEND_SIZE_ABI1 && table->abi == SYMMEM_BACKEND_ABI &&
+    return table->size >= SYMMEM_BACKEND_SIZE_ABI2 && table->abi == SYMMEM_BACKEND_ABI &&
            table->reserved == 0 && table->name != NULL && table->name[0] != '\0' &&
            strlen(table->name) <= 31 && strspn(table->name, letters) == strlen(table->name) &&
-           table->description != NULL && (table->capabilities & ~SYMMEM_CAP_ALL) == 0 &&
-           ((table->capabilities & need_streams) == 0 ||
-            (table->capabilities & SYMMEM_CAP_STREAMS) != 0) &&
-           ((table->capabilities & SYMMEM_CAP_COLLECTIVES_APART) == 0 ||
-            (table->capabilities & SYMMEM_CAP_COLLECTIVES) != 0) &&
-           (table->capabilities & modes) != 0;
+           table->description != NULL && (table->flags & ~SYMMEM_CAP_FLAGS) == 0 &&
+           (table->flags & modes) != 0;
 }
 
-static bool entries_are_good(const symmem_backend *table) {
-    for (size_t i = 0; i < ENTRY_COUNT; i++) {
-        bool wanted =
-            entries[i].capability == 0 || (table->capabilities & entries[i].capability) != 0;
-        if (!entries[i].optional && wanted != there(table, entries[i].offset))
-            return false;
+enum { OPTIONAL, REQUIRED };
+
+/* Makes d->table what lies within the announced sizes. */
+static bool entries_are_good(draft *d) {
+    flat_backend *t = &d->table;
+    bool good = true;
+#define LOOK(group_, entry_, name, need)                                                           \
+    if (t->head.group_ != NULL) {                                                                  \
+        if (offsetof(symmem_##group_##_ops, entry_) + sizeof(t->name) > t->group_##_ops.size)      \
+            t->name = NULL;                                                                        \
+        good = good && (need == OPTIONAL || t->name != NULL);                                      \
     }
-    bool all = table->memory_export && table->share_close && table->memory_import;
-    bool none = !table->memory_export && !table->share_close && !table->memory_import;
-    return (all || (none && table->memory_exchange)) &&
-           (table->group_open != NULL) == (table->group_close != NULL);
+    SYMMEM_BACKEND_ENTRIES(LOOK)
+#undef LOOK
+#define LOOK(group_, need)                                                                         \
+    good = good && (need == OPTIONAL || t->head.group_ != NULL) &&                                 \
+           (t->head.group_ == NULL || t->group_##_ops.size >= sizeof(size_t));
+    SYMMEM_BACKEND_GROUPS(LOOK)
+#undef LOOK
+    const bool all = t->memory_share && t->memory_unshare && t->memory_map;
+    const bool none = !t->memory_share && !t->memory_unshare && !t->memory_map;
+    return good && (all || (none && t->memory_exchange)) &&
+           (t->head.graph == NULL || t->head.stream != NULL);
 }
 
 /* --- use ---------------------------------------------------------------------------------------
  */
 
-static void use_memory(symmem_context *context, const symmem_backend *table) {
+static void use_memory(symmem_context *context, const flat_backend *table) {
     void *ptr = NULL;
     symmem_group *group = NULL;
     symmem_handle *handle = NULL;
@@ -251,16 +211,15 @@ static void use_memory(symmem_context *context, const symmem_backend *table) {
     FUZZ_CHECK(symmem_free(context, ptr) == SYMMEM_OK);
 }
 
-static void use_streams(symmem_context *context, const symmem_backend *table) {
-    const uint64_t caps = table->capabilities;
+static void use_streams(symmem_context *context, const flat_backend *table) {
     symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
     symmem_status status = symmem_stream_create(context, -1, &stream);
-    FUZZ_CHECK(status == ((caps & SYMMEM_CAP_STREAMS) != 0 ? SYMMEM_OK : SYMMEM_UNSUPPORTED));
+    FUZZ_CHECK(status == (table->head.stream != NULL ? SYMMEM_OK : SYMMEM_UNSUPPORTED));
     if (status != SYMMEM_OK)
         return;
     status = symmem_stream_begin_capture(stream);
-    FUZZ_CHECK(status == ((caps & SYMMEM_CAP_CAPTURE) != 0 ? SYMMEM_OK : SYMMEM_UNSUPPORTED));
+    FUZZ_CHECK(status == (table->head.graph != NULL ? SYMMEM_OK : SYMMEM_UNSUPPORTED));
     if (status == SYMMEM_OK) {
         FUZZ_CHECK(symmem_stream_end_capture(stream, &graph) == SYMMEM_OK);
         FUZZ_CHECK(symmem_graph_destroy(graph) == SYMMEM_OK);
@@ -293,7 +252,7 @@ void fuzz_one(fuzz_input *in) {
     draft d;
     make(&d, in);
     symmem_context *context = open_context();
-    bool good = head_is_good(&d.table) && entries_are_good(&d.table);
+    bool good = head_is_good(&d.table.head) && entries_are_good(&d);
     symmem_clear_error();
     symmem_status status = symmem_register_backend(context, d.handed);
     FUZZ_CHECK(status == (good ? SYMMEM_OK : SYMMEM_ABI));
@@ -307,5 +266,5 @@ void fuzz_one(fuzz_input *in) {
         use_names(context, in);
     }
     symmem_context_free(context);
-    free(d.handed);
+    drop(&d);
 }

@@ -84,11 +84,7 @@ static void environment(const char *symmem, const char *torch, const char *nvls)
 /* --- built without ------------------------------------------------------------------- */
 
 static void check_absent(void) {
-    check((table->capabilities & SYMMEM_CAP_MULTICAST) == 0, "the capability is declared");
-    check(table->multicast_create == NULL && table->multicast_attach == NULL &&
-              table->multicast_bind == NULL && table->multicast_release == NULL &&
-              table->multimem_store == NULL && table->multimem_ld_reduce == NULL,
-          "an entry is there");
+    check(table->multicast == NULL, "the group is there");
     check(strstr(table->description, "built without multicast") != NULL, "the description says it");
 }
 
@@ -96,12 +92,12 @@ static void check_absent(void) {
 
 static symmem_status create(void **object_p, symmem_share *share) {
     *share = (symmem_share){.fd = -1};
-    return table->multicast_create(instance, 0, 2, 4096, object_p, share);
+    return table->multicast->create(instance, 0, 2, 4096, object_p, share);
 }
 
 static bool device_has_it(void) {
     symmem_device_info info = {0};
-    check(table->device_info(instance, 0, &info) == SYMMEM_OK, "device_info");
+    check(table->instance->device_info(instance, 0, &info) == SYMMEM_OK, "device_info");
     return info.multicast != 0;
 }
 
@@ -112,7 +108,7 @@ static void check_forbidden(const char *symmem, const char *torch, const char *n
     void *object = NULL;
     environment(symmem, torch, nvls);
     check(!device_has_it(), "the device says that it can");
-    check(table->multicast_attach(instance, 0, &share, 4096, &object) == SYMMEM_UNSUPPORTED,
+    check(table->multicast->attach(instance, 0, &share, 4096, &object) == SYMMEM_UNSUPPORTED,
           "attach is refused");
     check(create(&object, &share) == SYMMEM_UNSUPPORTED, "create is refused");
     check(strstr(last_text, "multicast is off") != NULL, "the record says why");
@@ -132,8 +128,8 @@ static void check_allowed(const char *torch, const char *nvls) {
     check(device_has_it(), "the device says that it cannot");
     check(create(&object, &share) == SYMMEM_OK, "create");
     check(creates() == before + 1, "the driver was asked once");
-    table->share_close(instance, &share);
-    table->multicast_release(instance, object);
+    table->memory->unshare(instance, &share);
+    table->multicast->release(instance, object);
 }
 
 /* One step of two ranks on two devices, in one thread: the driver waits for nobody. */
@@ -144,22 +140,22 @@ static symmem_status run_until_failure(const char *failing, CUresult result) {
     const symmem_peers peers = {.size = sizeof peers, .world_size = 2};
     memset(memory, 0, sizeof memory);
     for (int32_t i = 0; i < 2; i++)
-        check(table->memory_alloc(instance, i, 4096, &memory[i]) == SYMMEM_OK, "memory");
+        check(table->memory->alloc(instance, i, 4096, &memory[i]) == SYMMEM_OK, "memory");
     fake_fail_calls(failing, 0, 100, result);
     symmem_status status = create(&object, &share);
     for (int32_t i = 0; i < 2 && status == SYMMEM_OK; i++)
-        status = table->multicast_attach(instance, i, &share, 4096, &views[i]);
+        status = table->multicast->attach(instance, i, &share, 4096, &views[i]);
     for (int32_t i = 0; i < 2 && status == SYMMEM_OK; i++)
-        status = table->multicast_bind(instance, views[i], &memory[i], &peers, &address);
+        status = table->multicast->bind(instance, views[i], &memory[i], &peers, &address);
     check((status == SYMMEM_OK) == (address != NULL), "an address comes with success only");
-    table->share_close(instance, &share);
+    table->memory->unshare(instance, &share);
     for (int i = 0; i < 2; i++)
         if (views[i] != NULL)
-            table->multicast_release(instance, views[i]);
+            table->multicast->release(instance, views[i]);
     if (object != NULL)
-        table->multicast_release(instance, object);
+        table->multicast->release(instance, object);
     for (int i = 0; i < 2; i++)
-        table->memory_release(instance, &memory[i]);
+        table->memory->release(instance, &memory[i]);
     fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);
     return status;
 }
@@ -201,10 +197,10 @@ static void check_failures(void) {
 
 static void check_gates(void) {
     const symmem_backend_config config = {.size = sizeof config, .world_size = 2};
-    check((table->capabilities & SYMMEM_CAP_MULTICAST) != 0, "the capability is not declared");
+    check(table->multicast != NULL, "the group is not there");
     check(strstr(table->description, "never run on hardware") != NULL, "the description says it");
     environment(NULL, NULL, NULL);
-    if (table->open(&host, &config, &instance) != SYMMEM_OK) {
+    if (table->instance->open(&host, &config, &instance) != SYMMEM_OK) {
         check(false, "open");
         return;
     }
@@ -224,7 +220,7 @@ static void check_gates(void) {
     check_allowed("0", "1");
     check_allowed("", "2");
     check_failures();
-    table->close(instance);
+    table->instance->close(instance);
 }
 
 int main(int argc, char **argv) {

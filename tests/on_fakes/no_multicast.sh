@@ -9,8 +9,9 @@ plugin=$1 build=$2
 kernels=$(cd -- "$(dirname -- "$0")/../../kernels" && pwd)
 found=0
 
-for word in cuMulticast multimem.st multimem.ld multimem.red symmem_multicast_; do
-    if LC_ALL=C grep -aqF -- "$word" "$plugin"; then
+# "symmem_multicast_ops" is a type of backend.h.
+for word in cuMulticast multimem\\.st multimem\\.ld multimem\\.red 'symmem_multicast_([^o]|o[^p])'; do
+    if LC_ALL=C grep -aqE -- "$word" "$plugin"; then
         echo "$plugin: holds $word"
         found=1
     fi

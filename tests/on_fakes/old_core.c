@@ -23,13 +23,13 @@ static int use(const symmem_backend *backend, const symmem_host *host, const cha
     const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
     symmem_memory memory = {.ptr = NULL};
     void *instance = NULL;
-    symmem_status status = backend->open(host, &config, &instance);
+    symmem_status status = backend->instance->open(host, &config, &instance);
     if (status == SYMMEM_OK)
-        status = backend->memory_alloc(instance, 0, BYTES, &memory);
+        status = backend->memory->alloc(instance, 0, BYTES, &memory);
     if (status == SYMMEM_OK)
-        backend->memory_release(instance, &memory);
+        backend->memory->release(instance, &memory);
     if (instance != NULL)
-        backend->close(instance);
+        backend->instance->close(instance);
     printf("%s core: %s\n", what, symmem_status_name(status));
     return status != SYMMEM_OK;
 }

@@ -21,9 +21,9 @@ static symmem_status import(const symmem_backend *backend, void *instance, symme
     words[OFFSET] = offset;
     words[MAPPED_BYTES] = mapped_bytes;
     memcpy(share.bytes, words, sizeof words);
-    symmem_status status = backend->memory_import(instance, 0, &share, SMALL, &memory);
+    symmem_status status = backend->memory->map(instance, 0, &share, SMALL, &memory);
     if (status == SYMMEM_OK)
-        backend->memory_release(instance, &memory);
+        backend->memory->release(instance, &memory);
     return status;
 }
 
@@ -31,8 +31,8 @@ static int run(const symmem_backend *backend, void *instance) {
     symmem_memory own = {.ptr = NULL};
     symmem_share share = {.fd = -1};
     uint64_t words[WORDS];
-    if (backend->memory_alloc(instance, 0, SMALL, &own) != SYMMEM_OK ||
-        backend->memory_export(instance, &own, &share) != SYMMEM_OK)
+    if (backend->memory->alloc(instance, 0, SMALL, &own) != SYMMEM_OK ||
+        backend->memory->share(instance, &own, &share) != SYMMEM_OK)
         return 1;
     memcpy(words, share.bytes, sizeof words);
     const symmem_status right =
@@ -41,8 +41,8 @@ static int run(const symmem_backend *backend, void *instance) {
     const symmem_status wrong = import(backend, instance, share, MORE / 2, MORE);
     printf("as it was made: %s; larger: %s\n", symmem_status_name(right),
            symmem_status_name(wrong));
-    backend->share_close(instance, &share);
-    backend->memory_release(instance, &own);
+    backend->memory->unshare(instance, &share);
+    backend->memory->release(instance, &own);
     return right != SYMMEM_OK || wrong == SYMMEM_OK;
 }
 
@@ -50,9 +50,9 @@ int main(int argc, char **argv) {
     const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
     const symmem_backend *backend = argc > 1 ? bare_load(argv[1]) : NULL;
     void *instance = NULL;
-    if (backend == NULL || backend->open(&bare_host, &config, &instance) != SYMMEM_OK)
+    if (backend == NULL || backend->instance->open(&bare_host, &config, &instance) != SYMMEM_OK)
         return 1;
     const int bad = run(backend, instance);
-    backend->close(instance);
+    backend->instance->close(instance);
     return bad;
 }

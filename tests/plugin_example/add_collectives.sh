@@ -5,7 +5,7 @@
 set -u
 guide=${1:?usage: add_collectives.sh GUIDE BACKEND_C} backend=${2:?}
 awk -v guide="$guide" '
-    /^\/\* --- the table: what is not named/ {
+    /^\/\* --- the table: a group that is not named/ {
         while ((getline line < guide) > 0) {
             if (line == "```") inside = 0
             if (inside && wanted) print line
@@ -18,10 +18,14 @@ awk -v guide="$guide" '
         }
         print ""
     }
-    { sub(/SYMMEM_CAP_DIRECT_ACCESS,$/, "&\n                    SYMMEM_CAP_COLLECTIVES,")
-      sub(/DIRECT_ACCESS,\n/, "DIRECT_ACCESS |\n")
-      sub(/\.signal_bytes = example_signal_bytes/, ".signal_bytes = signal_bytes")
+    /^static const symmem_backend table/ {
+        print "static const symmem_collective_ops collective_ops = {"
+        print "    .size = sizeof(symmem_collective_ops),"
+        print "    .run = example_collective,"
+        print "};\n"
+    }
+    { sub(/\.bytes = example_signal_bytes/, ".bytes = signal_bytes")
       sub(/\.barrier = example_barrier/, ".barrier = checked_barrier")
-      sub(/^    \.copy = /, "    .collective = example_collective,\n&")
+      sub(/^    \.copy = &copy_ops,/, "&\n    .collective = \\&collective_ops,")
       print }
     END { exit !found }' "$backend"

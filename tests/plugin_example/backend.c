@@ -132,8 +132,8 @@ static void example_release(void *instance, symmem_memory *memory) {
         close((int)(intptr_t)memory->priv);
 }
 
-static symmem_status example_export(void *instance, symmem_memory *memory, symmem_share *share) {
-    int fd = fcntl((int)(intptr_t)memory->priv, F_DUPFD_CLOEXEC, 0); /* share_close closes it */
+static symmem_status example_share(void *instance, symmem_memory *memory, symmem_share *share) {
+    int fd = fcntl((int)(intptr_t)memory->priv, F_DUPFD_CLOEXEC, 0); /* memory_unshare closes it */
     if (fd < 0)
         return fail_errno(instance, errno, "rendezvous", "duplicating a descriptor");
     share->kind = SYMMEM_SHARE_FD;
@@ -142,13 +142,13 @@ static symmem_status example_export(void *instance, symmem_memory *memory, symme
     return SYMMEM_OK;
 }
 
-static void example_share_close(void *instance, symmem_share *share) {
+static void example_unshare(void *instance, symmem_share *share) {
     close(share->fd);
     share->fd = -1;
 }
 
-static symmem_status example_import(void *instance, int32_t device, const symmem_share *share,
-                                    size_t bytes, symmem_memory *memory) {
+static symmem_status example_map(void *instance, int32_t device, const symmem_share *share,
+                                 size_t bytes, symmem_memory *memory) {
     const symmem_host *host = instance;
     struct stat file; /* comes from outside, so look: too short a file would be fatal later */
     if (fstat(share->fd, &file) != 0)
@@ -362,35 +362,56 @@ static symmem_status example_write_value32(void *instance, int32_t device, void 
     return SYMMEM_OK;
 }
 
-/* --- the table: what is not named is NULL ---------------------------------------------- */
+/* --- the table: a group that is not named is NULL ----------------------------------------------
+ */
+
+static const symmem_instance_ops instance_ops = {
+    .size = sizeof(symmem_instance_ops),
+    .probe = example_probe,
+    .open = example_open,
+    .close = example_close,
+    .device_count = example_device_count,
+    .device_info = example_device_info,
+};
+
+static const symmem_memory_ops memory_ops = {
+    .size = sizeof(symmem_memory_ops),
+    .alloc = example_alloc,
+    .release = example_release,
+    .share = example_share,
+    .unshare = example_unshare,
+    .map = example_map,
+};
+
+static const symmem_signal_ops signal_ops = {
+    .size = sizeof(symmem_signal_ops),
+    .bytes = example_signal_bytes,
+    .peers_open = example_peers_open,
+    .peers_close = example_peers_close,
+    .barrier = example_barrier,
+    .put = example_put_signal,
+    .wait = example_wait_signal,
+    .reset = example_signal_reset,
+    .poison = example_signal_poison,
+};
+
+static const symmem_copy_ops copy_ops = {
+    .size = sizeof(symmem_copy_ops),
+    .copy = example_copy,
+    .memset32 = example_memset32,
+    .write_value32 = example_write_value32,
+};
 
 static const symmem_backend table = {
     .size = sizeof(symmem_backend),
     .abi = SYMMEM_BACKEND_ABI,
     .name = "example",
     .description = "symmem's example backend 1.0, nameless files of this host",
-    .capabilities = SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
-    .probe = example_probe,
-    .open = example_open,
-    .close = example_close,
-    .device_count = example_device_count,
-    .device_info = example_device_info,
-    .memory_alloc = example_alloc,
-    .memory_release = example_release,
-    .memory_export = example_export,
-    .share_close = example_share_close,
-    .memory_import = example_import,
-    .signal_bytes = example_signal_bytes,
-    .peers_open = example_peers_open,
-    .peers_close = example_peers_close,
-    .barrier = example_barrier,
-    .put_signal = example_put_signal,
-    .wait_signal = example_wait_signal,
-    .signal_reset = example_signal_reset,
-    .signal_poison = example_signal_poison,
-    .copy = example_copy,
-    .memset32 = example_memset32,
-    .write_value32 = example_write_value32,
+    .flags = SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_DIRECT_ACCESS,
+    .instance = &instance_ops,
+    .memory = &memory_ops,
+    .signal = &signal_ops,
+    .copy = &copy_ops,
 };
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {

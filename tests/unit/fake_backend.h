@@ -13,6 +13,8 @@
 #include <symmem/memory.h>
 #include <time.h>
 
+#include "../flat_backend.h"
+
 #define FAKE_DEVICES 2
 #define FAKE_CAPABILITIES                                                                          \
     (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
@@ -112,7 +114,7 @@ static symmem_status fake_export(void *instance, symmem_memory *memory, symmem_s
     return SYMMEM_OK;
 }
 
-static void fake_share_close(void *instance, symmem_share *share) {}
+static void fake_memory_unshare(void *instance, symmem_share *share) {}
 
 static symmem_status fake_import(void *instance, int32_t device, const symmem_share *share,
                                  size_t bytes, symmem_memory *memory) {
@@ -214,14 +216,14 @@ static void fake_group_close(void *instance, void *group) {
 }
 
 /* Fills a table. Of the optional groups only STREAMS is known. */
-__attribute__((unused)) static void fake_table(symmem_backend *table, const char *name,
+__attribute__((unused)) static void fake_table(flat_backend *table, const char *name,
                                                uint64_t capabilities) {
-    *table = (symmem_backend){
-        .size = sizeof(*table),
-        .abi = SYMMEM_BACKEND_ABI,
-        .name = name,
-        .description = "a fake in the heap",
-        .capabilities = capabilities,
+    *table = (flat_backend){
+        .head = {.size = sizeof(table->head),
+                 .abi = SYMMEM_BACKEND_ABI,
+                 .name = name,
+                 .description = "a fake in the heap",
+                 .flags = capabilities & SYMMEM_CAP_FLAGS},
         .probe = fake_probe,
         .open = fake_open,
         .close = fake_close,
@@ -229,9 +231,9 @@ __attribute__((unused)) static void fake_table(symmem_backend *table, const char
         .device_info = fake_device_info,
         .memory_alloc = fake_memory_alloc,
         .memory_release = fake_memory_release,
-        .memory_export = fake_export,
-        .share_close = fake_share_close,
-        .memory_import = fake_import,
+        .memory_share = fake_export,
+        .memory_unshare = fake_memory_unshare,
+        .memory_map = fake_import,
         .group_open = fake_group_open,
         .group_close = fake_group_close,
         .signal_bytes = fake_signal_bytes,

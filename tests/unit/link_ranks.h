@@ -10,6 +10,7 @@
 #include <dirent.h>
 #include <setjmp.h>
 
+#include "../flat_backend.h"
 #include "folder.h"
 #include "stream/channel.h"
 #include "unit_main.h"

@@ -21,7 +21,7 @@
     } while (0)
 #define EXPECT_OK(call) CU_ASSERT_EQUAL((call), SYMMEM_OK)
 
-static symmem_backend unit_table;
+static flat_backend unit_table;
 
 /* A context in a world of one, its fake backend registered and set. */
 __attribute__((unused)) static symmem_context *unit_context(uint64_t capabilities) {
@@ -34,7 +34,7 @@ __attribute__((unused)) static symmem_context *unit_context(uint64_t capabilitie
     options.world_size = 1;
     options.local_rank = 0;
     CU_ASSERT_EQUAL_FATAL(symmem_init(&options, &context), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(symmem_register_backend(context, &unit_table), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_register_backend(context, flat_table(&unit_table)), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(symmem_set_backend(context, "fake"), SYMMEM_OK);
     return context;
 }

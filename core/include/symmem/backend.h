@@ -32,12 +32,10 @@
  *              fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS) and end with close;
  *              descriptors are close-on-exec; nothing else of the process changes. [SM-LIFE-07 to
  *              SM-LIFE-12]
- *   NULL       An entry under a capability is NULL if that is not declared; a declared capability
- *              with a missing entry, or the reverse, is refused at registration. An entry marked
- *              optional may be NULL with any capabilities. Every other entry is mandatory: a list
- *              of those stands at the table.
- *   Points     An entry should offer test points at its steps, see symmem_host.point.
- *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
+ *   NULL       An optional entry or group is NULL where the backend has none. A mandatory one that
+ * is NULL is refused at registration. Points     An entry should offer test points at its steps,
+ * see symmem_host.point. Reading    Objects that an entry fills (memory, share, info) come in
+ * zeroed, share->fd as -1.
  */
 #ifndef SYMMEM_BACKEND_H
 #define SYMMEM_BACKEND_H
@@ -52,27 +50,34 @@
 extern "C" {
 #endif
 
-#define SYMMEM_BACKEND_ABI 1u
+#define SYMMEM_BACKEND_ABI 2u
 
 /* --- capabilities ------------------------------------------------------------------- */
 
-#define SYMMEM_CAP_STREAMS (1ull << 0)       /* stream_*, event_*, device_synchronize */
-#define SYMMEM_CAP_CAPTURE (1ull << 1)       /* capture_*, graph_*; needs STREAMS */
-#define SYMMEM_CAP_MULTICAST (1ull << 2)     /* multicast_*, multimem_* */
-#define SYMMEM_CAP_HOST_ACCESS (1ull << 3)   /* the CPU may dereference every non-NULL pointer */
-#define SYMMEM_CAP_OVERLAP (1ull << 4)       /* ranks may share a device, if the user allows it */
-#define SYMMEM_CAP_THREAD_RANKS (1ull << 5)  /* ranks may be threads; this or the next is needed */
-#define SYMMEM_CAP_PROCESS_RANKS (1ull << 6) /* ranks may be processes */
-#define SYMMEM_CAP_HOST_FN (1ull << 7)       /* host_fn; needs STREAMS */
-#define SYMMEM_CAP_DIRECT_ACCESS (1ull << 8) /* on one host no peer pointer is ever NULL */
-#define SYMMEM_CAP_CROSS_HOST (1ull << 9)    /* ranks may be on different hosts */
-#define SYMMEM_CAP_POOL (1ull << 10)         /* pools work; no entries: the core cuts the blocks */
-#define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream_wrap; needs STREAMS */
-#define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* collective */
-#define SYMMEM_CAP_MATMUL (1ull << 13)       /* matmul, copy_strided, reduce_local */
-#define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* connectivity */
-#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective_apart; needs COLLECTIVES */
-#define SYMMEM_CAP_ALL ((1ull << 16) - 1)         /* every bit of this ABI; others must be 0 */
+/* What a backend can do, as symmem_backend_capabilities answers. A group or an optional entry that
+ * is there says most of it; the rest, SYMMEM_CAP_FLAGS, the table's flags say. */
+#define SYMMEM_CAP_STREAMS (1ull << 0)     /* the group stream */
+#define SYMMEM_CAP_CAPTURE (1ull << 1)     /* the group graph */
+#define SYMMEM_CAP_MULTICAST (1ull << 2)   /* the group multicast */
+#define SYMMEM_CAP_HOST_ACCESS (1ull << 3) /* flag: the CPU may dereference every pointer */
+#define SYMMEM_CAP_OVERLAP (1ull << 4) /* flag: ranks may share a device if the user allows it */
+#define SYMMEM_CAP_THREAD_RANKS                                                                    \
+    (1ull << 5) /* flag: ranks may be threads; this or the next is needed */
+#define SYMMEM_CAP_PROCESS_RANKS (1ull << 6) /* flag: ranks may be processes */
+#define SYMMEM_CAP_HOST_FN (1ull << 7)       /* stream->host_fn */
+#define SYMMEM_CAP_DIRECT_ACCESS (1ull << 8) /* flag: on one host no peer pointer is ever NULL */
+#define SYMMEM_CAP_CROSS_HOST (1ull << 9)    /* flag: ranks may be on different hosts */
+#define SYMMEM_CAP_POOL (1ull << 10)         /* flag: pools work; the core cuts the blocks */
+#define SYMMEM_CAP_WRAP_STREAM (1ull << 11)  /* stream->wrap */
+#define SYMMEM_CAP_COLLECTIVES (1ull << 12)  /* the group collective */
+#define SYMMEM_CAP_MATMUL (1ull << 13)       /* the group matmul */
+#define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* the group topology */
+#define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective->run_apart */
+#define SYMMEM_CAP_ALL ((1ull << 16) - 1)
+#define SYMMEM_CAP_FLAGS                                                                           \
+    (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
+     SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CROSS_HOST |                 \
+     SYMMEM_CAP_POOL)
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -81,7 +86,7 @@ typedef struct symmem_peers symmem_peers;
 
 /* A reference the core hands out so that memory outlives pending and captured work, and with it the
  * instance: each operation on a stream has one at least (events and host functions are none; a
- * launch counts on those of its graph). release may run the backend's own memory_release and
+ * launch counts on those of its graph). release may run the backend's own memory->release and
  * peers_close: where the driver forbids that (host callbacks), queue it for a thread of the
  * backend's own. Not for the next entry: there may be none, for close comes only after the last
  * release. */
@@ -144,8 +149,7 @@ typedef enum symmem_peer_state {
 } symmem_peer_state;
 
 /* Services. One table per context; valid from open to close. All entries: any thread. Append only:
- * what an older core lacks lies beyond `size`. All before deadline_ns is in every core of ABI 1, as
- * is all of symmem_exchange. */
+ * what an older core lacks lies beyond `size`. */
 struct symmem_host {
     size_t size;
     void *self;
@@ -187,10 +191,10 @@ struct symmem_host {
      * A signal operation, a collective or a part of one on `peers` failed: poisons the shared state
      * (but not where calls differ: MISMATCH, with fault->own), builds the full record (group,
      * ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record. For
-     * asynchronous work the backend keeps the first record of a stream until stream_synchronize. An
-     * operation without stream calls it in the thread it was called in and returns fault->status;
-     * the core then reports the record. May call signal_poison for the same peers before it
-     * returns, so no lock that signal_poison takes may be held.
+     * asynchronous work the backend keeps the first record of a stream until stream->synchronize.
+     * An operation without stream calls it in the thread it was called in and returns
+     * fault->status; the core then reports the record. May call signal->poison for the same peers
+     * before it returns, so no lock that signal->poison takes may be held.
      */
     void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p);
@@ -208,11 +212,11 @@ struct symmem_host {
      * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
     bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
     /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC or `clock`; 0: as
-     * long as it takes. Of rendezvous and reset, for memory_alloc, peers_open and signal_reset,
+     * long as it takes. Of rendezvous and reset, for memory->alloc, peers_open and signal->reset,
      * which may need the device: TIMEOUT if that has not come to it by then, or somewhat before,
-     * for all ranks are told next. Of allocations, for memory_alloc, where each call of this gives
-     * a new one, counted from then: ask once, when the wait for the device begins. group_close and
-     * memory_release, which come within such calls too, wait no longer than that, and with 0 a few
+     * for all ranks are told next. Of allocations, for memory->alloc, where each call of this gives
+     * a new one, counted from then: ask once, when the wait for the device begins. group->close and
+     * memory->release, which come within such calls too, wait no longer than that, and with 0 a few
      * seconds at most; what takes longer they leave to end by itself. */
     uint64_t (*deadline_ns)(const symmem_host *host);
     /* In place of CLOCK_MONOTONIC for all deadlines and elapsed times, see symmem_clock; NULL:
@@ -249,7 +253,8 @@ typedef struct symmem_exchange {
     /* Local, never waits: whether group rank `rank` is known to have ended. For waits that are the
      * backend's own (a library's set-up call that is polled). */
     symmem_peer_state (*peer_state)(const struct symmem_exchange *exchange, int32_t rank);
-    /* group_open: what the user handed in for this group, see communicator_check; NULL: nothing. */
+    /* group->open: what the user handed in for this group, see group->communicator_check; NULL:
+     * nothing. */
     void *communicator;
     uint64_t group_uid; /* of this group in this context alone, from its creation to its end;
                            group_id is another each time it is brought up */
@@ -318,7 +323,7 @@ struct symmem_peers {
     void *const *pads; /* the user's signal pads */
     size_t pad_bytes;
     void *const *signals; /* each rank's signal state, signal_bytes() long, zero at the start,
-                             aligned to SYMMEM_ALIGNMENT; behind the pad in one memory_alloc */
+                             aligned to SYMMEM_ALIGNMENT; behind the pad in one memory->alloc */
     size_t signal_bytes;
     const int32_t *global_ranks;
     int32_t local_rank_count; /* ranks of this group on this host; compare with the cores */
@@ -354,14 +359,14 @@ typedef struct symmem_whole {
 typedef struct symmem_exec {
     void *stream;           /* the backend's; NULL: run to completion before returning */
     const symmem_ref *refs; /* retain before enqueueing or capturing, release when done for good */
-    int32_t ref_count;      /* at most 3; of the entries of CAP_MATMUL at most 6 */
+    int32_t ref_count;      /* at most 3; of the group matmul at most 6 */
     uint32_t timeout_ms;    /* signal operations and collectives, matmul with signals: from the
                                moment it begins to run; 0 = no limit */
     symmem_call_id call;    /* barrier and collective: see there */
     const char *operation;  /* the public call that an entry is a part of (barrier, copy,
-                                multimem_store, those of CAP_MATMUL), for fault and record; static
+                                multicast->store, those of matmul), for fault and record; static
                                 string; NULL: the entry's own name */
-    /* On a stream, of barrier, copy, multimem_store and the entries of CAP_MATMUL. Not NULL: this
+    /* On a stream, of barrier, copy, multicast->store and the group matmul. Not NULL: this
      * is a part of that operation; part counts them from 0. */
     symmem_whole *whole;
     uint32_t part;
@@ -447,15 +452,364 @@ typedef struct symmem_backend_config {
     int32_t rank;
     int32_t world_size;
     int32_t local_rank;
-    int32_t multicast_allowed; /* at open; device_info and multicast_create are gated by the core */
+    int32_t
+        multicast_allowed; /* at open; device_info and multicast->create are gated by the core */
 } symmem_backend_config;
 
 /* --- the table ----------------------------------------------------------------------------------
- * Append only; size is the implementer's sizeof. An entry beyond `size` counts as NULL.
- * Needed whatever is declared: name and description; a capability of a rank mode; probe, open,
- * close, device_count, device_info; memory_alloc, memory_release; memory_export with share_close
- * and memory_import, or memory_exchange in their place; signal_bytes, peers_open, peers_close;
- * barrier, put_signal, wait_signal, signal_reset; copy, memset32, write_value32. */
+ *
+ * A table has a head and groups of entries. The groups instance, memory, signal and copy are
+ * mandatory. Every other group is optional: a NULL group means that the backend cannot do that, and
+ * the core refuses the calls that need it (SM-BACKEND-09). An entry is mandatory in its group
+ * unless its comment begins with "Optional". [SM-BACKEND-06, SM-BACKEND-07]
+ *
+ * Every struct below is append only, and its `size` is the implementer's sizeof. The core takes an
+ * entry or a group beyond `size` for NULL, so an older plug-in runs with a newer core.
+ *
+ * The comments of entries have one form: what the entry does, then
+ *   args     arguments, units and outputs, where their names do not say it
+ *   blocks   what it may wait for; an entry without this line waits for nothing
+ *   called   local or collective, by whom, and what the core holds or serializes; an entry without
+ *            this line is local and may be called from any thread
+ *   errors   statuses with a meaning of their own
+ */
+
+/* The backend, its instances and their devices. Mandatory. */
+typedef struct symmem_instance_ops {
+    size_t size;
+    /* Tells whether this machine can run the backend. Has no lasting effect.
+     *   args     reason comes in empty and ends in 0 within `capacity`. With OK it says what the
+     *            backend runs on, such as "libx 2.1", and may stay empty. Otherwise it says why
+     * not. called   local, before open, perhaps often errors   UNSUPPORTED */
+    symmem_status (*probe)(char *reason, size_t capacity);
+    /* Makes an instance, which every other entry gets as its first argument.
+     *   args     host stays valid until close
+     *   called   local, once a context, when the context first uses the backend; serialized
+     *   errors   UNSUPPORTED, LIMIT */
+    symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
+                          void **instance_p);
+    /* Ends an instance. All memory, streams, peers and graphs were released before, and all work
+     * that has references has ended. Events, host functions and launches of graphs without
+     * references may be left of a stream that was destroyed too early.
+     *   blocks   for such leftovers a while; then it leaves them alone and never uses `host` again
+     *   called   local, last. Never within a symmem_ref's release, but perhaps in another thread
+     *            before the last release has returned: join the thread that released. If the
+     *            process ends meanwhile, the core waits five seconds at most for a close that has
+     *            begun, so that the libraries which open has loaded are still there. */
+    void (*close)(void *instance);
+    /*   args     at least 1 */
+    symmem_status (*device_count)(void *instance, int32_t *count_p);
+    /* Describes a device. Cheap: the core asks for every query of capabilities. */
+    symmem_status (*device_info)(void *instance, int32_t device, symmem_device_info *info_p);
+} symmem_instance_ops;
+
+/* Memory that peers can reach. Mandatory; share, unshare and map may be left out together if
+ * exchange is there. */
+typedef struct symmem_memory_ops {
+    size_t size;
+    /* Allocates memory of at least `bytes` bytes, zeroed before any peer can see it and truly
+     * backed. The core calls it for users' allocations, and at each first rendezvous for pad and
+     * signal state together.
+     *   args     fills *memory
+     *   blocks   for the device, until host->deadline_ns; the backend then gives back what is late
+     *   errors   NO_SPACE through host->fail_sizes for any shortage, also of a memory control group
+     *            and for a size that overflows when it is rounded; never a fault later. TIMEOUT */
+    symmem_status (*alloc)(void *instance, int32_t device, size_t bytes, symmem_memory *memory);
+    /* Unmaps own or imported memory, to which nothing enqueued or captured refers any more. Peers'
+     * mappings of own memory stay usable. A backend may keep some of it, of bounded size, until
+     * close.
+     *   called   local, perhaps from a stream's own thread by the last symmem_ref release */
+    void (*release)(void *instance, symmem_memory *memory);
+    /* Optional with the next two. Describes own memory to any number of peers; a group of one calls
+     * it too.
+     *   args     fills *share; a descriptor in it is one that unshare may close */
+    symmem_status (*share)(void *instance, symmem_memory *memory, symmem_share *share);
+    /* Gives back what `share` took, such as the descriptor. The memory stays shared. */
+    void (*unshare)(void *instance, symmem_share *share);
+    /* Maps a peer's memory for use by `device`.
+     *   args     share as received; the core closes share->fd afterwards. With share->same_process
+     *            the memory's pointer is one of this rank's own, and with HOST_ACCESS the
+     *            exporter's address, so that both see one mapping (SM-HANDLE-13). Find the memory
+     * by what the share holds, such as a file's number or an id, and never by an address in it: the
+     * exporter may fail and release its memory at any moment. errors   NO_SPACE, LIMIT,
+     * UNREACHABLE, MISMATCH */
+    symmem_status (*map)(void *instance, int32_t device, const symmem_share *share, size_t bytes,
+                         symmem_memory *memory);
+    /* Optional. Registers memory collectively, in place of share and map. A first rendezvous calls
+     * it for the data, unless all ranks have mappings of that from one rendezvous, and then for pad
+     * and signal state.
+     *   args     own is always a whole allocation. Fills peers[0..world_size); peers[rank].ptr is
+     *            own->ptr. The core gives each of them to release, the own one too: that undoes the
+     *            registration and leaves the memory, which `own` is, and which is released after
+     *            them. So priv or imported has to tell peers[rank] from `own`. `group` is NULL
+     *            without the group `group`.
+     *   blocks   until exchange->deadline_ns
+     *   called   collective, with the group's lock held. On failure it has released all it made,
+     *            and the core calls group->close; the next rendezvous opens the group anew.
+     *   errors   PEER_LOST if a peer has ended, and the core names the peer: ask
+     *            exchange->peer_state, and while peer_is_ending says so ask again */
+    symmem_status (*exchange)(void *instance, void *group, symmem_memory *own,
+                              const symmem_exchange *exchange, symmem_memory *peers);
+} symmem_memory_ops;
+
+/* Shared state of a block in a group, and the operations on it. Mandatory.
+ *
+ * For barrier, put and wait: with a stream they return once the work is enqueued, and without one
+ * they return the operation's own status. Either way a failure of the operation goes through
+ * host->signal_failed in place of host->fail, before anybody can see the operation as complete. A
+ * wait looks for what it waits for, for exec->timeout_ms, host->is_poisoned and host->peer_state,
+ * and for what the peer's poison left (POISONED). Orderings are system-wide. A slot with another
+ * value than 0 and 1 is CORRUPT, for a put at once as for a wait, with the rank that the entry was
+ * given as failed_rank and the value found in `actual`. A failed put leaves the slot as it was; a
+ * failed barrier may have told some peers. Without a stream too they retain exec->refs for what
+ * they leave under way. They may leave work after a failure where a device has not begun all of it,
+ * if it touches nothing but signal state any more; the handle is poisoned then. [SM-SIGNAL,
+ * SM-BARRIER] */
+typedef struct symmem_signal_ops {
+    size_t size;
+    /* Bytes of signal state for each rank of a group, for a block of block_bytes. The core
+     * allocates them with memory->alloc, zeroed. args     the same result for the same arguments on
+     * every rank */
+    size_t (*bytes)(void *instance, int32_t world_size, int32_t channel_count, size_t block_bytes);
+    /* Prepares operations on `peers`, all pointers of which are valid.
+     *   args     may set peers->priv. *buffers_dev_p and *pads_dev_p get arrays of world_size
+     *            pointers that the device reads, alive until peers_close: where the device is the
+     *            CPU, peers->buffers and peers->pads themselves will do. */
+    symmem_status (*peers_open)(void *instance, symmem_peers *peers, void **buffers_dev_p,
+                                void **pads_dev_p);
+    /*   called   local, when no operation on `peers` is pending or captured */
+    void (*peers_close)(void *instance, symmem_peers *peers);
+    /* Release, then acquire: all ranks' earlier writes are visible after it. It keeps state of its
+     * own; a pending signal is never an arrival.
+     *   args     exec->call, if its kind is not NONE, is published with the arrival and compared,
+     *            as bytes, with each peer's that is not NONE either. If one differs the outcome is
+     *            MISMATCH on every rank, with both in the fault, and the barrier counts as passed
+     *            otherwise. A backend without the group collective may ignore exec->call.
+     *   blocks   for all ranks, until exec->timeout_ms
+     *   called   collective; serialized with put and wait for each channel of one `peers`, in issue
+     *            order, by events across streams
+     *   errors   TIMEOUT, PEER_LOST, POISONED, CORRUPT, MISMATCH */
+    symmem_status (*barrier)(void *instance, const symmem_peers *peers, int32_t channel,
+                             const symmem_exec *exec);
+    /* Waits until slot (channel, own rank) at dst_rank is 0 and makes it 1, with release order.
+     *   blocks, called, errors   as barrier, but local */
+    symmem_status (*put)(void *instance, const symmem_peers *peers, int32_t dst_rank,
+                         int32_t channel, const symmem_exec *exec);
+    /* Waits until the own slot (channel, src_rank) is 1 and makes it 0, with acquire order.
+     *   blocks, called, errors   as barrier, but local */
+    symmem_status (*wait)(void *instance, const symmem_peers *peers, int32_t src_rank,
+                          int32_t channel, const symmem_exec *exec);
+    /* Makes the own rank's signal state as at the start, traces of poison too.
+     *   blocks   for the device, until host->deadline_ns
+     *   called   local, on every rank between two host barriers, with no operation pending. Other
+     *            ranks may have reset theirs when this fails, so the core then poisons every rank.
+     *   errors   BUSY while something is under way that an entry has left behind; TIMEOUT */
+    symmem_status (*reset)(void *instance, const symmem_peers *peers);
+    /* Optional, but only where peers learn of a failure otherwise. Tells peers that the state was
+     * poisoned in this process, so that their waits on this rank end with POISONED. [SM-TIMEOUT-05]
+     *   called   once a poisoning, within host->signal_failed, when the core gives up an operation
+     *            made of several, or after a reset that failed */
+    void (*poison)(void *instance, const symmem_peers *peers);
+    /* Optional. Passes to host->signal_failed what a device without a host thread has left in
+     * memory.
+     *   called   before each signal operation and each query of a handle's state */
+    void (*check)(void *instance, const symmem_peers *peers);
+    /* Optional. Gives up what belongs to collective->run_apart here, because a rank may have given
+     * it up that this one does not know of.
+     *   called   by all ranks of a reset if the state is poisoned on one of them, before `reset`,
+     *            and also where `reset` is not come to */
+    void (*lost)(void *instance, const symmem_peers *peers);
+} symmem_signal_ops;
+
+/* Stream operations on bytes. Mandatory. bytes and count may be 0. Without a stream they return
+ * when they are done; with one when they are enqueued. */
+typedef struct symmem_copy_ops {
+    size_t size;
+    /*   args     either end, or both, may be ordinary host memory (malloc), also without
+     *            HOST_ACCESS (SM-ONESIDED-06). The entry stages what the device cannot reach, in a
+     *            graph at each launch. The user leaves that memory in place until then, and the
+     *            entry must not make the call wait for the stream (SM-STREAM-01). */
+    symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
+                          const symmem_exec *exec);
+    /*   args     dst is in the device's reach; count in words of 4 bytes */
+    symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,
+                              size_t count, const symmem_exec *exec);
+    /* Makes all earlier work of the stream visible system-wide, then writes a word as by one store:
+     * others poll it (symmem_async_input_mm, programs of their own).
+     *   args     dst is in the device's reach and a multiple of 4 */
+    symmem_status (*write_value32)(void *instance, int32_t device, void *dst, uint32_t value,
+                                   const symmem_exec *exec);
+} symmem_copy_ops;
+
+/* Streams and events. [SM-STREAM] */
+typedef struct symmem_stream_ops {
+    size_t size;
+    symmem_status (*create)(void *instance, int32_t device, void **stream_p);
+    /* Ends a stream that the core has synchronized. After a TIMEOUT an operation may still be
+     * running: then it and what is enqueued behind it run to their end, but for a product that
+     * waits for signals, which gives up; resources are given back after that. */
+    void (*destroy)(void *instance, void *stream);
+    /* Waits for all work enqueued before. Returns and forgets the first failure.
+     *   args     *record_p comes in as OK and gets the failure's record
+     *   blocks   until timeout_ms
+     *   errors   TIMEOUT by host->fail, with *record_p as it was and nothing forgotten */
+    symmem_status (*synchronize)(void *instance, void *stream, uint32_t timeout_ms,
+                                 symmem_error_record *record_p);
+    symmem_status (*query)(void *instance, void *stream, bool *idle_p);
+    /* Waits for all streams of the device that the instance made or wrapped, and takes no failures.
+     *   blocks   until timeout_ms
+     *   called   by symmem_free */
+    symmem_status (*device_synchronize)(void *instance, int32_t device, uint32_t timeout_ms);
+    symmem_status (*event_create)(void *instance, int32_t device, void **event_p);
+    /* Streams may still wait for the event. */
+    void (*event_destroy)(void *instance, void *event);
+    /* Also a capture operation. The core records its own events again and again. */
+    symmem_status (*event_record)(void *instance, void *event, void *stream);
+    /* Also a capture operation. Makes the stream wait for what the event marks at the call, which a
+     * later record does not move. An event that was never recorded counts as reached. */
+    symmem_status (*wait_event)(void *instance, void *stream, void *event);
+    /*   blocks   until timeout_ms */
+    symmem_status (*event_synchronize)(void *instance, void *event, uint32_t timeout_ms);
+    symmem_status (*event_query)(void *instance, void *event, bool *reached_p);
+    /* Optional. Calls fn(arg) in the stream's order, on a thread of the backend's. */
+    symmem_status (*host_fn)(void *instance, void *stream, void (*fn)(void *arg), void *arg);
+    /* Optional. Wraps a stream of the program's, for symmem_stream_wrap; destroy leaves that alone.
+     * The program may capture it by itself. Then capture_begin and capture_end are not called,
+     * capture_id gives a value that is not 0, also for a capture that can only be given up, and
+     * operations become part of the program's graph. Their refs are kept until that graph and all
+     * that was instantiated of it are gone, which may be when the core has nothing else of this
+     * instance any more; their failures go through host->signal_failed once they can be seen. Where
+     * that cannot be had, or the capture is broken (CAPTURE), the operation is refused before
+     * anything of it is captured. synchronize is called during such a capture too, when the wrapper
+     * ends: it waits for what came before the capture. */
+    symmem_status (*wrap)(void *instance, int32_t device, void *native, void **stream_p);
+} symmem_stream_ops;
+
+/* Capture and graphs. Needs the group stream. While a stream captures, every stream operation on it
+ * is recorded and its refs are retained until destroy. */
+typedef struct symmem_graph_ops {
+    size_t size;
+    symmem_status (*capture_begin)(void *instance, void *stream);
+    /* Ends the capture in any case.
+     *   errors   CAPTURE if it was malformed */
+    symmem_status (*capture_end)(void *instance, void *stream, void **graph_p);
+    /*   args     0 when not capturing; streams of one capture share it */
+    symmem_status (*capture_id)(void *instance, void *stream, uint64_t *id_p);
+    /* Enqueues a launch and returns.
+     *   called   serialized for each graph */
+    symmem_status (*launch)(void *instance, void *graph, void *stream);
+    /* Ends a graph. The core has waited for its launches, but one may still be under way after a
+     * TIMEOUT; it goes on, and what it needs of the graph, the refs among it, is given back when it
+     * ends. */
+    void (*destroy)(void *instance, void *graph);
+} symmem_graph_ops;
+
+/* Multicast. Order: group rank 0 calls create; the share reaches all; every rank calls attach,
+ * which adds its device; all agree; every rank calls bind with its own buffer; all agree. A failure
+ * at any step makes the group go without multicast, so release can undo each step. */
+typedef struct symmem_multicast_ops {
+    size_t size;
+    /* Makes the object for world_size devices and `bytes`.
+     *   args     *share for the peers, given back by memory->unshare
+     *   errors   LIMIT (no slot), UNSUPPORTED */
+    symmem_status (*create)(void *instance, int32_t device, int32_t world_size, size_t bytes,
+                            void **object_p, symmem_share *share);
+    /* Adds this rank's device; rank 0 calls it too.
+     *   args     *multicast_p is this rank's view */
+    symmem_status (*attach)(void *instance, int32_t device, const symmem_share *share, size_t bytes,
+                            void **multicast_p);
+    /* Binds own memory and gives the address that only store and ld_reduce may use.
+     *   args     peers is complete, priv not yet set */
+    symmem_status (*bind)(void *instance, void *multicast, symmem_memory *own,
+                          const symmem_peers *peers, void **address_p);
+    /* Undoes any of the steps and gives the slot back. */
+    void (*release)(void *instance, void *multicast_or_object);
+    symmem_status (*store)(void *instance, const symmem_peers *peers, void *address,
+                           const void *src, size_t bytes, const symmem_exec *exec);
+    /*   errors   UNSUPPORTED for a dtype or op that it cannot do, before anything is written */
+    symmem_status (*ld_reduce)(void *instance, const symmem_peers *peers, const void *address,
+                               void *dst, size_t count, symmem_dtype dtype, symmem_reduce_op op,
+                               const symmem_exec *exec);
+} symmem_multicast_ops;
+
+/* Collectives of the backend's own. */
+typedef struct symmem_collective_ops {
+    size_t size;
+    /* Runs one collective operation, in which every rank has direct access to every other. It does
+     * every kind but the multimem ones, which need the group multicast too, in every pair of dtype
+     * and op that symmem_reduce_supported names, every size, and groups of one rank too. For memory
+     * that the CPU reaches libsymmem_kernels_cpu.a has all kinds; see the guide.
+     *   args     exec->timeout_ms is for the whole operation and not for each meeting. exec->call
+     * is compared as a barrier's is, in the operation's first synchronization, which comes before
+     * anything is written, the own buffer included, and may be with a peer's barrier. blocks,
+     * called   as signal->barrier, with which it is serialized; a failure goes through
+     *            host->signal_failed with call->name as the fault's operation
+     *   errors   UNSUPPORTED by host->fail, only for what every rank refuses alike: kinds that it
+     *            does not know (a later core may have more) and pairs that multicast hardware
+     * cannot reduce; before anything is written, and without meeting */
+    symmem_status (*run)(void *instance, const symmem_peers *peers, int32_t channel,
+                         const symmem_collective *call, const symmem_exec *exec);
+    /* Optional. As run, for `peers` in which some pointers are NULL on every rank: the backend's
+     * own way of moving data, for the kinds ONE_SHOT_ALL_REDUCE, TWO_SHOT_ALL_REDUCE,
+     * REDUCE_SCATTER, ALL_GATHER, BROADCAST and ALL_TO_ALL. SM-COLL-16 says what may be different
+     * there. Without it the core answers UNREACHABLE, as it does for all other kinds. errors
+     * UNSUPPORTED also for what it cannot do on any rank */
+    symmem_status (*run_apart)(void *instance, const symmem_peers *peers, int32_t channel,
+                               const symmem_collective *call, const symmem_exec *exec);
+} symmem_collective_ops;
+
+/* Local products and reductions, as stream operations on memory that the device reaches, with any
+ * alignment of whole elements. A failure when the work runs is the stream's, like a copy's, or the
+ * call's without a stream. */
+typedef struct symmem_matmul_ops {
+    size_t size;
+    /* See symmem/matmul.h. product->fn, if any, stands in place of the backend's own.
+     *   blocks   with signals the operation waits for them: TIMEOUT, with the chunk in the message,
+     *            and the rows of that chunk and later ones are left alone. product->fn is then
+     *            called for each chunk, in order. Where a chunk's product fails, no other is made
+     *            and no chunk waited for any more (SM-FUSED-15). */
+    symmem_status (*multiply)(void *instance, int32_t device, const symmem_matmul *product,
+                              const symmem_exec *exec);
+    /*   args     src and dst do not overlap */
+    symmem_status (*copy_strided)(void *instance, int32_t device, const symmem_strided_copy *copy,
+                                  const symmem_exec *exec);
+    /* Does every pair that symmem_reduce_supported names, with the same bits as a collective that
+     * reduces in that order. Contract: symmem/kernels/reference/reduce.h. */
+    symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                  const symmem_exec *exec);
+} symmem_matmul_ops;
+
+/* State that the backend keeps for a group of ranks, such as a communicator. */
+typedef struct symmem_group_ops {
+    size_t size;
+    /* Opens a group at its first rendezvous, and at a later one if some rank has no longer open
+     * what all opened together (its context or process began anew, say): then all close first.
+     *   blocks   until exchange->deadline_ns
+     *   called   collective; serialized for each group
+     *   errors   PEER_LOST, as memory->exchange */
+    symmem_status (*open)(void *instance, const symmem_exchange *exchange, int32_t device,
+                          void **group_p);
+    /* Never waits for peers. */
+    void (*close)(void *instance, void *group);
+    /* Optional. Tells whether a communicator of the user's can serve a group in which the caller is
+     * `rank` of `world_size`. open then finds it in the exchange, on the ranks that handed one in.
+     * It is the user's: used, never ended. Without this entry the core answers UNSUPPORTED.
+     *   errors   INVALID_ARGUMENT if the communicator's own numbers are others */
+    symmem_status (*communicator_check)(void *instance, void *communicator, int32_t rank,
+                                        int32_t world_size);
+} symmem_group_ops;
+
+/* How devices are joined. */
+typedef struct symmem_topology_ops {
+    size_t size;
+    /*   args     matrix gets, row by row, how many links of the kind `connection` ("nvlink") join
+     *            each two of the instance's `device_count` devices. The core checks that it is the
+     *            same both ways.
+     *   errors   NOT_FOUND by host->fail for a kind that it does not know, UNSUPPORTED where this
+     *            machine does not tell */
+    symmem_status (*connectivity)(void *instance, const char *connection, int32_t device_count,
+                                  int32_t *matrix);
+} symmem_topology_ops;
 
 struct symmem_backend {
     size_t size;
@@ -464,305 +818,99 @@ struct symmem_backend {
     const char *name;        /* 1 to 31 of a-z 0-9 _; a short one leaves room for the steps in the
                                 names of test points */
     const char *description; /* one line, versions included; not NULL */
-    uint64_t capabilities;
-
-    /* ---- since ABI 1 ---- */
-
-    /* Local, before open and perhaps often. OK if this machine can run the backend; otherwise
-     * UNSUPPORTED with a one-line reason in `reason`. With OK the text is what it will run on, such
-     * as "libx 2.1": versions of what is found at run time, one line. It comes in empty and may be
-     * left so; it ends in 0 within `capacity`. Has no lasting effect. */
-    symmem_status (*probe)(char *reason, size_t capacity);
-    /* Local, once per context, when the context first uses the backend; serialized per context.
-     * `host` stays valid until close. Errors: UNSUPPORTED, LIMIT. */
-    symmem_status (*open)(const symmem_host *host, const symmem_backend_config *config,
-                          void **instance_p);
-    /* Local, last call on the instance. All memory, streams, peers and graphs were released, and
-     * all work that has references has ended. It is not called from within a symmem_ref's release,
-     * but may begin, in another thread, before the last release has returned: join the thread of
-     * yours that released. Events, host functions and launches of graphs of nothing else may be
-     * left of a stream that was destroyed too early, behind a host function that does not return:
-     * close waits for them a while and then leaves them to themselves, with no word to `host` from
-     * then on. After a stream that was destroyed in vain the core may call close in a thread of
-     * its own. If the process ends meanwhile, it first waits for that call, five seconds at the
-     * most, so that the libraries which open has loaded are still there; a close that has not begun
-     * by then is left out. */
-    void (*close)(void *instance);
-
-    /* Local. At least 1. */
-    symmem_status (*device_count)(void *instance, int32_t *count_p);
-    /* Local. Cheap: called for every capability query. */
-    symmem_status (*device_info)(void *instance, int32_t device, symmem_device_info *info_p);
-
-    /* Local. Memory of at least `bytes` bytes, zeroed before any peer can see it, truly backed (a
-     * shortage is NO_SPACE now, through host->fail_sizes, not a fault later nor, where memory is
-     * the host's, the kernel's end of a process in a memory control group; so is a size that
-     * overflows when the backend rounds it). Fills *memory. Called for users' allocations and, at
-     * each first rendezvous, for pad and signal state together. May wait for the device, until
-     * host->deadline_ns: TIMEOUT, and the backend gives back what is late. */
-    symmem_status (*memory_alloc)(void *instance, int32_t device, size_t bytes,
-                                  symmem_memory *memory);
-    /* Local. Unmaps own or imported memory; a backend may keep some of it, of bounded size, for
-     * what comes next, until close. For own memory peers' mappings stay usable. The core calls it
-     * when nothing enqueued or captured refers to it any more; may be called from a stream's own
-     * thread by the last symmem_ref release. */
-    void (*memory_release)(void *instance, symmem_memory *memory);
-    /* Local. Fills *share for any number of peers; a group of one calls it too. A descriptor is one
-     * that share_close may close. Export, share_close and import: all three, or none of them if
-     * memory_exchange is there. */
-    symmem_status (*memory_export)(void *instance, symmem_memory *memory, symmem_share *share);
-    /* Local. Gives back what memory_export took (closes the descriptor); the memory stays shared.
-     * With memory_export. */
-    void (*share_close)(void *instance, symmem_share *share);
-    /* Local. Maps a peer's memory of `bytes` bytes for use by `device`. The core closes share->fd
-     * afterwards. If share->same_process this rank reaches the memory by a pointer of its own, with
-     * HOST_ACCESS at the exporter's address, so that both see one mapping (SM-HANDLE-13). It is
-     * found by what the share itself holds, such as the file's number or an id: never by an address
-     * in it, for the exporter may fail and release its memory at any moment. Errors: NO_SPACE,
-     * LIMIT, UNREACHABLE, MISMATCH. With memory_export. */
-    symmem_status (*memory_import)(void *instance, int32_t device, const symmem_share *share,
-                                   size_t bytes, symmem_memory *memory);
-    /* Collective, replaces export and import for backends that register memory collectively. Gets
-     * the own memory, always a whole allocation, and fills peers[0..world_size); peers[rank].ptr is
-     * own->ptr. On failure it has released all it made, and the core calls group_close; the next
-     * rendezvous opens the group anew. A first rendezvous calls it for the data, unless all ranks
-     * have mappings of that from one rendezvous, and then for pad and signal state. Each entry of
-     * peers is given to memory_release, the own one too: that undoes the registration and leaves
-     * the memory, which `own` is, and which is released after them; so the own entry has to be told
-     * from `own` by what the backend puts into it (priv, imported). `group` is NULL without
-     * group_open. What fails here or in group_open because a peer has ended is PEER_LOST, and the
-     * core names the peer: ask exchange->peer_state, and while peer_is_ending says so ask again.
-     * Called with the group's lock held. Optional; if it is there, export and import are not used.
-     */
-    symmem_status (*memory_exchange)(void *instance, void *group, symmem_memory *own,
-                                     const symmem_exchange *exchange, symmem_memory *peers);
-
-    /* Collective, at the first rendezvous of a group, and at a later one if some rank has no longer
-     * open what all opened together (its context or process began anew, say): then all close first.
-     * Serialized per group; for communicators and the like. group_close is local and must not wait
-     * for peers. Optional, both or none. */
-    symmem_status (*group_open)(void *instance, const symmem_exchange *exchange, int32_t device,
-                                void **group_p);
-    void (*group_close)(void *instance, void *group);
-
-    /* Local. Bytes of signal state for each rank of a group, of a block of block_bytes; the core
-     * allocates that with memory_alloc, so it is zero. The same for the same arguments, on every
-     * rank. */
-    size_t (*signal_bytes)(void *instance, int32_t world_size, int32_t channel_count,
-                           size_t block_bytes);
-    /* Local. All pointers of `peers` are valid; may set peers->priv. *buffers_dev_p and *pads_dev_p
-     * get arrays of world_size pointers that the device reads, alive until peers_close: where the
-     * device is the CPU, peers->buffers and peers->pads themselves will do. */
-    symmem_status (*peers_open)(void *instance, symmem_peers *peers, void **buffers_dev_p,
-                                void **pads_dev_p);
-    /* Local. No operation on `peers` is pending or captured. */
-    void (*peers_close)(void *instance, symmem_peers *peers);
-
-    /* Signals. Serialized per channel of one `peers`, the three entries together, in issue order,
-     * by events across streams. With a stream an entry returns once the work is enqueued; without
-     * one it returns the operation's own status. Either way a failure of the operation goes through
-     * host->signal_failed instead of host->fail, before anybody can see the operation as complete.
-     * A wait looks for what it waits for, exec->timeout_ms, host->is_poisoned, host->peer_state,
-     * and for what the peer's signal_poison left (POISONED). Orderings are system-wide.
-     * [SM-SIGNAL, SM-BARRIER]
-     *   barrier      release, then acquire: all ranks' earlier writes are visible after it. Keeps
-     *                state of its own; a pending signal is never an arrival. If exec->call.kind is
-     *                not NONE it is published with the arrival and compared with each peer's that
-     *                is not NONE either: if one differs the outcome is MISMATCH on every rank, with
-     *                both in the fault, and otherwise the barrier counts as passed. Ids are
-     *                compared as bytes. A backend without CAP_COLLECTIVES may leave that out: it
-     *                ignores exec->call, and differing calls are then not found.
-     *   put_signal   slot (channel, own rank) at dst: waits until it is 0, makes it 1, release.
-     *   wait_signal  own slot (channel, src): waits until it is 1, makes it 0, acquire.
-     * A slot with another value than 0 and 1 is CORRUPT, for a put at once as for a wait, with the
-     * rank that the entry was given as failed_rank and the value found in `actual`.
-     * A failed put leaves the slot as it was; a failed barrier may have told some peers.
-     * Without a stream too an entry, collective as well, retains exec->refs for what it leaves
-     * under way. It may do so after a failure where a device has not begun all of its work, if
-     * nothing of that touches more than signal state any more; the handle is poisoned then. */
-    symmem_status (*barrier)(void *instance, const symmem_peers *peers, int32_t channel,
-                             const symmem_exec *exec);
-    symmem_status (*put_signal)(void *instance, const symmem_peers *peers, int32_t dst_rank,
-                                int32_t channel, const symmem_exec *exec);
-    symmem_status (*wait_signal)(void *instance, const symmem_peers *peers, int32_t src_rank,
-                                 int32_t channel, const symmem_exec *exec);
-    /* Local; the core calls it on every rank between two host barriers, with no operation pending.
-     * Makes the own rank's signal state as at the start, traces of signal_poison too. BUSY while
-     * something is under way that an entry has left behind, TIMEOUT where the device has not come
-     * to it; other ranks may have reset theirs by then, so after any failure the core calls
-     * signal_poison on every rank. */
-    symmem_status (*signal_reset)(void *instance, const symmem_peers *peers);
-    /* Local. The state was poisoned in this process: tell peers, so that their waits on this rank
-     * end with POISONED rather than run on (SM-TIMEOUT-05). Called once for each poisoning, within
-     * host->signal_failed or when the core gives up an operation made of several, and after a reset
-     * that failed. Waits for nothing of the peers'.
-     * Optional only for a backend whose peers learn of a failure otherwise. */
-    void (*signal_poison)(void *instance, const symmem_peers *peers);
-
-    /* Stream operations on bytes. bytes and count may be 0.
-     *   copy           Each end, or both, may be ordinary host memory (malloc), also without
-     *                  HOST_ACCESS (SM-ONESIDED-06): what the device cannot reach the entry stages,
-     *                  in a graph in each launch. The user leaves that memory in place until then,
-     *                  and the entry must not make the call wait for the stream (SM-STREAM-01).
-     *   memset32       dst is in the device's reach
-     *   write_value32  likewise, and dst is a multiple of 4. All earlier work of the stream is
-     *                  visible system-wide first; then the word appears whole, as by one store:
-     *                  others look at it meanwhile (symmem_async_input_mm, programs of their own)
-     */
-    symmem_status (*copy)(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
-                          const symmem_exec *exec);
-    symmem_status (*memset32)(void *instance, int32_t device, void *dst, uint32_t value,
-                              size_t count, const symmem_exec *exec);
-    symmem_status (*write_value32)(void *instance, int32_t device, void *dst, uint32_t value,
-                                   const symmem_exec *exec);
-
-    /* Streams and events, all local. [SM-STREAM] CAP_STREAMS. synchronize: waits for all work
-     * enqueued before; returns and forgets the first failure, with its record in *record_p (never
-     * NULL, comes in as OK), or TIMEOUT by host->fail, *record_p as it was, and forgets nothing.
-     * destroy: the core has synchronized, but an operation may still be running after a TIMEOUT;
-     * then it and what is enqueued behind it run to their end, but for a product that waits for
-     * signals, which gives up; resources are given back after that.
-     * event_record and stream_wait_event are also capture operations. stream_wait_event waits for
-     * what the event marks at the call, which a later record does not move; never recorded it
-     * counts as reached. The core records its own events again and again. Event objects may be
-     * destroyed while a stream still waits for them. */
-    symmem_status (*stream_create)(void *instance, int32_t device, void **stream_p);
-    /* stream_wrap: a stream of the program's, for symmem_stream_wrap; stream_destroy leaves that
-     * alone. The program may capture it by itself: then capture_begin and capture_end are not
-     * called, capture_id is not 0, of a capture that can only be given up as well, and operations
-     * become part of the program's graph. Their refs are kept until that graph and all that was
-     * instantiated of it are gone, which may be when the core has nothing else of this instance any
-     * more; their failures go through host->signal_failed once they can be seen. Where that cannot
-     * be had, or the capture is broken (CAPTURE), the operation is refused before anything of it is
-     * captured. stream_synchronize is called during such a capture too, when the wrapper ends: it
-     * waits for what came before the capture, and tells of it. */
-    symmem_status (*stream_wrap)(void *instance, int32_t device, void *native, void **stream_p);
-    void (*stream_destroy)(void *instance, void *stream);
-    symmem_status (*stream_synchronize)(void *instance, void *stream, uint32_t timeout_ms,
-                                        symmem_error_record *record_p);
-    symmem_status (*stream_query)(void *instance, void *stream, bool *idle_p);
-    /* Waits for all streams of the device that the instance made or wrapped; takes no failures.
-     * symmem_free waits by it. */
-    symmem_status (*device_synchronize)(void *instance, int32_t device, uint32_t timeout_ms);
-    symmem_status (*event_create)(void *instance, int32_t device, void **event_p);
-    void (*event_destroy)(void *instance, void *event);
-    symmem_status (*event_record)(void *instance, void *event, void *stream);
-    symmem_status (*stream_wait_event)(void *instance, void *stream, void *event);
-    symmem_status (*event_synchronize)(void *instance, void *event, uint32_t timeout_ms);
-    symmem_status (*event_query)(void *instance, void *event, bool *reached_p);
-    /* CAP_HOST_FN. */
-    symmem_status (*host_fn)(void *instance, void *stream, void (*fn)(void *arg), void *arg);
-
-    /* Capture. CAP_CAPTURE. While a stream captures, every stream operation on it is recorded and
-     * its refs retained until graph_destroy. capture_id is 0 when not capturing; streams of one
-     * capture share it. capture_end always ends the capture; CAPTURE if it was malformed. The core
-     * serializes launches of one graph; a launch returns when enqueued. graph_destroy: the core has
-     * waited for the launches, but one may still be under way after a TIMEOUT; it goes on, and what
-     * it needs of the graph, the refs among it, is given back when it ends. */
-    symmem_status (*capture_begin)(void *instance, void *stream);
-    symmem_status (*capture_end)(void *instance, void *stream, void **graph_p);
-    symmem_status (*capture_id)(void *instance, void *stream, uint64_t *id_p);
-    symmem_status (*graph_launch)(void *instance, void *graph, void *stream);
-    void (*graph_destroy)(void *instance, void *graph);
-
-    /* Multicast. CAP_MULTICAST. Order: group rank 0 calls create; the share reaches all; every rank
-     * calls attach (adds its device); all agree; every rank calls bind with its own buffer; all
-     * agree. Failure at any step makes the group go without multicast, so each step can be undone
-     * by multicast_release, which also gives the slot back. Errors: LIMIT (no slot), UNSUPPORTED.
-     *   create   makes the object for world_size devices and `bytes`; *share for the peers, given
-     *            back by share_close
-     *   attach   rank 0 too, with the share as received; *multicast_p is this rank's view
-     *   bind     binds own memory (`peers` is complete, priv not yet set) and gives the address
-     *            that only the multimem operations may use */
-    symmem_status (*multicast_create)(void *instance, int32_t device, int32_t world_size,
-                                      size_t bytes, void **object_p, symmem_share *share);
-    symmem_status (*multicast_attach)(void *instance, int32_t device, const symmem_share *share,
-                                      size_t bytes, void **multicast_p);
-    symmem_status (*multicast_bind)(void *instance, void *multicast, symmem_memory *own,
-                                    const symmem_peers *peers, void **address_p);
-    void (*multicast_release)(void *instance, void *multicast_or_object);
-    symmem_status (*multimem_store)(void *instance, const symmem_peers *peers, void *address,
-                                    const void *src, size_t bytes, const symmem_exec *exec);
-    /* UNSUPPORTED for a dtype or op it cannot do, before anything is written. */
-    symmem_status (*multimem_ld_reduce)(void *instance, const symmem_peers *peers,
-                                        const void *address, void *dst, size_t count,
-                                        symmem_dtype dtype, symmem_reduce_op op,
-                                        const symmem_exec *exec);
-
-    /* Local, never waits, any thread. Devices that report faults in memory have no thread of the
-     * host's to tell: the core calls this before each signal operation and each query of a
-     * handle's state, and the backend passes what it finds there to host->signal_failed. Optional.
-     */
-    void (*signal_check)(void *instance, const symmem_peers *peers);
-
-    /* ---- appended; a table may end before them ---- */
-
-    /* CAP_COLLECTIVES. Collective; one of the signal operations as far as channel, order, waiting
-     * and failing are concerned: serialized with the channel's others, exec->timeout_ms is for the
-     * whole operation and not for each meeting, a failure goes through host->signal_failed with
-     * call->name as the fault's operation. Every rank has direct access to every other.
-     * exec->call, if its kind is not NONE, is compared as a barrier's is, in the operation's first
-     * synchronization, which comes before anything is written, the own buffer included, and may be
-     * with a peer's barrier. Every kind but the multimem ones, which need CAP_MULTICAST too, in
-     * every pair of dtype and op that symmem_reduce_supported names, every size, and groups of one
-     * rank too. UNSUPPORTED, by host->fail, only for what every rank refuses alike: kinds that it
-     * does not know (a later core may have more), and pairs that multicast hardware cannot reduce;
-     * before anything is written, and without meeting.
-     * For memory that the CPU reaches libsymmem_kernels_cpu.a has all kinds; see the guide. */
-    symmem_status (*collective)(void *instance, const symmem_peers *peers, int32_t channel,
-                                const symmem_collective *call, const symmem_exec *exec);
-
-    /* CAP_MATMUL. Local stream operations on memory that the device reaches, with any alignment of
-     * whole elements. A failure when the work runs is the stream's, like a copy's, or the call's
-     * without a stream; then, or where it cannot be enqueued, described with host->fail.
-     *   matmul        see symmem/matmul.h. product->fn, if any, in place of the backend's own. With
-     *                 signals the waiting is part of the operation: TIMEOUT, with the chunk in the
-     *                 message, and the rows of that chunk and later ones are left alone.
-     *                 product->fn is then called for each chunk, in order. Where a chunk's product
-     *                 fails, no other is made and no chunk waited for any more (SM-FUSED-15).
-     *   copy_strided  src and dst do not overlap
-     *   reduce_local  every pair that symmem_reduce_supported names, the same bits as a collective
-     *                 that reduces in that order. Contract: symmem/kernels/reference/reduce.h */
-    symmem_status (*matmul)(void *instance, int32_t device, const symmem_matmul *product,
-                            const symmem_exec *exec);
-    symmem_status (*copy_strided)(void *instance, int32_t device, const symmem_strided_copy *copy,
-                                  const symmem_exec *exec);
-    symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
-                                  const symmem_exec *exec);
-
-    /* CAP_CONNECTIVITY. Local. Row by row, how many links of the kind `connection` ("nvlink") join
-     * each two of the instance's `device_count` devices; the core checks that it is the same both
-     * ways. By host->fail: NOT_FOUND for a kind that it does not know, UNSUPPORTED where this
-     * machine does not tell. */
-    symmem_status (*connectivity)(void *instance, const char *connection, int32_t device_count,
-                                  int32_t *matrix);
-
-    /* Local, never waits. Whether a communicator of the user's, of the kind that this backend is
-     * built on, can serve a group in which the caller is `rank` of `world_size`; group_open then
-     * finds it in the exchange, on the ranks that handed one in. It is the user's: used, never
-     * ended. INVALID_ARGUMENT if its own numbers are others. Optional; without it the core answers
-     * UNSUPPORTED. */
-    symmem_status (*communicator_check)(void *instance, void *communicator, int32_t rank,
-                                        int32_t world_size);
-
-    /* CAP_COLLECTIVES_APART. As collective, for `peers` in which some pointers are NULL, on every
-     * rank: the backend's own way of moving data, of the kinds ONE_SHOT_ALL_REDUCE,
-     * TWO_SHOT_ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST and ALL_TO_ALL. What may be
-     * different there: SM-COLL-16. UNSUPPORTED also for what it cannot do on any rank. Without it
-     * the core answers UNREACHABLE, as it does for all other kinds. */
-    symmem_status (*collective_apart)(void *instance, const symmem_peers *peers, int32_t channel,
-                                      const symmem_collective *call, const symmem_exec *exec);
-
-    /* Local, never waits; before signal_reset, and also where that is not come to. All ranks begin
-     * to reset this state together, and on one of them at least it is poisoned. So what that rank
-     * may have given up of the way of collective_apart is to be given up here, too: a rank that had
-     * no call under way there does not know. Optional. */
-    void (*signal_lost)(void *instance, const symmem_peers *peers);
+    uint64_t flags;          /* of SYMMEM_CAP_FLAGS; all else the groups say */
+    const symmem_instance_ops *instance;
+    const symmem_memory_ops *memory;
+    const symmem_signal_ops *signal;
+    const symmem_copy_ops *copy;
+    /* From here on NULL where the backend has none. */
+    const symmem_stream_ops *stream;
+    const symmem_graph_ops *graph;
+    const symmem_multicast_ops *multicast;
+    const symmem_collective_ops *collective;
+    const symmem_matmul_ops *matmul;
+    const symmem_group_ops *group;
+    const symmem_topology_ops *topology;
 };
 
-/* A shorter table of ABI 1 is refused. */
-#define SYMMEM_BACKEND_SIZE_ABI1                                                                   \
-    (offsetof(struct symmem_backend, signal_check) + sizeof(void (*)(void)))
+/* A shorter head of ABI 2 is refused. */
+#define SYMMEM_BACKEND_SIZE_ABI2 (offsetof(struct symmem_backend, topology) + sizeof(void *))
+
+/*
+ * All groups, X(group, NEED), and all entries, X(group, entry, name, NEED), where NEED is REQUIRED
+ * or OPTIONAL and `name` is how messages call the entry. For programs that walk a table, such as a
+ * backend that wraps another one.
+ */
+#define SYMMEM_BACKEND_GROUPS(X)                                                                   \
+    X(instance, REQUIRED)                                                                          \
+    X(memory, REQUIRED)                                                                            \
+    X(signal, REQUIRED)                                                                            \
+    X(copy, REQUIRED)                                                                              \
+    X(stream, OPTIONAL)                                                                            \
+    X(graph, OPTIONAL)                                                                             \
+    X(multicast, OPTIONAL)                                                                         \
+    X(collective, OPTIONAL)                                                                        \
+    X(matmul, OPTIONAL)                                                                            \
+    X(group, OPTIONAL)                                                                             \
+    X(topology, OPTIONAL)
+#define SYMMEM_BACKEND_ENTRIES(X)                                                                  \
+    X(instance, probe, probe, REQUIRED)                                                            \
+    X(instance, open, open, REQUIRED)                                                              \
+    X(instance, close, close, REQUIRED)                                                            \
+    X(instance, device_count, device_count, REQUIRED)                                              \
+    X(instance, device_info, device_info, REQUIRED)                                                \
+    X(memory, alloc, memory_alloc, REQUIRED)                                                       \
+    X(memory, release, memory_release, REQUIRED)                                                   \
+    X(memory, share, memory_share, OPTIONAL)                                                       \
+    X(memory, unshare, memory_unshare, OPTIONAL)                                                   \
+    X(memory, map, memory_map, OPTIONAL)                                                           \
+    X(memory, exchange, memory_exchange, OPTIONAL)                                                 \
+    X(signal, bytes, signal_bytes, REQUIRED)                                                       \
+    X(signal, peers_open, peers_open, REQUIRED)                                                    \
+    X(signal, peers_close, peers_close, REQUIRED)                                                  \
+    X(signal, barrier, barrier, REQUIRED)                                                          \
+    X(signal, put, put_signal, REQUIRED)                                                           \
+    X(signal, wait, wait_signal, REQUIRED)                                                         \
+    X(signal, reset, signal_reset, REQUIRED)                                                       \
+    X(signal, poison, signal_poison, OPTIONAL)                                                     \
+    X(signal, check, signal_check, OPTIONAL)                                                       \
+    X(signal, lost, signal_lost, OPTIONAL)                                                         \
+    X(copy, copy, copy, REQUIRED)                                                                  \
+    X(copy, memset32, memset32, REQUIRED)                                                          \
+    X(copy, write_value32, write_value32, REQUIRED)                                                \
+    X(stream, create, stream_create, REQUIRED)                                                     \
+    X(stream, destroy, stream_destroy, REQUIRED)                                                   \
+    X(stream, synchronize, stream_synchronize, REQUIRED)                                           \
+    X(stream, query, stream_query, REQUIRED)                                                       \
+    X(stream, device_synchronize, device_synchronize, REQUIRED)                                    \
+    X(stream, event_create, event_create, REQUIRED)                                                \
+    X(stream, event_destroy, event_destroy, REQUIRED)                                              \
+    X(stream, event_record, event_record, REQUIRED)                                                \
+    X(stream, wait_event, stream_wait_event, REQUIRED)                                             \
+    X(stream, event_synchronize, event_synchronize, REQUIRED)                                      \
+    X(stream, event_query, event_query, REQUIRED)                                                  \
+    X(stream, host_fn, host_fn, OPTIONAL)                                                          \
+    X(stream, wrap, stream_wrap, OPTIONAL)                                                         \
+    X(graph, capture_begin, capture_begin, REQUIRED)                                               \
+    X(graph, capture_end, capture_end, REQUIRED)                                                   \
+    X(graph, capture_id, capture_id, REQUIRED)                                                     \
+    X(graph, launch, graph_launch, REQUIRED)                                                       \
+    X(graph, destroy, graph_destroy, REQUIRED)                                                     \
+    X(multicast, create, multicast_create, REQUIRED)                                               \
+    X(multicast, attach, multicast_attach, REQUIRED)                                               \
+    X(multicast, bind, multicast_bind, REQUIRED)                                                   \
+    X(multicast, release, multicast_release, REQUIRED)                                             \
+    X(multicast, store, multimem_store, REQUIRED)                                                  \
+    X(multicast, ld_reduce, multimem_ld_reduce, REQUIRED)                                          \
+    X(collective, run, collective, REQUIRED)                                                       \
+    X(collective, run_apart, collective_apart, OPTIONAL)                                           \
+    X(matmul, multiply, matmul, REQUIRED)                                                          \
+    X(matmul, copy_strided, copy_strided, REQUIRED)                                                \
+    X(matmul, reduce_local, reduce_local, REQUIRED)                                                \
+    X(group, open, group_open, REQUIRED)                                                           \
+    X(group, close, group_close, REQUIRED)                                                         \
+    X(group, communicator_check, communicator_check, OPTIONAL)                                     \
+    X(topology, connectivity, connectivity, REQUIRED)
 
 /*
  * The one symbol a backend's shared object exports. `abi` is the core's SYMMEM_BACKEND_ABI. Returns

@@ -69,7 +69,7 @@ static int note_object(struct dl_phdr_info *info, size_t size, void *arg) {
 
 static void ask_table(const symmem_backend *table, struct arena_probe *probe) {
     snprintf(probe->description, sizeof(probe->description), "%s", table->description);
-    if (table->probe(probe->runs_on, sizeof(probe->runs_on)) != SYMMEM_OK)
+    if (table->instance->probe(probe->runs_on, sizeof(probe->runs_on)) != SYMMEM_OK)
         probe->runs_on[0] = '\0';
 }
 

@@ -14,9 +14,9 @@
 
 #define DEFAULT_BACKEND "../libsymmem_backend_shm.so"
 
-const symmem_backend *real;
+static flat_backend underneath, table;
+const flat_backend *real;
 const struct mutant *mutant;
-static symmem_backend table;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* --- entries that hand on what a mutant has changed ------------------------------- */
@@ -84,7 +84,7 @@ static symmem_memory ranges[RANGES];
 
 static symmem_status watched_import(void *instance, int32_t device, const symmem_share *share,
                                     size_t bytes, symmem_memory *memory) {
-    symmem_status status = real->memory_import(instance, device, share, bytes, memory);
+    symmem_status status = real->memory_map(instance, device, share, bytes, memory);
     pthread_mutex_lock(&ranges_lock);
     for (int i = 0; i < RANGES && status == SYMMEM_OK; i++)
         if (!ranges[i].ptr) {
@@ -117,13 +117,6 @@ bool mutant_is_a_peers(const void *ptr) {
 
 /* --- the table -------------------------------------------------------------------- */
 
-#define ENTRY_BYTES sizeof(void (*)(void))
-
-static bool has_entry(const symmem_backend *backend, size_t at) {
-    const unsigned char none[ENTRY_BYTES] = {0};
-    return memcmp((const unsigned char *)backend + at, none, sizeof none) != 0;
-}
-
 /* What the backend underneath lacks, the mutant lacks, too: else the core would refuse its table.
  */
 static void mutate(void) {
@@ -137,18 +130,19 @@ static void mutate(void) {
     if (mutant->reduce)
         table.multimem_ld_reduce = multimem_ld_reduce;
     if (mutant->watches_imports) {
-        table.memory_import = watched_import;
+        table.memory_map = watched_import;
         table.memory_release = watched_release;
     }
-    for (size_t at = offsetof(symmem_backend, probe); at < sizeof table; at += ENTRY_BYTES) {
-        unsigned char *entry = (unsigned char *)&table + at;
-        if (at >= real->size || !has_entry(real, at))
-            memset(entry, 0, ENTRY_BYTES);
-        else if (has_entry(&mutant->entries, at))
-            memcpy(entry, (const unsigned char *)&mutant->entries + at, ENTRY_BYTES);
-    }
+#define MUTATE(group, entry, name, need)                                                           \
+    if (!real->name)                                                                               \
+        table.name = NULL;                                                                         \
+    else if (mutant->entries.name)                                                                 \
+        table.name = mutant->entries.name;
+    SYMMEM_BACKEND_ENTRIES(MUTATE)
+#undef MUTATE
     if (mutant->change)
         mutant->change(&table);
+    (void)flat_table(&table);
 }
 
 static const struct mutant *find_mutant(const char *name, size_t length) {
@@ -182,17 +176,18 @@ static void load(void) {
     }
     symmem_backend_entry_fn entry;
     memcpy(&entry, &symbol, sizeof entry);
-    real = entry(SYMMEM_BACKEND_ABI);
-    if (!real)
+    const symmem_backend *found = entry(SYMMEM_BACKEND_ABI);
+    if (!found)
         return;
-    memcpy(&table, real, real->size < sizeof table ? real->size : sizeof table);
-    table.size = sizeof table;
+    underneath = flat_of(found);
+    real = &underneath;
+    table = underneath;
     mutate();
 }
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
     pthread_once(&once, load);
-    return abi == SYMMEM_BACKEND_ABI && real ? &table : NULL;
+    return abi == SYMMEM_BACKEND_ABI && real ? &table.head : NULL;
 }
 
 void mutant_sleep_ms(unsigned ms) {

@@ -11,9 +11,11 @@
 
 #include <symmem/backend.h>
 
+#include "../../flat_backend.h"
+
 /* The table underneath. Its instances, streams and peers are those that the core gets, so an entry
  * that is replaced hands everything on to it. */
-extern const symmem_backend *real;
+extern const flat_backend *real;
 
 /* A put, a wait or a barrier on its way to the table underneath. */
 struct signal_call {
@@ -28,15 +30,15 @@ enum { ON_BARRIER = 1, ON_PUT = 2, ON_WAIT = 4, ON_SIGNALS = ON_PUT | ON_WAIT, O
  * underneath is called at all; if not, the call succeeds. */
 struct mutant {
     const char *name;
-    symmem_backend entries; /* that take the place of those underneath */
-    int on;                 /* which signal operations these two are for */
+    flat_backend entries; /* that take the place of those underneath */
+    int on;               /* which signal operations these two are for */
     bool (*before)(struct signal_call *call);
     void (*after)(symmem_status status, const symmem_peers *peers);
     bool (*collective)(symmem_collective *call, int32_t *channel, symmem_exec *exec);
     void (*reduce)(size_t *count, symmem_dtype *dtype, symmem_reduce_op *op); /* of multimem */
-    void (*change)(symmem_backend *table); /* at last, when the rest is done */
-    void (*rudeness)(void);                /* for bad_backends/rude.c */
-    bool watches_imports;                  /* mutant_is_a_peers */
+    void (*change)(flat_backend *table); /* at last, when the rest is done */
+    void (*rudeness)(void);              /* for bad_backends/rude.c */
+    bool watches_imports;                /* mutant_is_a_peers */
 };
 
 /* The definition of a hook that makes its statement and lets the call go on. */

@@ -82,7 +82,7 @@ static void keep_memory(void *instance, symmem_memory *memory) {
 
 /* A descriptor that works, but not of the memory it is said to be of. */
 static symmem_status export_other(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = real->memory_export(instance, memory, share);
+    symmem_status status = real->memory_share(instance, memory, share);
     int other = memfd_create("mutant", MFD_CLOEXEC);
     if (status != SYMMEM_OK || other < 0 || ftruncate(other, (off_t)share->mapped_bytes) != 0)
         return status;
@@ -155,11 +155,11 @@ const struct mutant memory_mutants[] = {
     {"own_memory_not_released", .entries.memory_release = release_imported_only},
     {"release_wipes_peers", .entries.memory_release = wipe_and_release},
     {"peers_not_closed", .entries.peers_close = keep_peers},
-    {"share_not_closed", .entries.share_close = keep_share},
+    {"share_not_closed", .entries.memory_unshare = keep_share},
     {"multicast_not_released", .entries.multicast_release = keep_multicast},
     {"sizes_in_32_bits", .entries.memory_alloc = alloc_32_bits},
     {"recycled_memory", .entries = {.memory_alloc = alloc_recycled, .memory_release = keep_memory}},
-    {"exports_other_memory", .entries.memory_export = export_other},
+    {"exports_other_memory", .entries.memory_share = export_other},
     {"pad_not_zeroed", .entries.peers_open = open_with_full_pad},
     {"signal_state_not_zeroed", .entries.peers_open = open_with_signals},
     {"device_tables_swapped", .entries.peers_open = open_swapped},

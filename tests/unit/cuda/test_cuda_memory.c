@@ -140,7 +140,7 @@ static symmem_status import(uint64_t process, int32_t same_process, uint64_t off
     symmem_memory memory = {.ptr = NULL};
     memcpy(share.bytes, &bytes, sizeof bytes);
     found = imported = 0;
-    symmem_status status = cuda_memory_import(&instance, 0, &share, 512, &memory);
+    symmem_status status = cuda_memory_map(&instance, 0, &share, 512, &memory);
     *ptr_p = memory.ptr;
     if (status == SYMMEM_OK)
         cuda_mapping_drop(&instance.driver, memory.priv);

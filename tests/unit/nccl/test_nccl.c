@@ -38,7 +38,7 @@ TEST("versions") {
 static void expect_probe(const char *library, symmem_status wanted, const char *says) {
     char reason[200] = "";
     setenv("SYMMEM_NCCL_LIBRARY", library, 1);
-    CU_ASSERT_EQUAL(nccl_table()->probe(reason, sizeof reason), wanted);
+    CU_ASSERT_EQUAL(nccl_table()->instance->probe(reason, sizeof reason), wanted);
     CU_ASSERT_PTR_NOT_NULL(strstr(reason, says));
 }
 
@@ -67,17 +67,17 @@ TEST("table") {
     const symmem_backend *table = nccl_table();
     CU_ASSERT_STRING_EQUAL(table->name, "nccl");
     CU_ASSERT_PTR_NOT_NULL(strstr(table->description, "NCCL_NVLS_ENABLE=0"));
-    CU_ASSERT_PTR_NULL(table->memory_export);
-    CU_ASSERT_PTR_NULL(table->memory_import);
-    CU_ASSERT_PTR_NULL(table->share_close);
-    CU_ASSERT_PTR_NOT_NULL(table->memory_exchange);
-    CU_ASSERT(table->collective == cuda_table.collective && table->copy == cuda_table.copy);
-    CU_ASSERT_EQUAL(table->capabilities & (SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST), 0);
-    CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_CROSS_HOST, 0);
-    CU_ASSERT_NOT_EQUAL(table->capabilities & SYMMEM_CAP_COLLECTIVES_APART, 0);
-    const uint64_t not_of_it =
-        SYMMEM_CAP_OVERLAP | SYMMEM_CAP_MULTICAST | SYMMEM_CAP_COLLECTIVES_APART;
-    CU_ASSERT_EQUAL(table->capabilities | not_of_it, cuda_table.capabilities | not_of_it);
+    CU_ASSERT_PTR_NULL(table->memory->share);
+    CU_ASSERT_PTR_NULL(table->memory->map);
+    CU_ASSERT_PTR_NULL(table->memory->unshare);
+    CU_ASSERT_PTR_NOT_NULL(table->memory->exchange);
+    CU_ASSERT(table->collective->run == cuda_table.collective->run &&
+              table->copy->copy == cuda_table.copy->copy);
+    CU_ASSERT_PTR_NOT_NULL(table->collective->run_apart);
+    CU_ASSERT_PTR_NULL(table->multicast);
+    CU_ASSERT_PTR_EQUAL(table->stream, cuda_table.stream);
+    CU_ASSERT_EQUAL(table->flags & SYMMEM_CAP_OVERLAP, 0);
+    CU_ASSERT_EQUAL(table->flags | SYMMEM_CAP_OVERLAP, cuda_table.flags | SYMMEM_CAP_OVERLAP);
 }
 
 /* Ranks may share a device if NCCL can, and is asked to. */
@@ -158,11 +158,11 @@ static void open_in_environment(void) {
         setenv("NCCL_NVLS_ENABLE", tried->value, 1);
     if (tried->loaded && dlopen(tried->library, RTLD_NOW) == NULL)
         return;
-    symmem_status status = nccl_table()->open(&host, &config, &instance);
+    symmem_status status = nccl_table()->instance->open(&host, &config, &instance);
     const char *after = getenv("NCCL_NVLS_ENABLE");
     bool same = strcmp(after != NULL ? after : "", tried->after) == 0;
     if (status == SYMMEM_OK)
-        nccl_table()->close(instance);
+        nccl_table()->instance->close(instance);
     if (status == tried->wanted && strstr(last_text, tried->says) != NULL && same &&
         driver_is_as_before())
         _exit(CHOSEN);
@@ -227,11 +227,11 @@ NCCL_TEST("memory is whole", .world = 1) {
     symmem_memory small = {0};
     (void)env_kept_handle(env, NULL); /* brings the instance up */
     cuda_instance *instance = env->context->instance;
-    CHECK_OK(env, nccl_table()->memory_alloc(instance, 0, 64, &small));
+    CHECK_OK(env, nccl_table()->memory->alloc(instance, 0, 64, &small));
     const nccl_allocation *allocation = small.priv;
     const size_t least = (size_t)2 << 20; /* the driver's */
     CHECK(env, cuda_memory_mapped_bytes(&allocation->memory) == least);
-    nccl_table()->memory_release(instance, &small);
+    nccl_table()->memory->release(instance, &small);
 }
 
 /* Handles outlive their group; so does the communicator, until the last is released. */

@@ -23,7 +23,7 @@ static direct direct_open(rank_env *env) {
     env_drop(env, handle, ptr);
     direct d = {.env = env, .backend = nccl_table(), .instance = env->context->instance};
     sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &d.exchange);
-    CHECK_OK(env, d.backend->group_open(d.instance, &d.exchange, env->rank, &d.group));
+    CHECK_OK(env, d.backend->group->open(d.instance, &d.exchange, env->rank, &d.group));
     if (d.group == NULL)
         longjmp(env->out, 1);
     return d;
@@ -32,24 +32,24 @@ static direct direct_open(rank_env *env) {
 /* It is released by direct_close. */
 static symmem_memory *direct_memory(direct *d, int32_t device) {
     symmem_memory *own = &d->own[d->own_count++];
-    CHECK_OK(d->env, d->backend->memory_alloc(d->instance, device, BYTES, own));
+    CHECK_OK(d->env, d->backend->memory->alloc(d->instance, device, BYTES, own));
     return own;
 }
 
 static void direct_close(direct *d) {
     while (d->own_count > 0)
-        d->backend->memory_release(d->instance, &d->own[--d->own_count]);
-    d->backend->group_close(d->instance, d->group);
+        d->backend->memory->release(d->instance, &d->own[--d->own_count]);
+    d->backend->group->close(d->instance, d->group);
 }
 
 static symmem_status direct_exchange(direct *d, symmem_memory *own, symmem_memory *peers) {
     memset(peers, 0, sizeof *peers * MAX_RANKS);
-    return d->backend->memory_exchange(d->instance, d->group, own, &d->exchange, peers);
+    return d->backend->memory->exchange(d->instance, d->group, own, &d->exchange, peers);
 }
 
 static void direct_release(direct *d, symmem_memory *peers) {
     for (int32_t r = 0; r < d->env->world; r++)
-        d->backend->memory_release(d->instance, &peers[r]);
+        d->backend->memory->release(d->instance, &peers[r]);
 }
 
 /* Each rank's memory, and what rank 1 has otherwise than the others. */
@@ -104,7 +104,7 @@ static void body_versions(rank_env *env) {
     sm_group_exchange(env->group, cuda_now_ns() + 20000 * CUDA_NS_PER_MS, &exchange);
     env_meet(env);
     expect_agreed(env,
-                  nccl_table()->group_open(env->context->instance, &exchange, env->rank, &group),
+                  nccl_table()->group->open(env->context->instance, &exchange, env->rank, &group),
                   SYMMEM_MISMATCH);
     CHECK(env, group == NULL && strstr(last_record().message, "rank 1 has") != NULL);
     CHECK(env, atomic_load(&nccl->inits) == before);
@@ -200,11 +200,11 @@ static void body_hoard(rank_env *env) {
     env_meet(env);
     const int before = atomic_load(&nccl->windows);
     for (int i = 0; i < CYCLES * count; i++) {
-        CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &own[i % count]));
+        CHECK_OK(env, d.backend->memory->alloc(d.instance, env->rank, BYTES, &own[i % count]));
         CHECK_OK(env, direct_exchange(&d, &own[i % count], peers[i % count]));
         for (int j = 0; i % count == count - 1 && j < count; j++) {
             direct_release(&d, peers[j]);
-            d.backend->memory_release(d.instance, &own[j]);
+            d.backend->memory->release(d.instance, &own[j]);
         }
     }
     env_meet(env);

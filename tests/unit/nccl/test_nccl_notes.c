@@ -181,7 +181,7 @@ static symmem_status by_reduction(rank_env *env, target *t) {
                                         .src_stride = 4,
                                         .dst = t->ptr + 64};
     const symmem_exec exec = exec_of(t);
-    return nccl_table()->reduce_local(env->context->instance, env->rank, &reduce, &exec);
+    return nccl_table()->matmul->reduce_local(env->context->instance, env->rank, &reduce, &exec);
 }
 
 static symmem_status (*const ways[])(rank_env *env, target *t) = {by_barrier, by_host_copy,

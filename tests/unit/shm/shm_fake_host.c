@@ -100,7 +100,7 @@ static void host_signal_failed(const symmem_peers *peers, const symmem_fault *fa
     memcpy(record_p->missing, fault->missing, sizeof record_p->missing);
     snprintf(record_p->operation, sizeof record_p->operation, "%s", fault->operation);
     fake_rank *rank = peers->self;
-    backend->signal_poison(rank->instance, peers);
+    backend->signal->poison(rank->instance, peers);
 }
 
 static symmem_peer_state host_peer_state(const symmem_peers *peers, int32_t rank) {
@@ -154,7 +154,7 @@ static void *open_instance(fake_host *host, int32_t rank, int32_t world_size) {
                                     .local_rank = rank,
                                     .multicast_allowed = 1};
     void *instance = NULL;
-    CHECK(backend->open(&host->host, &config, &instance) == SYMMEM_OK);
+    CHECK(backend->instance->open(&host->host, &config, &instance) == SYMMEM_OK);
     return instance;
 }
 
@@ -168,11 +168,11 @@ static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool s
         symmem_share buffer = world->buffer_shares[peer];
         symmem_share signal = world->signal_shares[peer];
         buffer.same_process = signal.same_process = same_process;
-        CHECK(backend->memory_import(rank->instance, index, &buffer, world->bytes,
-                                     &rank->peer_buffer[peer]) == SYMMEM_OK);
-        CHECK(backend->memory_import(
+        CHECK(backend->memory->map(rank->instance, index, &buffer, world->bytes,
+                                   &rank->peer_buffer[peer]) == SYMMEM_OK);
+        CHECK(backend->memory->map(
                   rank->instance, index, &signal,
-                  backend->signal_bytes(rank->instance, world->size, world->channels, 0),
+                  backend->signal->bytes(rank->instance, world->size, world->channels, 0),
                   &rank->peer_signal[peer]) == SYMMEM_OK);
         rank->buffers[peer] = rank->peer_buffer[peer].ptr;
         rank->signals[peer] = rank->peer_signal[peer].ptr;
@@ -190,21 +190,22 @@ static void open_peers(fake_world *world, fake_rank *rank, int32_t index, bool s
         .buffer_bytes = world->bytes,
         .pads = rank->buffers,
         .signals = rank->signals,
-        .signal_bytes = backend->signal_bytes(rank->instance, world->size, world->channels, 0),
+        .signal_bytes = backend->signal->bytes(rank->instance, world->size, world->channels, 0),
         .global_ranks = rank->global_ranks,
         .local_rank_count = world->size};
     void *buffers_dev;
     void *pads_dev;
-    CHECK(backend->peers_open(rank->instance, &rank->peers, &buffers_dev, &pads_dev) == SYMMEM_OK);
+    CHECK(backend->signal->peers_open(rank->instance, &rank->peers, &buffers_dev, &pads_dev) ==
+          SYMMEM_OK);
     CHECK(memcmp(buffers_dev, rank->buffers, sizeof(void *) * (size_t)world->size) == 0);
     CHECK(memcmp(pads_dev, rank->buffers, sizeof(void *) * (size_t)world->size) == 0);
 }
 
 static void close_peers(fake_world *world, fake_rank *rank) {
-    backend->peers_close(rank->instance, &rank->peers);
+    backend->signal->peers_close(rank->instance, &rank->peers);
     for (int32_t peer = 0; peer < world->size; peer++) {
-        backend->memory_release(rank->instance, &rank->peer_buffer[peer]);
-        backend->memory_release(rank->instance, &rank->peer_signal[peer]);
+        backend->memory->release(rank->instance, &rank->peer_buffer[peer]);
+        backend->memory->release(rank->instance, &rank->peer_signal[peer]);
     }
 }
 
@@ -221,12 +222,12 @@ fake_world *fake_world_open(int32_t size, int32_t channels, size_t bytes) {
         rank->world = world;
         fake_host_init(&rank->host);
         rank->instance = open_instance(&rank->host, i, size);
-        size_t signal_bytes = backend->signal_bytes(rank->instance, size, channels, 0);
-        CHECK(backend->memory_alloc(rank->instance, i, bytes, &rank->buffer) == SYMMEM_OK);
-        CHECK(backend->memory_alloc(rank->instance, i, signal_bytes, &rank->signal) == SYMMEM_OK);
-        CHECK(backend->memory_export(rank->instance, &rank->buffer, &world->buffer_shares[i]) ==
+        size_t signal_bytes = backend->signal->bytes(rank->instance, size, channels, 0);
+        CHECK(backend->memory->alloc(rank->instance, i, bytes, &rank->buffer) == SYMMEM_OK);
+        CHECK(backend->memory->alloc(rank->instance, i, signal_bytes, &rank->signal) == SYMMEM_OK);
+        CHECK(backend->memory->share(rank->instance, &rank->buffer, &world->buffer_shares[i]) ==
               SYMMEM_OK);
-        CHECK(backend->memory_export(rank->instance, &rank->signal, &world->signal_shares[i]) ==
+        CHECK(backend->memory->share(rank->instance, &rank->signal, &world->signal_shares[i]) ==
               SYMMEM_OK);
     }
     for (int32_t i = 0; i < size; i++)
@@ -244,11 +245,11 @@ void fake_world_close(fake_world *world) {
     for (int32_t i = 0; i < world->size; i++) {
         fake_rank *rank = &world->ranks[i];
         close_peers(world, rank);
-        backend->share_close(rank->instance, &world->buffer_shares[i]);
-        backend->share_close(rank->instance, &world->signal_shares[i]);
-        backend->memory_release(rank->instance, &rank->buffer);
-        backend->memory_release(rank->instance, &rank->signal);
-        backend->close(rank->instance);
+        backend->memory->unshare(rank->instance, &world->buffer_shares[i]);
+        backend->memory->unshare(rank->instance, &world->signal_shares[i]);
+        backend->memory->release(rank->instance, &rank->buffer);
+        backend->memory->release(rank->instance, &rank->signal);
+        backend->instance->close(rank->instance);
         pthread_mutex_destroy(&rank->host.lock);
     }
     free(world->ranks);
@@ -261,7 +262,7 @@ void fake_world_close(fake_world *world) {
 void fake_world_reset(fake_world *world) {
     for (int32_t i = 0; i < world->size; i++) {
         fake_rank *rank = &world->ranks[i];
-        CHECK(backend->signal_reset(rank->instance, &rank->peers) == SYMMEM_OK);
+        CHECK(backend->signal->reset(rank->instance, &rank->peers) == SYMMEM_OK);
         fake_host_clear(&rank->host);
     }
 }
@@ -319,7 +320,7 @@ static int run_child(fake_world *world, int32_t index, int (*fn)(fake_rank *rank
     open_peers(world, rank, index, false);
     int result = fn(rank);
     close_peers(world, rank);
-    backend->close(rank->instance);
+    backend->instance->close(rank->instance);
     free(rank);
     return result;
 }
@@ -348,19 +349,19 @@ int fake_run_processes(fake_world *world, int (*fn)(fake_rank *rank)) {
 
 symmem_status fake_barrier(fake_rank *rank, int32_t channel, uint32_t timeout_ms, void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return backend->barrier(rank->instance, &rank->peers, channel, &exec);
+    return backend->signal->barrier(rank->instance, &rank->peers, channel, &exec);
 }
 
 symmem_status fake_put(fake_rank *rank, int32_t dst, int32_t channel, uint32_t timeout_ms,
                        void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return backend->put_signal(rank->instance, &rank->peers, dst, channel, &exec);
+    return backend->signal->put(rank->instance, &rank->peers, dst, channel, &exec);
 }
 
 symmem_status fake_wait(fake_rank *rank, int32_t src, int32_t channel, uint32_t timeout_ms,
                         void *stream) {
     symmem_exec exec = {.stream = stream, .timeout_ms = timeout_ms};
-    return backend->wait_signal(rank->instance, &rank->peers, src, channel, &exec);
+    return backend->signal->wait(rank->instance, &rank->peers, src, channel, &exec);
 }
 
 uint64_t fake_now_ms(void) {

@@ -16,13 +16,13 @@ int unit_setup(void) {
 }
 
 int unit_teardown(void) {
-    backend->close(instance);
+    backend->instance->close(instance);
     return 0;
 }
 
 __attribute__((unused)) static void *new_stream(void) {
     void *stream = NULL;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 0, &stream), SYMMEM_OK);
     return stream;
 }
 

@@ -95,9 +95,9 @@ typedef struct scenario {
     } while (0)
 
 static symmem_status use_memory(scenario *s) {
-    STEP(backend->memory_alloc(s->instance, 0, 100000, &s->own));
-    STEP(backend->memory_export(s->instance, &s->own, &s->share));
-    STEP(backend->memory_import(s->instance, 0, &s->share, 100000, &s->peer));
+    STEP(backend->memory->alloc(s->instance, 0, 100000, &s->own));
+    STEP(backend->memory->share(s->instance, &s->own, &s->share));
+    STEP(backend->memory->map(s->instance, 0, &s->share, 100000, &s->peer));
     s->buffers[0] = s->own.ptr;
     s->peers = (symmem_peers){.size = sizeof s->peers,
                               .host = &s->host.host,
@@ -109,41 +109,41 @@ static symmem_status use_memory(scenario *s) {
                               .signals = s->buffers,
                               .local_rank_count = 1};
     void *tables[2];
-    return backend->peers_open(s->instance, &s->peers, &tables[0], &tables[1]);
+    return backend->signal->peers_open(s->instance, &s->peers, &tables[0], &tables[1]);
 }
 
 static symmem_status use_streams(scenario *s) {
     for (int i = 0; i < 2; i++)
-        STEP(backend->stream_create(s->instance, 0, &s->streams[i]));
-    STEP(backend->event_create(s->instance, 0, &s->event));
+        STEP(backend->stream->create(s->instance, 0, &s->streams[i]));
+    STEP(backend->stream->event_create(s->instance, 0, &s->event));
     symmem_exec exec = {.stream = s->streams[0]};
-    STEP(backend->memset32(s->instance, 0, s->words, 5, 2, &exec));
-    STEP(backend->event_record(s->instance, s->event, s->streams[0]));
-    STEP(backend->stream_wait_event(s->instance, s->streams[1], s->event));
-    return backend->device_synchronize(s->instance, 0, 5000);
+    STEP(backend->copy->memset32(s->instance, 0, s->words, 5, 2, &exec));
+    STEP(backend->stream->event_record(s->instance, s->event, s->streams[0]));
+    STEP(backend->stream->wait_event(s->instance, s->streams[1], s->event));
+    return backend->stream->device_synchronize(s->instance, 0, 5000);
 }
 
 static symmem_status use_graph(scenario *s) {
     symmem_exec exec = {.stream = s->streams[1]};
     symmem_error_record record;
-    STEP(backend->capture_begin(s->instance, s->streams[0]));
-    STEP(backend->event_record(s->instance, s->event, s->streams[0]));
-    STEP(backend->stream_wait_event(s->instance, s->streams[1], s->event));
-    STEP(backend->write_value32(s->instance, 0, &s->words[3], 9, &exec));
-    STEP(backend->event_record(s->instance, s->event, s->streams[1]));
-    STEP(backend->stream_wait_event(s->instance, s->streams[0], s->event));
-    STEP(backend->capture_end(s->instance, s->streams[0], &s->graph));
-    STEP(backend->graph_launch(s->instance, s->graph, s->streams[0]));
-    STEP(backend->graph_launch(s->instance, s->graph, s->streams[1]));
-    STEP(backend->stream_synchronize(s->instance, s->streams[0], 5000, &record));
-    return backend->stream_synchronize(s->instance, s->streams[1], 5000, &record);
+    STEP(backend->graph->capture_begin(s->instance, s->streams[0]));
+    STEP(backend->stream->event_record(s->instance, s->event, s->streams[0]));
+    STEP(backend->stream->wait_event(s->instance, s->streams[1], s->event));
+    STEP(backend->copy->write_value32(s->instance, 0, &s->words[3], 9, &exec));
+    STEP(backend->stream->event_record(s->instance, s->event, s->streams[1]));
+    STEP(backend->stream->wait_event(s->instance, s->streams[0], s->event));
+    STEP(backend->graph->capture_end(s->instance, s->streams[0], &s->graph));
+    STEP(backend->graph->launch(s->instance, s->graph, s->streams[0]));
+    STEP(backend->graph->launch(s->instance, s->graph, s->streams[1]));
+    STEP(backend->stream->synchronize(s->instance, s->streams[0], 5000, &record));
+    return backend->stream->synchronize(s->instance, s->streams[1], 5000, &record);
 }
 
 static symmem_status use_multicast(scenario *s) {
-    STEP(backend->multicast_create(s->instance, 0, 1, 100000, &s->object, &s->object_share));
-    STEP(backend->multicast_attach(s->instance, 0, &s->object_share, 100000, &s->view));
+    STEP(backend->multicast->create(s->instance, 0, 1, 100000, &s->object, &s->object_share));
+    STEP(backend->multicast->attach(s->instance, 0, &s->object_share, 100000, &s->view));
     void *address;
-    return backend->multicast_bind(s->instance, s->view, &s->own, &s->peers, &address);
+    return backend->multicast->bind(s->instance, s->view, &s->own, &s->peers, &address);
 }
 
 static symmem_status use_all(scenario *s) {
@@ -156,33 +156,33 @@ static symmem_status use_all(scenario *s) {
 static void give_all_back(scenario *s) {
     symmem_error_record record;
     if (s->view)
-        backend->multicast_release(s->instance, s->view);
+        backend->multicast->release(s->instance, s->view);
     if (s->object) {
-        backend->multicast_release(s->instance, s->object);
-        backend->share_close(s->instance, &s->object_share);
+        backend->multicast->release(s->instance, s->object);
+        backend->memory->unshare(s->instance, &s->object_share);
     }
     for (int i = 0; i < 2; i++)
         if (s->streams[i]) /* CAPTURE where a capture was cut short */
-            (void)backend->stream_synchronize(s->instance, s->streams[i], 5000, &record);
+            (void)backend->stream->synchronize(s->instance, s->streams[i], 5000, &record);
     if (s->graph)
-        backend->graph_destroy(s->instance, s->graph);
+        backend->graph->destroy(s->instance, s->graph);
     if (s->event)
-        backend->event_destroy(s->instance, s->event);
+        backend->stream->event_destroy(s->instance, s->event);
     for (int i = 0; i < 2; i++)
         if (s->streams[i])
-            backend->stream_destroy(s->instance, s->streams[i]);
+            backend->stream->destroy(s->instance, s->streams[i]);
     if (s->peers.priv)
-        backend->peers_close(s->instance, &s->peers);
-    backend->memory_release(s->instance, &s->peer);
+        backend->signal->peers_close(s->instance, &s->peers);
+    backend->memory->release(s->instance, &s->peer);
     if (s->share.kind)
-        backend->share_close(s->instance, &s->share);
-    backend->memory_release(s->instance, &s->own);
-    backend->close(s->instance);
+        backend->memory->unshare(s->instance, &s->share);
+    backend->memory->release(s->instance, &s->own);
+    backend->instance->close(s->instance);
 }
 
 static symmem_status run_scenario(scenario *s) {
     symmem_backend_config config = {.size = sizeof config, .world_size = 1};
-    symmem_status status = backend->open(&s->host.host, &config, &s->instance);
+    symmem_status status = backend->instance->open(&s->host.host, &config, &s->instance);
     return status == SYMMEM_OK ? use_all(s) : status;
 }
 

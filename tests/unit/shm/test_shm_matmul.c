@@ -45,10 +45,10 @@ TEST("deadline") {
     symmem_matmul product = arriving();
     symmem_exec exec = {.timeout_ms = 20};
     set(1);
-    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->matmul->multiply(instance, 0, &product, &exec), SYMMEM_TIMEOUT);
     CU_ASSERT(out[0] == 0 && out[1] == 0 && out[2] == 6 && out[3] == 8);
     set(0);
-    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->matmul->multiply(instance, 0, &product, &exec), SYMMEM_OK);
     CU_ASSERT(out[0] == 2 && out[1] == 4);
 }
 
@@ -57,15 +57,15 @@ TEST("destroyed") {
     symmem_matmul product = arriving();
     void *stream = NULL;
     /* With the first thread a sanitizer may start one of its own. */
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
-    backend->stream_destroy(instance, stream);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10000), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 0, &stream), SYMMEM_OK);
+    backend->stream->destroy(instance, stream);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 10000), SYMMEM_OK);
     int threads = fake_count_threads();
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 0, &stream), SYMMEM_OK);
     symmem_exec exec = {.stream = stream};
-    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
-    backend->stream_destroy(instance, stream);
+    CU_ASSERT_EQUAL(backend->matmul->multiply(instance, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
+    backend->stream->destroy(instance, stream);
     CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT(out[2] == 0);
 }
@@ -85,15 +85,15 @@ TEST("own product") {
     product.fn_arg = &calls;
     set(0);
     set(1);
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 0, &stream), SYMMEM_OK);
     symmem_exec exec = {.stream = stream, .operation = "async_input_mm"};
-    CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->matmul->multiply(instance, 0, &product, &exec), SYMMEM_OK);
     memset(&record, 0, sizeof record);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record), SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(backend->stream->synchronize(instance, stream, 5000, &record), SYMMEM_LIMIT);
     CU_ASSERT_EQUAL(record.status, SYMMEM_LIMIT);
     CU_ASSERT_STRING_EQUAL(record.operation, "async_input_mm");
     CU_ASSERT_EQUAL(calls, 1);
-    backend->stream_destroy(instance, stream);
+    backend->stream->destroy(instance, stream);
 }
 
 TEST("test points") {
@@ -121,15 +121,15 @@ TEST("test points") {
     for (int i = 0; i < 4; i++) { /* the last time nothing fails */
         atomic_store(&host.fail_visit, 0);
         host.fail_name = i < 3 ? names[i] : NULL;
-        symmem_status status = i == 1   ? backend->copy_strided(instance, 0, &copy, &exec)
-                               : i == 2 ? backend->reduce_local(instance, 0, &reduce, &exec)
-                                        : backend->matmul(instance, 0, &product, &exec);
+        symmem_status status = i == 1   ? backend->matmul->copy_strided(instance, 0, &copy, &exec)
+                               : i == 2 ? backend->matmul->reduce_local(instance, 0, &reduce, &exec)
+                                        : backend->matmul->multiply(instance, 0, &product, &exec);
         CU_ASSERT_EQUAL(status, i < 3 ? SYMMEM_LIMIT : SYMMEM_OK);
         CU_ASSERT(i < 3 ? out[0] == 0 : out[3] == 8);
     }
-    CU_ASSERT_EQUAL(backend->copy_strided(instance, 0, &copy, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->matmul->copy_strided(instance, 0, &copy, &exec), SYMMEM_OK);
     CU_ASSERT(out[3] == 4);
-    CU_ASSERT_EQUAL(backend->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->matmul->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
     CU_ASSERT(out[0] == 2 && out[1] == 3);
 }
 
@@ -159,16 +159,16 @@ TEST("strange floats") {
         product.out = products;
         uint32_t usual = strange_floats(STRANGE_UPWARDS);
         if (on_stream)
-            CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 0, &stream), SYMMEM_OK);
+            CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 0, &stream), SYMMEM_OK);
         exec.stream = stream;
-        CU_ASSERT_EQUAL(backend->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->matmul(instance, 0, &product, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->matmul->reduce_local(instance, 0, &reduce, &exec), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->matmul->multiply(instance, 0, &product, &exec), SYMMEM_OK);
         if (on_stream)
-            CU_ASSERT_EQUAL(backend->stream_synchronize(instance, stream, 5000, &record),
+            CU_ASSERT_EQUAL(backend->stream->synchronize(instance, stream, 5000, &record),
                             SYMMEM_OK);
         CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
         if (on_stream)
-            backend->stream_destroy(instance, stream);
+            backend->stream->destroy(instance, stream);
         CU_ASSERT(sums[0] == 1 && sums[1] == 1e-40f + 1e-40f);
         CU_ASSERT(products[0] == 1e-40f);
     }
@@ -183,9 +183,9 @@ TEST("strange floats of a library") {
     CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", UNIT_BLAS, 1), 0);
     uint32_t usual = strange_floats(STRANGE_UPWARDS);
     void *own = fake_open(&other); /* which loads what is asked for by name */
-    CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->matmul->multiply(own, 0, &product, &exec), SYMMEM_OK);
     CU_ASSERT(usual_floats(STRANGE_UPWARDS, usual));
-    backend->close(own);
+    backend->instance->close(own);
     CU_ASSERT_EQUAL(unsetenv("SYMMEM_SHM_BLAS"), 0);
     void *library = dlopen(UNIT_BLAS, RTLD_NOW | RTLD_NOLOAD);
     CU_ASSERT_FATAL(library != NULL);
@@ -217,7 +217,8 @@ TEST("no BLAS") {
         void *own = NULL;
         fake_host_init(&other);
         CU_ASSERT_EQUAL_FATAL(setenv("SYMMEM_SHM_BLAS", wrong[i], 1), 0);
-        CU_ASSERT_EQUAL(backend->open(&other.host, &config, &own), SYMMEM_INVALID_ARGUMENT);
+        CU_ASSERT_EQUAL(backend->instance->open(&other.host, &config, &own),
+                        SYMMEM_INVALID_ARGUMENT);
         CU_ASSERT_PTR_NULL(own);
     }
     has_no_library = true;
@@ -227,12 +228,13 @@ TEST("no BLAS") {
         void *own = fake_open(&other);
         for (int round = 0; round < 2; round++) {
             memset(out, 0, sizeof out);
-            CU_ASSERT_EQUAL(backend->matmul(own, 0, &product, &(symmem_exec){0}), SYMMEM_OK);
+            CU_ASSERT_EQUAL(backend->matmul->multiply(own, 0, &product, &(symmem_exec){0}),
+                            SYMMEM_OK);
             CU_ASSERT(out[0] == 2 && out[1] == 4 && out[2] == 6 && out[3] == 8);
         }
         CU_ASSERT(i == 1 || loads == 0);
         CU_ASSERT_EQUAL(atomic_load(&other.notice_count), loads > 0 ? 1 : 0);
-        backend->close(own);
+        backend->instance->close(own);
     }
     has_no_library = false;
     unsetenv("SYMMEM_SHM_BLAS");

@@ -14,11 +14,11 @@ TEST("table") {
     CU_ASSERT_PTR_NULL(symmem_backend_entry(SYMMEM_BACKEND_ABI + 1));
     CU_ASSERT_STRING_EQUAL(backend->name, "shm");
     CU_ASSERT_EQUAL(backend->size, sizeof(symmem_backend));
-    CU_ASSERT_PTR_NULL(backend->stream_wrap);
-    CU_ASSERT_PTR_NULL(backend->memory_exchange);
-    CU_ASSERT_PTR_NULL(backend->group_open);
+    CU_ASSERT_PTR_NULL(backend->stream->wrap);
+    CU_ASSERT_PTR_NULL(backend->memory->exchange);
+    CU_ASSERT_PTR_NULL(backend->group);
     char reason[64] = "";
-    CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->instance->probe(reason, sizeof reason), SYMMEM_OK);
 }
 
 /* --- systems that have no anonymous files ------------------------------------------------------
@@ -58,12 +58,12 @@ TEST("no anonymous files") {
         int before = atomic_load(&host.notice_count);
         memfd_error = rows[i].error;
         memfd_failures = rows[i].failures;
-        CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, 100, &memory), rows[i].status);
+        CU_ASSERT_EQUAL(backend->memory->alloc(instance, 0, 100, &memory), rows[i].status);
         CU_ASSERT_EQUAL(atomic_load(&host.notice_count) - before, rows[i].notices);
         if (rows[i].status == SYMMEM_OK)
-            backend->memory_release(instance, &memory);
+            backend->memory->release(instance, &memory);
     }
-    backend->close(instance);
+    backend->instance->close(instance);
 }
 
 /* Neither kind: the backend says so, if asked. */
@@ -72,10 +72,10 @@ TEST("no shared memory") {
     memfd_error = ENOSYS;
     file_error = EACCES;
     memfd_failures = 3;
-    CU_ASSERT_EQUAL(backend->probe(NULL, 5), SYMMEM_UNSUPPORTED);
-    CU_ASSERT_EQUAL(backend->probe(reason, 0), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(backend->instance->probe(NULL, 5), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(backend->instance->probe(reason, 0), SYMMEM_UNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(reason, "as before");
-    CU_ASSERT_EQUAL(backend->probe(reason, sizeof reason), SYMMEM_UNSUPPORTED);
+    CU_ASSERT_EQUAL(backend->instance->probe(reason, sizeof reason), SYMMEM_UNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(reason, "no shared memory: error 13");
     file_error = 0;
 }
@@ -131,12 +131,12 @@ TEST("memory that could not be sealed") {
     void *instance = fake_open(&host);
     symmem_memory memory = {.ptr = &host};
     no_seals = true;
-    CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, 5000, &memory), SYMMEM_OUT_OF_MEMORY);
+    CU_ASSERT_EQUAL(backend->memory->alloc(instance, 0, 5000, &memory), SYMMEM_OUT_OF_MEMORY);
     no_seals = false;
     CU_ASSERT_PTR_EQUAL(memory.ptr, &host);
-    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 5000, &memory), SYMMEM_OK);
-    backend->memory_release(instance, &memory);
-    backend->close(instance);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->alloc(instance, 0, 5000, &memory), SYMMEM_OK);
+    backend->memory->release(instance, &memory);
+    backend->instance->close(instance);
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
@@ -148,7 +148,7 @@ TEST("alloc") {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         symmem_memory memory;
         most_at_once = sizes[i] > 1 << 20 ? 1 << 17 : INT64_MAX;
-        CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 2, sizes[i], &memory), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(backend->memory->alloc(instance, 2, sizes[i], &memory), SYMMEM_OK);
         CU_ASSERT_EQUAL((uintptr_t)memory.ptr % 4096, 0);
         CU_ASSERT_EQUAL(memory.bytes, sizes[i]);
         CU_ASSERT_EQUAL(memory.device, 2);
@@ -162,11 +162,11 @@ TEST("alloc") {
         CU_ASSERT(faults(bytes - 1));
         CU_ASSERT(!faults(bytes + end - 1));
         CU_ASSERT(faults(bytes + end));
-        backend->memory_release(instance, &memory);
-        backend->memory_release(instance, &memory); /* emptied: nothing to do */
+        backend->memory->release(instance, &memory);
+        backend->memory->release(instance, &memory); /* emptied: nothing to do */
     }
     most_at_once = INT64_MAX;
-    backend->close(instance);
+    backend->instance->close(instance);
 }
 
 /* The object has no name, is the owner's alone whatever the umask, and is not inherited. */
@@ -176,9 +176,9 @@ TEST("privacy") {
     mode_t before = umask(0777);
     symmem_memory memory;
     symmem_share share;
-    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 100, &memory), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->alloc(instance, 0, 100, &memory), SYMMEM_OK);
     umask(before);
-    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &memory, &share), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->share(instance, &memory, &share), SYMMEM_OK);
     struct stat file;
     CU_ASSERT_EQUAL(fstat(share.fd, &file), 0);
     CU_ASSERT_EQUAL(file.st_mode & 07777u, 0600u);
@@ -186,11 +186,11 @@ TEST("privacy") {
     CU_ASSERT_EQUAL(file.st_size, 4096);
     CU_ASSERT((file.st_blocks) * 512 >= 4096);
     CU_ASSERT(fcntl(share.fd, F_GETFD) & FD_CLOEXEC);
-    backend->share_close(instance, &share);
+    backend->memory->unshare(instance, &share);
     CU_ASSERT_EQUAL(share.fd, -1);
-    backend->share_close(instance, &share);
-    backend->memory_release(instance, &memory);
-    backend->close(instance);
+    backend->memory->unshare(instance, &share);
+    backend->memory->release(instance, &memory);
+    backend->instance->close(instance);
 }
 
 TEST("import") {
@@ -202,15 +202,15 @@ TEST("import") {
     symmem_memory near;
     symmem_memory far;
     symmem_share share;
-    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, 5000, &own), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &own, &share), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->alloc(instance, 0, 5000, &own), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->share(instance, &own, &share), SYMMEM_OK);
     CU_ASSERT_EQUAL(share.kind, SYMMEM_SHARE_FD);
     CU_ASSERT_EQUAL(share.mapped_bytes, 8192);
     int before_import = fake_count_descriptors();
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 5000, &far), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 5000, &far), SYMMEM_OK);
     CU_ASSERT_EQUAL(fake_count_descriptors(), before_import);
     share.same_process = 1;
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 5000, &near), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 5000, &near), SYMMEM_OK);
     CU_ASSERT_PTR_EQUAL(near.ptr, own.ptr);
     CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping in a process, whoever asks */
     CU_ASSERT(far.imported && near.imported);
@@ -218,32 +218,32 @@ TEST("import") {
     CU_ASSERT_STRING_EQUAL((char *)far.ptr + 4990, "shared");
     /* Not what was announced. */
     symmem_memory none = {.ptr = &none};
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
     share.same_process = 0;
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
     share.mapped_bytes = 1 << 20;
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8192, &none), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8192, &none), SYMMEM_MISMATCH);
     int fd = share.fd;
     share.fd = -1;
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 8192, &none), SYMMEM_SYSTEM);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8192, &none), SYMMEM_SYSTEM);
     int pipe_fds[2];
     CU_ASSERT_EQUAL(pipe2(pipe_fds, O_CLOEXEC), 0);
     share.fd = pipe_fds[0];
     share.mapped_bytes = 0;
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 1, &share, 0, &none), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 0, &none), SYMMEM_MISMATCH);
     close(pipe_fds[0]);
     close(pipe_fds[1]);
     CU_ASSERT_PTR_EQUAL(none.ptr, &none);
     share.fd = fd;
-    backend->share_close(instance, &share);
+    backend->memory->unshare(instance, &share);
     /* The owner's release leaves the peers' mappings. */
-    backend->memory_release(instance, &own);
+    backend->memory->release(instance, &own);
     strcpy(near.ptr, "still");
     CU_ASSERT_STRING_EQUAL(far.ptr, "still");
-    backend->memory_release(instance, &near);
+    backend->memory->release(instance, &near);
     CU_ASSERT_STRING_EQUAL(far.ptr, "still");
-    backend->memory_release(instance, &far);
-    backend->close(instance);
+    backend->memory->release(instance, &far);
+    backend->instance->close(instance);
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
@@ -257,18 +257,18 @@ TEST("import of a file that grew") {
     symmem_share share = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 4096};
     share.fd = memfd_create("grows", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     CU_ASSERT_FATAL(share.fd >= 0 && ftruncate(share.fd, 4096) == 0);
-    CU_ASSERT_EQUAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_CORRUPT);
+    CU_ASSERT_EQUAL(backend->memory->map(instance, 0, &share, 4096, &first), SYMMEM_CORRUPT);
     CU_ASSERT_EQUAL(fcntl(share.fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 4096, &first), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->map(instance, 0, &share, 4096, &first), SYMMEM_OK);
     CU_ASSERT_EQUAL(ftruncate(share.fd, 1 << 20), 0);
     share.mapped_bytes = 1 << 20;
-    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, 1 << 20, &second), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->map(instance, 0, &share, 1 << 20, &second), SYMMEM_OK);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(second.ptr, first.ptr);
     ((char *)second.ptr)[(1 << 20) - 1] = 1; /* was behind the mapping */
-    backend->memory_release(instance, &first);
-    backend->memory_release(instance, &second);
-    backend->share_close(instance, &share);
-    backend->close(instance);
+    backend->memory->release(instance, &first);
+    backend->memory->release(instance, &second);
+    backend->memory->unshare(instance, &share);
+    backend->instance->close(instance);
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
@@ -279,12 +279,12 @@ TEST("too much") {
     static const size_t sizes[] = {SIZE_MAX, (size_t)PTRDIFF_MAX + 5, (size_t)1 << 62,
                                    (size_t)1 << 50};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        CU_ASSERT_EQUAL(backend->memory_alloc(instance, 0, sizes[i], &memory), SYMMEM_NO_SPACE);
+        CU_ASSERT_EQUAL(backend->memory->alloc(instance, 0, sizes[i], &memory), SYMMEM_NO_SPACE);
         CU_ASSERT(host.expected >= sizes[i]);
         CU_ASSERT(host.actual < host.expected);
     }
     CU_ASSERT_PTR_EQUAL(memory.ptr, &host);
-    backend->close(instance);
+    backend->instance->close(instance);
 }
 
 /* Each test point fails once: its status comes back and nothing is left behind. */
@@ -301,23 +301,23 @@ TEST("test points") {
         symmem_memory own;
         symmem_memory peer;
         symmem_share share;
-        symmem_status status = backend->memory_alloc(instance, 0, 5000, &own);
+        symmem_status status = backend->memory->alloc(instance, 0, 5000, &own);
         CU_ASSERT_EQUAL(status, i < 3 ? SYMMEM_BACKEND : SYMMEM_OK);
         if (status == SYMMEM_OK) {
-            status = backend->memory_export(instance, &own, &share);
+            status = backend->memory->share(instance, &own, &share);
             CU_ASSERT_EQUAL(status, i == 3 ? SYMMEM_BACKEND : SYMMEM_OK);
             if (status == SYMMEM_OK) {
-                CU_ASSERT_EQUAL(backend->memory_import(instance, 0, &share, 5000, &peer),
+                CU_ASSERT_EQUAL(backend->memory->map(instance, 0, &share, 5000, &peer),
                                 SYMMEM_BACKEND);
-                backend->share_close(instance, &share);
+                backend->memory->unshare(instance, &share);
             }
-            backend->memory_release(instance, &own);
+            backend->memory->release(instance, &own);
         }
         CU_ASSERT_EQUAL(atomic_load(&host.fail_count), 1);
         CU_ASSERT_PTR_NOT_NULL(strstr(host.text, names[i]));
         CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
         CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-        backend->close(instance);
+        backend->instance->close(instance);
     }
 }
 
@@ -334,22 +334,22 @@ static void no_descriptors(void) {
     void *instance = fake_open(&host);
     symmem_memory memory;
     symmem_share share;
-    REQUIRE(backend->memory_alloc(instance, 0, 10, &memory) == SYMMEM_OK);
+    REQUIRE(backend->memory->alloc(instance, 0, 10, &memory) == SYMMEM_OK);
     struct rlimit before;
     getrlimit(RLIMIT_NOFILE, &before);
     struct rlimit none = {.rlim_cur = 3, .rlim_max = before.rlim_max};
     setrlimit(RLIMIT_NOFILE, &none);
-    symmem_status exported = backend->memory_export(instance, &memory, &share);
+    symmem_status exported = backend->memory->share(instance, &memory, &share);
     symmem_memory more;
-    symmem_status allocated = backend->memory_alloc(instance, 0, 10, &more);
-    symmem_status big = backend->memory_alloc(instance, 0, (size_t)32 << 20, &more);
+    symmem_status allocated = backend->memory->alloc(instance, 0, 10, &more);
+    symmem_status big = backend->memory->alloc(instance, 0, (size_t)32 << 20, &more);
     setrlimit(RLIMIT_NOFILE, &before);
     REQUIRE(exported == SYMMEM_LIMIT || exported == SYMMEM_SYSTEM);
     REQUIRE(allocated == SYMMEM_LIMIT);
     REQUIRE(big == SYMMEM_LIMIT);
     REQUIRE(atomic_load(&host.notice_count) == 0); /* that /dev/shm is too small would be untrue */
-    backend->memory_release(instance, &memory);
-    backend->close(instance);
+    backend->memory->release(instance, &memory);
+    backend->instance->close(instance);
     exit(CHOSEN);
 }
 
@@ -362,11 +362,11 @@ static void no_addresses(void) {
     int descriptors = fake_count_descriptors();
     setrlimit(RLIMIT_AS, &tight);
     symmem_memory memory;
-    symmem_status status = backend->memory_alloc(instance, 0, (size_t)128 << 20, &memory);
+    symmem_status status = backend->memory->alloc(instance, 0, (size_t)128 << 20, &memory);
     setrlimit(RLIMIT_AS, &before);
     REQUIRE(status == SYMMEM_OUT_OF_MEMORY);
     REQUIRE(fake_count_descriptors() == descriptors);
-    backend->close(instance);
+    backend->instance->close(instance);
     exit(CHOSEN);
 }
 

@@ -23,29 +23,29 @@ static void open_fixture(fixture *f) {
     f->world = fake_world_open(RANKS, 1, BYTES);
     fake_rank *ranks = f->world->ranks;
     CU_ASSERT_EQUAL_FATAL(
-        backend->multicast_create(ranks[0].instance, 0, RANKS, BYTES, &f->object, &f->share),
+        backend->multicast->create(ranks[0].instance, 0, RANKS, BYTES, &f->object, &f->share),
         SYMMEM_OK);
     CU_ASSERT_EQUAL(f->share.kind, SYMMEM_SHARE_FD);
     for (int i = 0; i < RANKS; i++) {
         f->share.same_process = i % 2; /* by either way */
         CU_ASSERT_EQUAL_FATAL(
-            backend->multicast_attach(ranks[i].instance, i, &f->share, BYTES, &f->multicast[i]),
+            backend->multicast->attach(ranks[i].instance, i, &f->share, BYTES, &f->multicast[i]),
             SYMMEM_OK);
     }
     for (int i = 0; i < RANKS; i++) {
         void *address;
-        CU_ASSERT_EQUAL_FATAL(backend->multicast_bind(ranks[i].instance, f->multicast[i],
-                                                      &ranks[i].buffer, &ranks[i].peers, &address),
+        CU_ASSERT_EQUAL_FATAL(backend->multicast->bind(ranks[i].instance, f->multicast[i],
+                                                       &ranks[i].buffer, &ranks[i].peers, &address),
                               SYMMEM_OK);
         f->address[i] = address;
     }
 }
 
 static void close_fixture(fixture *f) {
-    backend->share_close(f->world->ranks[0].instance, &f->share);
+    backend->memory->unshare(f->world->ranks[0].instance, &f->share);
     for (int i = 0; i < RANKS; i++)
-        backend->multicast_release(f->world->ranks[i].instance, f->multicast[i]);
-    backend->multicast_release(f->world->ranks[0].instance, f->object);
+        backend->multicast->release(f->world->ranks[i].instance, f->multicast[i]);
+    backend->multicast->release(f->world->ranks[0].instance, f->object);
     fake_world_close(f->world);
 }
 
@@ -57,16 +57,16 @@ static symmem_status store(fixture *f, int rank, const char *address, const void
                            void *stream) {
     symmem_exec exec = {.stream = stream};
     fake_rank *self = &f->world->ranks[rank];
-    return backend->multimem_store(self->instance, &self->peers, (char *)address, src, bytes,
-                                   &exec);
+    return backend->multicast->store(self->instance, &self->peers, (char *)address, src, bytes,
+                                     &exec);
 }
 
 static symmem_status reduce(fixture *f, int rank, const char *address, void *dst, size_t count,
                             symmem_dtype dtype, symmem_reduce_op op) {
     symmem_exec exec = {0};
     fake_rank *self = &f->world->ranks[rank];
-    return backend->multimem_ld_reduce(self->instance, &self->peers, address, dst, count, dtype, op,
-                                       &exec);
+    return backend->multicast->ld_reduce(self->instance, &self->peers, address, dst, count, dtype,
+                                         op, &exec);
 }
 
 TEST("ranges") {
@@ -200,32 +200,33 @@ TEST("slots") {
     void *object;
     void *view[3];
     symmem_share share;
-    CU_ASSERT_EQUAL_FATAL(backend->multicast_create(instance, 0, 4, 100, &object, &share),
+    CU_ASSERT_EQUAL_FATAL(backend->multicast->create(instance, 0, 4, 100, &object, &share),
                           SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 101, &view[1]), SYMMEM_MISMATCH);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 101, &view[1]),
+                    SYMMEM_MISMATCH);
     host.fail_name = "shm.multicast.attached"; /* gives its slot back */
     host.fail_status = SYMMEM_BACKEND;
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_BACKEND);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 100, &view[1]), SYMMEM_BACKEND);
     host.fail_name = NULL;
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[1]), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 100, &view[1]), SYMMEM_OK);
     view[2] = NULL;
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[2]), SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 100, &view[2]), SYMMEM_LIMIT);
     CU_ASSERT_PTR_NULL(view[2]);
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 1, &share, 100, &view[2]), SYMMEM_OK);
-    backend->multicast_release(instance, view[0]);
-    CU_ASSERT_EQUAL(backend->multicast_attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 1, &share, 100, &view[2]), SYMMEM_OK);
+    backend->multicast->release(instance, view[0]);
+    CU_ASSERT_EQUAL(backend->multicast->attach(instance, 0, &share, 100, &view[0]), SYMMEM_OK);
     for (int i = 0; i < 3; i++)
-        backend->multicast_release(instance, view[i]);
-    backend->multicast_release(instance, object);
-    backend->share_close(instance, &share);
+        backend->multicast->release(instance, view[i]);
+    backend->multicast->release(instance, object);
+    backend->memory->unshare(instance, &share);
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
-    backend->close(instance);
+    backend->instance->close(instance);
 
     setenv("SYMMEM_SHM_MULTICAST_SLOTS", "0", 1);
     instance = fake_open(&host);
     unsetenv("SYMMEM_SHM_MULTICAST_SLOTS");
-    CU_ASSERT_EQUAL(backend->multicast_create(instance, 0, 4, 100, &object, &share),
+    CU_ASSERT_EQUAL(backend->multicast->create(instance, 0, 4, 100, &object, &share),
                     SYMMEM_UNSUPPORTED);
-    backend->close(instance);
+    backend->instance->close(instance);
 }

@@ -53,20 +53,20 @@ TEST("memory") {
     world = NULL;
     fake_host_init(&host);
     host.host.point = note;
-    CU_ASSERT_EQUAL_FATAL(backend->open(&host.host, &config, &instance), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->instance->open(&host.host, &config, &instance), SYMMEM_OK);
     expect("open", "open");
-    CU_ASSERT_EQUAL_FATAL(backend->memory_alloc(instance, 0, BYTES, &memory), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->alloc(instance, 0, BYTES, &memory), SYMMEM_OK);
     expect("alloc", "alloc.create alloc.size* alloc.backing alloc.map alloc.done");
-    CU_ASSERT_EQUAL_FATAL(backend->memory_export(instance, &memory, &share), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->share(instance, &memory, &share), SYMMEM_OK);
     expect("export", "export export.done");
-    CU_ASSERT_EQUAL_FATAL(backend->memory_import(instance, 0, &share, BYTES, &mapped), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->memory->map(instance, 0, &share, BYTES, &mapped), SYMMEM_OK);
     expect("import", "import.map import.done");
-    backend->share_close(instance, &share);
-    expect("share_close", "share.close*");
-    backend->memory_release(instance, &mapped);
-    backend->memory_release(instance, &memory);
+    backend->memory->unshare(instance, &share);
+    expect("memory_unshare", "share.close*");
+    backend->memory->release(instance, &mapped);
+    backend->memory->release(instance, &memory);
     expect("release, twice", "release* release*");
-    backend->close(instance);
+    backend->instance->close(instance);
     expect("close", "close*");
 }
 
@@ -92,14 +92,15 @@ TEST("signals") {
     expect("barrier, put, wait",
            "barrier.before_arrive barrier.arrive* barrier.wake* barrier.after_arrive barrier.done* "
            "put.before put.wake* put.done* wait.before wait.wake* wait.done*");
-    backend->signal_poison(rank->instance, &rank->peers);
+    backend->signal->poison(rank->instance, &rank->peers);
     expect("poison", "poison*");
-    CU_ASSERT_EQUAL(backend->signal_reset(rank->instance, &rank->peers), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->signal->reset(rank->instance, &rank->peers), SYMMEM_OK);
     expect("reset", "reset.before reset.done");
-    backend->peers_close(rank->instance, &rank->peers);
+    backend->signal->peers_close(rank->instance, &rank->peers);
     expect("peers_close", "peers.close*");
-    CU_ASSERT_EQUAL(backend->peers_open(rank->instance, &rank->peers, &tables[0], &tables[1]),
-                    SYMMEM_OK);
+    CU_ASSERT_EQUAL(
+        backend->signal->peers_open(rank->instance, &rank->peers, &tables[0], &tables[1]),
+        SYMMEM_OK);
     expect("peers_open", "peers.open");
     fake_world_close(world);
     world = NULL;
@@ -143,33 +144,33 @@ TEST("streams") {
     void *self = rank->instance, *stream = NULL, *event = NULL, *graph = NULL;
     uint32_t words[4] = {0};
     symmem_error_record record;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(self, 0, &stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(backend->event_create(self, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(self, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->event_create(self, 0, &event), SYMMEM_OK);
     expect("stream_create, event_create", "stream.thread");
     /* What has a reference passes the points around each operation. */
     symmem_ref ref = {.retain = keep, .release = keep};
     const symmem_exec exec = {.stream = stream, .refs = &ref, .ref_count = 1};
     const symmem_exec alone = {.stream = NULL};
-    CU_ASSERT_EQUAL(backend->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->synchronize(self, stream, 5000, &record), SYMMEM_OK);
     expect("copy, synchronize", "enqueue op.before* copy op.done*");
-    CU_ASSERT_EQUAL(backend->memset32(self, 0, words, 1, 2, &alone), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->write_value32(self, 0, words, 1, &alone), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->memset32(self, 0, words, 1, 2, &alone), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value32(self, 0, words, 1, &alone), SYMMEM_OK);
     expect("memset32, write_value32", "memset write_value");
-    CU_ASSERT_EQUAL(backend->event_record(self, event, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_wait_event(self, stream, event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->event_record(self, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->wait_event(self, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->synchronize(self, stream, 5000, &record), SYMMEM_OK);
     expect("record, wait", "event.record event.wait");
-    CU_ASSERT_EQUAL(backend->capture_begin(self, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(backend->capture_end(self, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(self, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->copy(self, 0, words, words + 2, 8, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->graph->capture_end(self, stream, &graph), SYMMEM_OK);
     expect("capture", "capture.begin enqueue graph.create");
-    CU_ASSERT_EQUAL(backend->graph_launch(self, graph, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(self, stream, 5000, &record), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->launch(self, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->synchronize(self, stream, 5000, &record), SYMMEM_OK);
     expect("launch", "graph.launch graph.built op.before* copy op.done*");
-    backend->graph_destroy(self, graph);
-    backend->event_destroy(self, event);
-    backend->stream_destroy(self, stream);
+    backend->graph->destroy(self, graph);
+    backend->stream->event_destroy(self, event);
+    backend->stream->destroy(self, stream);
     expect("destroy", "graph.destroy* stream.destroy*");
     fake_world_close(world);
     world = NULL;
@@ -183,29 +184,29 @@ TEST("multicast") {
     uint32_t words[4] = {1, 2, 3, 4};
     symmem_share share;
     const symmem_exec exec = {.stream = NULL};
-    CU_ASSERT_EQUAL_FATAL(backend->multicast_create(self, 0, RANKS, BYTES, &object, &share),
+    CU_ASSERT_EQUAL_FATAL(backend->multicast->create(self, 0, RANKS, BYTES, &object, &share),
                           SYMMEM_OK);
     expect("create",
            "multicast.create alloc.create alloc.size* alloc.backing alloc.map multicast.created");
     for (int i = RANKS; i-- > 0;)
         CU_ASSERT_EQUAL_FATAL(
-            backend->multicast_attach(world->ranks[i].instance, i, &share, BYTES, &bound[i]),
+            backend->multicast->attach(world->ranks[i].instance, i, &share, BYTES, &bound[i]),
             SYMMEM_OK);
     expect("attach", "multicast.attach multicast.attached");
     CU_ASSERT_EQUAL_FATAL(
-        backend->multicast_bind(self, bound[0], &rank->buffer, &rank->peers, &address), SYMMEM_OK);
+        backend->multicast->bind(self, bound[0], &rank->buffer, &rank->peers, &address), SYMMEM_OK);
     expect("bind", "multicast.bind multicast.bound");
     CU_ASSERT_EQUAL(
-        backend->multimem_store(self, &rank->peers, address, words, sizeof words, &exec),
+        backend->multicast->store(self, &rank->peers, address, words, sizeof words, &exec),
         SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->multimem_ld_reduce(self, &rank->peers, address, words, 4,
-                                                SYMMEM_UINT32, SYMMEM_SUM, &exec),
+    CU_ASSERT_EQUAL(backend->multicast->ld_reduce(self, &rank->peers, address, words, 4,
+                                                  SYMMEM_UINT32, SYMMEM_SUM, &exec),
                     SYMMEM_OK);
     expect("store, reduce", "store store.peer* store.peer* reduce");
-    backend->share_close(self, &share);
+    backend->memory->unshare(self, &share);
     for (int i = 0; i < RANKS; i++)
-        backend->multicast_release(world->ranks[i].instance, bound[i]);
-    backend->multicast_release(self, object);
+        backend->multicast->release(world->ranks[i].instance, bound[i]);
+    backend->multicast->release(self, object);
     expect("release", "share.close* multicast.release* multicast.release*");
     fake_world_close(world);
     world = NULL;

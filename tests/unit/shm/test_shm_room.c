@@ -443,9 +443,9 @@ static void plant_group(uint64_t limit, uint64_t used) {
 
 static symmem_status take(shm_instance *instance, size_t bytes) {
     symmem_memory memory;
-    symmem_status status = backend->memory_alloc(instance, 0, bytes, &memory);
+    symmem_status status = backend->memory->alloc(instance, 0, bytes, &memory);
     if (status == SYMMEM_OK)
-        backend->memory_release(instance, &memory);
+        backend->memory->release(instance, &memory);
     return status;
 }
 
@@ -464,7 +464,7 @@ TEST("an allocation that a control group forbids") {
     CU_ASSERT_EQUAL(take(instance, 1), SYMMEM_OK);
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -479,7 +479,7 @@ TEST("small allocations that a control group forbids") {
     CU_ASSERT_EQUAL(host.actual, 0);
     put("/g/a/memory.max", "max\n");
     CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -497,7 +497,7 @@ TEST("limits that come later") {
     put("/g/a/memory.max", "4096\n");
     fake_sleep_us(1100000);
     CU_ASSERT_EQUAL(take(instance, 128 * MIB), SYMMEM_NO_SPACE);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -514,7 +514,7 @@ TEST("an allocation that the machine has no memory for") {
     put("/proc/meminfo", "MemAvailable: 20 kB\n");
     fake_sleep_us(30000);
     CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_NO_SPACE);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -527,9 +527,9 @@ static void refuse_thread(void) {
     getrlimit(RLIMIT_DATA, &before);
     low = (struct rlimit){.rlim_cur = MIB, .rlim_max = before.rlim_max};
     setrlimit(RLIMIT_DATA, &low);
-    symmem_status status = backend->stream_create(instance, 0, &stream);
+    symmem_status status = backend->stream->create(instance, 0, &stream);
     setrlimit(RLIMIT_DATA, &before);
-    backend->close(instance);
+    backend->instance->close(instance);
     const bool is_named = strstr(host.text, "(pids.max of the control group ") != NULL &&
                           strstr(host.text, "/g/a is 9)") != NULL;
     exit(status == SYMMEM_LIMIT && is_named ? CHOSEN : 1);
@@ -578,7 +578,7 @@ TEST("where little is left ranks take turns") {
     CU_ASSERT_EQUAL(take(instance, 4096), SYMMEM_OK);
     fd = lock_group();
     close(fd);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -601,7 +601,7 @@ TEST("a lock that is not given back") {
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms < 250);
     close(fd);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }
 
@@ -627,13 +627,13 @@ TEST("a lock of another user's") {
     uint64_t begin_ms = fake_now_ms();
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms < 250);
-    backend->close(instance);
+    backend->instance->close(instance);
     instance = open_in(&host);
     put("/proc/77/comm", "own\n");
     begin_ms = fake_now_ms();
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms >= 300);
     close(fd);
-    backend->close(instance);
+    backend->instance->close(instance);
     fell();
 }

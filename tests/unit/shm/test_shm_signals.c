@@ -217,7 +217,7 @@ TIMED_TEST("peer gone", 3, 1, 4096) {
 static int poison_later(fake_rank *rank) {
     if (rank->peers.rank == 2) {
         fake_sleep_us(2000); /* the others wait, and their next tick is nearly a whole one away */
-        backend->signal_poison(rank->instance, &rank->peers);
+        backend->signal->poison(rank->instance, &rank->peers);
         return 0;
     }
     uint64_t start_ms = fake_now_ms();
@@ -273,7 +273,7 @@ WORLD_TEST("unknown collective", 2, 2, 4096) {
     const symmem_collective call = {
         .size = sizeof call, .name = "unknown", .kind = SYMMEM_CALL_NONE, .count = 1};
     const symmem_exec exec = {.timeout_ms = 1000};
-    CU_ASSERT_EQUAL(backend->collective(rank->instance, &rank->peers, 1, &call, &exec),
+    CU_ASSERT_EQUAL(backend->collective->run(rank->instance, &rank->peers, 1, &call, &exec),
                     SYMMEM_UNSUPPORTED);
     CU_ASSERT_EQUAL(rank->host.fault.status, SYMMEM_UNSUPPORTED);
     CU_ASSERT_EQUAL(rank->host.fault.failed_rank, 1);

@@ -6,7 +6,7 @@
 
 static symmem_status synchronize(void *stream, uint32_t timeout_ms) {
     symmem_error_record record;
-    symmem_status status = backend->stream_synchronize(instance, stream, timeout_ms, &record);
+    symmem_status status = backend->stream->synchronize(instance, stream, timeout_ms, &record);
     if (status != SYMMEM_OK)
         CU_ASSERT_EQUAL(record.status, status);
     return status;
@@ -34,7 +34,7 @@ typedef struct order_log {
 } order_log;
 
 static void sync_device_fn(void *arg) {
-    *(symmem_status *)arg = backend->device_synchronize(instance, 0, 2000);
+    *(symmem_status *)arg = backend->stream->device_synchronize(instance, 0, 2000);
 }
 
 /* From a stream's own thread the others are waited for, itself is not. */
@@ -43,19 +43,19 @@ TEST("device synchronize inside") {
     void *other = new_stream();
     unsigned pause_us = 20000;
     symmem_status status = SYMMEM_BUSY;
-    CU_ASSERT_EQUAL(backend->host_fn(instance, other, sleep_fn, &pause_us), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, sync_device_fn, &status), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(instance, other, sleep_fn, &pause_us), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(instance, stream, sync_device_fn, &status), SYMMEM_OK);
     CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
     CU_ASSERT_EQUAL(status, SYMMEM_OK);
     bool idle = false;
-    CU_ASSERT_EQUAL(backend->stream_query(instance, other, &idle), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->query(instance, other, &idle), SYMMEM_OK);
     CU_ASSERT(idle);
-    backend->stream_destroy(instance, stream);
-    backend->stream_destroy(instance, other);
+    backend->stream->destroy(instance, stream);
+    backend->stream->destroy(instance, other);
 }
 
 static void destroy_fn(void *arg) {
-    backend->stream_destroy(instance, arg);
+    backend->stream->destroy(instance, arg);
 }
 
 /* Destroyed with work under way, and from its own thread: all goes when the work ends. */
@@ -65,15 +65,15 @@ TEST("destroy busy") {
     atomic_bool open = false;
     uint32_t word = 0;
     symmem_exec exec = {.stream = stream};
-    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, gate_fn, &open), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->write_value32(instance, 0, &word, 1, &exec), SYMMEM_OK);
-    backend->stream_destroy(instance, stream);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(instance, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value32(instance, 0, &word, 1, &exec), SYMMEM_OK);
+    backend->stream->destroy(instance, stream);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
     atomic_store(&open, true);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 5000), SYMMEM_OK);
     CU_ASSERT_EQUAL(word, 1);
     stream = new_stream();
-    CU_ASSERT_EQUAL(backend->host_fn(instance, stream, destroy_fn, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(instance, stream, destroy_fn, stream), SYMMEM_OK);
     CU_ASSERT(fake_threads_settle(threads));
 }
 
@@ -83,11 +83,11 @@ TEST("close busy") {
     void *closed = fake_open(&other);
     void *stream;
     unsigned pause_us = 100000;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(closed, 0, &stream), SYMMEM_OK);
     uint64_t start_ms = fake_now_ms();
-    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, sleep_fn, &pause_us), SYMMEM_OK);
-    backend->stream_destroy(closed, stream);
-    backend->close(closed);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(closed, stream, sleep_fn, &pause_us), SYMMEM_OK);
+    backend->stream->destroy(closed, stream);
+    backend->instance->close(closed);
     CU_ASSERT(fake_now_ms() - start_ms >= 99);
     CU_ASSERT(fake_now_ms() - start_ms < 5000);
 }
@@ -109,15 +109,15 @@ TEST("outlives close") {
     void *stream, *event;
     atomic_bool open = false;
     atomic_int asked = 0, ran = 0;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(closed, 0, &stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL_FATAL(backend->event_create(closed, 0, &event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, gate_fn, &open), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->event_record(closed, event, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->stream_wait_event(closed, stream, event), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->host_fn(closed, stream, note_fn, &ran), SYMMEM_OK);
-    backend->event_destroy(closed, event);
-    backend->stream_destroy(closed, stream);
-    backend->close(closed);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(closed, 0, &stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->event_create(closed, 0, &event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(closed, stream, gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->event_record(closed, event, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->wait_event(closed, stream, event), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->host_fn(closed, stream, note_fn, &ran), SYMMEM_OK);
+    backend->stream->event_destroy(closed, event);
+    backend->stream->destroy(closed, stream);
+    backend->instance->close(closed);
     other.host.self = &asked;
     other.host.point = count_point;
     atomic_store(&open, true);
@@ -134,7 +134,7 @@ TEST("outlives close") {
 
 static void *rank_stream(fake_rank *rank) {
     void *stream = NULL;
-    if (backend->stream_create(rank->instance, rank->peers.rank, &stream) != SYMMEM_OK)
+    if (backend->stream->create(rank->instance, rank->peers.rank, &stream) != SYMMEM_OK)
         exit(2);
     return stream;
 }
@@ -147,9 +147,9 @@ WORLD_TEST("failures", 3, 2, 4096) {
     symmem_exec exec = {.stream = stream};
     CU_ASSERT_EQUAL(fake_barrier(rank, 1, 20, stream), SYMMEM_OK);
     CU_ASSERT_EQUAL(fake_wait(rank, 2, 0, 20, stream), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->write_value32(rank->instance, 0, &word, 3, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value32(rank->instance, 0, &word, 3, &exec), SYMMEM_OK);
     symmem_error_record record;
-    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record),
+    CU_ASSERT_EQUAL(backend->stream->synchronize(rank->instance, stream, 5000, &record),
                     SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(record.status, SYMMEM_TIMEOUT);
     CU_ASSERT_STRING_EQUAL(record.operation, "barrier");
@@ -157,8 +157,8 @@ WORLD_TEST("failures", 3, 2, 4096) {
     CU_ASSERT_EQUAL(record.missing[0], 0x6u);
     CU_ASSERT_EQUAL(atomic_load(&rank->host.fault_count), 2);
     CU_ASSERT_EQUAL(word, 3);
-    CU_ASSERT_EQUAL(backend->stream_synchronize(rank->instance, stream, 5000, &record), SYMMEM_OK);
-    backend->stream_destroy(rank->instance, stream);
+    CU_ASSERT_EQUAL(backend->stream->synchronize(rank->instance, stream, 5000, &record), SYMMEM_OK);
+    backend->stream->destroy(rank->instance, stream);
 }
 
 TEST("leaks") {
@@ -167,11 +167,11 @@ TEST("leaks") {
     for (int i = 0; i < 50; i++) {
         void *stream = new_stream();
         void *event;
-        CU_ASSERT_EQUAL(backend->event_create(instance, 0, &event), SYMMEM_OK);
-        CU_ASSERT_EQUAL(backend->event_record(instance, event, stream), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->stream->event_create(instance, 0, &event), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->stream->event_record(instance, event, stream), SYMMEM_OK);
         CU_ASSERT_EQUAL(synchronize(stream, 10000), SYMMEM_OK);
-        backend->event_destroy(instance, event);
-        backend->stream_destroy(instance, stream);
+        backend->stream->event_destroy(instance, event);
+        backend->stream->destroy(instance, stream);
     }
     CU_ASSERT_EQUAL(fake_count_descriptors(), descriptors);
     CU_ASSERT(fake_threads_settle(threads));
@@ -198,5 +198,5 @@ TEST("signals of the maker") {
     CU_ASSERT_EQUAL(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
     CU_ASSERT_EQUAL(trapped, 1);
     CU_ASSERT_EQUAL(sigaction(SIGTRAP, &usual, NULL), 0);
-    backend->stream_destroy(instance, stream);
+    backend->stream->destroy(instance, stream);
 }

@@ -6,15 +6,15 @@
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
-    static symmem_backend tables[2];
+    static flat_backend tables[2];
     const char *name = getenv("FAKE_PLUGIN_NAME");
     const char *mode = getenv("FAKE_PLUGIN_MODE");
     if (abi != SYMMEM_BACKEND_ABI || (mode && strcmp(mode, "none") == 0))
         return NULL;
     fake.devices = FAKE_DEVICES;
-    symmem_backend *table = &tables[name ? 1 : 0];
+    flat_backend *table = &tables[name ? 1 : 0];
     fake_table(table, name ? name : "plugin", FAKE_CAPABILITIES);
     if (mode && strcmp(mode, "refused") == 0)
         table->copy = NULL;
-    return table;
+    return flat_table(table);
 }

@@ -14,7 +14,7 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 enum { PAGE = 4096 };
 
-static symmem_backend table;
+static flat_backend table;
 static void (*close_really)(void *instance);
 static char *drivers; /* memory that a driver takes back in the end */
 static atomic_bool closing, given_up;
@@ -68,7 +68,7 @@ static void leave_work(int *ms) {
     symmem_stream *stream = NULL;
     void *memory = NULL;
     static char byte;
-    table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     close_really = table.close;
     table.close = close_slowly;
     symmem_context_options_init(&options);
@@ -76,8 +76,8 @@ static void leave_work(int *ms) {
     options.world_size = 1;
     options.default_timeout_ms = 10;
     if (atexit(take_back) != 0 || symmem_init(&options, &context) != SYMMEM_OK ||
-        symmem_register_backend(context, &table) != SYMMEM_OK ||
-        symmem_set_backend(context, table.name) != SYMMEM_OK ||
+        symmem_register_backend(context, flat_table(&table)) != SYMMEM_OK ||
+        symmem_set_backend(context, table.head.name) != SYMMEM_OK ||
         symmem_alloc(context, PAGE, -1, NULL, &memory) != SYMMEM_OK ||
         symmem_stream_create(context, -1, &stream) != SYMMEM_OK ||
         symmem_stream_host_fn(stream, work_ms, ms) != SYMMEM_OK ||

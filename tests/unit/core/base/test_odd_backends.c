@@ -26,7 +26,7 @@ static void close_group(void *instance, void *group) {
 
 static void release_memory(void *instance, symmem_memory *memory) {
     imported -= memory->imported;
-    shm()->memory_release(instance, memory);
+    shm()->memory->release(instance, memory);
 }
 
 static symmem_status exchange_memory(void *instance, void *group, symmem_memory *own,
@@ -40,18 +40,18 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
         exchange->peer_is_ending(exchange, exchange->world_size) ||
         exchange->peer_is_ending(exchange, other))
         return SYMMEM_BACKEND;
-    symmem_status status = shm()->memory_export(instance, own, &share);
+    symmem_status status = shm()->memory->share(instance, own, &share);
     if (status == SYMMEM_OK)
         status = exchange->all_gather(exchange, &share, sizeof share, shares);
     for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
         if (r == 1 && exchange->rank == 0)
             continue; /* no access to that rank */
         shares[r].same_process = 1;
-        status = shm()->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+        status = shm()->memory->map(instance, own->device, &shares[r], own->bytes, &peers[r]);
         imported += status == SYMMEM_OK;
     }
     symmem_status met = exchange->barrier(exchange);
-    shm()->share_close(instance, &share);
+    shm()->memory->unshare(instance, &share);
     if (status == SYMMEM_OK)
         status = met;
     if (!exchange_fails || status != SYMMEM_OK)
@@ -85,23 +85,23 @@ static void body_exchange(rank_env *env) {
 }
 
 TEST("memory exchange fails late") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.memory_exchange = exchange_memory;
     table.memory_release = release_memory;
     table.group_open = open_group;
     table.group_close = close_group;
-    table.memory_export = NULL;
-    table.memory_import = NULL;
-    table.share_close = NULL;
-    run_threads((plan){.world = 3, .body = body_exchange, .backend = &table});
+    table.memory_share = NULL;
+    table.memory_map = NULL;
+    table.memory_unshare = NULL;
+    run_threads((plan){.world = 3, .body = body_exchange, .backend = flat_table(&table)});
 }
 
 /* --- shares, devices and names that do not suit ------------------------------------- */
 
 static symmem_status export_nothing(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = shm()->memory_export(instance, memory, share);
+    symmem_status status = shm()->memory->share(instance, memory, share);
     if (status == SYMMEM_OK) {
-        shm()->share_close(instance, share);
+        shm()->memory->unshare(instance, share);
         share->kind = SYMMEM_SHARE_FD;
     }
     return status;
@@ -111,7 +111,7 @@ static _Thread_local int shares_open; /* this rank's */
 
 /* As a backend does that forgets to say which way its share leads. */
 static symmem_status export_untyped(void *instance, symmem_memory *memory, symmem_share *share) {
-    symmem_status status = shm()->memory_export(instance, memory, share);
+    symmem_status status = shm()->memory->share(instance, memory, share);
     shares_open += status == SYMMEM_OK;
     share->kind = SYMMEM_SHARE_NONE;
     return status;
@@ -119,13 +119,13 @@ static symmem_status export_untyped(void *instance, symmem_memory *memory, symme
 
 static void close_untyped(void *instance, symmem_share *share) {
     shares_open--;
-    shm()->share_close(instance, share);
+    shm()->memory->unshare(instance, share);
 }
 
 static _Thread_local uint8_t device_id;
 
 static symmem_status identified(void *instance, int32_t device, symmem_device_info *info_p) {
-    symmem_status status = shm()->device_info(instance, device, info_p);
+    symmem_status status = shm()->instance->device_info(instance, device, info_p);
     info_p->unique_id[0] = device_id;
     return status;
 }
@@ -140,13 +140,13 @@ static void body_unsuited(rank_env *env) {
     void *ptr = NULL;
     symmem_pool *pool = NULL;
     symmem_handle *handle = NULL;
-    symmem_backend other = *env->plan->backend;
+    flat_backend other = flat_of(env->plan->backend);
     device_id = kind == OTHER_ID ? (uint8_t)(1 + env->rank) : 9;
-    other.name = "other";
+    other.head.name = "other";
     if (kind == ONE_CANNOT && env->rank == 1)
-        other.capabilities &= ~SYMMEM_CAP_OVERLAP;
+        other.head.flags &= ~SYMMEM_CAP_OVERLAP;
     if (kind == ONE_CANNOT || (kind == OTHER_NAME && env->rank == 1)) {
-        CHECK_OK(env, symmem_register_backend(env->context, &other));
+        CHECK_OK(env, symmem_register_backend(env->context, flat_table(&other)));
         CHECK_OK(env, symmem_set_backend(env->context, "other"));
     }
     if (kind == NO_POOL)
@@ -168,20 +168,20 @@ static void body_unsuited(rank_env *env) {
 
 TEST("shares, devices and names") {
     for (int kind = 0; kind < UNSUITED; kind++) {
-        symmem_backend table = *shm();
+        flat_backend table = flat_of(shm());
         if (kind == NO_DESCRIPTOR)
-            table.memory_export = export_nothing;
+            table.memory_share = export_nothing;
         if (kind == NO_KIND) {
-            table.memory_export = export_untyped;
-            table.share_close = close_untyped;
+            table.memory_share = export_untyped;
+            table.memory_unshare = close_untyped;
         }
         if (kind == NO_POOL)
-            table.capabilities &= ~SYMMEM_CAP_POOL;
+            table.head.flags &= ~SYMMEM_CAP_POOL;
         if (kind == SAME_ID || kind == OTHER_ID)
             table.device_info = identified;
         run_threads((plan){.world = 2,
                            .body = body_unsuited,
-                           .backend = &table,
+                           .backend = flat_table(&table),
                            .argument = kind,
                            .same_device = kind == OTHER_ID || kind == ONE_CANNOT,
                            .overlap = kind == ONE_CANNOT});
@@ -189,7 +189,7 @@ TEST("shares, devices and names") {
 }
 
 static symmem_status untyped(void *instance, int32_t device, symmem_device_info *info_p) {
-    symmem_status status = shm()->device_info(instance, device, info_p);
+    symmem_status status = shm()->instance->device_info(instance, device, info_p);
     info_p->device_type = 0;
     return status;
 }
@@ -201,9 +201,9 @@ static void body_untyped(rank_env *env) {
 }
 
 TEST("devices without a type") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.device_info = untyped;
-    run_threads((plan){.world = 1, .body = body_untyped, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_untyped, .backend = flat_table(&table)});
 }
 
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
@@ -230,23 +230,18 @@ static void body_signals(rank_env *env) {
 }
 
 TEST("signals") {
-    symmem_backend table = *shm();
-    table.capabilities &= ~SYMMEM_CAP_CAPTURE;
-    table.capture_begin = NULL;
-    table.capture_end = NULL;
-    table.capture_id = NULL;
-    table.graph_launch = NULL;
-    table.graph_destroy = NULL;
+    flat_backend table = flat_of(shm());
+    flat_without(&table, SYMMEM_CAP_CAPTURE);
     table.signal_poison = NULL;
     table.signal_check = count_check;
-    run_threads((plan){.world = 2, .body = body_signals, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_signals, .backend = flat_table(&table)});
 }
 
 static atomic_int poisonings;
 
 static void count_poisoning(void *instance, const symmem_peers *peers) {
     atomic_fetch_add(&poisonings, 1);
-    shm()->signal_poison(instance, peers);
+    shm()->signal->poison(instance, peers);
 }
 
 static void wait_until_open(void *open) {
@@ -278,9 +273,9 @@ static void body_poisoned(rank_env *env) {
 }
 
 TEST("peers are told of a poisoning once") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.signal_poison = count_poisoning;
-    run_threads((plan){.world = 1, .body = body_poisoned, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_poisoned, .backend = flat_table(&table)});
 }
 
 static _Thread_local int own_poisonings;
@@ -289,12 +284,12 @@ static _Thread_local bool reset_is_busy;
 /* What fails in it is no failure of the caller's. */
 static void count_own_poisoning(void *instance, const symmem_peers *peers) {
     own_poisonings++;
-    shm()->signal_poison(instance, peers);
+    shm()->signal->poison(instance, peers);
     (void)peers->host->fail(peers->host, SYMMEM_OUT_OF_MEMORY, 0, "poison", "no room to note it");
 }
 
 static symmem_status reset_or_busy(void *instance, const symmem_peers *peers) {
-    return reset_is_busy ? SYMMEM_BUSY : shm()->signal_reset(instance, peers);
+    return reset_is_busy ? SYMMEM_BUSY : shm()->signal->reset(instance, peers);
 }
 
 /* A rank that was reset before another one could not be has forgotten what it had told. Who waits
@@ -314,10 +309,10 @@ static void body_half_reset(rank_env *env) {
 }
 
 TEST("peers are told again after half a reset") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.signal_poison = count_own_poisoning;
     table.signal_reset = reset_or_busy;
-    run_threads((plan){.world = 2, .body = body_half_reset, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_half_reset, .backend = flat_table(&table)});
 }
 
 /* --- streams of others -------------------------------------------------------------- */
@@ -325,7 +320,7 @@ TEST("peers are told again after half a reset") {
 static int foreign, bad;
 
 static symmem_status wrap_stream(void *instance, int32_t device, void *native, void **stream_p) {
-    return native == &foreign ? shm()->stream_create(instance, device, stream_p) : SYMMEM_LIMIT;
+    return native == &foreign ? shm()->stream->create(instance, device, stream_p) : SYMMEM_LIMIT;
 }
 
 static void body_wrap(rank_env *env) {
@@ -345,10 +340,9 @@ static void body_wrap(rank_env *env) {
 }
 
 TEST("streams of others") {
-    symmem_backend table = *shm();
-    table.capabilities |= SYMMEM_CAP_WRAP_STREAM;
+    flat_backend table = flat_of(shm());
     table.stream_wrap = wrap_stream;
-    run_threads((plan){.world = 1, .body = body_wrap, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_wrap, .backend = flat_table(&table)});
 }
 
 /* --- an end of work that cannot be marked --------------------------------------------- */
@@ -356,7 +350,7 @@ TEST("streams of others") {
 static _Thread_local bool marks_fail;
 
 static symmem_status fail_mark(void *instance, void *event, void *stream) {
-    return marks_fail ? SYMMEM_BACKEND : shm()->event_record(instance, event, stream);
+    return marks_fail ? SYMMEM_BACKEND : shm()->stream->event_record(instance, event, stream);
 }
 
 static void slow_work(void *arg) {
@@ -389,9 +383,9 @@ static void body_unmarked(rank_env *env) {
 }
 
 TEST("an end that cannot be marked") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.event_record = fail_mark;
-    run_threads((plan){.world = 1, .body = body_unmarked, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_unmarked, .backend = flat_table(&table)});
 }
 
 /* --- a call that fails when a part of its work is on the stream ------------------------------- */
@@ -400,13 +394,14 @@ static _Thread_local bool half_fails;
 static atomic_bool half_done;
 
 static symmem_status half(void *instance, const symmem_exec *exec) {
-    symmem_status status = shm()->host_fn(instance, exec->stream, slow_work, &half_done);
+    symmem_status status = shm()->stream->host_fn(instance, exec->stream, slow_work, &half_done);
     return status == SYMMEM_OK ? SYMMEM_LIMIT : status;
 }
 
 static symmem_status half_a_barrier(void *instance, const symmem_peers *peers, int32_t channel,
                                     const symmem_exec *exec) {
-    return half_fails ? half(instance, exec) : shm()->barrier(instance, peers, channel, exec);
+    return half_fails ? half(instance, exec)
+                      : shm()->signal->barrier(instance, peers, channel, exec);
 }
 
 static symmem_status half_a_put(void *instance, const symmem_peers *peers, int32_t dst_rank,
@@ -460,11 +455,11 @@ static void body_half(rank_env *env) {
 }
 
 TEST("a call fails behind a part of its work") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.barrier = half_a_barrier;
     table.put_signal = half_a_put;
     table.collective = half_a_collective;
-    run_threads((plan){.world = 1, .body = body_half, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_half, .backend = flat_table(&table)});
 }
 
 /* A graph is not taken from under its launch, whatever the backend would make of that. */
@@ -473,7 +468,7 @@ static atomic_bool launched_work_done;
 static void destroy_after_work(void *instance, void *graph) {
     if (!atomic_load(&launched_work_done))
         abort();
-    shm()->graph_destroy(instance, graph);
+    shm()->graph->destroy(instance, graph);
 }
 
 static void body_destroyed_graph(rank_env *env) {
@@ -487,9 +482,9 @@ static void body_destroyed_graph(rank_env *env) {
 }
 
 TEST("a graph is destroyed after its launch") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.graph_destroy = destroy_after_work;
-    run_threads((plan){.world = 1, .body = body_destroyed_graph, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_destroyed_graph, .backend = flat_table(&table)});
 }
 
 /* --- a context that another thread ends while one makes something ------------------- */
@@ -507,23 +502,23 @@ static void end_context(void) {
 
 static symmem_status late_count(void *instance, int32_t *count_p) {
     end_context();
-    return shm()->device_count(instance, count_p);
+    return shm()->instance->device_count(instance, count_p);
 }
 
 static symmem_status late_stream(void *instance, int32_t device, void **stream_p) {
     end_context();
-    return shm()->stream_create(instance, device, stream_p);
+    return shm()->stream->create(instance, device, stream_p);
 }
 
 static symmem_status late_event(void *instance, int32_t device, void **event_p) {
     end_context();
-    return shm()->event_create(instance, device, event_p);
+    return shm()->stream->event_create(instance, device, event_p);
 }
 
 static symmem_status late_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory) {
     end_context();
-    return shm()->memory_alloc(instance, device, bytes, memory);
+    return shm()->memory->alloc(instance, device, bytes, memory);
 }
 
 static void body_ends(rank_env *env) {
@@ -558,13 +553,15 @@ static void body_ends(rank_env *env) {
 
 TEST("contexts that end meanwhile") {
     for (int kind = 0; kind < 4; kind++) {
-        symmem_backend table = *shm();
+        flat_backend table = flat_of(shm());
         table.device_count = late_count;
-        run_threads((plan){.world = 1, .body = body_ends, .backend = &table, .argument = kind});
-        table = *shm();
+        run_threads(
+            (plan){.world = 1, .body = body_ends, .backend = flat_table(&table), .argument = kind});
+        table = flat_of(shm());
         table.stream_create = late_stream;
         table.event_create = late_event;
         table.memory_alloc = late_alloc;
-        run_threads((plan){.world = 1, .body = body_ends, .backend = &table, .argument = kind});
+        run_threads(
+            (plan){.world = 1, .body = body_ends, .backend = flat_table(&table), .argument = kind});
     }
 }

@@ -12,10 +12,9 @@ static const symmem_backend *shm(void) {
     return symmem_backend_entry(SYMMEM_BACKEND_ABI);
 }
 
-static symmem_backend without_collectives(void) {
-    symmem_backend table = *shm();
-    table.capabilities &= ~SYMMEM_CAP_COLLECTIVES;
-    table.collective = NULL;
+static flat_backend without_collectives(void) {
+    flat_backend table = flat_of(shm());
+    flat_without(&table, SYMMEM_CAP_COLLECTIVES);
     return table;
 }
 
@@ -81,8 +80,9 @@ static void body_without(rank_env *env) {
 }
 
 TEST("without collectives") {
-    symmem_backend table = without_collectives();
-    run_threads((plan){.world = 3, .body = body_without, .backend = &table, .multicast = 1});
+    flat_backend table = without_collectives();
+    run_threads(
+        (plan){.world = 3, .body = body_without, .backend = flat_table(&table), .multicast = 1});
 }
 
 /* --- what the entries are given ----------------------------------------------------- */
@@ -96,7 +96,7 @@ static symmem_status slow_barrier(void *instance, const symmem_peers *peers, int
     if (seen_count < BARRIERS)
         seen[seen_count++] = *exec;
     usleep(20000);
-    return shm()->barrier(instance, peers, channel, exec);
+    return shm()->signal->barrier(instance, peers, channel, exec);
 }
 
 static void body_given(rank_env *env) {
@@ -127,9 +127,9 @@ static void body_given(rank_env *env) {
 }
 
 TEST("what the entries are given") {
-    symmem_backend table = without_collectives();
+    flat_backend table = without_collectives();
     table.barrier = slow_barrier;
-    run_threads((plan){.world = 2, .body = body_given, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_given, .backend = flat_table(&table)});
 }
 
 /* --- a part that fails -------------------------------------------------------------- */
@@ -140,7 +140,7 @@ static symmem_status failing_copy(void *instance, int32_t device, void *dst, con
                                   size_t bytes, const symmem_exec *exec) {
     if (copies_left >= 0 && copies_left-- == 0)
         return SYMMEM_SYSTEM;
-    return shm()->copy(instance, device, dst, src, bytes, exec);
+    return shm()->copy->copy(instance, device, dst, src, bytes, exec);
 }
 
 static void body_fails(rank_env *env) {
@@ -168,8 +168,9 @@ static void body_fails(rank_env *env) {
 }
 
 TEST("a part that fails") {
-    symmem_backend table = without_collectives();
+    flat_backend table = without_collectives();
     table.copy = failing_copy;
     for (int copy = 0; copy <= 2; copy++)
-        run_threads((plan){.world = 2, .body = body_fails, .backend = &table, .argument = copy});
+        run_threads((plan){
+            .world = 2, .body = body_fails, .backend = flat_table(&table), .argument = copy});
 }

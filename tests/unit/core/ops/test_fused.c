@@ -39,19 +39,19 @@ static void note(void *stream, char entry, const symmem_exec *exec) {
 static symmem_status barrier(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_exec *exec) {
     note(exec->stream, 'B', exec);
-    return shm()->barrier(instance, peers, channel, exec);
+    return shm()->signal->barrier(instance, peers, channel, exec);
 }
 
 static symmem_status copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                           const symmem_exec *exec) {
     note(exec->stream, 'C', exec);
-    return shm()->copy(instance, device, dst, src, bytes, exec);
+    return shm()->copy->copy(instance, device, dst, src, bytes, exec);
 }
 
 static symmem_status copy_strided(void *instance, int32_t device, const symmem_strided_copy *some,
                                   const symmem_exec *exec) {
     note(exec->stream, 'S', exec);
-    return shm()->copy_strided(instance, device, some, exec);
+    return shm()->matmul->copy_strided(instance, device, some, exec);
 }
 
 static symmem_status matmul(void *instance, int32_t device, const symmem_matmul *product,
@@ -59,27 +59,27 @@ static symmem_status matmul(void *instance, int32_t device, const symmem_matmul 
     note(exec->stream, 'X', exec);
     if (fails_at > 0 && --fails_at == 0)
         return SYMMEM_LIMIT;
-    return shm()->matmul(instance, device, product, exec);
+    return shm()->matmul->multiply(instance, device, product, exec);
 }
 
 static symmem_status reduce_local(void *instance, int32_t device, const symmem_local_reduce *some,
                                   const symmem_exec *exec) {
     note(exec->stream, 'R', exec);
-    return shm()->reduce_local(instance, device, some, exec);
+    return shm()->matmul->reduce_local(instance, device, some, exec);
 }
 
 static symmem_status event_record(void *instance, void *event, void *stream) {
     note(stream, 'r', NULL);
-    return shm()->event_record(instance, event, stream);
+    return shm()->stream->event_record(instance, event, stream);
 }
 
 static symmem_status stream_wait_event(void *instance, void *stream, void *event) {
     note(stream, 'w', NULL);
-    return shm()->stream_wait_event(instance, stream, event);
+    return shm()->stream->wait_event(instance, stream, event);
 }
 
-static symmem_backend noting_backend(void) {
-    symmem_backend table = *shm();
+static flat_backend noting_backend(void) {
+    flat_backend table = flat_of(shm());
     table.barrier = barrier;
     table.copy = copy;
     table.copy_strided = copy_strided;
@@ -195,16 +195,16 @@ static void body(rank_env *env) {
 }
 
 TEST("steps") {
-    symmem_backend table = noting_backend();
+    flat_backend table = noting_backend();
     for (int world = 2; world <= 3; world++)
-        run_threads((plan){.world = world, .body = body, .backend = &table});
+        run_threads((plan){.world = world, .body = body, .backend = flat_table(&table)});
 }
 
 /* Where calls are compared nothing is written before, or if they differ. */
 TEST("compared") {
-    symmem_backend table = noting_backend();
+    flat_backend table = noting_backend();
     setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1);
-    run_threads((plan){.world = 2, .body = body, .backend = &table, .argument = 1});
+    run_threads((plan){.world = 2, .body = body, .backend = flat_table(&table), .argument = 1});
     unsetenv("SYMMEM_CHECK_COLLECTIVES");
 }
 
@@ -234,6 +234,6 @@ static void fail_in_the_middle(rank_env *env) {
 }
 
 TEST("rest") {
-    symmem_backend table = noting_backend();
-    run_threads((plan){.world = 2, .body = fail_in_the_middle, .backend = &table});
+    flat_backend table = noting_backend();
+    run_threads((plan){.world = 2, .body = fail_in_the_middle, .backend = flat_table(&table)});
 }

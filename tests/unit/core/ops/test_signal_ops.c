@@ -106,7 +106,7 @@ static symmem_status wait_together(void *instance, const symmem_peers *peers, in
     for (int i = 0; i < 20000 && atomic_load(&waiting) < 2; i++)
         sm_sleep_ns(1000000);
     return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-        ->wait_signal(instance, peers, src_rank, channel, exec);
+        ->signal->wait(instance, peers, src_rank, channel, exec);
 }
 
 /* Two calls without stream fail on two channels at once: each thread gets its own record. */
@@ -129,10 +129,10 @@ static void body_own_record(rank_env *env) {
 }
 
 TEST("a call gets its own record") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.wait_signal = wait_together;
     atomic_store(&waiting, 0);
-    run_threads((plan){.world = 1, .body = body_own_record, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_own_record, .backend = flat_table(&table)});
 }
 
 /* --- order -------------------------------------------------------------------------- */
@@ -211,7 +211,7 @@ static symmem_status begin_and_use(void *instance, void *stream) {
     if (beside.handle == NULL)
         return SYMMEM_LIMIT;
     symmem_status status =
-        symmem_backend_entry(SYMMEM_BACKEND_ABI)->capture_begin(instance, stream);
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->graph->capture_begin(instance, stream);
     void *ptr = NULL;
     symmem_context *context = beside.handle->link->context;
     beside.status = symmem_wait_signal(beside.handle, 0, 0, 10000, beside.stream);
@@ -247,9 +247,9 @@ static void body_captured_at_once(rank_env *env) {
 }
 
 TEST("what is captured at once") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.capture_begin = begin_and_use;
-    run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = flat_table(&table)});
 }
 
 /* --- reset fails -------------------------------------------------------------------- */
@@ -275,9 +275,9 @@ static void body_reset_fails(rank_env *env) {
 }
 
 TEST("reset fails") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.signal_reset = no_reset;
-    run_threads((plan){.world = 2, .body = body_reset_fails, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_reset_fails, .backend = flat_table(&table)});
 }
 
 /* --- entries that fail -------------------------------------------------------------- */
@@ -328,7 +328,7 @@ static void body_entries(rank_env *env) {
 
 TEST("entries that fail") {
     for (int kind = 0; kind < NO_COUNT; kind++) {
-        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
         if (kind == NO_ORDER)
             table.stream_wait_event = no_order;
         if (kind == NO_RECORD)
@@ -341,7 +341,8 @@ TEST("entries that fail") {
             table.event_synchronize = no_wait;
         if (kind == NO_QUERY)
             table.event_query = no_query;
-        run_threads((plan){.world = 1, .body = body_entries, .backend = &table, .argument = kind});
+        run_threads((plan){
+            .world = 1, .body = body_entries, .backend = flat_table(&table), .argument = kind});
     }
 }
 
@@ -351,7 +352,7 @@ static int late_answers; /* not reached yet */
 
 static symmem_status late_query(void *instance, void *event, bool *reached_p) {
     symmem_status status =
-        symmem_backend_entry(SYMMEM_BACKEND_ABI)->event_query(instance, event, reached_p);
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->stream->event_query(instance, event, reached_p);
     if (late_answers > 0) {
         late_answers--;
         *reached_p = false;
@@ -375,9 +376,9 @@ static void body_late_mark(rank_env *env) {
 }
 
 TEST("a mark that is behind") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.event_query = late_query;
-    run_threads((plan){.world = 1, .body = body_late_mark, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_late_mark, .backend = flat_table(&table)});
 }
 
 /* --- a clock of the program's ---------------------------------------------------------- */

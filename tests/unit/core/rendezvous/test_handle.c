@@ -7,7 +7,7 @@
 static symmem_status import_far(void *instance, int32_t device, const symmem_share *share,
                                 size_t bytes, symmem_memory *memory) {
     symmem_status status = symmem_backend_entry(SYMMEM_BACKEND_ABI)
-                               ->memory_import(instance, device, share, bytes, memory);
+                               ->memory->map(instance, device, share, bytes, memory);
     if (status == SYMMEM_OK && bytes == BYTES)
         memory->ptr = NULL; /* mapped, but not for this processor */
     return status;
@@ -37,9 +37,9 @@ static void body_out_of_reach(rank_env *env) {
 }
 
 TEST("out of reach") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    table.memory_import = import_far;
-    run_threads((plan){.world = 2, .body = body_out_of_reach, .backend = &table});
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
+    table.memory_map = import_far;
+    run_threads((plan){.world = 2, .body = body_out_of_reach, .backend = flat_table(&table)});
 }
 
 /* --- the backend is asked ----------------------------------------------------------- */
@@ -85,9 +85,9 @@ static void body_asked(rank_env *env) {
 }
 
 TEST("questions are calls") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.signal_check = check_rudely;
-    run_threads((plan){.world = 1, .body = body_asked, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_asked, .backend = flat_table(&table)});
 }
 
 /* --- fills -------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #define BOTH (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)
 
 typedef struct world {
-    symmem_backend table;
+    sm_backend backend;
     symmem_context context;
     sm_session session;
     sm_join joins[RANKS];
@@ -27,9 +27,9 @@ typedef struct world {
 static world *make_world(uint64_t capabilities, const int *hosts, const int *kinds) {
     world *self = calloc(1, sizeof(*self));
     CU_ASSERT_PTR_NOT_NULL_FATAL(self);
-    self->table.name = "test";
-    self->table.capabilities = capabilities;
-    self->context.backend = &self->table;
+    self->backend.name = "test";
+    self->backend.capabilities = capabilities;
+    self->context.backend = &self->backend;
     self->context.world_size = RANKS;
     self->session.joins = self->joins;
     self->session.hosts = self->hosts;
@@ -225,7 +225,7 @@ static const struct {
     {1, {FIELD(flags, 0)}, "OK"},
     {0, {FIELD(magic, 5)}, "MISMATCH metadata 0 0 * 5 *record format: rank 0 has *, rank 0 has 5"},
     {2, {FIELD(magic, 5)}, "MISMATCH metadata 2 0 * 5 *record format: rank 0 has *, rank 2 has 5"},
-    {2, {FIELD(abi, 9)}, "MISMATCH metadata 2 0 1 9 *backend ABI: rank 0 has 1, rank 2 has 9"},
+    {2, {FIELD(abi, 9)}, "MISMATCH metadata 2 0 2 9 *backend ABI: rank 0 has 2, rank 2 has 9"},
     {1,
      {FIELD(status, SYMMEM_LIMIT), FIELD(system_errno, 3), FIELD(actual, 8)},
      "LIMIT metadata 1 3 0 8 rank 1: "},
@@ -304,7 +304,7 @@ TEST("what a rank tells") {
         const sm_rendezvous_record *own = &from->own;
         sm_allocation allocation = {.alloc_id = 11, .bytes = 12, .device = device};
         sm_mapping mapping = {.stamp = 13};
-        self->table.device_info = tell_device;
+        self->backend.device_info = tell_device;
         self->context.check_collectives = device == 2;
         self->group.backend_group_open = device == 2;
         self->group.backend_group_stamp = 14;

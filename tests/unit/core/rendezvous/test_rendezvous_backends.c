@@ -14,13 +14,13 @@ static symmem_status fail_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory) {
     if (fails_now())
         return SYMMEM_NO_SPACE;
-    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_alloc(instance, device, bytes, memory);
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory->alloc(instance, device, bytes, memory);
 }
 
 static symmem_status fail_export(void *instance, symmem_memory *memory, symmem_share *share) {
     if (fails_now())
         return SYMMEM_LIMIT;
-    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_export(instance, memory, share);
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory->share(instance, memory, share);
 }
 
 static symmem_status fail_import(void *instance, int32_t device, const symmem_share *share,
@@ -28,13 +28,14 @@ static symmem_status fail_import(void *instance, int32_t device, const symmem_sh
     if (fails_now())
         return SYMMEM_LIMIT;
     return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-        ->memory_import(instance, device, share, bytes, memory);
+        ->memory->map(instance, device, share, bytes, memory);
 }
 
 static symmem_status fail_peers(void *instance, symmem_peers *peers, void **buffers, void **pads) {
     if (fails_now())
         return SYMMEM_OUT_OF_MEMORY;
-    return symmem_backend_entry(SYMMEM_BACKEND_ABI)->peers_open(instance, peers, buffers, pads);
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI)
+        ->signal->peers_open(instance, peers, buffers, pads);
 }
 
 static void body_backend_fails(rank_env *env) {
@@ -53,7 +54,7 @@ static void body_backend_fails(rank_env *env) {
                    strcmp(last_record().stage, "peers_open") == 0);
     /* Whose memory it was, beside who could not map it. */
     int who = -1, whose = -1;
-    if (strcmp(last_record().stage, "memory_import") == 0) {
+    if (strcmp(last_record().stage, "memory_map") == 0) {
         CHECK(env, sscanf(last_record().message, "rank %d cannot map the memory of rank %d:", &who,
                           &whose) == 2);
         CHECK(env, who == last_record().failed_rank && whose >= 0 && whose < 3 && whose != who);
@@ -64,19 +65,21 @@ static void body_backend_fails(rank_env *env) {
 
 TEST("backend entries fail") {
     for (int entry = 0; entry < 4; entry++) {
-        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
         if (entry == 0)
             table.memory_alloc = fail_alloc;
         if (entry == 1)
-            table.memory_export = fail_export;
+            table.memory_share = fail_export;
         if (entry == 2)
-            table.memory_import = fail_import;
+            table.memory_map = fail_import;
         if (entry == 3)
             table.peers_open = fail_peers;
         for (int call = 1; call <= 3; call++) {
             atomic_store(&countdown, 0);
-            run_threads((plan){
-                .world = 3, .body = body_backend_fails, .backend = &table, .argument = call});
+            run_threads((plan){.world = 3,
+                               .body = body_backend_fails,
+                               .backend = flat_table(&table),
+                               .argument = call});
         }
     }
 }
@@ -87,7 +90,7 @@ static atomic_int imports_without;
 
 static symmem_status export_both(void *instance, symmem_memory *memory, symmem_share *share) {
     symmem_status status =
-        symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory_export(instance, memory, share);
+        symmem_backend_entry(SYMMEM_BACKEND_ABI)->memory->share(instance, memory, share);
     share->kind |= SYMMEM_SHARE_BYTES;
     return status;
 }
@@ -98,7 +101,7 @@ static symmem_status import_both(void *instance, int32_t device, const symmem_sh
     with.kind = SYMMEM_SHARE_FD;
     if (share->fd >= 0)
         return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-            ->memory_import(instance, device, &with, bytes, memory);
+            ->memory->map(instance, device, &with, bytes, memory);
     atomic_fetch_add(&imports_without, 1);
     return SYMMEM_UNREACHABLE;
 }
@@ -118,10 +121,10 @@ static void body_descriptor_lost(rank_env *env) {
 }
 
 TEST("a descriptor is lost") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    table.memory_export = export_both;
-    table.memory_import = import_both;
-    run_threads((plan){.world = 3, .body = body_descriptor_lost, .backend = &table});
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
+    table.memory_share = export_both;
+    table.memory_map = import_both;
+    run_threads((plan){.world = 3, .body = body_descriptor_lost, .backend = flat_table(&table)});
 }
 
 /* Again and again, with an entry that gives no reason: none is found in what an earlier call said.
@@ -145,10 +148,10 @@ static void body_fails_again(rank_env *env) {
 }
 
 TEST("a backend entry fails again") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.memory_alloc = fail_alloc;
     atomic_store(&countdown, 0);
-    run_threads((plan){.world = 2, .body = body_fails_again, .backend = &table});
+    run_threads((plan){.world = 2, .body = body_fails_again, .backend = flat_table(&table)});
 }
 
 /* --- multicast ---------------------------------------------------------------------- */
@@ -158,7 +161,7 @@ static symmem_status fail_create(void *instance, int32_t device, int32_t world, 
     if (fails_now())
         return SYMMEM_LIMIT;
     return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-        ->multicast_create(instance, device, world, bytes, object, share);
+        ->multicast->create(instance, device, world, bytes, object, share);
 }
 
 static symmem_status fail_attach(void *instance, int32_t device, const symmem_share *share,
@@ -166,7 +169,7 @@ static symmem_status fail_attach(void *instance, int32_t device, const symmem_sh
     if (fails_now())
         return SYMMEM_BACKEND;
     return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-        ->multicast_attach(instance, device, share, bytes, multicast);
+        ->multicast->attach(instance, device, share, bytes, multicast);
 }
 
 static symmem_status fail_bind(void *instance, void *multicast, symmem_memory *own,
@@ -174,7 +177,7 @@ static symmem_status fail_bind(void *instance, void *multicast, symmem_memory *o
     if (fails_now())
         return SYMMEM_BACKEND;
     return symmem_backend_entry(SYMMEM_BACKEND_ABI)
-        ->multicast_bind(instance, multicast, own, peers, address);
+        ->multicast->bind(instance, multicast, own, peers, address);
 }
 
 static void body_multicast(rank_env *env) {
@@ -224,7 +227,7 @@ static void body_multicast(rank_env *env) {
 
 TEST("multicast") {
     for (int step = 0; step < 4; step++) {
-        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
         if (step == 1)
             table.multicast_create = fail_create;
         if (step == 2)
@@ -235,7 +238,7 @@ TEST("multicast") {
             atomic_store(&countdown, call);
             run_threads((plan){.world = 3,
                                .body = body_multicast,
-                               .backend = &table,
+                               .backend = flat_table(&table),
                                .argument = step,
                                .multicast = 1});
         }
@@ -275,16 +278,16 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
     else
         status = await_peers(exchange);
     if (status == SYMMEM_OK)
-        status = shm->memory_export(instance, own, &share);
+        status = shm->memory->share(instance, own, &share);
     status = exchange->agree(exchange, status, "exchange");
     if (status == SYMMEM_OK)
         status = exchange->all_gather(exchange, &share, sizeof share, shares);
     for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
         shares[r].same_process = 1;
-        status = shm->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+        status = shm->memory->map(instance, own->device, &shares[r], own->bytes, &peers[r]);
     }
     symmem_status met = exchange->barrier(exchange);
-    shm->share_close(instance, &share);
+    shm->memory->unshare(instance, &share);
     return status == SYMMEM_OK ? met : status;
 }
 
@@ -331,19 +334,20 @@ static void body_exchange(rank_env *env) {
 }
 
 TEST("memory exchanged by the backend") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.memory_exchange = exchange_memory;
-    table.memory_export = NULL;
-    table.memory_import = NULL;
-    table.share_close = NULL;
+    table.memory_share = NULL;
+    table.memory_map = NULL;
+    table.memory_unshare = NULL;
     table.group_open = open_group;
     table.group_close = close_group;
-    table.name = "exchanging";
+    table.head.name = "exchanging";
     for (int call = 0; call <= 9; call += 2) {
         atomic_store(&countdown, call);
         atomic_store(&has_failed, false);
         atomic_store(&told, 0);
-        run_threads((plan){.world = 3, .body = body_exchange, .backend = &table, .argument = call});
+        run_threads((plan){
+            .world = 3, .body = body_exchange, .backend = flat_table(&table), .argument = call});
         CU_ASSERT_EQUAL(atomic_load(&told), call >= 4 ? 2 : 0);
     }
 }

@@ -25,15 +25,15 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
     const symmem_backend *shm = symmem_backend_entry(SYMMEM_BACKEND_ABI);
     symmem_share share = {.fd = -1}, shares[MAX_RANKS];
     symmem_status status =
-        exchange->agree(exchange, shm->memory_export(instance, own, &share), "exchange");
+        exchange->agree(exchange, shm->memory->share(instance, own, &share), "exchange");
     if (status == SYMMEM_OK)
         status = exchange->all_gather(exchange, &share, sizeof share, shares);
     for (int32_t r = 0; status == SYMMEM_OK && r < exchange->world_size; r++) {
         shares[r].same_process = 1;
-        status = shm->memory_import(instance, own->device, &shares[r], own->bytes, &peers[r]);
+        status = shm->memory->map(instance, own->device, &shares[r], own->bytes, &peers[r]);
     }
     symmem_status met = exchange->barrier(exchange);
-    shm->share_close(instance, &share);
+    shm->memory->unshare(instance, &share);
     return status == SYMMEM_OK ? met : status;
 }
 
@@ -46,15 +46,15 @@ static symmem_status open_group(void *instance, const symmem_exchange *exchange,
 
 static void close_group(void *instance, void *group) {}
 
-static symmem_backend exchanging(void) {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+static flat_backend exchanging(void) {
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.memory_exchange = exchange_memory;
-    table.memory_export = NULL;
-    table.memory_import = NULL;
-    table.share_close = NULL;
+    table.memory_share = NULL;
+    table.memory_map = NULL;
+    table.memory_unshare = NULL;
     table.group_open = open_group;
     table.group_close = close_group;
-    table.name = "exchanging";
+    table.head.name = "exchanging";
     return table;
 }
 
@@ -157,7 +157,8 @@ TEST("ranks come with another segment than before") {
 }
 
 TEST("the backend exchanges memory") {
-    const symmem_backend table = exchanging();
+    flat_backend table = exchanging();
     for (int which = POOL_OF_ONE; which <= OTHER_OF_TWO; which++)
-        run_threads((plan){.world = 2, .body = body, .argument = which, .backend = &table});
+        run_threads(
+            (plan){.world = 2, .body = body, .argument = which, .backend = flat_table(&table)});
 }

@@ -18,7 +18,7 @@ static atomic_int closed; /* 1; 2: by the stream's own thread */
 
 static void note_close(void *instance) {
     bool inside = pthread_equal(pthread_self(), worker);
-    symmem_backend_entry(SYMMEM_BACKEND_ABI)->close(instance);
+    symmem_backend_entry(SYMMEM_BACKEND_ABI)->instance->close(instance);
     atomic_store(&closed, inside ? 2 : 1);
 }
 
@@ -74,11 +74,11 @@ static void body_last_work(rank_env *env) {
 }
 
 TEST("last work") {
-    symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     table.close = note_close;
     for (int kind = 0; kind < LAST_KINDS; kind++)
-        run_threads(
-            (plan){.world = 1, .body = body_last_work, .backend = &table, .argument = kind});
+        run_threads((plan){
+            .world = 1, .body = body_last_work, .backend = flat_table(&table), .argument = kind});
 }
 
 /* --- capabilities that lack -------------------------------------------------------------- */
@@ -105,28 +105,11 @@ static void body_lacking(rank_env *env) {
 
 TEST("lacking") {
     for (int kind = 0; kind < 2; kind++) {
-        symmem_backend table = *symmem_backend_entry(SYMMEM_BACKEND_ABI);
-        table.capabilities &= ~(SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN);
-        table.capture_begin = NULL;
-        table.capture_end = NULL;
-        table.capture_id = NULL;
-        table.graph_launch = NULL;
-        table.graph_destroy = NULL;
-        table.host_fn = NULL;
-        if (kind == 0) {
-            table.capabilities &= ~SYMMEM_CAP_STREAMS;
-            table.stream_create = NULL;
-            table.stream_destroy = NULL;
-            table.stream_synchronize = NULL;
-            table.stream_query = NULL;
-            table.device_synchronize = NULL;
-            table.event_create = NULL;
-            table.event_destroy = NULL;
-            table.event_record = NULL;
-            table.stream_wait_event = NULL;
-            table.event_synchronize = NULL;
-            table.event_query = NULL;
-        }
-        run_threads((plan){.world = 1, .body = body_lacking, .backend = &table, .argument = kind});
+        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
+        flat_without(&table, SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN);
+        if (kind == 0)
+            flat_without(&table, SYMMEM_CAP_STREAMS);
+        run_threads((plan){
+            .world = 1, .body = body_lacking, .backend = flat_table(&table), .argument = kind});
     }
 }

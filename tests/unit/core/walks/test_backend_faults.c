@@ -3,9 +3,11 @@
  * Walks every call that the core makes of its backend in a complete run and lets each fail once,
  * described or not: the core returns that status with a record, and gives all back.
  */
+#include "../../../flat_backend.h"
 #include "life.h"
 
-static const symmem_backend *real;
+static flat_backend emulation;
+static const flat_backend *real = &emulation;
 static _Thread_local const symmem_host *host;
 static bool described; /* whether failing entries tell the host; set between walks */
 
@@ -43,9 +45,9 @@ ENTRY(device_info, (void *instance, int32_t device, symmem_device_info *info_p),
       (instance, device, info_p))
 MAKER(memory_alloc, MEMORY, (void *instance, int32_t device, size_t bytes, symmem_memory *memory),
       (instance, device, bytes, memory))
-MAKER(memory_export, SHARE, (void *instance, symmem_memory *memory, symmem_share *share),
+MAKER(memory_share, SHARE, (void *instance, symmem_memory *memory, symmem_share *share),
       (instance, memory, share))
-MAKER(memory_import, MEMORY,
+MAKER(memory_map, MEMORY,
       (void *instance, int32_t device, const symmem_share *share, size_t bytes,
        symmem_memory *memory),
       (instance, device, share, bytes, memory))
@@ -136,7 +138,7 @@ static void faulty_close(void *instance) {
 }
 
 ENDER(memory_release, MEMORY, symmem_memory)
-ENDER(share_close, SHARE, symmem_share)
+ENDER(memory_unshare, SHARE, symmem_share)
 ENDER(peers_close, PEERS, symmem_peers)
 ENDER(stream_destroy, STREAM, void)
 ENDER(event_destroy, EVENT, void)
@@ -169,16 +171,16 @@ static symmem_status faulty_capture_end(void *instance, void *stream, void **gra
     return refuse("capture_end");
 }
 
-static symmem_backend faulty_table(void) {
-    symmem_backend table = *real;
+static flat_backend faulty_table(void) {
+    flat_backend table = *real;
 #define FAULTY(name) table.name = faulty_##name
     FAULTY(probe);
     FAULTY(open);
     FAULTY(device_count);
     FAULTY(device_info);
     FAULTY(memory_alloc);
-    FAULTY(memory_export);
-    FAULTY(memory_import);
+    FAULTY(memory_share);
+    FAULTY(memory_map);
     FAULTY(peers_open);
     FAULTY(barrier);
     FAULTY(put_signal);
@@ -212,7 +214,7 @@ static symmem_backend faulty_table(void) {
     FAULTY(reduce_local);
     FAULTY(close);
     FAULTY(memory_release);
-    FAULTY(share_close);
+    FAULTY(memory_unshare);
     FAULTY(peers_close);
     FAULTY(stream_destroy);
     FAULTY(event_destroy);
@@ -264,7 +266,7 @@ static int most_after(const char *entry, const char *call) {
         "barrier",      "put_signal", "wait_signal", "multimem_store",
         "event_record", "collective", "copy",        NULL};
     if (strcmp(call, "rendezvous") == 0) /* its record for the others has the device's id */
-        return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_export") == 0 ? 1 : 0;
+        return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
         return 8;
     return life_is_one_of(entry, in_order) ? 2 : 0; /* likewise other streams */
@@ -309,9 +311,10 @@ static void judge(const struct life *own, const struct life *other, int nth) {
 }
 
 int main(void) {
-    real = symmem_backend_entry(SYMMEM_BACKEND_ABI);
-    symmem_backend table = faulty_table();
-    const struct life_faults faults = {.table = &table, .judge = judge, .goes_on = true};
+    emulation = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
+    flat_backend table = faulty_table();
+    const struct life_faults faults = {
+        .table = flat_table(&table), .judge = judge, .goes_on = true};
     described = false;
     int result = life_main("backend faults, not described", &faults);
     described = true;
