@@ -69,8 +69,7 @@ static void begin_family(struct tk *t, struct family *f) {
     char path[4096];
     void *memory = NULL;
     tk_end_context(t);
-    snprintf(f->socket_dir, sizeof f->socket_dir, "/tmp/symm-fork-%llx-%d",
-             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    tk_short_path(t, "fork", t->rank, f->socket_dir);
     TK_REQUIRE(t, mkdir(f->socket_dir, 0700) == 0);
     snprintf(path, sizeof path, "%s/family", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &f->store));
