@@ -51,6 +51,7 @@ static inline nccl_domain nccl_all_ranks(const symmem_exchange *exchange) {
  * whoever has the group's turn, or nobody else any more.
  */
 typedef struct nccl_comm {
+    struct nccl_comm *next_kept;
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
     nccl_domain ranks; /* of the group: those that it has */

@@ -108,31 +108,33 @@ static void written_release(void *object) {
     free(memory);
 }
 
-void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation) {
     written *memory = malloc(sizeof *memory);
     cuda_pending *leaving = cuda_leaving_make(instance, device);
     if (memory == NULL || leaving == NULL) {
         cuda_leaving_drop(leaving);
         free(memory);
-        return;
+        return false;
     }
     *memory = (written){instance, device, mapping};
     const symmem_ref ref = {written_retain, written_release, memory};
     const symmem_exec exec = {.refs = &ref, .ref_count = 1};
     const cuda_needs needs = {.staging = NULL};
     cuda_leave_behind(leaving, native, &exec, &needs, operation);
+    return true;
 }
 
-/* What is not zeroed in time goes when it is, if there is room to note it; the caller's own is none
- * any more. */
+/* What is not zeroed in time goes when it is, if there is room to note it; if not, the device's memory
+ * stays for good. The caller's own is none any more. */
 static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
                           const cuda_mapping *mapping) {
     cuda_mapping *late = malloc(sizeof *late);
     if (late == NULL)
         return;
     *late = *mapping;
-    cuda_mapping_leave(instance, device, native, late, "alloc");
+    if (!cuda_mapping_leave(instance, device, native, late, "alloc"))
+        free(late);
 }
 
 /* Waited for: nobody knows the memory yet. */

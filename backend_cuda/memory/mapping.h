@@ -54,8 +54,8 @@ cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
 /* For what a stream still has to do with the memory: takes over one user until it is done, or for
- * good where there is no room to note it. */
-void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+ * good where there is no room to note it: false. */
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
 /* Takes a place of `bytes`, and one user more; false: it has no room. */
