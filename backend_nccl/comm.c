@@ -336,12 +336,8 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
         keep(comm);
         return;
     }
-    while (comm->windows != NULL) {
-        nccl_window *window = comm->windows;
-        comm->windows = window->next;
-        nccl_allocation_leave(instance, window->allocation);
-        free(window);
-    }
+    while (comm->windows != NULL)
+        nccl_window_free(instance, comm->windows);
     free(comm);
 }
 
