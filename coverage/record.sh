@@ -111,7 +111,8 @@ bench() {
              | map(tostring) | join(" | ")) + " |"),
           "",
           (.[] | "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.other.library) and NCCL "
-              + "\(.other.nccl), \(.rounds) rounds")' "${files[@]}"
+              + "\(.other.nccl)\(.others.nvshmem.library // "" | if . == "" then "" else " and " + . end), "
+              + "\(.rounds) rounds")' "${files[@]}"
 }
 
 # A row for each shape and way of a file's.

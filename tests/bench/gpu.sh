@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu.sh [RANKS [options of gpu_turns.py]]: symmem and PyTorch (its symmetric memory, and NCCL) by turns,
-# on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed first.
-# A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where SYMMEM_GPU_OUT
-# says. About three minutes with 2 GPUs. Needs a driver, nvcc, Python 3 and its torch; without torch symmem
-# alone is measured. With 2 ranks and torch also the fused products at three shapes (fused/). Exit status
-# 1 if anything is missing from the comparison, 4 if there is no GPU or
-# nothing was built.
+# gpu.sh [RANKS [options of gpu_turns.py]]: symmem, PyTorch (its symmetric memory, and NCCL) and NVSHMEM by
+# turns, on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed
+# first. A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where
+# SYMMEM_GPU_OUT says. About five minutes with 2 GPUs; with `2 --peers nvshmem --ops barrier --rounds 3` one.
+# Needs a driver, nvcc, Python 3, its torch and nvidia-nvshmem; without them symmem alone is measured. With
+# 2 ranks and torch also the fused products at three shapes (fused/), unless --ops chooses from the others.
+# Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or nothing was built.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
@@ -25,7 +25,7 @@ about_gpus nvcc "$ranks" 2>&1 | tee "$out/about.txt"
 python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"
 status=$?
 # Fused products, for which two ranks are what all sides have.
-if [ "$ranks" -eq 2 ] && python3 -c 'import torch' 2>/dev/null; then
+if [ "$ranks" -eq 2 ] && [[ " $* " != *" --ops"* ]] && python3 -c 'import torch' 2>/dev/null; then
     mkdir -p "$out/fused"
     python3 tests/bench/gpu_fused.py --bench build/bin/fused-shapes --out "$out/fused" || status=1
 fi
