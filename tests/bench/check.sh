@@ -143,6 +143,10 @@ grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":
     "$work/all.json" || fail "no bar in the JSON"
 "$here/run.sh" --help >/dev/null || fail "run.sh"
 
+# What calls cost the host: a line each, without the driver's launch.
+SYMMEM_BACKEND=shm "$here/../run_ranks.sh" 2 "${bench%/*}/host-cost" 3 >"$work/host" || fail "host-cost"
+[ "$(grep -cxE "\{$pair(,$pair)*\}" "$work/host")" -eq 6 ] || fail "not each call's cost: $(cat "$work/host")"
+
 # Turns with other programs. Ours plays PyTorch's part; NVSHMEM and the driver are fakes.
 turns() { # [options of gpu_turns.py]
     python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 --sizes 4K --seconds 0.001 \
