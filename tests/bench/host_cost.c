@@ -14,6 +14,10 @@
 
 #include "device_clock.h"
 
+#ifndef SYMMEM_COMMIT
+#define SYMMEM_COMMIT "unknown"
+#endif
+
 #define LIMIT_MS 30000
 #define CALLS 64 /* in a row: no queue is full */
 #define GRAPH 50 /* operations in one */
@@ -192,14 +196,15 @@ static bool measure(rank *self, int index, int round) {
     return good;
 }
 
-static void print(int index, int rounds) {
+static void print(const rank *self, int index, int rounds) {
     double *values = took_ns[index], bare_ns = bench_median(took_ns[0], (size_t)rounds);
     const double median = bench_median(values, (size_t)rounds); /* sorts */
     printf("{\"op\":\"%s\",\"bytes\":%d,\"median_ns\":%.0f,\"min_ns\":%.0f", rows[index].name,
            strncmp(rows[index].name, "barrier", 7) == 0 ? 0 : BYTES, median, values[0]);
     if (bare.function != NULL)
         printf(",\"to_bare_launch\":%.2f", median / bare_ns);
-    puts("}");
+    printf(",\"ranks\":%d,\"device\":\"%s\",\"commit\":\"" SYMMEM_COMMIT "\"}\n", (int)self->ranks,
+           self->clock != NULL ? device_clock_name(self->clock) : "");
 }
 
 /* --- the rank ----------------------------------------------------------------------------------
@@ -256,7 +261,7 @@ static bool run(rank *self, int rounds) {
             good = !is_measured(&rows[i]) || measure(self, i, round < 0 ? 0 : round);
     for (int i = 0; good && self->rank == 0 && i < ROWS; i++)
         if (is_measured(&rows[i]))
-            print(i, rounds);
+            print(self, i, rounds);
     good = good && rest(self);
     if (bare_graph != NULL)
         good = driver.destroy(bare_graph) == 0 && good;
