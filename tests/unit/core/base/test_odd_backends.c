@@ -211,7 +211,7 @@ static atomic_int questions;
 
 static symmem_status count_question(void *instance, int32_t device, symmem_device_info *info_p) {
     atomic_fetch_add(&questions, 1);
-    return shm()->device_info(instance, device, info_p);
+    return shm()->instance->device_info(instance, device, info_p);
 }
 
 static void body_asked_once(rank_env *env) {
@@ -237,9 +237,9 @@ static void body_asked_once(rank_env *env) {
 }
 
 TEST("a device is asked for its type once") {
-    symmem_backend table = *shm();
+    flat_backend table = flat_of(shm());
     table.device_info = count_question;
-    run_threads((plan){.world = 1, .body = body_asked_once, .backend = &table});
+    run_threads((plan){.world = 1, .body = body_asked_once, .backend = flat_table(&table)});
 }
 
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
