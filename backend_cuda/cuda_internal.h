@@ -31,20 +31,20 @@ typedef struct cuda_local_kernels {
 } cuda_local_kernels;
 
 /* Of what is common, allreduce_fast.cuh. */
-typedef struct cuda_plain_kernels {
-    CUfunction lines[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
-    CUfunction dealt[2];    /* likewise; of two ranks that reduce a part each */
+typedef struct cuda_fast_kernels {
+    CUfunction ll[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
+    CUfunction scatter[2];    /* likewise; of two ranks that reduce a part each */
     CUfunction chunks;
     CUfunction blocks_of_two, blocks, wide;
-} cuda_plain_kernels;
+} cuda_fast_kernels;
 
 typedef struct cuda_kernels {
-    CUfunction barrier, near_barrier; /* the latter NULL: none */
+    CUfunction barrier, small_barrier; /* the latter NULL: none */
     CUfunction put_signal;
     CUfunction wait_signal;
     CUfunction collective[SYMMEM_DTYPE_COUNT];    /* those that reduce */
     CUfunction collective_bytes;                  /* those that only move */
-    cuda_plain_kernels plain[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
+    cuda_fast_kernels fast[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
     CUfunction moves[2];                          /* by lines, in long and in short rounds */
     CUfunction chunked_moves;
     CUfunction show_words, move_part;
@@ -216,7 +216,7 @@ struct cuda_pending {
 /* How the own device is linked with the others', for all-reduces by lines: links.c. */
 typedef struct cuda_links {
     bool all_linked; /* by NVLink with each of them */
-    bool take_turns; /* one of them is the same device */
+    bool share_device; /* one of them is the same device */
 } cuda_links;
 
 /* The backend's part of symmem_peers. */
@@ -580,7 +580,7 @@ CUresult cuda_launch_kernel(const cuda_instance *instance, CUfunction kernel, un
                             unsigned int threads, void *args, CUstream native);
 unsigned int cuda_barrier_threads(int32_t world_size);
 /* What a kernel of barrier_small.cuh gets; false: the launch is not for one. */
-bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near);
+bool cuda_small_barrier_of(const cuda_launch *launch, symmem_cuda_small_barrier *small);
 size_t cuda_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                          size_t block_bytes);
 symmem_status cuda_barrier(void *instance, const symmem_peers *peers, int32_t channel,

@@ -176,7 +176,7 @@ static CUresult fly(const span_launch *l, nccl_flight *flight, CUstream native,
     cuda_instance *instance = flight->instance;
     const symmem_peers *peers = flight->peers;
     size_t word_at =
-        symmem_cuda_board_at(peers->world_size, peers->channel_count, l->launch.signal.channel);
+        symmem_cuda_split_table_at(peers->world_size, peers->channel_count, l->launch.signal.channel);
     CUresult result = instance->driver.LaunchHostFunc(native, nccl_flight_begin, flight);
     if (result != CUDA_SUCCESS)
         return result;

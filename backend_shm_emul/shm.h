@@ -490,7 +490,7 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
 /* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
  * reported. */
 symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
-/* SYMMEM_CPU_BOARD_WORDS words of rank `owner` for the collective on the channel. */
+/* SYMMEM_CPU_SPLIT_TABLE_WORDS words of rank `owner` for the collective on the channel. */
 uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
 /* Rank `owner`'s tray for the next meeting on the channel. Of shm_tray_bytes(channel) bytes, which
  * may be 0. */

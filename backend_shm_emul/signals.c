@@ -11,7 +11,7 @@
  *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
  *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
  *                               checked
- *   boards   [channel][words]   64-bit words that a collective shows its peers, see cpu/team.h
+ *   boards   [channel][words]   64-bit words that a collective shows its peers, see cpu/comm.h
  *   trays    [channel][2]       what the owner shows its peers in even and odd meetings, see there
  *                               too; of the first channels only, as they take most of the state
  * The epoch lives here and never in an argument, so that a captured barrier can be
@@ -20,8 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/lines.h"
-#include "cpu/team.h"
+#include "cpu/prefetch.h"
+#include "cpu/comm.h"
 #include "shm.h"
 
 /* How often a rank looks for the others before it wakes any: about 1 us. */
@@ -51,7 +51,7 @@ static size_t boards_offset(int32_t world_size, int32_t channel_count) {
 
 static size_t trays_offset(int32_t world_size, int32_t channel_count) {
     size_t bytes = boards_offset(world_size, channel_count) +
-                   (size_t)channel_count * SYMMEM_CPU_BOARD_WORDS(world_size) * sizeof(uint64_t);
+                   (size_t)channel_count * SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) * sizeof(uint64_t);
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -91,7 +91,7 @@ static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t
 uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel) {
     char *boards =
         (char *)peers->signals[owner] + boards_offset(peers->world_size, peers->channel_count);
-    return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_BOARD_WORDS(peers->world_size);
+    return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_SPLIT_TABLE_WORDS(peers->world_size);
 }
 
 size_t shm_tray_bytes(int32_t channel) {
@@ -265,7 +265,7 @@ static void claim_arrivals(const shm_wait *wait) {
         return;
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         if (rank != peers->rank)
-            symmem_cpu_claim_lines(
+            symmem_cpu_prefetch_for_write(
                 arrival(peers, rank, wait->channel, peers->rank, wait->epoch + 1), 1);
 }
 

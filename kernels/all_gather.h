@@ -26,13 +26,13 @@
 #ifndef SYMMEM_KERNELS_ALL_GATHER_H
 #define SYMMEM_KERNELS_ALL_GATHER_H
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_team *team);
+symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_comm *comm);
 
 #ifdef __cplusplus
 }

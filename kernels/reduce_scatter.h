@@ -21,13 +21,13 @@
 #ifndef SYMMEM_KERNELS_REDUCE_SCATTER_H
 #define SYMMEM_KERNELS_REDUCE_SCATTER_H
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-symmem_status symmem_cpu_reduce_scatter(const symmem_collective *call, symmem_cpu_team *team);
+symmem_status symmem_cpu_reduce_scatter(const symmem_collective *call, symmem_cpu_comm *comm);
 
 #ifdef __cplusplus
 }

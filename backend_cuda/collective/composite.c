@@ -39,7 +39,7 @@ void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native) {
     const cuda_device *device = &instance->devices[exec->whole->peers->device];
-    symmem_cuda_part_args args = {.segment = {.dst = (char *)(uintptr_t)dst,
+    symmem_cuda_composite_args args = {.segment = {.dst = (char *)(uintptr_t)dst,
                                               .src = (const char *)(uintptr_t)src,
                                               .bytes = bytes},
                                   .state = cuda_state_of(exec->whole)};

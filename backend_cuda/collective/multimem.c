@@ -48,15 +48,15 @@ static symmem_status check_pair(const cuda_instance *instance, symmem_dtype dtyp
                                 (int)dtype);
 }
 
-static symmem_multimem_place place_of(const symmem_peers *peers, void *address, size_t offset) {
+static symmem_multimem_address place_of(const symmem_peers *peers, void *address, size_t offset) {
     const cuda_peers *own = peers->priv;
-    return (symmem_multimem_place){.multicast = address,
+    return (symmem_multimem_address){.multicast = address,
                                    .buffers = (void *const *)(uintptr_t)own->tables,
                                    .offset = offset,
                                    .world_size = peers->world_size};
 }
 
-static symmem_multimem_place place_behind(symmem_multimem_place place, size_t bytes) {
+static symmem_multimem_address place_behind(symmem_multimem_address place, size_t bytes) {
     place.multicast += bytes;
     place.offset += bytes;
     return place;
@@ -77,7 +77,7 @@ typedef struct lines_mover {
     cuda_mover mover; /* first: move gets it */
     const char *operation;
     const cuda_multimem_kernels *kernels;
-    symmem_multimem_place place;
+    symmem_multimem_address place;
     CUdeviceptr base; /* of the place */
     int32_t type;     /* of a reduction */
     int32_t op;
@@ -210,7 +210,7 @@ symmem_status cuda_multimem_ld_reduce(void *opaque, const symmem_peers *peers, c
                : status;
 }
 
-/* --- collectives: meet, store or reduce, meet ---------------------------------------- */
+/* --- collectives: sync_ranks, store or reduce, sync_ranks ---------------------------------------- */
 
 typedef struct multimem_launch {
     cuda_launch launch; /* first: enqueue gets it */
@@ -226,7 +226,7 @@ bool cuda_is_multimem(symmem_call_kind kind) {
     return kind >= SYMMEM_CALL_MULTIMEM_ALL_REDUCE && kind <= SYMMEM_CALL_MULTIMEM_ALL_GATHER;
 }
 
-static CUresult meet(const cuda_instance *instance, multimem_launch *m, symmem_cuda_turn turn,
+static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m, symmem_cuda_phase turn,
                      CUstream native) {
     symmem_cuda_signal_args args = m->launch.args;
     args.turn = (int32_t)turn;
@@ -236,20 +236,20 @@ static CUresult meet(const cuda_instance *instance, multimem_launch *m, symmem_c
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     multimem_launch *m = (multimem_launch *)opaque;
-    CUresult result = meet(instance, m, SYMMEM_CUDA_FIRST, native);
+    CUresult result = sync_ranks(instance, m, SYMMEM_CUDA_FIRST, native);
     if (result != CUDA_SUCCESS)
         return result;
     m->launch.begun = true;
     result = m->stores ? launch_lines(instance, m->kernels->store, m->bytes, &m->store, native)
                        : launch_lines(instance, m->kernels->reduce, m->bytes, &m->reduce, native);
-    return result == CUDA_SUCCESS ? meet(instance, m, SYMMEM_CUDA_LATER, native) : result;
+    return result == CUDA_SUCCESS ? sync_ranks(instance, m, SYMMEM_CUDA_LATER, native) : result;
 }
 
 /* What this rank does between the meetings. */
 static void plan(const symmem_peers *peers, const symmem_collective *call, multimem_launch *m) {
     const size_t element = element_bytes(call->dtype);
     symmem_cuda_job job = {.world_size = peers->world_size, .element = element};
-    symmem_multimem_place place = place_of(peers, call->multicast, call->offset);
+    symmem_multimem_address place = place_of(peers, call->multicast, call->offset);
     size_t begin = 0, count = call->count;
     m->stores = call->kind == SYMMEM_CALL_MULTIMEM_ALL_GATHER;
     if (m->stores) {

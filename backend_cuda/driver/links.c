@@ -2,7 +2,7 @@
 /*
  * How a rank's device is linked with its peers': by NVLink, or not. What each rank finds may
  * differ, as some processes see fewer devices; so each tells the others, in their signal state, and
- * lines are wide (kernels/cuda/rounds.cuh) where all have found it.
+ * lines are wide (kernels/cuda/ll.cuh) where all have found it.
  */
 #include <string.h>
 
@@ -53,7 +53,7 @@ static bool find_maker(const cuda_instance *instance, const void *state, CUuuid 
 }
 
 cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *peers) {
-    cuda_links links = {.all_linked = peers->world_size > 1, .take_turns = false};
+    cuda_links links = {.all_linked = peers->world_size > 1, .share_device = false};
     CUuuid own, other;
     if (!find_maker(instance, peers->signals[peers->rank], &own))
         return (cuda_links){.all_linked = false};
@@ -62,7 +62,7 @@ cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *pe
             continue;
         const bool known =
             peers->signals[r] != NULL && find_maker(instance, peers->signals[r], &other);
-        links.take_turns = links.take_turns || (known && is_same(&own, &other));
+        links.share_device = links.share_device || (known && is_same(&own, &other));
         links.all_linked =
             links.all_linked && known && is_linked_with(instance, peers->device, &other);
     }

@@ -84,7 +84,7 @@ static CUresult create_whole(cuda_instance *instance, int32_t device, size_t byt
 }
 
 /* What no device of this size could have is not asked for: the driver lists the pages before it
- * finds that there are too few, and no process gets to use any device meanwhile. */
+ * finds that there are too few, and no process gets to use any device overlapped_work. */
 static CUresult check_total(const cuda_instance *instance, int32_t device, size_t bytes) {
     size_t total = 0;
     CUresult result = instance->driver.DeviceTotalMem(&total, instance->devices[device].id);

@@ -26,14 +26,14 @@ static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstre
     return cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
 }
 
-bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
+bool cuda_small_barrier_of(const cuda_launch *launch, symmem_cuda_small_barrier *small) {
     const symmem_cuda_signal_args *args = &launch->args;
     const int32_t ranks = args->world_size, channels = args->channel_count, channel = args->channel;
-    if (ranks > SYMMEM_CUDA_NEAR_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
+    if (ranks > SYMMEM_CUDA_SMALL_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
         launch->signal.call.kind != SYMMEM_CALL_NONE ||
         symmem_cuda_signal_size(ranks, channels, SYMMEM_CUDA_CHUNKED_BLOCK) > UINT32_MAX)
         return false;
-    *near = (symmem_cuda_near){
+    *small = (symmem_cuda_small_barrier){
         .rank = (uint32_t)args->rank,
         .ranks = (uint32_t)ranks,
         .arrivals_at = (uint32_t)symmem_cuda_arrival_at(ranks, channels, channel, 0),
@@ -42,7 +42,7 @@ bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
         .calls_at = (uint32_t)symmem_cuda_call_at(ranks, channels, channel, 0),
     };
     for (int32_t turn = 0; turn < ranks; turn++)
-        near->signals[turn] = args->near[(args->rank + turn) % ranks];
+        small->signals[turn] = args->small[(args->rank + turn) % ranks];
     return true;
 }
 
@@ -168,10 +168,10 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : SYMMEM_CUDA_NO_STREAM,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
-    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
-        memcpy(launch->args.near, peers->signals, sizeof(void *) * (size_t)peers->world_size);
+    if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
+        memcpy(launch->args.small, peers->signals, sizeof(void *) * (size_t)peers->world_size);
     if (exec->stream != NULL && exec->whole != NULL) {
-        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_PART;
+        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_COMPOSITE_STEP;
         launch->args.state = cuda_state_of(exec->whole);
     }
     return SYMMEM_OK;
@@ -194,11 +194,11 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
 }
 
 static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {
-    symmem_cuda_near_args args = {.signal = launch->args};
+    symmem_cuda_small_barrier_args args = {.signal = launch->args};
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
-    if (kernels->near_barrier == NULL || !cuda_near_of(launch, &args.near))
+    if (kernels->small_barrier == NULL || !cuda_small_barrier_of(launch, &args.small))
         return enqueue_one(instance, launch, native);
-    return cuda_launch_kernel(instance, kernels->near_barrier, 1, SYMMEM_CUDA_NEAR_THREADS, &args,
+    return cuda_launch_kernel(instance, kernels->small_barrier, 1, SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args,
                               native);
 }
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 #include "reference/reduce.h"
 
 /* Of one element. */
@@ -14,8 +14,8 @@ static inline size_t symmem_cpu_width(const symmem_collective *call) {
 }
 
 /* The rank that `rank` turns to in that step, 0 to n - 1: another one for each rank. */
-static inline int32_t symmem_cpu_turn(const symmem_cpu_team *team, int32_t step) {
-    return (team->rank + step) % team->world_size;
+static inline int32_t symmem_cpu_peer_at_step(const symmem_cpu_comm *comm, int32_t step) {
+    return (comm->rank + step) % comm->world_size;
 }
 
 /* No bytes may be nowhere. memcpy goes past the cache by itself where that pays off. */

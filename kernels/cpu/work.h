@@ -4,7 +4,7 @@
 #define SYMMEM_KERNELS_CPU_WORK_H
 
 #include "cpu/reduce.h"
-#include "cpu/team.h"
+#include "cpu/comm.h"
 
 /* Pieces that are passed from rank to rank: some fit into the caches together, beside what they
  * come from and go to, and one takes much longer than a meeting and than it takes until a stream of
@@ -22,7 +22,7 @@
 
 typedef struct symmem_cpu_work {
     const symmem_collective *call;
-    symmem_cpu_team *team;
+    symmem_cpu_comm *comm;
     symmem_cpu_reduce_fn reduce;
     size_t element;       /* bytes */
     bool streaming;       /* the result goes past the cache, */
@@ -30,7 +30,7 @@ typedef struct symmem_cpu_work {
     bool read_ahead;      /* the others' elements are on their way from their caches */
 } symmem_cpu_work;
 
-symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team);
+symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_comm *comm);
 
 /* Reduces `count` elements at byte `offset` of all buffers into each destination. `own` not NULL:
  * the own ones are there instead. dsts NULL: into where they came from, all of them. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Large operations of two ranks: each pushes all it has for the other one, chunk by chunk, and each
 // adds up or keeps what comes. For an all-reduce that is as much over the link as if each reduced a
-// half for both, and nobody waits for results. Ranks do not meet. Who has nothing to push says so
+// half for both, and nobody waits for results. Ranks do not sync_ranks. Who has nothing to push says so
 // chunk by chunk all the same, by which the other one knows what has been taken.
 //
 // A block has places for its chunks with the peer's block of its number, which are used by turns. A
@@ -17,7 +17,7 @@
 #ifndef SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 #define SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 
-#include "cuda/rounds.cuh"
+#include "cuda/ll.cuh"
 
 #ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
 namespace symmem {
@@ -39,27 +39,27 @@ __device__ inline uint32_t load_count(const uint32_t *word) {
 namespace {
 
 constexpr uint32_t CHUNK_UNITS = SYMMEM_CUDA_CHUNK_BYTES / sizeof(symmem_cuda_unit);
-constexpr uint32_t PLACES = SYMMEM_CUDA_CHUNK_PLACES, AHEAD = PLACES / 2 - 1;
+constexpr uint32_t PLACES = SYMMEM_CUDA_CHUNK_SLOTS, AHEAD = PLACES / 2 - 1;
 constexpr uint32_t UNDER_WAY = 4; // units of a thread
-// OPS: how units are loaded, pushed and taken: allreduce_fast.cuh's and rounds.cuh's.
+// OPS: how units are loaded, pushed and taken: allreduce_fast.cuh's and ll.cuh's.
 static_assert(PLACES >= 2 && PLACES % 2 == 0, "a place is free when its turn has come");
 
 // What a block has to do with, and what a thread of it has looked up.
-struct chunk_places {
+struct chunk_slots {
     uint32_t *turn, *come; // the own words
     uint32_t *there;       // the peer's, which says what has come
-    char *here_places, *there_places;
+    char *own_slots, *peer_slots;
 };
 
 struct chunk_walk {
-    chunk_places at;
+    chunk_slots at;
     uint32_t turn; // before the call
     uint32_t count, units;
     uint32_t worker, workers; // threads that move and add
 };
 
 // `own`, `peer`: signal states.
-__device__ chunk_places places_of_block(char *own, char *peer, uint32_t chunks_at) {
+__device__ chunk_slots chunk_slots_of_block(char *own, char *peer, uint32_t chunks_at) {
     const size_t words = chunks_at + blockIdx.x * size_t{2 * SYMMEM_CUDA_CHUNK_LINE};
     const size_t places = chunks_at + SYMMEM_CUDA_CHUNK_BLOCKS * 2 * SYMMEM_CUDA_CHUNK_LINE +
                           blockIdx.x * PLACES * SYMMEM_CUDA_CHUNK_BYTES;
@@ -69,7 +69,7 @@ __device__ chunk_places places_of_block(char *own, char *peer, uint32_t chunks_a
             peer + places};
 }
 
-__device__ chunk_walk walk_of_block(const chunk_places &at, uint32_t units) {
+__device__ chunk_walk walk_of_block(const chunk_slots &at, uint32_t units) {
     chunk_walk walk = {at, load_volatile(at.turn), 0, units, 0, 1};
     const uint32_t chunks = (units + CHUNK_UNITS - 1) / CHUNK_UNITS;
     if (chunks > blockIdx.x)
@@ -91,7 +91,7 @@ __device__ uint32_t chunk_units(const chunk_walk &walk, uint32_t chunk) {
     return left < CHUNK_UNITS ? left : CHUNK_UNITS;
 }
 
-__device__ symmem_cuda_unit *chunk_place(const chunk_walk &walk, char *places, uint32_t chunk) {
+__device__ symmem_cuda_unit *chunk_slot(const chunk_walk &walk, char *places, uint32_t chunk) {
     return reinterpret_cast<symmem_cuda_unit *>(places + (walk.turn + chunk) % PLACES *
                                                              SYMMEM_CUDA_CHUNK_BYTES);
 }
@@ -110,7 +110,7 @@ __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
     const uint32_t begin = chunk_begin(chunk), all = ops.push_units();
     const uint32_t left = begin < all ? all - begin : 0, most = chunk_units(walk, chunk);
     const uint32_t units = left < most ? left : most;
-    symmem_cuda_unit *to = chunk_place(walk, walk.at.there_places, chunk);
+    symmem_cuda_unit *to = chunk_slot(walk, walk.at.peer_slots, chunk);
     for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
         symmem_cuda_unit own[UNDER_WAY];
         for_each_unit(walk, i, units,
@@ -122,7 +122,7 @@ __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
 template <typename Ops>
 __device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
     const uint32_t begin = chunk_begin(chunk), units = chunk_units(walk, chunk);
-    const symmem_cuda_unit *from = chunk_place(walk, walk.at.here_places, chunk);
+    const symmem_cuda_unit *from = chunk_slot(walk, walk.at.own_slots, chunk);
     for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
         symmem_cuda_unit own[UNDER_WAY], other[UNDER_WAY];
         for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) {
@@ -151,7 +151,7 @@ __device__ bool chunk_comes(const uint32_t *word, uint32_t turn) {
 // As await_lines. What a peer did before it ended or was poisoned counts, so there is a last look.
 __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args,
                                              const uint32_t *word, uint32_t turn, uint64_t start_ns,
-                                             verdict *result) {
+                                             op_result *result) {
     const int32_t peer = 1 - args.rank;
     const uint64_t start = start_ns != 0 ? start_ns : now_ns();
     while (!chunk_comes(word, turn)) {
@@ -186,7 +186,7 @@ __device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t 
 }
 
 // The last warp's first lane, until all is told or the others have given up, who have a deadline.
-__device__ void tell_chunks(const chunk_walk &walk, const uint32_t *pushed, const verdict *result) {
+__device__ void tell_chunks(const chunk_walk &walk, const uint32_t *pushed, const op_result *result) {
     const uint32_t warps = walk.workers / LANES;
     for (uint32_t i = 0; i < walk.count; i++) {
         while (symmem::load_count(pushed + i % PLACES) < (i / PLACES + 1) * warps)
@@ -198,7 +198,7 @@ __device__ void tell_chunks(const chunk_walk &walk, const uint32_t *pushed, cons
 
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
-                              const chunk_walk &walk, uint64_t start_ns, verdict *result) {
+                              const chunk_walk &walk, uint64_t start_ns, op_result *result) {
     __shared__ uint32_t pushed[PLACES];
     if (threadIdx.x < PLACES)
         pushed[threadIdx.x] = 0;
@@ -226,7 +226,7 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
 // One thread of the block does it all.
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
-                              const chunk_walk &walk, uint64_t start_ns, verdict *result) {
+                              const chunk_walk &walk, uint64_t start_ns, op_result *result) {
     begin_block_of_rounds(result, start_ns);
     const auto push = [&](uint32_t i) {
         push_chunk(ops, walk, i);
@@ -250,8 +250,8 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
 // All threads of a block, and nothing after it. A rank that is poisoned pushes nothing.
 template <typename Ops>
 __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
-                           const chunk_places &at, bool is_poisoned, uint64_t start_ns,
-                           verdict *result) {
+                           const chunk_slots &at, bool is_poisoned, uint64_t start_ns,
+                           op_result *result) {
     const bool poisoned = !__all_sync(~0u, !is_poisoned); // for a warp the same
     chunk_walk walk = walk_of_block(at, ops.units());
     walk.count = poisoned ? 0 : walk.count;
@@ -271,11 +271,11 @@ __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
 
 // Of any elements.
 template <typename Ops>
-__device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, verdict *result) {
+__device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, op_result *result) {
     const symmem_cuda_signal_args &signal = ops.args.signal;
     const int32_t rank = signal.rank;
-    const chunk_places at =
-        places_of_block(static_cast<char *>(signal.signals[rank]),
+    const chunk_slots at =
+        chunk_slots_of_block(static_cast<char *>(signal.signals[rank]),
                         static_cast<char *>(signal.signals[1 - rank]), ops.args.rounds.chunks_at);
     run_chunks(ops, signal, at, own_poisoned(signal), start_ns, result);
 }

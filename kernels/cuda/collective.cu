@@ -11,10 +11,10 @@
 // Of the others a large one is a kernel for each step, one after the other on a stream: a meeting
 // is the barrier's kernel, one block, and what moves and reduces has as many blocks as it likes,
 // for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
-// that does all of it. Of these ranks need not choose alike: they only meet as often.
+// that does all of it. Of these ranks need not choose alike: they only sync_ranks as often.
 //
 // A small operation is a kernel in which ranks push their elements to all with flags, round by
-// round (rounds.cuh), and each reduces or keeps what came: they do not meet. A large one of
+// round (ll.cuh), and each reduces or keeps what came: they do not sync_ranks. A large one of
 // two ranks goes likewise by chunks, each with a flag of its own (chunks.cuh). Again as many blocks
 // on all ranks.
 //
@@ -51,7 +51,7 @@ __device__ size_t all_lanes() {
 
 } // namespace
 
-#include "cuda/rounds.cuh"
+#include "cuda/ll.cuh"
 
 #include "cuda/chunks.cuh"
 
@@ -71,12 +71,12 @@ struct bytes_only {
     }
 
     static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                      verdict *result) {
+                                      op_result *result) {
         run_general_chunks(exchange(args), start_ns, result);
     }
 
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                     verdict *result) {
+                                     op_result *result) {
         const gathering_ops gathers = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
         if (args.job.world_size == 2)
@@ -90,14 +90,14 @@ template <typename Element> struct reduces {
     static constexpr bool FETCHES_PARTS = false;
 
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                     verdict *result) {
+                                     op_result *result) {
         const reducing_ops<Element> ops = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
         run_general(ops, start_ns, result);
     }
 
     static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                      verdict *result) {
+                                      op_result *result) {
         const reducing_ops<Element> ops = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
         run_general_chunks(ops, start_ns, result);
@@ -122,7 +122,7 @@ __device__ void work(const symmem_cuda_job &job, const symmem_cuda_step &step, s
 
 // The operation fails because of what `rank` shows its peers.
 __device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t rank, uint64_t value,
-                             verdict *result) {
+                             op_result *result) {
     if (threadIdx.x == 0) {
         decide(result, CORRUPT, rank, static_cast<uint32_t>(value));
         fail(args.signal, result);
@@ -132,12 +132,12 @@ __device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t ra
 
 // False: a step would go where a board sends it that cannot be. What is looked at here and changed
 // later moves nothing.
-__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args, verdict *result,
+__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args, op_result *result,
                                           uint64_t start_ns) {
     __shared__ int32_t wrong;
     begin(result, start_ns);
     if (threadIdx.x == 0)
-        wrong = symmem_cuda_impossible_part(&args.job);
+        wrong = symmem_cuda_invalid_split(&args.job);
     __syncthreads();
     return wrong == args.job.world_size || fail_corrupt(args, wrong, 0, result);
 }
@@ -148,24 +148,24 @@ template <typename Reduce> __device__ bool fetches_parts(const symmem_cuda_step 
 }
 
 // One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
-__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verdict *result,
+__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, op_result *result,
                                    uint64_t start_ns) {
-    __shared__ symmem_cuda_dispute found;
+    __shared__ symmem_cuda_split_mismatch found;
     if (!parts_can_be(args, result, start_ns))
         return false;
     if (threadIdx.x == 0)
-        symmem_cuda_show_verdict(&args.job);
-    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
+        symmem_cuda_publish_split_check(&args.job);
+    if (!sync_ranks(args.signal, channel_sync_words(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0)
-        found = symmem_cuda_find_dispute(&args.job);
+        found = symmem_cuda_find_split_mismatch(&args.job);
     __syncthreads();
     if (found.rank < 0)
         return true;
     if (found.corrupt)
         return fail_corrupt(args, found.rank, found.own, result);
     // Before the next operation writes the boards, all have read them.
-    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
+    if (!sync_ranks(args.signal, channel_sync_words(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0) {
         decide(result, MISMATCH, found.rank, found.own);
@@ -178,14 +178,14 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
 }
 
 template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     const uint64_t start_ns = now_ns();
-    symmem_cuda_place place = {};
+    symmem_cuda_cursor place = {};
     symmem_cuda_step step;
     bool going = true;
     while (going && symmem_cuda_next(&args.job, &place, &step)) {
-        if (step.kind == SYMMEM_CUDA_MEET)
-            going = meet(args.signal, channel_spot(args.signal), &result, start_ns,
+        if (step.kind == SYMMEM_CUDA_SYNC)
+            going = sync_ranks(args.signal, channel_sync_words(args.signal), &result, start_ns,
                          step.first && args.signal.call[0] != CALL_NONE);
         else if (Reduce::FETCHES_PARTS && step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
@@ -198,7 +198,7 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
 }
 
 __device__ void agree_alone(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ bool going;
     uint64_t start_ns;
     const bool joins = join(args.signal, &start_ns);
@@ -219,29 +219,29 @@ __device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns)
 
 // A meeting, one step, a meeting; but where ranks compare their calls, a barrier's kernel was the
 // first one.
-template <typename Reduce> __device__ void run_spread(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
-    const spot where = block_spot(args.signal);
+template <typename Reduce> __device__ void run_per_block(const symmem_cuda_collective_args &args) {
+    __shared__ op_result result;
+    const sync_words where = block_sync_words(args.signal);
     uint64_t start_ns = now_ns();
-    if (args.way == SYMMEM_CUDA_IN_BLOCKS_AFTER) {
+    if (args.way == SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER) {
         if (!goes_on(args.signal, &start_ns))
             return;
-    } else if (!meet(args.signal, where, &result, start_ns, false)) {
+    } else if (!sync_ranks(args.signal, where, &result, start_ns, false)) {
         return;
     }
     if (fetches_parts<Reduce>(args.step) && !parts_can_be(args, &result, start_ns))
         return;
     work<Reduce>(args.job, args.step, own_lane(), all_lanes());
-    (void)meet(args.signal, where, &result, start_ns, false);
+    (void)sync_ranks(args.signal, where, &result, start_ns, false);
 }
 
-template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+template <typename Reduce> __device__ void run_ll(const symmem_cuda_collective_args &args) {
+    __shared__ op_result result;
     uint64_t start_ns = 0;
-    if ((args.way == SYMMEM_CUDA_BY_LINES_AFTER || args.way == SYMMEM_CUDA_BY_CHUNKS_AFTER) &&
+    if ((args.way == SYMMEM_CUDA_LL_AFTER_BARRIER || args.way == SYMMEM_CUDA_CHUNKS_AFTER_BARRIER) &&
         !goes_on(args.signal, &start_ns))
         return;
-    if (args.way >= SYMMEM_CUDA_BY_CHUNKS)
+    if (args.way >= SYMMEM_CUDA_CHUNKS)
         Reduce::run_chunks(args, start_ns, &result);
     else
         Reduce::run_lines(args, start_ns, &result);
@@ -253,10 +253,10 @@ __device__ void keep_all(const symmem_cuda_collective_args &args,
     if (threadIdx.x != 0)
         return;
     *kept = args;
-    if (args.signal.world_size > SYMMEM_CUDA_NEAR_RANKS)
+    if (args.signal.world_size > SYMMEM_CUDA_SMALL_RANKS)
         return;
-    kept->signal.signals = kept->job.signals = kept->signal.near;
-    kept->job.buffers = kept->near_buffers;
+    kept->signal.signals = kept->job.signals = kept->signal.small;
+    kept->job.buffers = kept->small_buffers;
 }
 
 // One thread: whether the block is to do anything. A call without a stream may have been withdrawn,
@@ -285,18 +285,18 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
 
 // One of several kernels.
 template <typename Reduce> __device__ void run_step(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     if (!fetches_parts<Reduce>(args.step) || parts_can_be(args, &result, now_ns()))
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 
-template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
-    if (args.way >= SYMMEM_CUDA_BY_LINES)
-        run_by_lines<Reduce>(args);
-    else if (args.way == SYMMEM_CUDA_ALL_STEPS)
+template <typename Reduce> __device__ void run_algorithm(const symmem_cuda_collective_args &args) {
+    if (args.way >= SYMMEM_CUDA_LL)
+        run_ll<Reduce>(args);
+    else if (args.way == SYMMEM_CUDA_ONE_BLOCK)
         run_all<Reduce>(args);
     else if (args.way != SYMMEM_CUDA_ONE_STEP)
-        run_spread<Reduce>(args);
+        run_per_block<Reduce>(args);
     else if (Reduce::FETCHES_PARTS && args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
     else if (args.step.first || is_unbroken(&state_of(args.signal)->failed))
@@ -311,7 +311,7 @@ template <typename Reduce> __device__ void run(const symmem_cuda_collective_args
         going = begin_block(args.signal);
     __syncthreads();
     if (going)
-        run_way<Reduce>(args);
+        run_algorithm<Reduce>(args);
     end_block(args.signal);
 }
 
@@ -339,14 +339,14 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
 
 #undef KERNEL
 
-extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda_show_args args) {
+extern "C" __global__ void symmem_store_words(const __grid_constant__ symmem_cuda_store_words_args args) {
     for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x)
         args.to[i] = args.words[i];
 }
 
 // Once a part has failed, the rest of the operation does nothing.
 extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
-    symmem_move_part(const __grid_constant__ symmem_cuda_part_args args) {
+    symmem_composite_move(const __grid_constant__ symmem_cuda_composite_args args) {
     if (is_unbroken(&args.state->failed))
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }

@@ -54,7 +54,7 @@ __device__ inline void store_release(uint32_t *word, uint32_t value) {
 }
 
 enum class order { relaxed, acquire, release, acq_rel };
-constexpr order unfenced = order::relaxed; // what meet_first_unfenced puts with
+constexpr order unfenced = order::relaxed; // what sync_first_unfenced puts with
 
 // `value` if the word is `expected`; what it was.
 template <order ORDER>
@@ -159,7 +159,7 @@ __device__ inline uint32_t *signal_slot(void *const *pads, int32_t owner, int32_
 // From `from` to `to`; false: the deadline passed first, and the slot is as it was. Looks by plain
 // loads, for a failed exchange costs a journey to the peer and back as well.
 template <order ORDER>
-__device__ inline bool turn_slot(uint32_t *slot, uint32_t from, uint32_t to, deadline limit) {
+__device__ inline bool exchange_slot(uint32_t *slot, uint32_t from, uint32_t to, deadline limit) {
     for (;;) {
         if (load_relaxed(slot) == from && exchange_if<ORDER>(slot, from, to) == from)
             return true;
@@ -171,13 +171,13 @@ __device__ inline bool turn_slot(uint32_t *slot, uint32_t from, uint32_t to, dea
 // Release: whoever waits for it sees what this thread wrote before, and what other threads of the
 // block wrote before a __syncthreads() that came before it.
 __device__ inline bool put(uint32_t *slot, deadline limit) {
-    return turn_slot<order::release>(slot, 0, 1, limit);
+    return exchange_slot<order::release>(slot, 0, 1, limit);
 }
 
 // Acquire: this thread sees what the source wrote before it put, and after a __syncthreads() the
 // block does.
 __device__ inline bool wait(uint32_t *slot, deadline limit) {
-    return turn_slot<order::acquire>(slot, 1, 0, limit);
+    return exchange_slot<order::acquire>(slot, 1, 0, limit);
 }
 
 // --- a word's value, by one thread -------------------------------------------------------------
@@ -237,7 +237,7 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
         int32_t(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
     bool came = true;
     for (int32_t peer = first; peer < all.world_size; peer += step)
-        came = turn_slot<PUT>(signal_slot(all.pads, peer, all.world_size, channel, all.rank), 0, 1,
+        came = exchange_slot<PUT>(signal_slot(all.pads, peer, all.world_size, channel, all.rank), 0, 1,
                               limit) &&
                came;
     for (int32_t peer = first; peer < all.world_size; peer += step)
@@ -247,7 +247,7 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
 
 // First in a kernel: the block sees what kernels that ended before this one on the peers' streams
 // have written. The put releases that: nothing says that a kernel's end does so for other devices.
-__device__ inline bool meet_first(const peers &all, deadline limit) {
+__device__ inline bool sync_first(const peers &all, deadline limit) {
     return __syncthreads_and(exchange_signals(all, limit));
 }
 
@@ -256,12 +256,12 @@ __device__ inline bool meet_first(const peers &all, deadline limit) {
 // too. CUDA's manual does not say so in as many words; the library's own operations rely on it. Not
 // for a kernel that has written anything before, nor for one that begins before the one in front of
 // it has ended (programmatic dependent launch).
-__device__ inline bool meet_first_unfenced(const peers &all, deadline limit) {
+__device__ inline bool sync_first_unfenced(const peers &all, deadline limit) {
     return __syncthreads_and(exchange_signals<unfenced>(all, limit));
 }
 
 // In between: afterwards each block sees what the blocks of its number wrote before.
-__device__ inline bool meet_between(const peers &all, deadline limit) {
+__device__ inline bool sync_between(const peers &all, deadline limit) {
     __syncthreads();
     return __syncthreads_and(exchange_signals(all, limit));
 }
@@ -269,8 +269,8 @@ __device__ inline bool meet_between(const peers &all, deadline limit) {
 // Last in a kernel: the peers' blocks of this number have read what they wanted here, and kernels
 // that follow may write again, or read what peers have written here. Acquires for that: nothing
 // says that a kernel's beginning does so for other devices.
-__device__ inline bool meet_last(const peers &all, deadline limit) {
-    return meet_between(all, limit);
+__device__ inline bool sync_last(const peers &all, deadline limit) {
+    return sync_between(all, limit);
 }
 
 // --- sixteen bytes at once ----------------------------------------------------------------------

@@ -3,7 +3,7 @@
 // operations.
 //
 // The first one: every rank gets the sum of all ranks' buffers, with the same bits everywhere.
-// Shows the three ways in which blocks meet their peers. The host gives the two tables of the
+// Shows the three ways in which blocks sync_ranks their peers. The host gives the two tables of the
 // handle, launches as many blocks on every rank, at most info.channel_count and no more than run at
 // once, and looks at *late when the stream has been synchronized:
 //
@@ -41,7 +41,7 @@ __device__ float4 sum_at(void *const *buffers, int32_t world_size, size_t at) {
 }
 
 // Adds up `count` times four floats in place. What a block reads of the peers' buffers and writes
-// to its own is the same piece on every rank, so it need only meet the blocks of its number.
+// to its own is the same piece on every rank, so it need only sync_ranks the blocks of its number.
 extern "C" __global__ void sum_of_all(void *const *buffers, void *const *pads, int32_t rank,
                                       int32_t world_size, float4 *scratch, size_t count,
                                       uint32_t timeout_ms, uint32_t *late) {
@@ -51,15 +51,15 @@ extern "C" __global__ void sum_of_all(void *const *buffers, void *const *pads, i
     const size_t step = size_t(gridDim.x) * blockDim.x;
 
     // Earlier kernels have filled the buffers.
-    bool came = symmem::meet_first(all, limit);
+    bool came = symmem::sync_first(all, limit);
     for (size_t at = first; came && at < count; at += step)
         scratch[at] = sum_at(buffers, world_size, at);
     // Nobody writes before all have read. It would do without the second half of the ordering.
-    came = came && symmem::meet_between(all, limit);
+    came = came && symmem::sync_between(all, limit);
     for (size_t at = first; came && at < count; at += step)
         symmem::store_vec16(static_cast<float4 *>(buffers[rank]) + at, as_words(scratch[at]));
     // Peers' later kernels may read the sums here by the pointers they have.
-    came = came && symmem::meet_last(all, limit);
+    came = came && symmem::sync_last(all, limit);
     if (!came && threadIdx.x == 0)
         *late = 1; // host memory that the device can write, 0 before the launch
 }
@@ -178,12 +178,12 @@ extern "C" __global__ void gather_parts(void *const *buffers, void *const *pads,
     const size_t size = from >= bytes ? 0 : is_last || bytes - from < piece ? bytes - from : piece;
 
     // Kernels before this one on the peers' streams are through with what lies there.
-    bool came = symmem::meet_first_unfenced(all, limit);
+    bool came = symmem::sync_first_unfenced(all, limit);
     for (int32_t step = 0; came && step < world_size; step++)
         symmem::copy_by_block(static_cast<char *>(buffers[(rank + step) % world_size]) +
                                   size_t(rank) * bytes + from,
                               static_cast<const char *>(part) + from, size);
-    came = came && symmem::meet_last(all, limit);
+    came = came && symmem::sync_last(all, limit);
     if (!came && threadIdx.x == 0)
         *late = 1;
 }

@@ -70,7 +70,7 @@ __device__ void put(const part &part, line *value, char *to) {
 
 // --- lines to every rank's ----------------------------------------------------------------
 
-__device__ void spread_bytes(const symmem_multimem_place &to, uintptr_t at, line *value, size_t low,
+__device__ void spread_bytes(const symmem_multimem_address &to, uintptr_t at, line *value, size_t low,
                              size_t high) {
     for (int32_t rank = 0; rank < to.world_size; rank++) {
         char *buffer = static_cast<char *>(to.buffers[rank]) + to.offset;
@@ -79,7 +79,7 @@ __device__ void spread_bytes(const symmem_multimem_place &to, uintptr_t at, line
     }
 }
 
-__device__ void spread(const symmem_multimem_place &to, const part &part, line *value) {
+__device__ void spread(const symmem_multimem_address &to, const part &part, line *value) {
     if (is_whole(part)) {
         multimem::store_line(reinterpret_cast<char *>(part.at), *value);
         return;

@@ -27,22 +27,22 @@ typedef enum symmem_multimem_type {
 } symmem_multimem_type;
 
 /* A place in every rank's buffer. */
-typedef struct symmem_multimem_place {
+typedef struct symmem_multimem_address {
     char *multicast;      /* its address */
     void *const *buffers; /* each rank's; the device reads the table */
     size_t offset;        /* of the place, in each of them */
     int32_t world_size;
-} symmem_multimem_place;
+} symmem_multimem_address;
 
 typedef struct symmem_multimem_store_args {
-    symmem_multimem_place to;
+    symmem_multimem_address to;
     const char *from;
     size_t bytes;
     const symmem_cuda_state *state; /* of the operation; NULL: this is all of it */
 } symmem_multimem_store_args;
 
 typedef struct symmem_multimem_reduce_args {
-    symmem_multimem_place from;
+    symmem_multimem_address from;
     char *to; /* NULL: back to where it came from, on every rank */
     size_t count;
     int32_t type; /* symmem_multimem_type */

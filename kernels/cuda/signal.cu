@@ -36,13 +36,13 @@ enum look { READY, ABSENT, BROKEN };
 enum operation { BARRIER, PUT, WAIT };
 
 // What became of the block's operation; in shared memory.
-struct verdict {
+struct op_result {
     uint32_t code;
     int32_t failed_rank;
     uint32_t actual;
     uint32_t epoch;
     bool entered;      // the meeting
-    uint32_t checked;  // rounds.cuh: when somebody of the block looked for failures
+    uint32_t checked;  // ll.cuh: when somebody of the block looked for failures
     uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
@@ -62,43 +62,43 @@ __device__ void keep(const symmem_cuda_signal_args &args, symmem_cuda_signal_arg
     if (threadIdx.x != 0)
         return;
     *kept = args;
-    if (args.world_size <= SYMMEM_CUDA_NEAR_RANKS)
-        kept->signals = kept->near;
+    if (args.world_size <= SYMMEM_CUDA_SMALL_RANKS)
+        kept->signals = kept->small;
 }
 
 __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
 }
 
-// Where ranks meet, in each one's signal state: bytes.
-struct spot {
+// Where ranks sync_ranks, in each one's signal state: bytes.
+struct sync_words {
     size_t arrivals; // a word for each rank
     size_t epoch;
 };
 
-__device__ spot channel_spot(const symmem_cuda_signal_args &args) {
+__device__ sync_words channel_sync_words(const symmem_cuda_signal_args &args) {
     return {symmem_cuda_arrival_at(args.world_size, args.channel_count, args.channel, 0),
             symmem_cuda_epoch_at(args.world_size, args.channel_count, args.channel)};
 }
 
 // Of this block and those of its number. The first one's is the channel's own, so that a rank that
 // comes with one block meets whoever comes with any.
-__device__ spot block_spot(const symmem_cuda_signal_args &args) {
+__device__ sync_words block_sync_words(const symmem_cuda_signal_args &args) {
     if (blockIdx.x == 0)
-        return channel_spot(args);
+        return channel_sync_words(args);
     const size_t at = symmem_cuda_block_at(args.world_size, args.channel_count, args.channel,
                                            static_cast<int32_t>(blockIdx.x));
     return {at, at + sizeof(uint32_t) * static_cast<size_t>(args.world_size)};
 }
 
-__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, spot where, int32_t owner,
+__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, sync_words where, int32_t owner,
                              int32_t source) {
     return word_at(args, owner, where.arrivals) + source;
 }
 
 // The word to look at for `rank`; of a barrier at `where`.
 template <operation OP>
-__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, spot where, int32_t rank) {
+__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, sync_words where, int32_t rank) {
     if (OP == BARRIER)
         return arrival(args, where, args.rank, rank);
     return OP == PUT
@@ -122,10 +122,10 @@ template <operation OP> __device__ look attempt(uint32_t *slot, uint32_t epoch, 
 }
 
 // The first failure of the block's is the operation's.
-__device__ void decide(verdict *verdict, uint32_t code, int32_t failed_rank, uint32_t actual) {
-    if (atomicCAS(&verdict->code, OK, code) == OK) {
-        verdict->failed_rank = failed_rank;
-        verdict->actual = actual;
+__device__ void decide(op_result *result, uint32_t code, int32_t failed_rank, uint32_t actual) {
+    if (atomicCAS(&result->code, OK, code) == OK) {
+        result->failed_rank = failed_rank;
+        result->actual = actual;
     }
 }
 
@@ -173,9 +173,9 @@ __device__ bool is_time_to_check(const symmem_cuda_signal_args &args, uint64_t s
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_t rank,
-                         verdict *verdict) {
-    const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
+__device__ void wait_for(const symmem_cuda_signal_args &args, sync_words where, int32_t rank,
+                         op_result *result) {
+    const uint32_t epoch = OP == BARRIER ? result->epoch : 0;
     uint32_t *word = word_of<OP>(args, where, rank);
     uint64_t checked = now_ns() >> CHECK_EVERY;
     for (;;) {
@@ -184,56 +184,56 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_
 #pragma unroll 1
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && seen == ABSENT; i++)
             seen = attempt<OP>(word, epoch, &value);
-        if (seen == READY || load_volatile(&verdict->code) != OK)
+        if (seen == READY || load_volatile(&result->code) != OK)
             return;
         int32_t failed_rank = rank;
         uint32_t code = seen == BROKEN ? CORRUPT : OK;
-        if (code == OK && is_time_to_check(args, verdict->start_ns, &checked))
-            code = check(args, rank, verdict->start_ns, &failed_rank);
+        if (code == OK && is_time_to_check(args, result->start_ns, &checked))
+            code = check(args, rank, result->start_ns, &failed_rank);
         if (code == OK)
             continue;
         // What the peer did before it ended or was poisoned counts, so look again.
         if (seen != BROKEN && attempt<OP>(word, epoch, &value) == READY)
             return;
         if (code == TIMEOUT || code == PEER_LOST)
-            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
-        decide(verdict, code, failed_rank, code == CORRUPT ? value : 0);
+            atomicOr(&result->missing[rank / 32], 1u << (rank % 32));
+        decide(result, code, failed_rank, code == CORRUPT ? value : 0);
         return;
     }
 }
 
 // As one of `threads`; what one of them writes is seen after the next __syncthreads().
-__device__ void begin_among(verdict *verdict, uint64_t start_ns, uint32_t thread,
+__device__ void begin_among(op_result *result, uint64_t start_ns, uint32_t thread,
                             uint32_t threads) {
     for (uint32_t i = thread; i < SYMMEM_CUDA_MAX_RANKS / 32; i += threads)
-        verdict->missing[i] = 0;
+        result->missing[i] = 0;
     if (thread == 0) {
-        verdict->code = OK;
-        verdict->failed_rank = -1;
-        verdict->actual = 0;
-        verdict->start_ns = start_ns;
+        result->code = OK;
+        result->failed_rank = -1;
+        result->actual = 0;
+        result->start_ns = start_ns;
     }
 }
 
 // All threads.
-__device__ void begin(verdict *verdict, uint64_t start_ns) {
-    begin_among(verdict, start_ns, threadIdx.x, blockDim.x);
+__device__ void begin(op_result *result, uint64_t start_ns) {
+    begin_among(result, start_ns, threadIdx.x, blockDim.x);
 }
 
 // One rank late: it is named.
-__device__ void name_late(verdict *verdict) {
+__device__ void name_late(op_result *result) {
     int32_t count = 0, last = -1;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++) {
-        count += __popc(verdict->missing[i]);
-        if (verdict->missing[i] != 0)
-            last = 32 * i + 31 - __clz(verdict->missing[i]);
+        count += __popc(result->missing[i]);
+        if (result->missing[i] != 0)
+            last = 32 * i + 31 - __clz(result->missing[i]);
     }
-    if (verdict->failed_rank < 0 && count == 1)
-        verdict->failed_rank = last;
+    if (result->failed_rank < 0 && count == 1)
+        result->failed_rank = last;
 }
 
 __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
-    if (args.turn == SYMMEM_CUDA_PART)
+    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP)
         return args.state;
     return reinterpret_cast<symmem_cuda_state *>(word_at(
         args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count, args.channel)));
@@ -242,45 +242,45 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
 // One thread, after a failure: peers are told, then the host. Of several blocks the first one's is
 // the operation's: it has claimed the place before others see the poison that follows from it. In a
 // graph that was launched again before the host looked, the first failure stays.
-__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
+__device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
     symmem_cuda_fault *fault = args.fault;
     const bool first = load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
     if (args.turn != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
         store_state(&state_of(args)->failed, args.stream);
-    if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
-        name_late(verdict);
-    if (verdict->code != MISMATCH)
+    if (result->code == TIMEOUT || result->code == PEER_LOST)
+        name_late(result);
+    if (result->code != MISMATCH)
         store_release(word_at(args, args.rank, 0), 1);
     if (!first)
         return;
-    fault->failed_rank = verdict->failed_rank;
-    fault->elapsed_ns = elapsed_since(verdict->start_ns);
-    fault->actual = verdict->actual;
+    fault->failed_rank = result->failed_rank;
+    fault->elapsed_ns = elapsed_since(result->start_ns);
+    fault->actual = result->actual;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
-        fault->missing[i] = verdict->missing[i];
+        fault->missing[i] = result->missing[i];
     for (int32_t i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-        fault->other[i] = verdict->other[i];
+        fault->other[i] = result->other[i];
     __threadfence_system();
-    *static_cast<volatile uint32_t *>(&fault->code) = verdict->code;
+    *static_cast<volatile uint32_t *>(&fault->code) = result->code;
     __threadfence_system();
 }
 
 // --- barrier ---------------------------------------------------------------------------
 
 // After a __syncthreads(): the release is of what the whole block wrote before that.
-__device__ void arrive(const symmem_cuda_signal_args &args, spot where, uint32_t epoch) {
+__device__ void arrive(const symmem_cuda_signal_args &args, sync_words where, uint32_t epoch) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
         if (rank != args.rank)
             store_release(arrival(args, where, rank, args.rank), epoch);
 }
 
 // Ranks that had not come when another thread gave up.
-__device__ void collect_late(const symmem_cuda_signal_args &args, spot where, verdict *verdict) {
+__device__ void collect_late(const symmem_cuda_signal_args &args, sync_words where, op_result *result) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
         uint32_t value;
         if (rank != args.rank &&
-            attempt<BARRIER>(word_of<BARRIER>(args, where, rank), verdict->epoch, &value) != READY)
-            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
+            attempt<BARRIER>(word_of<BARRIER>(args, where, rank), result->epoch, &value) != READY)
+            atomicOr(&result->missing[rank / 32], 1u << (rank % 32));
     }
 }
 
@@ -290,16 +290,16 @@ __device__ uint32_t *call_of(const symmem_cuda_signal_args &args, int32_t rank, 
 }
 
 // All have met: whether they came for the same. The lowest rank that differs is named.
-__device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verdict) {
+__device__ void compare_calls(const symmem_cuda_signal_args &args, op_result *result) {
     for (int32_t rank = 0; rank < args.world_size; rank++) {
-        const uint32_t *other = call_of(args, rank, verdict->epoch);
+        const uint32_t *other = call_of(args, rank, result->epoch);
         bool same = true;
         for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++) {
-            verdict->other[i] = load_volatile(other + i);
-            same = same && verdict->other[i] == args.call[i];
+            result->other[i] = load_volatile(other + i);
+            same = same && result->other[i] == args.call[i];
         }
-        if (!same && verdict->other[0] != CALL_NONE) {
-            decide(verdict, MISMATCH, rank, 0);
+        if (!same && result->other[0] != CALL_NONE) {
+            decide(result, MISMATCH, rank, 0);
             return;
         }
     }
@@ -317,8 +317,8 @@ __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, b
 }
 
 // The rest of a meeting for which `result` is begun, and the arrival told if it entered.
-__device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot where,
-                                    verdict *result, bool comparing) {
+__device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, sync_words where,
+                                    op_result *result, bool comparing) {
     if (result->entered)
         for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
             if (rank != args.rank)
@@ -339,13 +339,13 @@ __device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot wh
     return met;
 }
 
-// One block: all ranks meet at `where`. False, for every thread: the operation has failed, and
+// One block: all ranks sync_ranks at `where`. False, for every thread: the operation has failed, and
 // peers and host know. What the block wrote before is visible to all ranks after it, and what they
 // wrote to it. No fence is needed for that: the release and the acquire of each thread come after
 // and before a __syncthreads(), and orders pass through.
 //
 // A rank that is poisoned on the device does not arrive.
-__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot where, verdict *result,
+__device__ __noinline__ bool sync_ranks(const symmem_cuda_signal_args &args, sync_words where, op_result *result,
                                   uint64_t start_ns, bool comparing) {
     begin(result, start_ns);
     if (threadIdx.x == 0) {
@@ -375,7 +375,7 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     if (args.turn == SYMMEM_CUDA_ALONE)
         return true;
     symmem_cuda_state *state = state_of(args);
-    if (args.turn == SYMMEM_CUDA_PART && threadIdx.x == 0 && load_state(&state->start_ns) == 0)
+    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && threadIdx.x == 0 && load_state(&state->start_ns) == 0)
         store_state(&state->start_ns, *start_ns);
     __syncthreads();
     if (args.turn != SYMMEM_CUDA_FIRST) {
@@ -383,7 +383,7 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
         const uint64_t failed = load_state(&state->failed);
         // A stream that has not told of the failure does so now, if that concerns others.
         return failed == 0 ||
-               (args.turn == SYMMEM_CUDA_PART && failed != args.stream && own_poisoned(args));
+               (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && failed != args.stream && own_poisoned(args));
     }
     if (threadIdx.x == 0) {
         store_state(&state->start_ns, *start_ns);
@@ -393,7 +393,7 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
 }
 
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ symmem_cuda_signal_args kept;
     const uint64_t start_ns = now_ns();
     keep(args, &kept);
@@ -405,7 +405,7 @@ template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &
         decide(&result, POISONED, args.rank, 0);
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(kept, spot(), args.peer, &result);
+        wait_for<OP>(kept, sync_words(), args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
         fail(kept, &result);
@@ -421,11 +421,11 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
-// No more registers than a product that fills the device leaves for one warp: fused operations meet
+// No more registers than a product that fills the device leaves for one warp: fused operations sync_ranks
 // beside one.
 extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)
     symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;
     uint64_t start_ns;
@@ -436,5 +436,5 @@ extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)
         going = joins;
     __syncthreads();
     if (going)
-        (void)meet(kept, channel_spot(args), &result, start_ns, comparing);
+        (void)sync_ranks(kept, channel_sync_words(args), &result, start_ns, comparing);
 }

@@ -18,7 +18,7 @@ static size_t args_bytes(CUfunction function) {
     case HOST_BARRIER:
         return sizeof(symmem_cuda_signal_args);
     case HOST_SHOW_WORDS:
-        return sizeof(symmem_cuda_show_args);
+        return sizeof(symmem_cuda_store_words_args);
     default:
         return sizeof(symmem_cuda_collective_args);
     }

@@ -136,10 +136,10 @@ TEST("places of trays") {
             size_t bytes = shm_tray_bytes(channel);
             for (uint32_t epoch = 1; bytes > 0 && epoch <= 2; epoch++) {
                 atomic_store(epoch_word(&world->ranks[0], channel), epoch);
-                char *tray = shm_tray(peers, 1, channel);
-                CU_ASSERT(tray >= last && tray + bytes <= end);
-                CU_ASSERT_EQUAL((tray - begin) % 64, 0);
-                last = tray + bytes;
+                char *eager_buffer = shm_tray(peers, 1, channel);
+                CU_ASSERT(eager_buffer >= last && eager_buffer + bytes <= end);
+                CU_ASSERT_EQUAL((eager_buffer - begin) % 64, 0);
+                last = eager_buffer + bytes;
             }
         }
         CU_ASSERT(last > begin);

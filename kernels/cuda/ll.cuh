@@ -17,8 +17,8 @@
 // bytes arrives over NVLink as a whole, and one load of the warp sees it as a whole. Everywhere
 // else a line has 16 bytes and each half of it a flag of its own (device.cuh), and there are twice
 // as many.
-#ifndef SYMMEM_KERNELS_CUDA_ROUNDS_CUH
-#define SYMMEM_KERNELS_CUDA_ROUNDS_CUH
+#ifndef SYMMEM_KERNELS_CUDA_LL_CUH
+#define SYMMEM_KERNELS_CUDA_LL_CUH
 
 #include "cuda/collective.h"
 #include "cuda/device.cuh"
@@ -30,7 +30,7 @@ constexpr uint32_t LANES = 32, GROUP = 8, FLAG_LANE = 7;
 constexpr uint32_t DECIDED = ~0u; // by another warp of the block; of no symmem_status
 // Of a lane's two lines of a round; units that all lanes have in the first ones.
 constexpr uint32_t LINES_APART = LANES * sizeof(symmem::line), FIRST_UNITS = 28;
-static_assert(sizeof(symmem::line) == SYMMEM_CUDA_LINE_SIZE, "lines as signal.h places them");
+static_assert(sizeof(symmem::line) == SYMMEM_CUDA_LL_LINE_BYTES, "lines as signal.h places them");
 static_assert(2 * LINES_APART == SYMMEM_CUDA_ROUND_BYTES, "two lines a lane");
 static_assert(FIRST_UNITS == SYMMEM_CUDA_SHORT_UNITS, "a short round has one unit a lane");
 static_assert(2 * FIRST_UNITS + LANES / GROUP == SYMMEM_CUDA_ROUND_UNITS, "and one for the flags");
@@ -89,7 +89,7 @@ __device__ symmem_cuda_unit unit_in(const line_pair &found, uint32_t part, uint3
 }
 
 // A wide line is stored, and looked at, by its lanes at once. They may have come apart before.
-template <bool WIDE> __device__ void come_together() {
+template <bool WIDE> __device__ void converge() {
     if (WIDE)
         __syncwarp();
 }
@@ -97,7 +97,7 @@ template <bool WIDE> __device__ void come_together() {
 // All lanes. A short wide round has no second lines.
 template <bool WIDE>
 __device__ void store_pair(char *to, const line_pair &lines, bool is_short, uint32_t lane) {
-    come_together<WIDE>();
+    converge<WIDE>();
     symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to), lines.first, lane);
     if (!WIDE || !is_short)
         symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to + LINES_APART),
@@ -139,16 +139,16 @@ struct awaited {
 
 template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t source) {
     const char *from = lines.from + source * lines.source_bytes;
-    come_together<WIDE>();
+    converge<WIDE>();
     return __all_sync(~0u, load_pair<WIDE>(from, lines.is_short, lines.lane, lines.flag).full);
 }
 
-// As is_time_to_check, of a block's warps one for all; there are more blocks than meet elsewhere.
+// As is_time_to_check, of a block's warps one for all; there are more blocks than sync_ranks elsewhere.
 // The first time sets the clock, so that who does not wait needs none.
 constexpr int CHECK_SHIFT = 24; // 17 ms
 
 __device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
-                                        verdict *result) {
+                                        op_result *result) {
     const uint64_t now = now_ns();
     const uint32_t turn = static_cast<uint32_t>(now >> CHECK_SHIFT) | 1u << 31;
     const uint32_t last = load_volatile(&result->checked);
@@ -159,7 +159,7 @@ __device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, uin
 
 // Why it is of no use to wait for `source` any longer; OK: it is.
 __device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t source, bool checking,
-                                uint64_t start_ns, const verdict *result, int32_t *failed_rank) {
+                                uint64_t start_ns, const op_result *result, int32_t *failed_rank) {
     if (!is_first_lane())
         return OK;
     if (load_volatile(&result->code) != OK)
@@ -169,7 +169,7 @@ __device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t sou
 
 // As decide(), of a warp's own time: who is the first to decide writes it, and nobody else.
 __device__ void decide_since(uint64_t start_ns, uint32_t code, int32_t failed_rank,
-                             verdict *result) {
+                             op_result *result) {
     if (atomicCAS(&result->code, OK, code) != OK)
         return;
     result->failed_rank = failed_rank;
@@ -179,7 +179,7 @@ __device__ void decide_since(uint64_t start_ns, uint32_t code, int32_t failed_ra
 // All lanes: names those that have not come.
 template <bool WIDE>
 __device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited &lines,
-                              uint32_t code, int32_t failed_rank, verdict *result) {
+                              uint32_t code, int32_t failed_rank, op_result *result) {
     for (int32_t k = 0; k < args.world_size; k++)
         if (k != args.rank && !have_come<WIDE>(lines, source_index(k, args.rank)) &&
             is_first_lane() && (code == TIMEOUT || code == PEER_LOST))
@@ -188,12 +188,12 @@ __device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited
         decide_since(lines.start_ns, code, failed_rank, result);
 }
 
-enum waiting { HERE, NOT_YET, IN_VAIN };
+enum waiting { HERE, NOT_YET, GAVE_UP };
 
 // All lanes. What a peer did before it ended or was poisoned counts, so there is a last look.
 template <bool WIDE>
 __device__ waiting await_source(const symmem_cuda_signal_args &args, const awaited &lines,
-                                int32_t rank, bool checking, verdict *result) {
+                                int32_t rank, bool checking, op_result *result) {
     const uint32_t source = source_index(rank, args.rank);
 #pragma unroll 1
     for (int look = 0; look < LOOKS_BETWEEN_CHECKS; look++)
@@ -206,13 +206,13 @@ __device__ waiting await_source(const symmem_cuda_signal_args &args, const await
     if (have_come<WIDE>(lines, source))
         return HERE;
     give_up_lines<WIDE>(args, lines, code, failed_rank, result);
-    return IN_VAIN;
+    return GAVE_UP;
 }
 
 // All lanes: source by source, again and again. False: they do not come.
 template <bool WIDE>
 __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &lines,
-                          verdict *result) {
+                          op_result *result) {
     bool all = false;
     while (!all) {
         const bool checking =
@@ -221,7 +221,7 @@ __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &li
         for (int32_t k = 0; k < args.world_size; k++) {
             const waiting found =
                 k == args.rank ? HERE : await_source<WIDE>(args, lines, k, checking, result);
-            if (found == IN_VAIN)
+            if (found == GAVE_UP)
                 return false;
             all = all && found == HERE;
         }
@@ -235,7 +235,7 @@ __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &li
 template <bool WIDE>
 __device__ __noinline__ uint64_t await_lines(const symmem_cuda_signal_args &args, const char *from,
                                              uint32_t source_bytes, uint32_t lane, uint32_t flag,
-                                             bool is_short, uint64_t start_ns, verdict *result) {
+                                             bool is_short, uint64_t start_ns, op_result *result) {
     const uint64_t start = start_ns != 0 ? start_ns : now_ns();
     return await_all<WIDE>(args, {from, source_bytes, lane, flag, is_short, start}, result) ? start
                                                                                             : 0;
@@ -263,14 +263,14 @@ __device__ void store_round(const Ops &ops, uint32_t base, uint32_t lane, uint32
 }
 
 // A warp's place in a round.
-__device__ uint32_t warp_place(const symmem_cuda_round_places &places, uint32_t warp, uint32_t lane,
+__device__ uint32_t warp_slot(const symmem_cuda_ll_layout &places, uint32_t warp, uint32_t lane,
                                uint32_t flag) {
     return places.rounds_at + flag % 2 * places.parity_bytes + warp * SYMMEM_CUDA_ROUND_BYTES +
            lane * static_cast<uint32_t>(sizeof(symmem::line));
 }
 
 // How many turns a round is.
-template <bool WIDE, typename Ops> __device__ uint32_t turns_of(const Ops &ops) {
+template <bool WIDE, typename Ops> __device__ uint32_t flags_per_round(const Ops &ops) {
     return WIDE || ops.is_short() ? 1 : 2;
 }
 
@@ -282,15 +282,15 @@ template <bool WIDE, typename Ops>
 __device__ void push_round(const Ops &ops, const carried &own, uint32_t warp, uint32_t lane,
                            uint32_t part, uint32_t flag) {
     ops.template push<WIDE>(lines_of<WIDE>(own, part, lane, flag),
-                            warp_place(ops.places(), warp, lane, flag), lane);
+                            warp_slot(ops.places(), warp, lane, flag), lane);
 }
 
 template <bool WIDE, typename Ops>
 __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, uint32_t warp,
                            uint32_t lane, uint32_t part, uint32_t flag, uint64_t *start_ns,
-                           verdict *result) {
+                           op_result *result) {
     carried sums;
-    if (!ops.template pull<WIDE>(own, base, part, warp_place(ops.places(), warp, lane, flag), lane,
+    if (!ops.template pull<WIDE>(own, base, part, warp_slot(ops.places(), warp, lane, flag), lane,
                                  flag, start_ns, result, &sums))
         return false;
     store_round(ops, base, lane, part, sums.units[part]);
@@ -301,7 +301,7 @@ __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, ui
 
 // Whether all ranks are with all others. `links`: what they have told this one.
 __device__ bool are_linked(const uint32_t *links, uint32_t rank, uint32_t ranks,
-                           const symmem_cuda_round_places &places) {
+                           const symmem_cuda_ll_layout &places) {
     bool all = places.linked != 0;
     for (uint32_t k = 0; k < ranks; k++)
         all = all && (k == rank || load_volatile(links + k) == SYMMEM_CUDA_LINKED);
@@ -318,7 +318,7 @@ struct beginning {
 };
 
 // All threads.
-__device__ void begin_block_of_rounds(verdict *result, uint64_t start_ns) {
+__device__ void begin_block_of_rounds(op_result *result, uint64_t start_ns) {
     begin(result, start_ns);
     if (threadIdx.x == 0)
         result->checked = 0;
@@ -336,7 +336,7 @@ __device__ uint32_t own_lane_of_warp() {
 }
 
 template <bool WIDE, typename Ops>
-__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, op_result *result) {
     const uint32_t warp = own_warp(), lane = own_lane_of_warp();
     const uint32_t step = ops.places().warps * units_of_round(ops);
     const bool pushes = __all_sync(~0u, !at.poisoned) && warp < ops.places().warps;
@@ -348,22 +348,22 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
         push_round<WIDE>(ops, next, warp, lane, 0, turn + 1);
     begin_block_of_rounds(result, at.start_ns); // while that is on its way
     if (pushes || !at.poisoned)
-        ops.meanwhile();
+        ops.overlapped_work();
     for (; base < units; base += step) {
         const carried own = next;
 #pragma unroll
-        for (uint32_t part = 0; part < turns_of<WIDE>(ops); part++) {
+        for (uint32_t part = 0; part < flags_per_round<WIDE>(ops); part++) {
             turn++;
             if (turn != at.turn + 1)
                 push_round<WIDE>(ops, own, warp, lane, part, turn);
-            if (part + 1 == turns_of<WIDE>(ops) && base + step < units)
+            if (part + 1 == flags_per_round<WIDE>(ops) && base + step < units)
                 next = load_round(ops, base + step, lane);
             if (!pull_round<WIDE>(ops, own, base, warp, lane, part, turn, &start_ns, result))
                 return false;
         }
     }
     if (turn != at.turn && lane == 0)
-        *ops.turn_word(warp) = turn;
+        *ops.round_number_word(warp) = turn;
     return !at.poisoned;
 }
 #else
@@ -381,8 +381,8 @@ template <bool WIDE, typename Ops, typename Visit>
 __device__ bool for_own_warps(const Ops &ops, uint32_t round, Visit visit) {
     const uint32_t warps = ops.places().warps, all = gridDim.x * blockDim.x;
     for (uint32_t warp = own_warp(); warp < warps; warp += all) {
-        const uint32_t base = (round / turns_of<WIDE>(ops) * warps + warp) * units_of_round(ops);
-        const uint32_t turn = *ops.turn_word(warp) + 1;
+        const uint32_t base = (round / flags_per_round<WIDE>(ops) * warps + warp) * units_of_round(ops);
+        const uint32_t turn = *ops.round_number_word(warp) + 1;
         for (uint32_t i = 0; base < ops.units() && i < LANES; i++)
             if (!visit(warp, i, base, turn))
                 return false;
@@ -391,16 +391,16 @@ __device__ bool for_own_warps(const Ops &ops, uint32_t round, Visit visit) {
 }
 
 template <bool WIDE, typename Ops>
-__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, op_result *result) {
     const uint32_t step = ops.places().warps * units_of_round(ops);
-    const uint32_t rounds = (ops.units() + step - 1) / step * turns_of<WIDE>(ops);
+    const uint32_t rounds = (ops.units() + step - 1) / step * flags_per_round<WIDE>(ops);
     uint64_t start_ns = at.start_ns;
     bool came = !at.poisoned;
     begin_block_of_rounds(result, at.start_ns);
     if (came)
-        ops.meanwhile();
+        ops.overlapped_work();
     for (uint32_t round = 0; came && round < rounds; round++) {
-        const uint32_t part = round % turns_of<WIDE>(ops);
+        const uint32_t part = round % flags_per_round<WIDE>(ops);
         (void)for_own_warps<WIDE>(
             ops, round, [&](uint32_t warp, uint32_t lane, uint32_t base, uint32_t turn) {
                 push_round<WIDE>(ops, load_round(ops, base, lane), warp, lane, part, turn);
@@ -413,7 +413,7 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
                                       turn, &start_ns, result))
                     return false;
                 if (i == LANES - 1)
-                    *ops.turn_word(warp) = turn;
+                    *ops.round_number_word(warp) = turn;
                 return true;
             });
     }
@@ -424,7 +424,7 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
 // All threads of a block, and nothing after it. A rank that is poisoned pushes nothing.
 template <typename Ops>
 __device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, const beginning &at,
-                           verdict *result) {
+                           op_result *result) {
     const bool came =
         at.wide ? run_rounds_of<true>(ops, at, result) : run_rounds_of<false>(ops, at, result);
     if (at.poisoned)
@@ -451,16 +451,16 @@ template <typename Bits> struct general_ops {
         return args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
     }
 
-    __device__ const symmem_cuda_round_places &places() const {
+    __device__ const symmem_cuda_ll_layout &places() const {
         return args.rounds;
     }
 
-    __device__ uint32_t *turn_word(uint32_t warp) const {
-        return word_at(args.signal, args.job.rank, args.rounds.turns_at) + warp;
+    __device__ uint32_t *round_number_word(uint32_t warp) const {
+        return word_at(args.signal, args.job.rank, args.rounds.round_numbers_at) + warp;
     }
 
     // What is to be done beside the lines, while they are on their way.
-    __device__ void meanwhile() const {}
+    __device__ void overlapped_work() const {}
 
     // Of a last unit, those that there are.
     static __device__ uint32_t elements_of(uint32_t unit, size_t count) {
@@ -517,7 +517,7 @@ template <typename Bits> struct general_ops {
     template <bool WIDE>
     __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
         for (int32_t i = 1; i < args.job.world_size; i++) {
-            const int32_t rank = symmem_cuda_turn_of(&args.job, i);
+            const int32_t rank = symmem_cuda_peer_at_step(&args.job, i);
             const uint32_t index = source_index(args.job.rank, rank);
             store_pair<WIDE>(static_cast<char *>(args.signal.signals[rank]) + at +
                                  index * args.rounds.source_bytes,
@@ -537,7 +537,7 @@ template <typename Bits> struct general_ops {
     // All lanes: until the round's lines have come from all ranks. *from_p: where they are.
     template <bool WIDE>
     __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, uint64_t *start_ns,
-                                verdict *result, const char **from_p) const {
+                                op_result *result, const char **from_p) const {
         *from_p = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
         *start_ns = await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
                                       is_short(), *start_ns, result);
@@ -609,7 +609,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
 
     template <bool WIDE>
     __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, op_result *result,
                          carried *sums) const {
         const char *from;
         const carried own = own_of(pushed, base, lane);
@@ -645,7 +645,7 @@ struct gathering_ops : general_ops<uint8_t> {
 
     template <bool WIDE>
     __device__ bool pull(const carried &own, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, op_result *result,
                          carried *kept) const {
         const char *from;
         if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
@@ -669,7 +669,7 @@ struct exchanging_ops : general_ops<uint8_t> {
         store_to(args.exchange.pull, args.exchange.pull_bytes, unit, value);
     }
 
-    __device__ void meanwhile() const {
+    __device__ void overlapped_work() const {
         take_from(0, own_lane(), all_lanes());
     }
 
@@ -704,7 +704,7 @@ struct exchanging_ops : general_ops<uint8_t> {
 
     template <bool WIDE>
     __device__ bool pull(const carried &pushed, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
+                         uint32_t flag, uint64_t *start_ns, op_result *result, carried *kept) const {
         const int32_t peer = 1 - args.job.rank;
         const char *from;
         if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
@@ -717,12 +717,12 @@ struct exchanging_ops : general_ops<uint8_t> {
 };
 
 template <typename Ops>
-__device__ void run_general(const Ops &ops, uint64_t start_ns, verdict *result) {
+__device__ void run_general(const Ops &ops, uint64_t start_ns, op_result *result) {
     const symmem_cuda_signal_args &signal = ops.args.signal;
     const uint32_t warp = own_warp();
     beginning at;
     at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
-    at.turn = load_volatile(ops.turn_word(warp));
+    at.turn = load_volatile(ops.round_number_word(warp));
     at.poisoned = own_poisoned(signal);
     at.wide = are_linked(word_at(signal, signal.rank, SYMMEM_CUDA_HEADER_BYTES),
                          static_cast<uint32_t>(signal.rank),
