@@ -32,8 +32,8 @@ typedef struct cuda_local_kernels {
 
 /* Of what is common, allreduce_fast.cuh. */
 typedef struct cuda_fast_kernels {
-    CUfunction ll[2][3]; /* long and short rounds; of 2, 4 and 8 ranks at most */
-    CUfunction scatter[2];    /* likewise; of two ranks that reduce a part each */
+    CUfunction ll[2][3];   /* long and short rounds; of 2, 4 and 8 ranks at most */
+    CUfunction scatter[2]; /* likewise; of two ranks that reduce a part each */
     CUfunction chunks;
     CUfunction blocks_of_two, blocks, wide;
 } cuda_fast_kernels;
@@ -42,10 +42,10 @@ typedef struct cuda_kernels {
     CUfunction barrier, small_barrier; /* the latter NULL: none */
     CUfunction put_signal;
     CUfunction wait_signal;
-    CUfunction collective[SYMMEM_DTYPE_COUNT];    /* those that reduce */
-    CUfunction collective_bytes;                  /* those that only move */
+    CUfunction collective[SYMMEM_DTYPE_COUNT];  /* those that reduce */
+    CUfunction collective_bytes;                /* those that only move */
     cuda_fast_kernels fast[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
-    CUfunction moves[2];                          /* by lines, in long and in short rounds */
+    CUfunction moves[2];                        /* by lines, in long and in short rounds */
     CUfunction chunked_moves;
     CUfunction show_words, move_part;
     cuda_local_kernels local;
@@ -215,7 +215,7 @@ struct cuda_pending {
 
 /* How the own device is linked with the others', for all-reduces by lines: links.c. */
 typedef struct cuda_links {
-    bool all_linked; /* by NVLink with each of them */
+    bool all_linked;   /* by NVLink with each of them */
     bool share_device; /* one of them is the same device */
 } cuda_links;
 
@@ -426,7 +426,7 @@ symmem_status cuda_memory_import(void *instance, int32_t device, const symmem_sh
 void cuda_granule_close(cuda_instance *instance, int32_t device);
 void cuda_imports_close(cuda_instance *instance, int32_t device);
 
-/* inflight.c: work under way, its references and failures */
+/* inflight.c: work under algorithm, its references and failures */
 /* A note of work is made before the work is enqueued, which otherwise would have to be waited for
  * where there is no room for one. The context is current in all of these. */
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
@@ -569,7 +569,8 @@ typedef struct cuda_launch {
     CUresult (*enqueue)(cuda_instance *instance, struct cuda_launch *launch, CUstream native);
     CUfunction kernel;
     unsigned int threads;
-    bool begun; /* set by enqueue: a kernel is on its way, so a failure of the next is a fault */
+    bool begun; /* set by enqueue: a kernel is on its algorithm, so a failure of the next is a fault
+                 */
     bool stays; /* kernels of it know no stop: without a stream it is waited for, however long */
     cuda_pending *leaving; /* without a stream: for what is withdrawn */
 } cuda_launch;

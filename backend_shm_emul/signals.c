@@ -50,8 +50,9 @@ static size_t boards_offset(int32_t world_size, int32_t channel_count) {
 }
 
 static size_t trays_offset(int32_t world_size, int32_t channel_count) {
-    size_t bytes = boards_offset(world_size, channel_count) +
-                   (size_t)channel_count * SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) * sizeof(uint64_t);
+    size_t bytes =
+        boards_offset(world_size, channel_count) +
+        (size_t)channel_count * SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) * sizeof(uint64_t);
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -91,7 +92,8 @@ static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t
 uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel) {
     char *boards =
         (char *)peers->signals[owner] + boards_offset(peers->world_size, peers->channel_count);
-    return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_SPLIT_TABLE_WORDS(peers->world_size);
+    return (uint64_t *)(void *)boards +
+           (size_t)channel * SYMMEM_CPU_SPLIT_TABLE_WORDS(peers->world_size);
 }
 
 size_t shm_tray_bytes(int32_t channel) {

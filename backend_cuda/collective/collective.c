@@ -20,8 +20,8 @@ typedef struct collective_launch {
     cuda_launch launch; /* first: enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
-    cuda_fast_kernels fast; /* NULL: none of this dtype */
-    const CUfunction *moves;  /* of two ranks by lines */
+    cuda_fast_kernels fast;  /* NULL: none of this dtype */
+    const CUfunction *moves; /* of two ranks by lines */
     CUfunction chunked_moves;
     symmem_cuda_terms terms;
     cuda_links links;
@@ -91,13 +91,13 @@ unsigned int cuda_blocks_for(size_t bytes) {
 /* Beyond, meetings do not matter, and more blocks do. */
 #define PER_BLOCK_MAX_BYTES ((size_t)32 << 20)
 #define PER_BLOCK_MAX_BYTES_TWO_RANKS ((size_t)512 << 20)
-#define FEW_BLOCKS_MAX_BYTES                                                                           \
-    ((size_t)4 << 20)           /* half the places will do, and leave room for others              \
-                                 */
+#define FEW_BLOCKS_MAX_BYTES                                                                       \
+    ((size_t)4 << 20)            /* half the places will do, and leave room for others             \
+                                  */
 #define MAX_BLOCKS_ALL_RANKS 128 /* blocks, for ranks may share a device */
 
 /* What each rank's blocks work on, of things that all ranks pass alike. */
-static size_t spread_bytes(const symmem_cuda_job *job) {
+static size_t largest_segment_bytes(const symmem_cuda_job *job) {
     size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
     if (job->form == SYMMEM_CUDA_IN_PLACE)
         return bytes / ranks;
@@ -108,14 +108,15 @@ static size_t spread_bytes(const symmem_cuda_job *job) {
 /* How many blocks that sync_ranks each for itself, the same on all ranks; 0: not in this way. */
 static unsigned int per_block_count(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
-    size_t bytes = spread_bytes(job), blocks = (bytes + BYTES_PER_BLOCK - 1) / BYTES_PER_BLOCK;
+    size_t bytes = largest_segment_bytes(job),
+           blocks = (bytes + BYTES_PER_BLOCK - 1) / BYTES_PER_BLOCK;
     size_t most = MAX_BLOCKS_ALL_RANKS / (size_t)job->world_size;
     size_t limit = job->world_size == 2 ? PER_BLOCK_MAX_BYTES_TWO_RANKS : PER_BLOCK_MAX_BYTES;
     if (c->launch.args.channel >= SYMMEM_CUDA_SYNC_BLOCK_CHANNELS || bytes > limit ||
         strcmp(symmem_cuda_schedule(job->form), "|.0.") != 0)
         return 0;
-    size_t places =
-        bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2 : SYMMEM_CUDA_MAX_SYNC_BLOCKS;
+    size_t places = bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2
+                                                  : SYMMEM_CUDA_MAX_SYNC_BLOCKS;
     most = most < 1 ? 1 : most > places ? places : most;
     return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
@@ -130,7 +131,8 @@ static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfu
 }
 
 /* The board's words travel as arguments: a graph keeps them, and nobody else need. */
-static CUresult write_split_table(const cuda_instance *instance, collective_launch *c, CUstream native) {
+static CUresult write_split_table(const cuda_instance *instance, collective_launch *c,
+                                  CUstream native) {
     size_t words = SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size);
     CUresult result = CUDA_SUCCESS;
     for (size_t at = 0; at < words && result == CUDA_SUCCESS; at += SYMMEM_CUDA_MAX_WORDS) {
@@ -162,7 +164,8 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
 /* Calls without a stream may be withdrawn, which these kernels know nothing of. */
 static bool may_use_small_barrier(const collective_launch *c, symmem_cuda_small_barrier *small) {
     return c->args.job.world_size >= 2 && !c->args.job.checking &&
-           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM && cuda_small_barrier_of(&c->launch, small);
+           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
+           cuda_small_barrier_of(&c->launch, small);
 }
 
 static bool may_use_fast_kernel(const collective_launch *c, symmem_cuda_fast_args *args) {
@@ -191,13 +194,13 @@ static bool fast_ll(const collective_launch *c, symmem_cuda_ll_args *args) {
         0)
         return false;
     *args = (symmem_cuda_ll_args){.small = fast.small,
-                                     .rounds = c->args.rounds,
-                                     .units = (uint32_t)(bytes / SYMMEM_CUDA_LL_LINE_BYTES),
-                                     .op = job.op,
-                                     .from = pushed.src,
-                                     .own = pushed.own,
-                                     .to = pushed.dst,
-                                     .signal = c->args.signal};
+                                  .rounds = c->args.rounds,
+                                  .units = (uint32_t)(bytes / SYMMEM_CUDA_LL_LINE_BYTES),
+                                  .op = job.op,
+                                  .from = pushed.src,
+                                  .own = pushed.own,
+                                  .to = pushed.dst,
+                                  .signal = c->args.signal};
     return true;
 }
 
@@ -231,7 +234,7 @@ static bool fast_per_block(const collective_launch *c, symmem_cuda_fast_args *ar
 /* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
  * there are more threads instead. */
 static CUresult launch_fast(const cuda_instance *instance, collective_launch *c,
-                             unsigned int blocks, symmem_cuda_fast_args *args, CUstream native) {
+                            unsigned int blocks, symmem_cuda_fast_args *args, CUstream native) {
     const bool two = args->small.ranks == 2;
     const bool wide = !two && args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
     return launch(instance, c,
@@ -243,7 +246,7 @@ static CUresult launch_fast(const cuda_instance *instance, collective_launch *c,
 }
 
 static CUresult enqueue_per_block(const cuda_instance *instance, collective_launch *c,
-                               unsigned int blocks, CUstream native) {
+                                  unsigned int blocks, CUstream native) {
     symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
     bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
@@ -256,7 +259,8 @@ static CUresult enqueue_per_block(const cuda_instance *instance, collective_laun
     symmem_cuda_fast_args fast;
     if (fast_per_block(c, &fast))
         return launch_fast(instance, c, blocks, &fast, native);
-    c->args.way = c->args.job.checking ? SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER : SYMMEM_CUDA_PER_BLOCK;
+    c->args.algorithm =
+        c->args.job.checking ? SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER : SYMMEM_CUDA_PER_BLOCK;
     if (c->args.job.checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
@@ -283,14 +287,14 @@ static bool fast_moves(const collective_launch *c, symmem_cuda_moves_args *args)
 
 /* Ranks that compare their calls sync_ranks for that before, in a barrier's kernel. */
 static CUresult enqueue_general(const cuda_instance *instance, collective_launch *c,
-                                unsigned int blocks, unsigned int threads, symmem_cuda_algorithm way,
-                                CUstream native) {
+                                unsigned int blocks, unsigned int threads,
+                                symmem_cuda_algorithm algorithm, CUstream native) {
     const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_SYNC, .first = true};
     const bool checking = c->args.job.checking;
     CUresult result = checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    c->args.way = (int32_t)way + (checking ? 1 : 0); /* the same, AFTER */
+    c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER */
     if (checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
@@ -307,7 +311,7 @@ _Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
                "an operation by lines leaves room for another one");
 
 static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
-                                 symmem_cuda_ll_choice rounds, CUstream native) {
+                           symmem_cuda_ll_choice rounds, CUstream native) {
     const unsigned int warps = SYMMEM_CUDA_LL_THREADS / 32;
     const unsigned int blocks = (rounds.warps + warps - 1) / warps;
     symmem_cuda_ll_args fast;
@@ -320,12 +324,11 @@ static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
     if (fast_ll(c, &fast))
         return launch(instance, c, fast_ll_kernel(c), blocks, SYMMEM_CUDA_LL_THREADS, &fast,
                       native);
-    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL,
-                           native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL, native);
 }
 
 static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch *c,
-                                  unsigned int blocks, CUstream native) {
+                                unsigned int blocks, CUstream native) {
     symmem_cuda_ll_args fast;
     symmem_cuda_moves_args moves;
     if (fast_moves(c, &moves))
@@ -334,8 +337,8 @@ static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch
     if (fast_ll(c, &fast))
         return launch(instance, c, c->fast.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &fast,
                       native);
-    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
-                           SYMMEM_CUDA_CHUNKS, native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, SYMMEM_CUDA_CHUNKS,
+                           native);
 }
 
 /* What a rank has for another one, at most; of an all-to-all of two ranks, which each of them
@@ -363,8 +366,8 @@ static void come_to_terms(collective_launch *c) {
     c->terms.share_device = c->links.share_device;
     c->terms.pair_bytes = pair_bytes(c);
     c->args.rounds =
-        symmem_cuda_ll_layout_of(none, signal->world_size, signal->channel_count, c->terms.block_bytes,
-                              signal->channel, c->links.all_linked);
+        symmem_cuda_ll_layout_of(none, signal->world_size, signal->channel_count,
+                                 c->terms.block_bytes, signal->channel, c->links.all_linked);
 }
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
@@ -385,7 +388,7 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     unsigned int blocks = small && c->args.job.checking ? 0 : per_block_count(c);
     if (blocks > 0)
         return enqueue_per_block(instance, c, blocks, native);
-    c->args.way = small ? SYMMEM_CUDA_ONE_BLOCK : SYMMEM_CUDA_ONE_STEP;
+    c->args.algorithm = small ? SYMMEM_CUDA_ONE_BLOCK : SYMMEM_CUDA_ONE_STEP;
     if (small)
         return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
     while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
@@ -407,7 +410,8 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);
     if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
         memcpy(c->args.small_buffers, peers->buffers, table_bytes);
-    job->split_table_at = symmem_cuda_split_table_at(peers->world_size, peers->channel_count, channel);
+    job->split_table_at =
+        symmem_cuda_split_table_at(peers->world_size, peers->channel_count, channel);
     c->links = own->links;
     c->launch.signal.operation = call->name;
     c->launch.enqueue = enqueue;

@@ -40,9 +40,9 @@ CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, 
                         CUdeviceptr src, size_t bytes, CUstream native) {
     const cuda_device *device = &instance->devices[exec->whole->peers->device];
     symmem_cuda_composite_args args = {.segment = {.dst = (char *)(uintptr_t)dst,
-                                              .src = (const char *)(uintptr_t)src,
-                                              .bytes = bytes},
-                                  .state = cuda_state_of(exec->whole)};
+                                                   .src = (const char *)(uintptr_t)src,
+                                                   .bytes = bytes},
+                                       .state = cuda_state_of(exec->whole)};
     return cuda_launch_kernel(instance, device->kernels.move_part, cuda_blocks_for(bytes),
                               SYMMEM_CUDA_COLLECTIVE_THREADS, &args, native);
 }

@@ -51,9 +51,9 @@ static symmem_status check_pair(const cuda_instance *instance, symmem_dtype dtyp
 static symmem_multimem_address place_of(const symmem_peers *peers, void *address, size_t offset) {
     const cuda_peers *own = peers->priv;
     return (symmem_multimem_address){.multicast = address,
-                                   .buffers = (void *const *)(uintptr_t)own->tables,
-                                   .offset = offset,
-                                   .world_size = peers->world_size};
+                                     .buffers = (void *const *)(uintptr_t)own->tables,
+                                     .offset = offset,
+                                     .world_size = peers->world_size};
 }
 
 static symmem_multimem_address place_behind(symmem_multimem_address place, size_t bytes) {
@@ -210,7 +210,8 @@ symmem_status cuda_multimem_ld_reduce(void *opaque, const symmem_peers *peers, c
                : status;
 }
 
-/* --- collectives: sync_ranks, store or reduce, sync_ranks ---------------------------------------- */
+/* --- collectives: sync_ranks, store or reduce, sync_ranks ----------------------------------------
+ */
 
 typedef struct multimem_launch {
     cuda_launch launch; /* first: enqueue gets it */
@@ -226,8 +227,8 @@ bool cuda_is_multimem(symmem_call_kind kind) {
     return kind >= SYMMEM_CALL_MULTIMEM_ALL_REDUCE && kind <= SYMMEM_CALL_MULTIMEM_ALL_GATHER;
 }
 
-static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m, symmem_cuda_phase turn,
-                     CUstream native) {
+static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m,
+                           symmem_cuda_phase turn, CUstream native) {
     symmem_cuda_signal_args args = m->launch.args;
     args.turn = (int32_t)turn;
     return cuda_launch_kernel(instance, m->barrier, 1, cuda_barrier_threads(args.world_size), &args,

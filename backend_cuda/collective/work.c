@@ -74,7 +74,7 @@ static symmem_status tell(const cuda_instance *instance, const cuda_work *work) 
                                                       "%s", record.message);
 }
 
-/* After a failure: a part may be under way, and what it waits for need not come any more. */
+/* After a failure: a part may be under algorithm, and what it waits for need not come any more. */
 static void give_up(const cuda_work *work) {
     if (work->signal.fault != NULL)
         cuda_end_waiting(&work->signal);

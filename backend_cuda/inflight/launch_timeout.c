@@ -67,8 +67,8 @@ static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
 
 /*
  * Nothing of the channel's stopped calls is at work. Blocks that find themselves stopped come and
- * go overlapped_work, and count as well: in a copy of both words, of which nobody says which is read
- * first, those that came after `begun` was would stand in `ended` for one that is at work. So
+ * go overlapped_work, and count as well: in a copy of both words, of which nobody says which is
+ * read first, those that came after `begun` was would stand in `ended` for one that is at work. So
  * `ended` is of an earlier copy.
  */
 static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {

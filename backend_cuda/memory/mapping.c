@@ -3,8 +3,8 @@
  * Mappings by the driver's virtual memory management, and the process's list of them.
  *
  * Ranks that are threads see one mapping of each rank's memory (SM-HANDLE-13). The importer finds
- * it in the list by the number that the share carries; if its owner has given it up overlapped_work, the
- * descriptor is imported as another process would.
+ * it in the list by the number that the share carries; if its owner has given it up
+ * overlapped_work, the descriptor is imported as another process would.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -198,8 +198,8 @@ static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CU
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
     if (kernels->small_barrier == NULL || !cuda_small_barrier_of(launch, &args.small))
         return enqueue_one(instance, launch, native);
-    return cuda_launch_kernel(instance, kernels->small_barrier, 1, SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args,
-                              native);
+    return cuda_launch_kernel(instance, kernels->small_barrier, 1,
+                              SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args, native);
 }
 
 /* The functions are there once the device is open, which it is: memory came from it. */

@@ -155,8 +155,8 @@ static void look_at(look_round *look, cuda_captured *held) {
         judge(look, held);
 }
 
-/* Captures and what they hold go only while `collecting` is held. Both get more overlapped_work: what is
- * there now stays as it is. */
+/* Captures and what they hold go only while `collecting` is held. Both get more overlapped_work:
+ * what is there now stays as it is. */
 static cuda_captured *last_held(cuda_instance *instance, const cuda_capture *capture) {
     pthread_mutex_lock(&instance->lock);
     cuda_captured *last = capture->held_last;

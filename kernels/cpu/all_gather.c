@@ -14,7 +14,8 @@ static void pull(const symmem_collective *call, const symmem_cpu_comm *comm, siz
 static void push(const symmem_collective *call, const symmem_cpu_comm *comm, size_t bytes) {
     size_t chunk = call->offset + (size_t)comm->rank * bytes;
     for (int32_t step = 0; step < comm->world_size; step++)
-        symmem_cpu_move(symmem_cpu_at(comm, symmem_cpu_peer_at_step(comm, step), chunk), call->in, bytes);
+        symmem_cpu_move(symmem_cpu_at(comm, symmem_cpu_peer_at_step(comm, step), chunk), call->in,
+                        bytes);
 }
 
 symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_comm *comm) {

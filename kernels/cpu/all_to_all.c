@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank's split_table: at [p] where its part for rank p begins, in bytes from its buffer, at
- * [world_size] where the last one ends; then, while checking, its check: 0, or 1 + the rank whose
- * part for it is not of the length that it expects, and that length in elements.
+ * A rank's split table. Word [p] is where its part for rank p begins, in bytes from its buffer.
+ * Word [world_size] is where the last part ends. While checking, two words follow with the result
+ * of this rank's check. The first is 0, or 1 + the rank whose part for this rank has an unexpected
+ * length. The second is the expected length in elements.
  */
 #include "all_to_all.h"
 
@@ -18,12 +19,12 @@ static void publish_splits(const symmem_collective *call, const symmem_cpu_comm 
         split_table[rank + 1] = split_table[rank] + call->in_splits[rank] * width;
 }
 
-/* What `rank` has for this one, in bytes. */
+/* The part that `rank` has for this rank, in bytes. */
 typedef struct part {
     uint64_t at, bytes;
 } part;
 
-/* Read once, and held to what can be: a peer may write there at any moment whatever it likes. */
+/* Reads the part once and validates it, because a peer may overwrite its table at any moment. */
 static bool read_part(const symmem_collective *call, const symmem_cpu_comm *comm, int32_t rank,
                       part *part_p) {
     const uint64_t *split_table = comm->split_table(comm, rank);
@@ -66,16 +67,16 @@ static symmem_status publish_split_check(const symmem_collective *call, symmem_c
     return SYMMEM_OK;
 }
 
-/* A pair whose splits differ, as this rank sees it. */
+/* A pair of ranks whose splits differ, as this rank sees it. */
 typedef struct split_mismatch {
     int32_t rank;
     uint64_t own, other;
-    int32_t rating; /* 0: there is none; 1: of others; 2: this rank's own */
+    int32_t rating; /* 0: none; 1: between other ranks; 2: this rank is involved */
 } split_mismatch;
 
-/* `corrupt_p`: the rank whose check cannot be, or -1. */
-static split_mismatch find_split_mismatch(const symmem_collective *call, const symmem_cpu_comm *comm,
-                            int32_t *corrupt_p) {
+/* Sets *corrupt_p to the rank whose check result is invalid, or to -1. */
+static split_mismatch find_split_mismatch(const symmem_collective *call,
+                                          const symmem_cpu_comm *comm, int32_t *corrupt_p) {
     split_mismatch found = {.rank = -1};
     *corrupt_p = -1;
     for (int32_t rank = 0; rank < comm->world_size && found.rating < 2; rank++) {
@@ -98,7 +99,7 @@ static split_mismatch find_split_mismatch(const symmem_collective *call, const s
     return found;
 }
 
-/* Every rank comes to the same conclusion. */
+/* Every rank reaches the same conclusion. */
 static symmem_status agree(const symmem_collective *call, symmem_cpu_comm *comm) {
     symmem_status status = publish_split_check(call, comm);
     if (status == SYMMEM_OK)
@@ -111,7 +112,7 @@ static symmem_status agree(const symmem_collective *call, symmem_cpu_comm *comm)
         return corrupt(comm, broken, *split_check_of(comm, broken));
     if (found.rating == 0)
         return SYMMEM_OK;
-    /* Before the next operation writes the split_tables, all have read them. */
+    /* All ranks must have read the tables before the next operation writes them. */
     status = comm->barrier(comm);
     return status == SYMMEM_OK ? comm->mismatch(comm, found.rank, found.own, found.other) : status;
 }
@@ -131,7 +132,7 @@ static symmem_status fetch_parts(const symmem_collective *call, symmem_cpu_comm 
         size_t room = call->out_splits[rank] * width;
         if (!read_part(call, comm, rank, &theirs) || (comm->checking && theirs.bytes != room))
             return corrupt(comm, rank, theirs.at);
-        if (room > 0) /* without any out may be NULL */
+        if (room > 0) /* without elements out may be NULL */
             symmem_cpu_move((char *)call->out + at * width, symmem_cpu_at(comm, rank, theirs.at),
                             theirs.bytes < room ? (size_t)theirs.bytes : room);
         at += call->out_splits[rank];

@@ -3,7 +3,7 @@
 
 #include "cpu/move.h"
 
-/* Every rank fetches for itself, all at once. */
+/* Every rank pulls for itself, all at once. */
 symmem_status symmem_cpu_broadcast(const symmem_collective *call, symmem_cpu_comm *comm) {
     symmem_status status = comm->barrier(comm);
     if (status != SYMMEM_OK)

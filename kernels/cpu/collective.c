@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a kind of collective to its implementation. */
+/* Dispatches a collective to its implementation. */
 #include "all_gather.h"
 #include "all_to_all.h"
 #include "broadcast.h"

@@ -25,8 +25,8 @@ static void push_parts(const symmem_cpu_work *work, size_t bytes) {
     }
 }
 
-/* The parts that were pushed here. */
-/* Not inlined, or its table lies on the stack of the other way, which has one of its own. */
+/* Reduces the parts that were pushed to this rank. */
+/* Not inlined. Otherwise its table lies on the stack of the other form, which has its own. */
 __attribute__((noinline)) static void reduce_own(const symmem_cpu_work *work, size_t bytes) {
     const symmem_collective *call = work->call;
     const symmem_cpu_comm *comm = work->comm;

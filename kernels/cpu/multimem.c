@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Multicast, emulated: all buffers are within reach, so no multicast address is needed, and the
- * other operations' loops do what the hardware would. */
+/* Emulated multicast. All buffers are mapped, so no multicast address is needed, and the loops of
+ * the other operations do what the hardware would. */
 #include "all_gather.h"
 #include "multimem_all_gather.h"
 #include "multimem_all_reduce.h"

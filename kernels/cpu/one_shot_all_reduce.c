@@ -15,7 +15,7 @@ static symmem_status directly(const symmem_cpu_work *work) {
     return work->comm->barrier(work->comm);
 }
 
-/* One piece, by way of the slot at `offset`. */
+/* Reduces one piece, which travels through the slot at `offset`. */
 static symmem_status pass_piece(const symmem_cpu_work *work, size_t offset, size_t done,
                                 size_t count) {
     const symmem_collective *call = work->call;
@@ -29,8 +29,8 @@ static symmem_status pass_piece(const symmem_cpu_work *work, size_t offset, size
     return status;
 }
 
-/* Two slots by turns: a rank that comes to write one again has met all others since they read it.
- * So pieces cost one meeting each, and both slots stay in the cache. */
+/* Alternates between two slots. When a rank writes a slot again, all ranks have passed a barrier
+ * since they read it. So a piece costs one barrier, and both slots stay in the cache. */
 static symmem_status by_pieces(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
     symmem_cpu_comm *comm = work->comm;
@@ -48,11 +48,13 @@ static symmem_status by_pieces(const symmem_cpu_work *work) {
     return status == SYMMEM_OK ? comm->barrier(comm) : status;
 }
 
-/* All of a small input by way of the eager_buffers, in one meeting: nobody reads a rank's buffer, and the
- * eager_buffer that it fills next is one that all have met since they read. With checking, too: nothing of
- * the caller's is written before the ranks have met. */
-/* Not inlined, or its table lies on the stack of the other ways, which have one of their own. */
-__attribute__((noinline)) static symmem_status by_eager_buffers(const symmem_cpu_work *work, size_t bytes) {
+/* Reduces a small input through the eager buffers, with one barrier. No rank reads another
+ * rank's buffer. When a rank fills an eager buffer again, all ranks have passed a barrier since
+ * they read it. This also works with checking, because no memory of the caller is written before
+ * the barrier. */
+/* Not inlined. Otherwise its table lies on the stack of the other forms, which have their own. */
+__attribute__((noinline)) static symmem_status by_eager_buffers(const symmem_cpu_work *work,
+                                                                size_t bytes) {
     const symmem_collective *call = work->call;
     symmem_cpu_comm *comm = work->comm;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
@@ -68,7 +70,8 @@ __attribute__((noinline)) static symmem_status by_eager_buffers(const symmem_cpu
                                            .srcs = srcs,
                                            .src_count = comm->world_size,
                                            .count = call->count});
-    symmem_cpu_prefetch_for_write(comm->eager_buffer(comm, comm->rank), bytes); /* the next operation's */
+    /* for the next operation */
+    symmem_cpu_prefetch_for_write(comm->eager_buffer(comm, comm->rank), bytes);
     return SYMMEM_OK;
 }
 

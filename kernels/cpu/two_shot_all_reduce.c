@@ -9,13 +9,13 @@
 #define LINE_BYTES 64
 #define KEPT_BYTES ((size_t)16 << 10)
 
-/* Some elements on their way, and the shards of them that the ranks reduce: whole cache lines, so
- * that no two ranks write one. */
+/* A run of elements and the shards of it that the ranks reduce. Shards are whole cache lines, so
+ * that no two ranks write one line. */
 typedef struct portion {
     size_t count;
-    size_t shard;  /* elements of each rank; the last ones may have less */
+    size_t shard;  /* elements of each rank; the last ones may have fewer */
     size_t offset; /* in the buffers, bytes */
-    char *out;     /* where the results go, NULL: nowhere else */
+    char *out;     /* where the results go; NULL: nowhere else */
 } portion;
 
 static portion part_of(const symmem_cpu_work *work, size_t count, size_t offset, char *out) {
@@ -26,7 +26,7 @@ static portion part_of(const symmem_cpu_work *work, size_t count, size_t offset,
     return (portion){.count = count, .shard = shard, .offset = offset, .out = out};
 }
 
-/* Bytes from the part's begin to the rank's shard, and in it. */
+/* Bytes from the start of the part to the rank's shard, and bytes in the shard. */
 static size_t shard_begin(const symmem_cpu_work *work, const portion *part, int32_t rank) {
     return symmem_cpu_min((size_t)rank * part->shard, part->count) * work->element;
 }
@@ -49,7 +49,7 @@ static size_t part_count(const symmem_cpu_work *work, size_t whole) {
     return work->call->count / whole + (work->call->count % whole != 0);
 }
 
-/* --- in place: everybody's shard into everybody's buffer ---------------------------- */
+/* --- in place: each rank writes its shard into every buffer ------------------------ */
 
 static void push_shard(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
@@ -74,16 +74,17 @@ static symmem_status in_place(const symmem_cpu_work *work) {
         status = comm->barrier(comm);
     if (status != SYMMEM_OK)
         return status;
-    symmem_cpu_work within_cache = *work; /* whose lines it reads, it writes: they are here */
+    /* it writes the same lines that it reads, so they are cached */
+    symmem_cpu_work within_cache = *work;
     within_cache.streaming = false;
     push_shard(&within_cache);
     return comm->barrier(comm);
 }
 
-/* --- what both other forms do with a part ------------------------------------------- */
+/* --- shared by the other two forms ------------------------------------------------- */
 
-/* The own shard, also left in the own buffer for the others. `in` not NULL: where the own elements
- * of the part are. */
+/* Reduces this rank's shard and also leaves the result in its own buffer for the others. `in`,
+ * unless NULL, points to this rank's elements of the part. */
 static void reduce_shard(const symmem_cpu_work *work, const portion *part, const char *in) {
     int32_t rank = work->comm->rank;
     size_t begin = shard_begin(work, part, rank);
@@ -102,7 +103,7 @@ static void gather_shards(const symmem_cpu_work *work, const portion *part) {
     }
 }
 
-/* --- from the buffers to `out`, the inputs kept ------------------------------------- */
+/* --- from the buffers to `out`, keeping the inputs --------------------------------- */
 
 static portion kept_part(const symmem_cpu_work *work, size_t whole, size_t index) {
     const symmem_collective *call = work->call;
@@ -111,8 +112,9 @@ static portion kept_part(const symmem_cpu_work *work, size_t whole, size_t index
                    call->offset + begin * work->element, (char *)call->out + begin * work->element);
 }
 
-/* Nobody else reads the own shard of the own buffer before it holds results; what it held is kept
- * here meanwhile. When a part's results are to be gathered, all have gathered the part before. */
+/* No other rank reads this rank's shard of its own buffer before it holds results. The old contents
+ * are kept here meanwhile. When a part's results are gathered, all ranks have gathered the part
+ * before. */
 static symmem_status by_kept_parts(const symmem_cpu_work *work, char kept[2][KEPT_BYTES]) {
     symmem_cpu_comm *comm = work->comm;
     portion now, before = {.count = 0};
@@ -139,7 +141,7 @@ static symmem_status by_kept_parts(const symmem_cpu_work *work, char kept[2][KEP
     return status;
 }
 
-/* The caller's stack may be small. */
+/* Allocates, because the caller's stack may be small. */
 static symmem_status keeping_inputs(const symmem_cpu_work *work) {
     char(*kept)[KEPT_BYTES] = malloc(2 * sizeof *kept);
     if (kept == NULL)
@@ -149,9 +151,9 @@ static symmem_status keeping_inputs(const symmem_cpu_work *work) {
     return status;
 }
 
-/* --- from `in` to `out`, by way of the buffers -------------------------------------- */
+/* --- from `in` to `out` through the buffers ---------------------------------------- */
 
-/* Three slots by turns. */
+/* Alternates between three slots. */
 static portion passing_part(const symmem_cpu_work *work, size_t whole, size_t index) {
     const symmem_collective *call = work->call;
     size_t begin = index * whole;
@@ -164,7 +166,7 @@ static const char *input_of(const symmem_cpu_work *work, size_t done) {
     return (const char *)work->call->in + done * work->element;
 }
 
-/* The other ranks' shards: nobody else reads the own one. */
+/* Copies the other ranks' shards. No other rank reads this rank's own shard. */
 static void copy_in(const symmem_cpu_work *work, const portion *part, const char *in) {
     const symmem_cpu_comm *comm = work->comm;
     char *slot = symmem_cpu_at(comm, comm->rank, part->offset);
@@ -174,9 +176,9 @@ static void copy_in(const symmem_cpu_work *work, const portion *part, const char
     symmem_cpu_copy(slot + end, in + end, all - end, false);
 }
 
-/* One meeting a part: after it, everybody's input of this part is there, and everybody's results of
- * the one before, which is gathered while this one is reduced. Who copies into a slot again has met
- * all others since they gathered from it. */
+/* Each part costs one barrier. After it every rank's input of this part is ready, and so are all
+ * results of the part before. Those are gathered while this part is reduced. A rank that copies
+ * into a slot again has passed a barrier since all ranks gathered from it. */
 static symmem_status by_parts(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
     symmem_cpu_comm *comm = work->comm;

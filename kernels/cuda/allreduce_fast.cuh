@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common reductions: kernels of their own for sums of few ranks that lie in whole units
-// everywhere. The host has found that out, and there is little code and hardly a stack. They
-// sync_ranks, and put their lines, as the others do, so that of these ranks need not choose alike.
+// The fast reductions: separate kernels for sums of few ranks whose addresses and sizes are all
+// whole units. The host has checked that, so they have little code and hardly a stack. They
+// synchronize and lay out their lines as the general kernels do. So the ranks of one operation may
+// choose differently.
 #ifndef SYMMEM_KERNELS_CUDA_ALLREDUCE_FAST_CUH
 #define SYMMEM_KERNELS_CUDA_ALLREDUCE_FAST_CUH
 
@@ -18,14 +19,14 @@ static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_SMALL_BARRIER_THREAD
 
 namespace {
 
-// The state of the second meeting, looked up beside what comes before that.
-__device__ uint32_t look_ahead(const symmem_cuda_small_barrier &small) {
+// Loads the poisoned word for the second barrier early, so that it is not waited for there.
+__device__ uint32_t load_poisoned_early(const symmem_cuda_small_barrier &small) {
     return threadIdx.x < SYNC_WARP ? load_volatile(small_word(small, 0, 0)) : 0;
 }
 
-// --- lines -------------------------------------------------------------------------------
+// --- LL ----------------------------------------------------------------------------
 
-// A unit of each rank's, in rank order, to what is stored.
+// Reduces one unit of each rank, in rank order, to the unit that is stored.
 template <typename Element, int Most>
 __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t ranks,
                                          int32_t op) {
@@ -51,8 +52,8 @@ __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t
     return sum;
 }
 
-// Of at most so many ranks, with all that a round needs in registers. OWN_DIFFERS: what is added up here
-// is not what is pushed.
+// The data of up to `Most` ranks, with everything that a round needs in registers. OWN_DIFFERS:
+// what is added here is not what is pushed.
 template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_ops {
     const symmem_cuda_ll_args &args;
 
@@ -70,7 +71,7 @@ template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_
         return SHORT;
     }
 
-    __device__ const symmem_cuda_ll_layout &places() const {
+    __device__ const symmem_cuda_ll_layout &layout() const {
         return args.rounds;
     }
 
@@ -94,7 +95,7 @@ template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_
         return reinterpret_cast<const symmem_cuda_unit *>(args.own)[unit];
     }
 
-    // Of two ranks.
+    // For two ranks.
     __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
                          const symmem_cuda_unit &other) const {
         const symmem_cuda_unit units[2] = {args.small.rank == 0 ? own : other,
@@ -118,15 +119,17 @@ template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_
     template <bool WIDE>
     __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
 #pragma unroll
-        for (uint32_t turn = 1; turn < Most; turn++)
-            if (turn < ranks()) {
-                const uint32_t index = source_index(args.small.rank, small_peer(args.small, turn));
-                store_pair<WIDE>(args.small.signals[turn] + at + index * args.rounds.source_bytes,
+        for (uint32_t distance = 1; distance < Most; distance++)
+            if (distance < ranks()) {
+                const uint32_t index =
+                    source_index(args.small.rank, small_peer(args.small, distance));
+                store_pair<WIDE>(args.small.signals[distance] + at +
+                                     index * args.rounds.source_bytes,
                                  lines, SHORT, lane);
             }
     }
 
-    // From all sources whose lines are not here yet; whether they are for all lanes.
+    // Polls all sources whose lines have not arrived. Returns whether all lanes have theirs.
     template <bool WIDE>
     __device__ bool look(const char *from, uint32_t lane, uint32_t flag, line_pair *found) const {
         bool full = true;
@@ -178,12 +181,12 @@ template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_
 
 template <typename Ops>
 __device__ void fast_rounds(const Ops &ops, const symmem_cuda_signal_args &signal,
-                             op_result *result) {
+                            op_result *result) {
     const symmem_cuda_small_barrier &small = ops.args.small;
     const uint32_t warp = own_warp();
     beginning at;
     at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
-    at.turn = load_volatile(ops.round_number_word(warp));
+    at.sequence = load_volatile(ops.round_number_word(warp));
     at.poisoned = load_volatile(small_word(small, 0, 0)) != 0;
     at.wide = are_linked(small_word(small, 0, SYMMEM_CUDA_HEADER_BYTES), small.rank, ops.ranks(),
                          ops.args.rounds);
@@ -198,9 +201,9 @@ __device__ void fast_ll(const symmem_cuda_ll_args &args) {
     fast_rounds(ops, args.signal, &result);
 }
 
-// --- moves -------------------------------------------------------------------------------
+// --- moves -------------------------------------------------------------------------
 
-// Of two ranks.
+// For two ranks.
 template <bool SHORT> struct moving_ops {
     const symmem_cuda_moves_args &args;
 
@@ -222,7 +225,7 @@ template <bool SHORT> struct moving_ops {
         return SHORT;
     }
 
-    __device__ const symmem_cuda_ll_layout &places() const {
+    __device__ const symmem_cuda_ll_layout &layout() const {
         return args.rounds;
     }
 
@@ -245,7 +248,7 @@ template <bool SHORT> struct moving_ops {
         take_from(0, own_lane(), all_lanes());
     }
 
-    // Own units that go elsewhere in the own memory, from one on.
+    // Moves units within this rank's memory, starting at `begin`.
     __device__ void take_from(uint32_t begin, size_t lane, size_t lanes) const {
         const symmem_cuda_exchange &moved = args.exchange;
         const size_t at = begin * sizeof(symmem_cuda_unit);
@@ -276,7 +279,7 @@ template <bool SHORT> struct moving_ops {
             reinterpret_cast<symmem_cuda_unit *>(args.exchange.own_to)[unit] = own;
     }
 
-    // What is more than goes from rank to rank.
+    // Moves the units beyond those that go from rank to rank.
     __device__ void take_rest(size_t lane, size_t lanes) const {
         take_from(units(), lane, lanes);
     }
@@ -288,7 +291,8 @@ template <bool SHORT> struct moving_ops {
 
     template <bool WIDE>
     __device__ bool pull(const carried &, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, op_result *result, carried *kept) const {
+                         uint32_t flag, uint64_t *start_ns, op_result *result,
+                         carried *kept) const {
         const char *from = args.small.signals[0] + at;
         line_pair found = {};
         bool came = false;
@@ -318,7 +322,7 @@ template <bool SHORT> __device__ void fast_moves(const symmem_cuda_moves_args &a
     fast_rounds(ops, args.signal, &result);
 }
 
-// --- chunks ------------------------------------------------------------------------------
+// --- chunks ------------------------------------------------------------------------
 
 template <typename Ops, typename Args> __device__ void fast_chunks(const Args &args) {
     __shared__ op_result result;
@@ -328,15 +332,14 @@ template <typename Ops, typename Args> __device__ void fast_chunks(const Args &a
     run_chunks(ops, args.signal, at, load_volatile(small_word(args.small, 0, 0)) != 0, 0, &result);
 }
 
-template <typename Element>
-__device__ void fast_sums_by_chunks(const symmem_cuda_ll_args &args) {
+template <typename Element> __device__ void fast_sums_by_chunks(const symmem_cuda_ll_args &args) {
     fast_chunks<fast_ops<Element, 2, false, false>>(args);
 }
 
-// --- blocks ------------------------------------------------------------------------------
+// --- per block ---------------------------------------------------------------------
 
-// Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
-// lies between them.
+// For exactly `Ranks` ranks. No condition lies between the loads, so all are in flight before the
+// first sum.
 template <int Ranks>
 __device__ symmem_cuda_ends<Ranks> fast_ends(const symmem_cuda_fast_args &args) {
     symmem_cuda_ends<Ranks> ends;
@@ -351,8 +354,8 @@ __device__ symmem_cuda_ends<Ranks> fast_ends(const symmem_cuda_fast_args &args) 
     return ends;
 }
 
-// Which units are a thread's, found out before the meeting. The compiler would rather do so anew
-// behind it than keep two registers.
+// The units of a thread, computed before the barrier. Otherwise the compiler would compute them
+// again after it to save two registers.
 struct share {
     uint32_t lane, lanes;
 };
@@ -371,7 +374,7 @@ __device__ void fast_units(const symmem_cuda_fast_args &args, share own) {
                                                       own.lanes);
 }
 
-// Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
+// Barrier, one step, barrier. SHAPE: two ranks; four or eight; or four or eight with twice the
 // threads, each with half the registers.
 enum shape { TWO_RANKS, MORE_RANKS, MORE_RANKS_WIDE };
 
@@ -382,7 +385,7 @@ __device__ void fast_per_block(const symmem_cuda_fast_args &args) {
     const share own = own_share();
     if (!small_sync<false>(args.small, args.signal, where, &result))
         return;
-    const uint32_t poisoned = look_ahead(args.small);
+    const uint32_t poisoned = load_poisoned_early(args.small);
     if (SHAPE == TWO_RANKS)
         fast_units<Element, 2, 4>(args, own);
     else if (args.small.ranks == 4)
@@ -398,12 +401,12 @@ __device__ void fast_per_block(const symmem_cuda_fast_args &args) {
 
 #define KERNEL(name, given, threads, body)                                                         \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                       \
-        symmem_fast_##name(const __grid_constant__ given args) {                                  \
+        symmem_fast_##name(const __grid_constant__ given args) {                                   \
         body(args);                                                                                \
     }
 
 #define LINES(name, most, is_short, dealt, element)                                                \
-    KERNEL(ll_##name, symmem_cuda_ll_args, SYMMEM_CUDA_LL_THREADS,                         \
+    KERNEL(ll_##name, symmem_cuda_ll_args, SYMMEM_CUDA_LL_THREADS,                                 \
            (fast_ll<element, most, is_short, dealt>))
 
 #define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_fast_args, threads, body)
@@ -415,13 +418,13 @@ __device__ void fast_per_block(const symmem_cuda_fast_args &args) {
     LINES(short_of_two_##name, 2, true, false, element)                                            \
     LINES(short_of_four_##name, 4, true, false, element)                                           \
     LINES(short_of_eight_##name, 8, true, false, element)                                          \
-    LINES(scatter_##name, 2, false, true, element)                                                   \
-    LINES(short_scatter_##name, 2, true, true, element)                                              \
-    KERNEL(chunks_##name, symmem_cuda_ll_args, SYMMEM_CUDA_CHUNK_THREADS,                       \
-           (fast_sums_by_chunks<element>))                                                        \
+    LINES(scatter_##name, 2, false, true, element)                                                 \
+    LINES(short_scatter_##name, 2, true, true, element)                                            \
+    KERNEL(chunks_##name, symmem_cuda_ll_args, SYMMEM_CUDA_CHUNK_THREADS,                          \
+           (fast_sums_by_chunks<element>))                                                         \
     BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
-           (fast_per_block<element, TWO_RANKS>))                                                     \
-    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (fast_per_block<element, MORE_RANKS>))     \
+           (fast_per_block<element, TWO_RANKS>))                                                   \
+    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (fast_per_block<element, MORE_RANKS>))   \
     BLOCKS(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (fast_per_block<element, MORE_RANKS_WIDE>))
 
 KERNELS(f16, symmem_cuda_f16)

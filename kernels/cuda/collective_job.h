@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core's description of a collective to the device's. For the host. */
+/* Converts the core's description of a collective to the device's. For the host. */
 #ifndef SYMMEM_KERNELS_CUDA_COLLECTIVE_JOB_H
 #define SYMMEM_KERNELS_CUDA_COLLECTIVE_JOB_H
 
@@ -47,13 +47,14 @@ static inline symmem_cuda_form symmem_cuda_form_of(const symmem_collective *call
     }
 }
 
-/* Kinds that the device can do. */
+/* True for the kinds that the device implements. */
 static inline bool symmem_cuda_supports(symmem_call_kind kind) {
     return (kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL) ||
            kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
 }
 
-/* All but the tables of pointers, the split_table and what it is held to. */
+/* Fills everything but the tables of pointers, the split table and the limits by which it is
+ * checked. */
 static inline symmem_cuda_job symmem_cuda_job_of(const symmem_collective *call, int32_t rank,
                                                  int32_t world_size, size_t element,
                                                  bool checking) {
@@ -79,7 +80,7 @@ static inline symmem_cuda_job symmem_cuda_job_of(const symmem_collective *call, 
     return job;
 }
 
-/* What a step moves, roughly; of an all-to-all `parts`. */
+/* Estimates the bytes that a step moves, for an all-to-all the largest split. */
 static inline size_t symmem_cuda_step_bytes(const symmem_cuda_job *job,
                                             const symmem_cuda_step *step, size_t parts) {
     size_t bytes = step->count * job->element;
@@ -94,9 +95,10 @@ static inline size_t symmem_cuda_step_bytes(const symmem_cuda_job *job,
     return step->kind == SYMMEM_CUDA_MOVE && all ? bytes * (size_t)job->world_size : bytes;
 }
 
-/* What this rank shows of an all-to-all: words of its split_table. `own`: its buffer's base. */
-static inline void symmem_cuda_fill_split_table(const symmem_cuda_job *job, const symmem_collective *call,
-                                          const void *own, uint64_t *words) {
+/* Fills this rank's split table of an all-to-all. `own` is the base of its buffer. */
+static inline void symmem_cuda_fill_split_table(const symmem_cuda_job *job,
+                                                const symmem_collective *call, const void *own,
+                                                uint64_t *words) {
     uint64_t *rooms = words + job->world_size + 3;
     memset(words, 0, sizeof *words * SYMMEM_CUDA_SPLIT_TABLE_WORDS(job->world_size));
     if (call->in != NULL)

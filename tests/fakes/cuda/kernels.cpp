@@ -22,7 +22,10 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
     { #name, run_kernel < const args, name>, sizeof(args), 1, nullptr }
 
 #define NEAR_KERNEL(name, args)                                                                    \
-    { #name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_SMALL_BARRIER_THREADS, nullptr }
+    {                                                                                              \
+#name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_SMALL_BARRIER_THREADS,    \
+            nullptr                                                                                \
+    }
 
 // One for each of the types that it is made for.
 #define OF_FLOATS(kernel, name, args)                                                              \

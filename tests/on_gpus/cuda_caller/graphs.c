@@ -234,7 +234,8 @@ static void keeps_its_memory(struct caller *c) {
     expect(c, "a graph with memory that was freed", good == LAUNCHES, "%d of %d launches", good,
            LAUNCHES);
     const size_t before = free_bytes(c);
-    sync_ranks(c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
+    sync_ranks(
+        c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
     end_graph(c, graph, executable);
     const bool back = is_all_back(c, before, least);
     /* Below 0 where another job takes memory of the device. */

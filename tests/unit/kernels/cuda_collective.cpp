@@ -137,7 +137,7 @@ void show_boards(world &w, const test &t) {
         call.out_splits = w.out_splits[r].data();
         call.in = w.job[r].in;
         symmem_cuda_fill_split_table(&w.job[r], &call, w.buffers[r],
-                               static_cast<uint64_t *>(w.signals[r]));
+                                     static_cast<uint64_t *>(w.signals[r]));
         w.job[r].buffer_bytes = t.buffer_bytes;
         w.job[r].out_bytes = symmem_cuda_out_spaces(&w.job[r])[t.ranks];
     }
@@ -170,7 +170,7 @@ bytes parts_of(const world &w, const test &t, size_t r) {
             at += w.in_splits[p][q] * element;
         const size_t sent = w.in_splits[p][r], room = w.out_splits[r][p];
         result.insert(result.end(), at, at + (sent < room ? sent : room) * element);
-        for (size_t i = sent; i < room; i++) // nothing comes there
+        for (size_t i = sent; i < room; i++) // nothing arrives_soon there
             result.insert(result.end(), element, 0x5c);
     }
     return result;

@@ -56,10 +56,10 @@ struct call {
     enum kind kind;
     int32_t channel;
     size_t count;
-    unsigned int blocks;       // where there are no lines
+    unsigned int blocks;          // where there are no lines
     symmem_cuda_ll_choice rounds; // no warps: there are no lines
-    uint32_t compared;         // with the peers', by who goes the general way; 0: not
-    bool chunked;              // of two ranks, in blocks
+    uint32_t compared;            // with the peers', by who goes the general algorithm; 0: not
+    bool chunked;                 // of two ranks, in blocks
 };
 
 static symmem_cuda_signal_args signal_args(const call &c) {
@@ -88,7 +88,7 @@ static symmem_cuda_signal_args compared_args(const call &c) {
     return args;
 }
 
-static symmem_cuda_small_barrier near_args(int32_t channel) {
+static symmem_cuda_small_barrier small_barrier_args(int32_t channel) {
     symmem_cuda_small_barrier small = {};
     small.rank = static_cast<uint32_t>(own);
     small.ranks = static_cast<uint32_t>(ranks);
@@ -169,7 +169,7 @@ static symmem_cuda_step step_of(const symmem_cuda_job &job) {
 
 static symmem_cuda_ll_layout places_of(const call &c) {
     return symmem_cuda_ll_layout_of(c.rounds, ranks, CHANNELS, 0, c.channel,
-                                 linked && own != unlinked);
+                                    linked && own != unlinked);
 }
 
 static symmem_cuda_exchange exchange_of(const call &c, const symmem_cuda_job &job) {
@@ -183,7 +183,7 @@ static symmem_cuda_exchange exchange_of(const call &c, const symmem_cuda_job &jo
 static symmem_cuda_ll_args lines_args(const call &c, const symmem_cuda_job &job) {
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     symmem_cuda_ll_args args = {};
-    args.small = near_args(c.channel);
+    args.small = small_barrier_args(c.channel);
     args.rounds = places_of(c);
     args.signal = signal_args(c);
     args.op = job.op;
@@ -197,7 +197,7 @@ static symmem_cuda_ll_args lines_args(const call &c, const symmem_cuda_job &job)
 static symmem_cuda_fast_args blocks_args(const call &c, const symmem_cuda_job &job) {
     const symmem_cuda_step step = step_of(job);
     symmem_cuda_fast_args args = {};
-    args.small = near_args(c.channel);
+    args.small = small_barrier_args(c.channel);
     args.signal = signal_args(c);
     args.op = static_cast<uint16_t>(job.op);
     args.units = static_cast<uint32_t>(step.count * sizeof(float) / 16);
@@ -210,13 +210,13 @@ static symmem_cuda_fast_args blocks_args(const call &c, const symmem_cuda_job &j
 }
 
 static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda_job &job,
-                                                symmem_cuda_algorithm way) {
+                                                symmem_cuda_algorithm algorithm) {
     symmem_cuda_collective_args args = {};
     args.signal = compared_args(c);
     args.job = job;
-    args.way = way;
+    args.algorithm = algorithm;
     args.rounds = places_of(c);
-    if (way == SYMMEM_CUDA_PER_BLOCK)
+    if (algorithm == SYMMEM_CUDA_PER_BLOCK)
         args.step = step_of(job);
     if (symmem_cuda_is_move(job.form))
         args.exchange = exchange_of(c, job);
@@ -230,11 +230,11 @@ static bool is_move(const call &c) {
 }
 
 static symmem_cuda_moves_args moves_args(const call &c, const symmem_cuda_job &job) {
-    return {near_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
+    return {small_barrier_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
 }
 
 static void run_meeting(const call &c, bool plain) {
-    const symmem_cuda_small_barrier_args args = {near_args(c.channel), signal_args(c)};
+    const symmem_cuda_small_barrier_args args = {small_barrier_args(c.channel), signal_args(c)};
     const symmem_cuda_signal_args general = compared_args(c);
     if (plain)
         warp_launch(WARP_NEAR_BARRIER, 1, 2, &args);

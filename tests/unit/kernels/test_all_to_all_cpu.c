@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All-to-all on the CPU with a peer that shows on its split_table what cannot be: CORRUPT, naming it. */
+/* All-to-all on the CPU with a peer that shows on its split_table what cannot be: CORRUPT, naming
+ * it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -48,7 +48,8 @@ static void count_launch(const char *name, void **arguments, const void *stream)
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
     if (strcmp(name, "symmem_small_barrier") == 0)
-        atomic_store(&last_fault, ((const symmem_cuda_small_barrier_args *)arguments[0])->signal.fault);
+        atomic_store(&last_fault,
+                     ((const symmem_cuda_small_barrier_args *)arguments[0])->signal.fault);
     atomic_fetch_add(&launches, 1);
 }
 
