@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives: the CPU kernels on the emulation's peers, with its barrier as their meeting. */
+/* Collectives: the CPU kernels on the emulation's peers, with its barrier. */
 #include <string.h>
 
 #include "cpu/comm.h"
 #include "shm.h"
 
-/* One collective that runs. */
+/* One running collective. */
 typedef struct run_state {
-    symmem_cpu_comm comm; /* first: meet() gets it */
+    symmem_cpu_comm comm; /* first, because sync() gets it */
     shm_wait wait;
     symmem_call_id called;
-    symmem_call_id id; /* the same, zero after the first meeting */
+    symmem_call_id id; /* the same, zero after the first barrier */
     symmem_fault *fault_p;
 } run_state;
 
-/* With so few elements it is waits alone that take long, and they read the clock themselves. */
+/* So few elements take hardly longer than their waits, which read the clock themselves. */
 #define BRIEF_COUNT 16384
 
-static symmem_status meet(symmem_cpu_comm *comm) {
+static symmem_status sync(symmem_cpu_comm *comm) {
     run_state *state = (run_state *)comm;
     symmem_call_id id = state->id;
     memset(&state->id, 0, sizeof state->id);
-    return shm_meet(&state->wait, &id, state->fault_p);
+    return shm_sync(&state->wait, &id, state->fault_p);
 }
 
 static uint64_t *split_table(const symmem_cpu_comm *comm, int32_t rank) {
     const run_state *state = (const run_state *)comm;
-    return shm_board(state->wait.peers, rank, state->wait.channel);
+    return shm_split_table(state->wait.peers, rank, state->wait.channel);
 }
 
 static void *eager_buffer_of(const symmem_cpu_comm *comm, int32_t rank) {
     const run_state *state = (const run_state *)comm;
-    return shm_tray(state->wait.peers, rank, state->wait.channel);
+    return shm_eager_buffer(state->wait.peers, rank, state->wait.channel);
 }
 
 static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own, uint64_t other) {
@@ -53,32 +53,32 @@ static symmem_status corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value
 
 static symmem_status run_collective(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.collective.peers;
-    symmem_fault fault; /* large, and filled where there is one */
+    symmem_fault fault; /* large, and filled only on a failure */
     fault.status = SYMMEM_OK;
-    run_state state; /* its wait: below */
+    run_state state; /* its wait is initialized below */
     state.comm = (symmem_cpu_comm){.rank = peers->rank,
                                    .world_size = peers->world_size,
                                    .buffers = peers->buffers,
                                    .buffer_bytes = peers->buffer_bytes,
                                    .isa = op->instance->isa,
                                    .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
-                                   .barrier = meet,
+                                   .barrier = sync,
                                    .split_table = split_table,
                                    .mismatch = mismatch,
                                    .corrupt = corrupt,
-                                   .eager_bytes = shm_tray_bytes(op->u.collective.channel),
+                                   .eager_bytes = shm_eager_bytes(op->u.collective.channel),
                                    .eager_buffer = eager_buffer_of};
     state.called = state.id = op->u.collective.id;
     state.fault_p = &fault;
-    shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
+    shm_sync_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
     if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
         state.wait.start_ns = shm_now_ns(op->instance->clock);
     symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.comm);
-    shm_observe(peers->host, "shm.collective.done*");
+    shm_failpoint_notify(peers->host, "shm.collective.done*");
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    if (fault.status == SYMMEM_OK) /* no meeting's: the kernel refused */
+    if (fault.status == SYMMEM_OK) /* the kernel refused, not a barrier */
         shm_wait_fault(&state.wait, status, peers->rank, -1, &fault);
     peers->host->signal_failed(peers, &fault, record_p);
     return status;
