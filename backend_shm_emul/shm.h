@@ -58,8 +58,8 @@ struct shm_instance {
     int32_t *slots_used;       /* [device] */
     uint64_t granted;          /* bytes that may be allocated until then without another check */
     uint64_t granted_until_ns; /* CLOCK_MONOTONIC */
-    _Atomic uint64_t unlimited_until_ns; /* likewise: no control group is queried */
-    _Atomic uint64_t lockless_until_ns;  /* likewise: the lock is not waited for */
+    _Atomic uint64_t unlimited_until_ns; /* until then no control group is queried */
+    _Atomic uint64_t lockless_until_ns;  /* until then the lock is not waited for */
     const char *root; /* a prefix of the paths of what limits memory; "" except in tests */
     pthread_mutex_t blas_lock;
     bool blas_asked; /* with blas_lock; once true, blas and this are constant */
@@ -108,7 +108,7 @@ void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond);
 /* One mapping, used by any number of ranks of this process. Constant but for the first two. */
 struct shm_segment {
     shm_segment *next;   /* with the lock of segment.c */
-    int reference_count; /* likewise */
+    int reference_count; /* with the lock of segment.c */
     int fd;              /* for exports; -1 where imported */
     void *base;
     size_t bytes; /* whole pages */

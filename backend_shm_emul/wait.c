@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Waiting for words in shared memory. A thread spins for a moment, then sleeps in the kernel on the
- * very word that is to change. So a rank is woken by the one it waits for and not by every arrival.
+ * very word that will change. So a rank is woken by the one it waits for and not by every arrival.
  *
  * No wake-up is lost. The sleeper counts itself in its header, then reads the word. The changer
  * changes the word, then reads the count. All four accesses are seq_cst, so one of the two sees the

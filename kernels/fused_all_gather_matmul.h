@@ -30,7 +30,7 @@
  *             Replicated and tensor-wise: each rank uses its own values. All ranks should pass the
  *             same.
  * Failure     Unless calls are compared, the steps after a failure may still run, because copies by
- *             engines and products of a library cannot be cancelled. So outputs and this rank's
+ *             engines and products of a library cannot be canceled. So outputs and this rank's
  *             workspace are undefined then.
  * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
  *             compare shape, dtype, gather_dim, kind of scales and workspace in step 1. The

@@ -26,7 +26,7 @@
  *             the last one. a is copied only if its rows, scatter_dim first, have no single stride.
  * Scales      Row-wise: row i of a uses scale i of the same rank. Both are cut alike.
  * Failure     Unless calls are compared, the steps after a failure may still run, because copies by
- *             engines and products of a library cannot be cancelled. So outputs and this rank's
+ *             engines and products of a library cannot be canceled. So outputs and this rank's
  *             workspace are undefined then.
  * Checked     by the core, before the first barrier: everything in symmem/ops_matmul.h. All ranks
  *             compare out's shape and dtype, op, scatter_dim and workspace in step 1. K may differ

@@ -512,6 +512,8 @@ stage_style() {
         check "headers stand alone, ${compiler%% *} ${compiler##*=}" check_headers "$compiler"
     done
     check "floors of core" tests/check_floors.sh
+    check "words of comments" tests/check_words.sh
+    check "words of comments, bad examples" tests/check_words.sh --self-test
     made gcc || return
     check "exported symbols" check_symbols
     if [ -x build-gcc/bin/symmem-conformance ]; then

@@ -25,7 +25,7 @@ extern "C" {
  * streaming: the result bypasses the cache, except for the first cached_count destinations. The
  * caller decides, because only it knows how much is reduced in all, however few bytes one call has.
  * A release store does not order streaming stores. So the function ends with a fence, and a release
- * store (a signal, a barrier) after it publishes the results as usual.
+ * store (a signal, a barrier) after it publishes the results.
  *
  * read_ahead: other processors have just written the sources, so each cache line takes long to
  * arrive. The function prefetches them. (A fifth less time for 512 KiB, and more if everything goes

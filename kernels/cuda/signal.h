@@ -18,11 +18,11 @@
  *   blocks   [channel][block]   for kernels with a barrier per block: arrivals [source] and the
  *                               owner's epoch; for the first channels only
  *   numbers  [channel][warp]    the number of the owner's last LL round; only the owner accesses it
- *   rounds   [channel][parity][source][warp]  lines that `source` pushes, ll.cuh; likewise
- *   chunks   of the first channel, if two ranks share much memory, chunks.cuh
- * Epochs and round numbers live here and never in an argument, so that a captured operation can be
- * replayed. They wrap, and epochs are compared by their difference. A line's flag is its round
- * number. The slot held the flag of two rounds before.
+ *   rounds   [channel][parity][source][warp]  lines that `source` pushes, ll.cuh; only the owner
+ * reads chunks   of the first channel, if two ranks share much memory, chunks.cuh Epochs and round
+ * numbers live here and never in an argument, so that a captured operation can be replayed. They
+ * wrap, and epochs are compared by their difference. A line's flag is its round number. The slot
+ * held the flag of two rounds before.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
