@@ -14,9 +14,9 @@ strict=(kernels backend_shm_emul)
 counted=(core backend_cuda backend_nccl tests)
 
 # Prints `folder words findings`, and with list=1 each finding.
+# shellcheck disable=SC2016 # the program is awk's
 count() { # LIST FOLDER
     find "$2" -type f \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cpp' \) ! -path '*/build*' -print0 |
-        # shellcheck disable=SC2016
         sort -z | xargs -0 --no-run-if-empty awk -v list="$1" -v folder="$2" '
         function found(what, text) {
             findings++
