@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Own memory is the CUDA backend's: NCCL registers any allocation of the driver that can be shared
- * by descriptor. A window keeps it, for NCCL looks at it again when it is deregistered.
+ * Local memory comes from the CUDA backend, because NCCL registers any allocation of the driver
+ * that can be shared by descriptor. A window keeps its memory, because NCCL accesses it again when
+ * the window is deregistered.
  */
 #include <stdlib.h>
 
@@ -36,15 +37,15 @@ static void delist(nccl_state *state, const nccl_allocation *allocation) {
     *link = allocation->next;
 }
 
-nccl_span *nccl_span_find(cuda_instance *instance, const void *address) {
+nccl_coll_comm *nccl_coll_comm_find(cuda_instance *instance, const void *address) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_span *span = NULL;
+    nccl_coll_comm *coll = NULL;
     pthread_mutex_lock(&state->lock);
     for (const nccl_allocation *a = state->allocations; a != NULL; a = a->next)
         if ((uintptr_t)address - (uintptr_t)a->memory.ptr < a->memory.bytes)
-            span = a->span;
+            coll = a->coll;
     pthread_mutex_unlock(&state->lock);
-    return span;
+    return coll;
 }
 
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation) {
@@ -56,12 +57,13 @@ void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation)
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
-    nccl_span_leave(instance, allocation->span);
+    nccl_coll_comm_leave(instance, allocation->coll);
     cuda_memory_release(instance, &allocation->memory);
     free(allocation);
 }
 
-/* The last part only retires a window: deregistering it needs NCCL's turn, and is for all ranks. */
+/* The last use only retires a window. Deregistering it needs exclusive access to NCCL, and is
+ * collective. */
 static void leave_window(cuda_instance *instance, nccl_window *window) {
     nccl_state *state = nccl_state_of(instance);
     nccl_comm *comm = window->comm;
