@@ -282,7 +282,7 @@ symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int
         status = nccl_watcher_start(instance, call->name);
     if (status != SYMMEM_OK)
         return status;
-    (void)cuda_point(instance, "nccl.collective*"); /* peers count on this rank by now */
+    (void)cuda_failpoint(instance, "nccl.collective*"); /* peers count on this rank by now */
     /* NCCL's kernels cannot be stopped. */
     coll_launch l = {
         .coll = coll,

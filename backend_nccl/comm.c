@@ -193,7 +193,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
         return status;
-    (void)cuda_point(instance, "nccl.comm.init*");
+    (void)cuda_failpoint(instance, "nccl.comm.init*");
     sigset_t before;
     cuda_signals_block(&before);
     ncclResult_t result = library->CommInitRankConfig(&comm->handle, comm->ranks.count, *id,
@@ -210,7 +210,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
 static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exchange,
                              int32_t device, const nccl_lsa_team *ranks, id_record **records_p,
                              nccl_comm **comm_p) {
-    symmem_status status = cuda_point(instance, "nccl.comm.before");
+    symmem_status status = cuda_failpoint(instance, "nccl.comm.before");
     *records_p = calloc((size_t)exchange->world_size, sizeof **records_p);
     *comm_p = calloc(1, sizeof **comm_p);
     if (status == SYMMEM_OK && (*records_p == NULL || *comm_p == NULL))
@@ -237,7 +237,7 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
     if (status == SYMMEM_OK) {
         status = start(instance, exchange, use, comm, &records[ranks->first].id);
         if (status == SYMMEM_OK)
-            status = cuda_point(instance, "nccl.comm.done");
+            status = cuda_failpoint(instance, "nccl.comm.done");
         /* Comes before an abort, which takes long. Others may wait in NCCL for a rank that
          * failed. */
         status = exchange->agree(exchange, status, "nccl communicator");
@@ -303,7 +303,7 @@ static bool is_read(cuda_instance *instance, nccl_comm *comm) {
     if (cuda_wait_idle(instance, comm->late->native, comm->is_users ? 1 : LATE_MS, NULL) ==
         CUDA_ERROR_NOT_READY)
         return true;
-    cuda_lane_give(instance, comm->device, comm->late);
+    cuda_private_stream_give(instance, comm->device, comm->late);
     comm->late = NULL;
     return false;
 }
@@ -321,7 +321,7 @@ static void end_in_nccl(cuda_instance *instance, nccl_comm *comm) {
  * communicator that is still busy keeps its last window, which NCCL may yet write. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const nccl_library *library = &nccl_state_of(instance)->library;
-    (void)cuda_point(instance, "nccl.comm.end*");
+    (void)cuda_failpoint(instance, "nccl.comm.end*");
     bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
     bool read = entered && is_read(instance, comm);
     bool left_over = read || (comm->is_users && is_busy(library, comm));

@@ -298,7 +298,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
         return status;
     }
     adopt_window(r, comm);
-    (void)cuda_point(instance, "nccl.window.register*");
+    (void)cuda_failpoint(instance, "nccl.window.register*");
     /* Not NCCL_WIN_COLL_SYMMETRIC, which prepares kernels of NCCL's own. */
     sigset_t before;
     cuda_signals_block(&before);
@@ -316,7 +316,7 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
                                       "NCCL makes no windows here: some ranks of a host cannot "
                                       "reach each other's memory, or NCCL_WIN_ENABLE or "
                                       "NCCL_CUMEM_ENABLE is 0");
-    return status == SYMMEM_OK ? cuda_point(instance, "nccl.window.done") : status;
+    return status == SYMMEM_OK ? cuda_failpoint(instance, "nccl.window.done") : status;
 }
 
 static symmem_status obtain(registration *r) {
@@ -390,7 +390,7 @@ static symmem_status prepare(registration *r) {
     if (r->group->failed)
         return r->instance->host->fail(r->instance->host, SYMMEM_PEER_LOST, 0, "rendezvous",
                                        "the group's communicator was given up");
-    return cuda_point(r->instance, "nccl.window.before");
+    return cuda_failpoint(r->instance, "nccl.window.before");
 }
 
 static symmem_status run(registration *r) {

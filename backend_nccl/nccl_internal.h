@@ -55,10 +55,10 @@ static inline nccl_lsa_team nccl_all_ranks(const symmem_exchange *exchange) {
 typedef struct nccl_comm {
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
-    nccl_lsa_team ranks; /* its ranks of the group */
-    bool is_users;       /* handed in: never ended here */
-    bool failed;         /* a registration failed: NCCL may work on it forever */
-    cuda_lane *late;     /* a resolve kernel was late; it still reads a window */
+    nccl_lsa_team ranks;       /* its ranks of the group */
+    bool is_users;             /* handed in: never ended here */
+    bool failed;               /* a registration failed: NCCL may work on it forever */
+    cuda_private_stream *late; /* a resolve kernel was late; it still reads a window */
     ncclComm_t handle;
     /* used by the thread with exclusive use of the group, or by the last user */
     nccl_window *windows;

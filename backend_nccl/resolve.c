@@ -4,7 +4,7 @@
 
 #include "nccl_internal.h"
 
-#define POINTERS_PER_PIECE ((int)(CUDA_PIECE_BYTES / sizeof(void *)))
+#define POINTERS_PER_PIECE ((int)(CUDA_SMALL_BLOCK_BYTES / sizeof(void *)))
 #define RESOLVE_MS 30000u
 
 static symmem_status ask_host(cuda_instance *instance, const nccl_window *window, void **pointers) {
@@ -81,7 +81,7 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
                            ncclWindow_t window, int first, int count, void **pointers,
                            uint64_t deadline_ns) {
     void *piece;
-    CUresult result = cuda_piece_take(&instance->driver, &piece);
+    CUresult result = cuda_small_block_take(&instance->driver, &piece);
     if (result != CUDA_SUCCESS)
         return result;
     void *arguments[] = {&window, &first, &count, &piece};
@@ -91,7 +91,7 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
     if (result == CUDA_SUCCESS)
         memcpy(pointers, piece, sizeof(void *) * (size_t)count);
     if (result != CUDA_ERROR_NOT_READY)
-        cuda_piece_give(piece);
+        cuda_small_block_give(piece);
     return result;
 }
 
@@ -100,22 +100,23 @@ static CUresult ask_device(cuda_instance *instance, const nccl_window *window, i
                            void **pointers, uint64_t deadline_ns) {
     int32_t device = window->comm->device;
     CUfunction kernel;
-    cuda_lane *lane;
+    cuda_private_stream *private_stream;
     CUresult result = find_kernel(instance, device, &kernel);
     if (result == CUDA_SUCCESS)
-        result = cuda_lane_take(instance, device, &lane);
+        result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return result;
     for (int first = 0; result == CUDA_SUCCESS && first < count; first += POINTERS_PER_PIECE) {
         int left = count - first;
-        result = run_kernel(instance, lane->native, kernel, window->handle, first,
+        result = run_kernel(instance, private_stream->native, kernel, window->handle, first,
                             left < POINTERS_PER_PIECE ? left : POINTERS_PER_PIECE, pointers + first,
                             deadline_ns);
     }
     if (result != CUDA_ERROR_NOT_READY)
-        cuda_lane_give(instance, device, lane);
+        cuda_private_stream_give(instance, device, private_stream);
     else
-        window->comm->late = lane; /* the group has failed, so no kernel runs there any more */
+        window->comm->late =
+            private_stream; /* the group has failed, so no kernel runs there any more */
     return result;
 }
 
@@ -141,7 +142,7 @@ static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *wind
 
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
                            const symmem_exchange *exchange, void **pointers) {
-    symmem_status status = cuda_point(instance, "nccl.resolve");
+    symmem_status status = cuda_failpoint(instance, "nccl.resolve");
     if (status == SYMMEM_OK && window->comm->ranks.count == 1) {
         /* NCCL makes no window for a single rank. */
         pointers[exchange->rank] = window->allocation->memory.ptr;

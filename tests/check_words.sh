@@ -10,8 +10,8 @@
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
 limit=1
-strict=(kernels backend_shm_emul)
-counted=(core backend_cuda backend_nccl tests)
+strict=(kernels backend_shm_emul backend_nccl backend_cuda)
+counted=(core tests)
 
 # Prints `folder words findings`, and with list=1 each finding.
 # shellcheck disable=SC2016 # the program is awk's

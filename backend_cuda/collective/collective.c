@@ -8,25 +8,25 @@
 #include "cuda_internal.h"
 #include "memory/multicast.h"
 
-#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
-#define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
+#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below this one block runs all steps */
+#define PIECE_BYTES ((size_t)1 << 20)  /* the same if there are many steps */
 #define MANY_STEPS 16
 #define MOST_STEPS 256
-#define BLOCK_BYTES ((size_t)32 << 10) /* that a block moves before another one pays off */
+#define BLOCK_BYTES ((size_t)32 << 10) /* the least for which another block pays */
 #define MAX_BLOCKS 256                 /* enough to fill any device */
 
-/* One collective on its way to a stream. */
+/* One collective that is being enqueued. */
 typedef struct collective_launch {
-    cuda_launch launch; /* first: enqueue gets it */
+    cuda_launch launch; /* first, because enqueue gets it */
     symmem_cuda_collective_args args;
     CUfunction kernel, barrier, show_words;
     cuda_fast_kernels fast;  /* NULL: none of this dtype */
-    const CUfunction *moves; /* of two ranks by lines */
+    const CUfunction *moves; /* of two ranks by LL */
     CUfunction chunked_moves;
     symmem_cuda_terms terms;
     cuda_links links;
-    uint64_t *board;       /* the own one, on the device */
-    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+    uint64_t *board;       /* this rank's, on the device */
+    const uint64_t *words; /* its contents; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -55,7 +55,7 @@ static bool reduces(symmem_call_kind kind) {
 
 /* --- how many kernels and blocks ---------------------------------------------------- */
 
-/* Of an all-to-all: what comes to this rank. */
+/* For an all-to-all: what comes to this rank. */
 static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step) {
     size_t parts = c->words != NULL
                        ? (size_t)c->words[SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size) - 1]
@@ -63,9 +63,9 @@ static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step)
     return symmem_cuda_step_bytes(&c->args.job, step, parts);
 }
 
-/* Very many would fill the stream's queue, and the call would wait. Of the first rank's steps,
- * whose shards are the longest: all ranks have to come to the same where they compare their calls.
- */
+/* Very many steps would fill the stream's queue, and the call would wait. It uses the steps of the
+ * first rank, whose shards are the longest, because all ranks must choose alike if they compare
+ * their calls. */
 static bool is_for_one_block(const collective_launch *c) {
     symmem_cuda_job first = c->args.job;
     symmem_cuda_cursor place = {0};
@@ -86,17 +86,16 @@ unsigned int cuda_blocks_for(size_t bytes) {
     return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
-/* For how much each block of a kernel that meets in its blocks has a place in one go. */
+/* The bytes for which each block has one pass, in a kernel with a barrier per block. */
 #define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
-/* Beyond, meetings do not matter, and more blocks do. */
+/* Beyond this, barriers do not matter, and more blocks help. */
 #define PER_BLOCK_MAX_BYTES ((size_t)32 << 20)
 #define PER_BLOCK_MAX_BYTES_TWO_RANKS ((size_t)512 << 20)
-#define FEW_BLOCKS_MAX_BYTES                                                                       \
-    ((size_t)4 << 20)            /* half the places will do, and leave room for others             \
-                                  */
-#define MAX_BLOCKS_ALL_RANKS 128 /* blocks, for ranks may share a device */
+/* Up to this, half the blocks suffice, and leave room for other kernels. */
+#define FEW_BLOCKS_MAX_BYTES ((size_t)4 << 20)
+#define MAX_BLOCKS_ALL_RANKS 128 /* limited, because ranks may share a device */
 
-/* What each rank's blocks work on, of things that all ranks pass alike. */
+/* The data of all blocks of a rank, from values that are the same on all ranks. */
 static size_t largest_segment_bytes(const symmem_cuda_job *job) {
     size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
     if (job->form == SYMMEM_CUDA_IN_PLACE)
@@ -105,7 +104,8 @@ static size_t largest_segment_bytes(const symmem_cuda_job *job) {
     return gathers ? bytes * ranks : bytes;
 }
 
-/* How many blocks that sync_ranks each for itself, the same on all ranks; 0: not in this way. */
+/* The number of blocks that each have a barrier, the same on all ranks. 0: this algorithm is not
+ * used. */
 static unsigned int per_block_count(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
     size_t bytes = largest_segment_bytes(job),
@@ -130,7 +130,8 @@ static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfu
     return result;
 }
 
-/* The board's words travel as arguments: a graph keeps them, and nobody else need. */
+/* The words of the split table travel as arguments. So a graph keeps them, and the caller need
+ * not. */
 static CUresult write_split_table(const cuda_instance *instance, collective_launch *c,
                                   CUstream native) {
     size_t words = SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size);
@@ -159,9 +160,9 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                   &c->args, native);
 }
 
-/* --- what is common has kernels of its own ------------------------------------------ */
+/* --- fast kernels for the common cases --------------------------------------------- */
 
-/* Calls without a stream may be withdrawn, which these kernels know nothing of. */
+/* Calls without a stream may be abandoned, which these kernels do not support. */
 static bool may_use_small_barrier(const collective_launch *c, symmem_cuda_small_barrier *small) {
     return c->args.job.world_size >= 2 && !c->args.job.checking &&
            c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
@@ -213,7 +214,7 @@ static bool are_units(const symmem_cuda_fast_args *args, int32_t sources, size_t
     return all % 16 == 0;
 }
 
-/* The step of c->args. */
+/* For the step of c->args. */
 static bool fast_per_block(const collective_launch *c, symmem_cuda_fast_args *args) {
     const symmem_cuda_step *step = &c->args.step;
     if (!may_use_fast_kernel(c, args) || !symmem_cuda_has_fast_kernel(c->args.job.world_size) ||
@@ -222,7 +223,7 @@ static bool fast_per_block(const collective_launch *c, symmem_cuda_fast_args *ar
         return false;
     const symmem_cuda_job job = host_job(c);
     const size_t bytes = step->count * job.element;
-    args->units = (uint32_t)(bytes / 16); /* of what is spread: 32 MiB at most */
+    args->units = (uint32_t)(bytes / 16); /* of the data of all blocks, 32 MiB at most */
     args->targets = (uint16_t)symmem_cuda_targets(&job, step);
     for (int32_t k = 0; k < job.world_size; k++)
         args->from[k] = symmem_cuda_source(&job, step, k);
@@ -231,8 +232,8 @@ static bool fast_per_block(const collective_launch *c, symmem_cuda_fast_args *ar
     return are_units(args, job.world_size, bytes);
 }
 
-/* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
- * there are more threads instead. */
+/* More ranks mean fewer blocks, and fewer units of each source in flight for a thread. Then it uses
+ * more threads. */
 static CUresult launch_fast(const cuda_instance *instance, collective_launch *c,
                             unsigned int blocks, symmem_cuda_fast_args *args, CUstream native) {
     const bool two = args->small.ranks == 2;
@@ -249,7 +250,7 @@ static CUresult enqueue_per_block(const cuda_instance *instance, collective_laun
                                   unsigned int blocks, CUstream native) {
     symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
-    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
+    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the barrier */
     CUresult result = CUDA_SUCCESS;
     if (c->args.job.checking)
         result = run_step(instance, c, &step, native);
@@ -285,7 +286,7 @@ static bool fast_moves(const collective_launch *c, symmem_cuda_moves_args *args)
            all % SYMMEM_CUDA_LL_LINE_BYTES == 0 && may_use_small_barrier(c, &args->small);
 }
 
-/* Ranks that compare their calls sync_ranks for that before, in a barrier's kernel. */
+/* Ranks that compare their calls do so in a barrier kernel before. */
 static CUresult enqueue_general(const cuda_instance *instance, collective_launch *c,
                                 unsigned int blocks, unsigned int threads,
                                 symmem_cuda_algorithm algorithm, CUstream native) {
@@ -294,17 +295,17 @@ static CUresult enqueue_general(const cuda_instance *instance, collective_launch
     CUresult result = checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER */
+    c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER_BARRIER */
     if (checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
 }
 
 /* A block waits for the peer's block of its number and for no other. So two operations that ranks
- * begin in different orders both go on as long as neither fills its device: then some blocks of the
- * second one have room, and after them the next. The general kernels, of at most 128 registers a
- * thread, have room for four blocks of 128 threads on a multiprocessor; an H100 and an H200 have
- * 132 of these. */
+ * begin in different orders both make progress as long as neither fills its device. Then some
+ * blocks of the second one have room, and after them the next. The general kernels use at most 128
+ * registers a thread. So four blocks of 128 threads fit on a multiprocessor. An H100 and an H200
+ * have 132 multiprocessors. */
 _Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
                        (SYMMEM_CUDA_LL_THREADS / 32) <
                    4 * 132,
@@ -341,9 +342,8 @@ static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch
                            native);
 }
 
-/* What a rank has for another one, at most; of an all-to-all of two ranks, which each of them
- * knows.
- */
+/* Returns the most that a rank has for another one. In an all-to-all of two ranks each of them
+ * knows it. */
 static size_t pair_bytes(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
     const symmem_cuda_exchange *moved = &c->args.exchange;
@@ -354,8 +354,8 @@ static size_t pair_bytes(const collective_launch *c) {
     return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
 }
 
-/* Before anything is enqueued: what does not depend on how it goes. */
-static void come_to_terms(collective_launch *c) {
+/* Chooses what does not depend on how the operation proceeds, before anything is enqueued. */
+static void choose_parameters(collective_launch *c) {
     const symmem_cuda_signal_args *signal = &c->launch.args;
     const symmem_cuda_job job = host_job(c);
     const symmem_cuda_ll_choice none = {0, 0};
@@ -374,7 +374,7 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
-    come_to_terms(c);
+    choose_parameters(c);
     const symmem_cuda_ll_choice rounds = symmem_cuda_ll_choice_of(&c->args.job, &c->terms);
     const unsigned int chunk_blocks = symmem_cuda_chunk_blocks(&c->args.job, &c->terms);
     if (rounds.warps > 0)
@@ -439,7 +439,7 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
     if (!symmem_cuda_supports(call->kind))
         return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
                                     "this backend has no such collective");
-    (void)cuda_point(instance, "cuda.collective*"); /* peers have counted on this rank by now */
+    (void)cuda_failpoint(instance, "cuda.collective*"); /* peers have counted on this rank by now */
     prepare(instance, peers, channel, call, exec, &c);
     if (call->kind == SYMMEM_CALL_ALL_TO_ALL) {
         words = malloc(sizeof *words * SYMMEM_CUDA_SPLIT_TABLE_WORDS(peers->world_size));
@@ -447,7 +447,7 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
             return cuda_no_memory(instance, call->name);
         symmem_cuda_fill_split_table(&c.args.job, call, peers->buffers[peers->rank], words);
         c.args.job.buffer_bytes = peers->buffer_bytes;
-        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last room ends */
+        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last part ends */
         c.words = words;
     }
     symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);

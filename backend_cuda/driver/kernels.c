@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The kernels of a device, loaded once for all instances of the process. Ranks that are threads may
- * share its context, and loading waits for all that runs there: for a peer's kernel, which may wait
- * for this rank.
+ * share its context. Loading waits for everything that runs there, for example for a peer's kernel,
+ * which may wait for this rank.
  */
 #include "cuda_internal.h"
 
 typedef struct loaded {
-    pthread_mutex_t lock; /* held while they are loaded: who comes next needs them, too */
-    cuda_module module;   /* its users are counted under this lock, too */
+    pthread_mutex_t lock; /* held during loading, because the next user needs the kernels too */
+    cuda_module module;   /* its users are counted under this lock too */
     cuda_kernels kernels;
-    bool found;     /* the kernels are those of the module */
-    int32_t rank;   /* of the first of its users */
+    bool found;     /* the kernels belong to the module */
+    int32_t rank;   /* of its first user */
     int32_t others; /* users of other ranks */
     atomic_bool shared;
 } loaded;
@@ -94,15 +94,15 @@ static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_ke
     return result == CUDA_SUCCESS ? cuda_local_load(driver, module, &found->local) : result;
 }
 
-/* lock held. Contexts of one rank do not wait for each other; one whose rank cannot be told any
- * more counts as another one. */
+/* lock held. Contexts of one rank do not wait for each other. A context whose rank is unknown
+ * counts as another rank. */
 static void count_other(loaded *own, int32_t rank, int32_t change) {
     own->others += rank != own->rank ? change : 0;
     atomic_store(&own->shared, own->others > 0 && own->module.users > 1);
 }
 
-/* lock held. What cannot be found all the same leaves the module loaded: unloading would not give
- * back what it has. */
+/* lock held. If a kernel is not found the module stays loaded, because unloading would not free its
+ * memory. */
 static CUresult take(const cuda_driver *driver, loaded *own, CUcontext context,
                      unsigned long long context_id) {
     CUmodule module;

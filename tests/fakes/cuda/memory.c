@@ -181,7 +181,7 @@ FAKE(MemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
         return CUDA_ERROR_SYSTEM_NOT_READY;
     if (bytes == 0 || bytes % granularity_of(shared) != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    /* The driver takes long to find that out, and lets nobody else do anything overlapped_work. */
+    /* The driver takes long to find that out, and lets nobody else do anything meanwhile. */
     if (bytes > FAKE_DEVICE_BYTES)
         return CUDA_ERROR_UNKNOWN;
     if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)

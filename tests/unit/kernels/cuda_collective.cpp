@@ -170,7 +170,7 @@ bytes parts_of(const world &w, const test &t, size_t r) {
             at += w.in_splits[p][q] * element;
         const size_t sent = w.in_splits[p][r], room = w.out_splits[r][p];
         result.insert(result.end(), at, at + (sent < room ? sent : room) * element);
-        for (size_t i = sent; i < room; i++) // nothing arrives_soon there
+        for (size_t i = sent; i < room; i++) // nothing comes there
             result.insert(result.end(), element, 0x5c);
     }
     return result;

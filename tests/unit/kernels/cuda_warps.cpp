@@ -54,7 +54,7 @@ static bool is_part_of_sum(const float *values, uint32_t round, size_t begin, si
     return true;
 }
 
-// What arrives_soon from each rank follows in out, one after the other.
+// What comes from each rank follows in out, one after the other.
 static bool is_dealt(const call &c, uint32_t round) {
     const size_t first = dealt_to(c, 0, own), second = dealt_to(c, 1, own);
     return is_of(out, 0, round, own == 0 ? 0 : dealt_to(c, 0, 0), first) &&
@@ -113,7 +113,7 @@ static bool all_have_begun(uint32_t round) {
     return true;
 }
 
-// Whoever arrives_soon late, and whichever way each one goes. Some compare their calls, and what
+// Whoever comes late, and whichever way each one goes. Some compare their calls, and what
 // they show of that is soon old: who does not compare takes it away.
 static bool calls_in_a_row() {
     const uint32_t rounds = ranks <= 4 ? 24 : 16;
@@ -312,7 +312,7 @@ static bool one_is_poisoned() {
 
 // Before the first meeting, where one thread looks, and while all lanes look before the second one;
 // by lines all lanes look at once.
-TEST("a rank is poisoned overlapped_work") {
+TEST("a rank is poisoned meanwhile") {
     static const uint32_t looks[] = {1, 2, 17};
     static const int counts[] = {2, 3, 4};
     for (const int count : counts)

@@ -234,7 +234,7 @@ stop run_rank(world &w, const test &t, int r, symmem_cuda_cursor *place, const m
     return ENDED;
 }
 
-// Ranks run from meeting to meeting; false if they race or do not sync_ranks. *meetings_p: how
+// Ranks run from meeting to meeting; false if they race or do not synchronize. *meetings_p: how
 // often.
 bool run_world(world &w, const test &t, const manner &how, int *meetings_p) {
     symmem_cuda_cursor places[MOST_RANKS] = {};
