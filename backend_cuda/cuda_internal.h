@@ -47,7 +47,7 @@ typedef struct cuda_kernels {
     cuda_fast_kernels fast[SYMMEM_DTYPE_COUNT]; /* NULL: none of those */
     CUfunction moves[2];                        /* by LL, in long and in short rounds */
     CUfunction chunked_moves;
-    CUfunction show_words, move_part;
+    CUfunction store_words, composite_move;
     cuda_local_kernels local;
 } cuda_kernels;
 

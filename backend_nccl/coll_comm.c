@@ -106,8 +106,8 @@ void nccl_coll_comm_set(cuda_instance *instance, nccl_coll_comm *coll, nccl_comm
     pthread_mutex_unlock(&coll->call_lock);
 }
 
-/* Only a rank with a call in flight has given the communicator up. All ranks come here and take no
- * more calls there. Such calls would wait for ranks that do not call. */
+/* Only a rank with a call in flight has given the communicator up. All ranks come here and take
+ * no more calls there. Such calls would wait for ranks that do not call. */
 void nccl_signal_lost(void *opaque, const symmem_peers *peers) {
     nccl_coll_comm *coll = nccl_coll_comm_find(opaque, peers->signals[peers->rank]);
     if (coll != NULL)

@@ -65,8 +65,8 @@ bool nccl_inflight_check(nccl_inflight *inflight);
 bool nccl_inflight_nccl_error(nccl_inflight *inflight, ncclResult_t result);
 /* Records a failure, unless there is one. */
 void nccl_inflight_fail(nccl_inflight *inflight, symmem_status status, int32_t rank);
-/* Takes no more calls on the communicator and fails what is in flight on it. Any thread. A no-op if
- * the communicator has changed. */
+/* Takes no more calls on the communicator and fails what is in flight on it. Any thread. A no-op
+ * if the communicator has changed. */
 void nccl_coll_comm_mark_lost(cuda_instance *instance, nccl_coll_comm *coll, uint64_t serial);
 /* Also removes the communicator. The caller ends it, which ends everything in flight. NULL: there
  * is none. The call_lock is held. */

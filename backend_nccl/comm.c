@@ -317,6 +317,15 @@ static void end_in_nccl(cuda_instance *instance, nccl_comm *comm) {
         (void)nccl_state_of(instance)->library.CommAbort(comm->handle);
 }
 
+/* NCCL may read or write their windows as long as the process lives. */
+static _Atomic(nccl_comm *) kept_for_good;
+
+static void keep(nccl_comm *comm) {
+    comm->next_kept = atomic_load(&kept_for_good);
+    while (!atomic_compare_exchange_weak(&kept_for_good, &comm->next_kept, comm))
+        continue;
+}
+
 /* The allocations of the windows are released last, because NCCL accesses them. A user's
  * communicator that is still busy keeps its last window, which NCCL may yet write. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
@@ -329,14 +338,12 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
         end_in_nccl(instance, comm);
     if (entered)
         cuda_leave(instance);
-    if (left_over)
+    if (left_over) {
+        keep(comm);
         return;
-    while (comm->windows != NULL) {
-        nccl_window *window = comm->windows;
-        comm->windows = window->next;
-        nccl_allocation_leave(instance, window->allocation);
-        free(window);
     }
+    while (comm->windows != NULL)
+        nccl_window_free(instance, comm->windows);
     free(comm);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <symmem/backend.h>
 
+#include "base/places.h"
 #include "cuda_internal.h"
 #include "library.h"
 
@@ -22,18 +23,22 @@ typedef struct nccl_coll_comm nccl_coll_comm; /* coll_comm.h */
 /* Local memory. It is freed once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
     int32_t users; /* this and what follows under the state's lock */
-    struct nccl_allocation *next;
+    sm_place by_address;
+    struct nccl_window *windows; /* of any group */
     nccl_coll_comm *coll; /* of the group that registered it last, if that has one; NULL: none */
     symmem_memory memory;
 } nccl_allocation;
 
 /* One registration. NCCL writes `handle` from a thread of its own, so it may not move. */
 typedef struct nccl_window {
-    struct nccl_window *next;
+    struct nccl_window *next, *before; /* of the communicator */
     struct nccl_comm *comm;
     nccl_allocation *allocation;
-    uint64_t serial; /* the same on all ranks */
-    int32_t users;   /* under the state's lock: entries of peers[] that still exist */
+    /* under the state's lock, as what follows */
+    struct nccl_window *next_of_memory, *before_of_memory;
+    sm_place retired; /* by the serial, once no handle here uses it any more */
+    uint64_t serial;  /* the same on all ranks */
+    int32_t users;    /* entries of peers[] that still exist */
     ncclWindow_t handle;
 } nccl_window;
 
@@ -53,6 +58,7 @@ static inline nccl_lsa_team nccl_all_ranks(const symmem_exchange *exchange) {
  * from the thread that has exclusive use of the group, or after the group from the last user.
  */
 typedef struct nccl_comm {
+    struct nccl_comm *next_kept;
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
     nccl_lsa_team ranks;       /* its ranks of the group */
@@ -62,6 +68,7 @@ typedef struct nccl_comm {
     ncclComm_t handle;
     /* used by the thread with exclusive use of the group, or by the last user */
     nccl_window *windows;
+    sm_places retired; /* of these; under the state's lock */
 } nccl_comm;
 
 typedef struct nccl_group {
@@ -91,7 +98,7 @@ typedef struct nccl_state {
     /* Also under the lock. */
     CUfunction resolvers[CUDA_MAX_DEVICES]; /* NULL: not loaded (resolve.c) */
     struct nccl_bootstrap_root *roots;
-    struct nccl_allocation *allocations;
+    sm_places allocations; /* by address */
     nccl_coll_comm *coll_comms;
     struct nccl_inflight *inflights; /* NCCL's collectives in flight */
     pthread_cond_t ended;            /* with the monotonic clock */
@@ -155,7 +162,7 @@ void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 /* What giving up the last use does. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
-/* The context is current. Undoes a registration. The window is in no list any more. */
+/* The context is current. Undoes a registration. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* lsa_team.c */
@@ -206,6 +213,9 @@ symmem_status nccl_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void nccl_memory_release(void *instance, symmem_memory *memory);
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation);
+/* Lists a new window of its allocation and communicator. nccl_window_free frees one that ended. */
+void nccl_window_enlist(cuda_instance *instance, nccl_window *window);
+void nccl_window_free(cuda_instance *instance, nccl_window *window);
 /* Finds it from an address in a registered allocation, which has to exist meanwhile. */
 nccl_coll_comm *nccl_coll_comm_find(cuda_instance *instance, const void *address);
 

@@ -19,7 +19,7 @@
 typedef struct collective_launch {
     cuda_launch launch; /* first, because enqueue gets it */
     symmem_cuda_collective_args args;
-    CUfunction kernel, barrier, show_words;
+    CUfunction kernel, barrier, store_words;
     cuda_fast_kernels fast;  /* NULL: none of this dtype */
     const CUfunction *moves; /* of two ranks by LL */
     CUfunction chunked_moves;
@@ -140,7 +140,7 @@ static CUresult write_split_table(const cuda_instance *instance, collective_laun
         size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
         symmem_cuda_store_words_args args = {.to = c->board + at, .count = (uint32_t)count};
         memcpy(args.words, c->words + at, count * sizeof args.words[0]);
-        result = launch(instance, c, c->show_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
+        result = launch(instance, c, c->store_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
     }
     return result;
 }
@@ -423,7 +423,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     c->chunked_moves = device->kernels.chunked_moves;
     c->terms.block_bytes = own->block_bytes;
     c->barrier = device->kernels.barrier;
-    c->show_words = device->kernels.show_words;
+    c->store_words = device->kernels.store_words;
     c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->split_table_at);
 }
 

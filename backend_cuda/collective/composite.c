@@ -43,6 +43,6 @@ CUresult cuda_composite_move(const cuda_instance *instance, const symmem_exec *e
                                                    .src = (const char *)(uintptr_t)src,
                                                    .bytes = bytes},
                                        .state = cuda_state_of(exec->whole)};
-    return cuda_launch_kernel(instance, device->kernels.move_part, cuda_blocks_for(bytes),
+    return cuda_launch_kernel(instance, device->kernels.composite_move, cuda_blocks_for(bytes),
                               SYMMEM_CUDA_COLLECTIVE_THREADS, &args, native);
 }

@@ -6,6 +6,8 @@
 #ifndef SYMMEM_CUDA_MAPPING_H
 #define SYMMEM_CUDA_MAPPING_H
 
+#include "base/index.h"
+#include "base/places.h"
 #include "cuda_internal.h"
 
 #define CUDA_SUBALLOC_BYTES ((size_t)4096) /* allocations in a granule begin at multiples */
@@ -18,7 +20,8 @@ typedef struct cuda_origin {
 } cuda_origin;
 
 struct cuda_mapping {
-    cuda_mapping *next;
+    sm_index_node by_origin;
+    sm_place by_address;
     cuda_origin from;
     CUuuid maker; /* the device of the memory */
     int32_t users;
@@ -54,9 +57,9 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
 cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
-/* For work of a stream that still accesses the memory. Takes over one user until that is done, or
- * forever if no entry can be allocated. */
-void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+/* For work of a stream that still accesses the memory. Takes over one user until that is done.
+ * Returns false if no entry can be allocated; then it keeps the user forever. */
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
 /* Allocates `bytes` from it, and adds a user. Returns false if it has too little left. */
