@@ -10,7 +10,7 @@
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
 limit=1
-strict=(kernels backend_shm_emul backend_nccl backend_cuda)
+strict=(kernels backend_shm_emul backend_nccl backend_cuda tests/bench)
 counted=(core tests)
 
 # Prints `folder words findings`, and with list=1 each finding.

@@ -108,7 +108,7 @@ void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_
     fake.instance.driver.MemsetD8Async = set_bytes;
     cuda_kernels *kernels = &fake.instance.devices[0].kernels;
     kernels->barrier = function_of(HOST_BARRIER);
-    kernels->show_words = function_of(HOST_SHOW_WORDS);
+    kernels->store_words = function_of(HOST_SHOW_WORDS);
     kernels->collective_bytes = function_of(HOST_COLLECTIVE_BYTES);
     kernels->collective[SYMMEM_FLOAT32] = function_of(HOST_COLLECTIVE_F32);
     kernels->collective[SYMMEM_BFLOAT16] = function_of(HOST_COLLECTIVE_BF16);
