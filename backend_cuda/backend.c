@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of the CUDA backend, its instance, and what it says of devices. */
+/* The table of the CUDA backend, its instance, and its description of devices. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -27,7 +27,8 @@ int cuda_descriptors_error(void) {
     return error == EMFILE || error == ENFILE ? error : 0;
 }
 
-/* What the device reports of itself, or of what runs there, needs no descriptors. */
+/* Errors that the device reports about itself, or about what runs there, do not come from missing
+ * descriptors. */
 static bool may_need_descriptors(CUresult result) {
     return result < CUDA_ERROR_ECC_UNCORRECTABLE || result == CUDA_ERROR_OPERATING_SYSTEM ||
            result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_UNKNOWN ||
@@ -57,12 +58,12 @@ symmem_status cuda_no_memory(const cuda_instance *instance, const char *operatio
     return instance->host->fail(instance->host, SYMMEM_OUT_OF_MEMORY, 0, operation, "no memory");
 }
 
-symmem_status cuda_late(const cuda_instance *instance, const char *operation) {
+symmem_status cuda_fail_timeout(const cuda_instance *instance, const char *operation) {
     return instance->host->fail(instance->host, SYMMEM_TIMEOUT, 0, operation,
                                 "the device did not come to it in time: other work holds it up");
 }
 
-symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
     return instance->host->has_points ? instance->host->point(instance->host, name) : SYMMEM_OK;
 }
 
@@ -154,11 +155,11 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     instance->rank = config->rank;
     instance->world_size = config->world_size;
     instance->pending_end = &instance->pending;
-    symmem_status status = cuda_point(instance, "cuda.open");
+    symmem_status status = cuda_failpoint(instance, "cuda.open");
     if (status == SYMMEM_OK)
         status = open_driver(instance);
     if (status == SYMMEM_OK)
-        status = cuda_withdrawn_open(instance);
+        status = cuda_launch_timeout_open(instance);
     if (status == SYMMEM_OK)
         status = cuda_fabric_read_setting(instance);
     if (status != SYMMEM_OK)
@@ -185,7 +186,7 @@ free_instance:
 }
 
 void cuda_instance_end(cuda_instance *instance) {
-    cuda_adopted_close(instance);
+    cuda_foreign_captures_close(instance);
     if (instance->end_extension != NULL)
         instance->end_extension(instance);
     cuda_blas_close(instance);
@@ -200,14 +201,14 @@ void cuda_instance_end(cuda_instance *instance) {
 
 static void close_relaxed(cuda_instance *instance) {
     uint64_t end_ns = cuda_now_ns() + CLOSE_WAIT_MS * CUDA_NS_PER_MS;
-    (void)cuda_point(instance, "cuda.close*");
+    (void)cuda_failpoint(instance, "cuda.close*");
     cuda_collect(instance);
     while (atomic_load(&instance->pending_count) != 0 && cuda_now_ns() < end_ns) {
         cuda_sleep_ns(CUDA_NS_PER_MS / 10);
         cuda_collect(instance);
     }
     if (atomic_load(&instance->pending_count) != 0) {
-        cuda_watcher_leave(instance); /* a host function that does not return */
+        cuda_watcher_leave(instance); /* a host function has not returned */
         return;
     }
     cuda_watcher_stop(instance);
@@ -217,7 +218,7 @@ static void close_relaxed(cuda_instance *instance) {
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     const cuda_driver driver = instance->driver;
-    const bool counted = cuda_busy_begin(); /* else the program closes while it ends */
+    const bool counted = cuda_busy_begin(); /* otherwise the program would close while it ends */
     cuda_relax(&driver);
     close_relaxed(instance);
     cuda_restore(&driver);
@@ -256,7 +257,7 @@ static symmem_status describe_device(const cuda_instance *instance, int32_t devi
     return SYMMEM_OK;
 }
 
-/* Asked for often, and nothing of it changes but what the environment says of multicast. */
+/* Cached, because it is called often and only the environment's setting of multicast can change. */
 symmem_status cuda_device_info(void *opaque, int32_t index, symmem_device_info *info_p) {
     cuda_instance *instance = opaque;
     cuda_device *device = &instance->devices[index];

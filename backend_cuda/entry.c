@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the plug-in exports. Apart from the rest, which another plug-in may hold as well. */
+/* The symbol that the plug-in exports. It is separate, because another plug-in may contain the
+ * other files too. */
 #include "cuda_internal.h"
 
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);

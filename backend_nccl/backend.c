@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The table of the NCCL backend. What a rank does on its own GPU, and through a peer's pointer, is
- * the CUDA backend's; how pointers to peers come about is replaced.
+ * The table of the NCCL backend. The CUDA backend implements what a rank does on its own GPU and
+ * through a peer's pointer. This backend replaces how pointers to peers are obtained.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
 
-/* ncclResult_t grows from version to version: never an index into a table. */
+/* ncclResult_t grows from version to version, so it is never an index into a table. */
 symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, const char *operation) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     const bool may_need_descriptors = result == ncclSystemError || result == ncclInternalError ||
@@ -27,7 +27,7 @@ symmem_status nccl_fail(const cuda_instance *instance, ncclResult_t result, cons
                                 more != NULL ? more : "");
 }
 
-/* Neither sets the environment nor keeps the library: probing has no lasting effect. */
+/* Neither sets the environment nor keeps the library, so that probing has no lasting effect. */
 static symmem_status probe(char *reason, size_t capacity) {
     nccl_library library;
     char driver[200] = "", version[16];
@@ -43,13 +43,14 @@ static symmem_status probe(char *reason, size_t capacity) {
     return SYMMEM_OK;
 }
 
-/* The environment first: loading NCCL is before its first call. */
+/* The environment is set first, because NCCL reads it no later than at its first call. */
 static symmem_status open_library(const symmem_host *host, const symmem_backend_config *config,
                                   nccl_state *state) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char reason[200];
     bool set = false;
-    /* Where ranks share devices NCCL should make none, but looks at two of the ranks only. */
+    /* If ranks share devices, NCCL should make no multicast objects, but it checks only two of the
+     * ranks. */
     const char *because = !config->multicast_allowed ? "multicast is off"
                           : nccl_allows_sharing()    ? "ranks may share devices"
                                                      : NULL;
@@ -63,10 +64,10 @@ static symmem_status open_library(const symmem_host *host, const symmem_backend_
     return SYMMEM_OK;
 }
 
-/* The host may have gone. */
+/* The host may no longer exist. */
 static void end_state(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_modules_give(instance);
+    nccl_modules_release(instance);
     pthread_cond_destroy(&state->work);
     pthread_cond_destroy(&state->ended);
     pthread_mutex_destroy(&state->lock);
@@ -100,7 +101,7 @@ static symmem_status open_instance(const symmem_host *host, const symmem_backend
     cuda_instance *instance = opaque;
     instance->extension = state;
     instance->end_extension = end_state;
-    instance->forget_fault = nccl_flight_forget;
+    instance->forget_fault = nccl_inflight_forget;
     *instance_p = opaque;
     return SYMMEM_OK;
 close:
@@ -114,11 +115,11 @@ free_state:
 static void close_instance(void *opaque) {
     cuda_instance *instance = opaque;
     const cuda_driver driver = instance->driver;
-    const bool counted = cuda_busy_begin(); /* else the program closes while it ends */
+    const bool counted = cuda_busy_begin(); /* otherwise the program would close while it ends */
     cuda_relax(&driver);
     nccl_watcher_stop(instance);
-    nccl_endings_finish(instance);
-    nccl_roots_end(instance, false);
+    nccl_comm_aborts_finish(instance);
+    nccl_bootstrap_roots_end(instance, false);
     cuda_instance_ops.close(instance);
     cuda_restore(&driver);
     if (counted)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * For each id NCCL has a thread and a listening socket in the process that asked for it, which wait
- * without a deadline until all ranks have come. Where a communicator did not come up they wait for
- * ever, and NCCL has no call to end them. But a socket that was shut down accepts nobody any more:
- * the thread then closes it and ends. It is found by its address, which the id carries, as soon as
- * the id is there: later another one may have that address. A rank that NCCL does not expect would
- * end the thread, too, and wait for an answer that never comes; of a communicator that waits there
- * NCCL gives nothing back.
+ * A work-around for NCCL's bootstrap root. For each id NCCL has a thread and a listening socket in
+ * the process that created the id. They wait without a deadline until all ranks have connected. If
+ * a communicator does not come up they wait forever, and NCCL has no call to end them. But a socket
+ * that was shut down accepts no connection, and the thread then closes it and ends.
+ *
+ * The socket is found by its address, which the id carries, as soon as the id exists. Later another
+ * socket may have that address. Connecting as an unexpected rank would end the thread too, but then
+ * this rank would wait for an answer that never comes, and NCCL frees nothing of a communicator
+ * that waits there.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -23,21 +25,21 @@
 #define PAUSE_NS (200000ull)
 #define MAX_PAUSES 250
 
-#define SEARCHED 4096 /* descriptors, where there is none for the list of them */
+#define SEARCHED 4096 /* descriptors, if there is no list of them */
 
-struct nccl_root {
-    struct nccl_root *next;
+struct nccl_bootstrap_root {
+    struct nccl_bootstrap_root *next;
     unsigned long long number; /* the socket's; never 0 */
 };
 
-/* Family, port and address; what is behind them is padding, or the interface. */
+/* Returns the bytes of family, port and address. What follows them is padding, or the interface. */
 static size_t address_bytes(const struct sockaddr_storage *address) {
     if (address->ss_family == AF_INET)
         return offsetof(struct sockaddr_in, sin_zero);
     return address->ss_family == AF_INET6 ? offsetof(struct sockaddr_in6, sin6_scope_id) : 0;
 }
 
-/* Wherever in the id the address stands: what is in there is NCCL's own affair. */
+/* Searches the whole id for the address, because the layout of the id is internal to NCCL. */
 static bool has_address(int fd, const ncclUniqueId *id) {
     struct sockaddr_storage address = {0};
     socklen_t length = sizeof address;
@@ -50,7 +52,8 @@ static bool has_address(int fd, const ncclUniqueId *id) {
     return bytes != 0 && memmem(id->internal, sizeof id->internal, &address, bytes) != NULL;
 }
 
-/* Asked of the file system, for others may close the descriptor meanwhile. 0: it is no socket. */
+/* Asks the file system, because other threads may close the descriptor meanwhile. Returns 0 if it
+ * is no socket. */
 static unsigned long long socket_number(int fd) {
     char path[40], target[64];
     unsigned long long number = 0;
@@ -60,18 +63,18 @@ static unsigned long long socket_number(int fd) {
     return sscanf(target, "socket:[%llu]", &number) == 1 ? number : 0;
 }
 
-static bool is_root(int fd, const nccl_root *root) {
+static bool is_root(int fd, const nccl_bootstrap_root *root) {
     return socket_number(fd) == root->number;
 }
 
-/* Makes it that socket, if it is the id's. */
-static bool becomes(nccl_root *root, int fd, const ncclUniqueId *id) {
+/* Sets *root to that socket if it is the id's. */
+static bool becomes(nccl_bootstrap_root *root, int fd, const ncclUniqueId *id) {
     root->number = has_address(fd, id) ? socket_number(fd) : 0;
     return root->number != 0;
 }
 
-/* The descriptor that the root has, or, of an id, will have from now on; -1: there is none. */
-static int search(nccl_root *root, const ncclUniqueId *id) {
+/* Returns the descriptor of the root's socket, which for an id is remembered from now on, or -1. */
+static int search(nccl_bootstrap_root *root, const ncclUniqueId *id) {
     DIR *directory = opendir("/proc/self/fd");
     const struct dirent *entry;
     int found = -1, fd = 0;
@@ -90,15 +93,15 @@ static int search(nccl_root *root, const ncclUniqueId *id) {
 }
 
 /* The thread needs a moment to close its own descriptor. */
-static void shut_down(int fd, int copy, const nccl_root *root) {
+static void shut_down(int fd, int copy, const nccl_bootstrap_root *root) {
     (void)shutdown(copy, SHUT_RDWR);
     for (int i = 0; i < MAX_PAUSES && is_root(fd, root); i++)
         cuda_sleep_ns(PAUSE_NS);
 }
 
-/* By a copy, for the thread may close the descriptor at any time and its number be another's.
- * False: there is no descriptor to be had for it. */
-static bool end(nccl_root *root) {
+/* Uses a copy, because the thread may close the descriptor at any time and its number may be
+ * reused. Returns false if no descriptor is available. */
+static bool end(nccl_bootstrap_root *root) {
     int fd = search(root, NULL);
     int copy = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (copy < 0)
@@ -109,40 +112,40 @@ static bool end(nccl_root *root) {
     return true;
 }
 
-static nccl_root *take_all(nccl_state *state) {
+static nccl_bootstrap_root *take_all(nccl_state *state) {
     pthread_mutex_lock(&state->lock);
-    nccl_root *first = state->roots;
+    nccl_bootstrap_root *first = state->roots;
     state->roots = NULL;
     pthread_mutex_unlock(&state->lock);
     return first;
 }
 
-static void put_back(nccl_state *state, nccl_root *root) {
+static void put_back(nccl_state *state, nccl_bootstrap_root *root) {
     pthread_mutex_lock(&state->lock);
     root->next = state->roots;
     state->roots = root;
     pthread_mutex_unlock(&state->lock);
 }
 
-nccl_root *nccl_root_find(const ncclUniqueId *id) {
-    nccl_root *root = calloc(1, sizeof *root);
+nccl_bootstrap_root *nccl_bootstrap_root_find(const ncclUniqueId *id) {
+    nccl_bootstrap_root *root = calloc(1, sizeof *root);
     if (root != NULL && search(root, id) >= 0)
         return root;
     free(root);
     return NULL;
 }
 
-void nccl_root_end(cuda_instance *instance, nccl_root *root) {
+void nccl_bootstrap_root_end(cuda_instance *instance, nccl_bootstrap_root *root) {
     if (root != NULL && !end(root))
         put_back(nccl_state_of(instance), root);
     else
         free(root);
 }
 
-void nccl_roots_end(cuda_instance *instance, bool keep) {
+void nccl_bootstrap_roots_end(cuda_instance *instance, bool keep) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_root *next;
-    for (nccl_root *root = take_all(state); root != NULL; root = next) {
+    nccl_bootstrap_root *next;
+    for (nccl_bootstrap_root *root = take_all(state); root != NULL; root = next) {
         next = root->next;
         if (!end(root) && keep)
             put_back(state, root);

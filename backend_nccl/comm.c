@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Communicators: made without blocking, under the caller's deadline, and ended without waiting for
- * peers. The context is pushed around every call, or NCCL would make another device's current.
+ * Communicators. They are made without blocking, under the caller's deadline, and ended without
+ * waiting for peers. The context is pushed around every call, because NCCL would make another
+ * device's current.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +11,21 @@
 
 #define POLL_NS 200000ull
 #define PEERS_NS (10 * CUDA_NS_PER_MS)
-#define LOOKS_FOR_ONE 5 /* at ends, for one at failures, which are read from the store */
+/* checks for ended peers per check for failures, which are read from the store */
+#define LOOKS_FOR_ONE 5
 #define TELLING_NS (1000 * CUDA_NS_PER_MS)
 #define LOSS_NS (NCCL_LOSS_MS * CUDA_NS_PER_MS)
 #define GRACE_NS (100 * CUDA_NS_PER_MS)
-/* NCCL's service threads look for an end every half second, and a rank's waits for those of its
- * peers: on two GPUs a second was now and then not enough. */
+/* NCCL's service threads check for an end every half second, and a rank's threads wait for those of
+ * its peers. On two GPUs a second was sometimes not enough. */
 #define END_NS (3000 * CUDA_NS_PER_MS)
-#define LATE_MS 60000u /* a kernel that reads a window is waited for no longer */
+#define LATE_MS 60000u /* the longest wait for a kernel that reads a window */
 #define HEARSAY_NS (200 * CUDA_NS_PER_MS)
 
-/* What the first rank of a communicator tells its others, and all compare. */
+/* What the first rank of a communicator sends the others, and all compare. */
 typedef struct id_record {
     int32_t version;
-    int32_t status; /* of asking for the id */
+    int32_t status; /* of creating the id */
     ncclUniqueId id;
 } id_record;
 
@@ -46,16 +48,17 @@ static symmem_status find_lost(const cuda_instance *instance, const symmem_excha
     return SYMMEM_OK;
 }
 
-/* Who has ended, and now and then who has failed: neither comes to NCCL any more. */
-static symmem_status look_at_peers(const cuda_instance *instance, const symmem_exchange *exchange,
-                                   const char *what, int look) {
+/* Checks which peers have ended and, less often, which have failed. Neither enters NCCL any
+ * more. */
+static symmem_status check_peers(const cuda_instance *instance, const symmem_exchange *exchange,
+                                 const char *what, int look) {
     const int looks_for_one = exchange->world_size <= 16 ? LOOKS_FOR_ONE : 5 * LOOKS_FOR_ONE;
     symmem_status status = find_lost(instance, exchange, what);
     return status == SYMMEM_OK && look % looks_for_one == 0 ? exchange->peer_failure(exchange)
                                                             : status;
 }
 
-/* As far as is known. In this order: one that is no longer ending is gone. */
+/* As far as is known. The order matters, because a peer that is no longer ending is gone. */
 static bool all_live(const symmem_exchange *exchange) {
     for (int32_t r = 0; r < exchange->world_size; r++)
         if (r != exchange->rank && (exchange->peer_is_ending(exchange, r) ||
@@ -64,13 +67,13 @@ static bool all_live(const symmem_exchange *exchange) {
     return true;
 }
 
-/* Not what was wrong before anybody was asked, nor a want of descriptors here. */
+/* Excludes what was wrong before the first call, and a lack of descriptors here. */
 bool nccl_may_be_loss(ncclResult_t result) {
     return result != ncclInvalidArgument && result != ncclInvalidUsage &&
            cuda_descriptors_error() == 0;
 }
 
-/* A peer that failed breaks its connections, which may be known before what it says. */
+/* A peer that failed breaks its connections. That may be seen before its message. */
 static uint64_t time_for_peers(ncclResult_t result) {
     return LOSS_NS + (result == ncclRemoteError ? HEARSAY_NS : 0);
 }
@@ -84,7 +87,7 @@ symmem_status nccl_comm_failed(const cuda_instance *instance, ncclResult_t resul
         uint64_t now_ns = cuda_now_ns();
         bool over = (deadline_ns != 0 && now_ns >= deadline_ns) ||
                     (now_ns >= end_ns && (!wait || all_live(exchange)));
-        symmem_status status = look_at_peers(instance, exchange, what, over ? 0 : looks);
+        symmem_status status = check_peers(instance, exchange, what, over ? 0 : looks);
         if (status != SYMMEM_OK)
             return status;
         if (over)
@@ -113,10 +116,10 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
                                         "NCCL's %s did not end in time", what);
         if (now_ns - asked_ns >= PEERS_NS) {
             asked_ns = now_ns;
-            symmem_status status = look_at_peers(instance, exchange, what, looks++);
+            symmem_status status = check_peers(instance, exchange, what, looks++);
             if (status != SYMMEM_OK && bad_ns == 0)
                 bad_ns = now_ns;
-            /* What the peer has done already may be enough for this rank to come to its end. */
+            /* What the peer has already done may let this rank complete. */
             if (status != SYMMEM_OK && now_ns - bad_ns >= GRACE_NS)
                 return status;
         }
@@ -126,8 +129,8 @@ symmem_status nccl_comm_wait(const cuda_instance *instance, ncclComm_t handle,
 
 /* --- making ------------------------------------------------------------------------- */
 
-static symmem_status judge(const cuda_instance *instance, const symmem_exchange *exchange,
-                           const id_record *records) {
+static symmem_status check_id_records(const cuda_instance *instance,
+                                      const symmem_exchange *exchange, const id_record *records) {
     const symmem_host *host = instance->host;
     for (int32_t r = 0; r < exchange->world_size; r++)
         if (records[r].status != SYMMEM_OK)
@@ -144,7 +147,7 @@ static symmem_status judge(const cuda_instance *instance, const symmem_exchange 
 }
 
 static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUniqueId *id,
-                                nccl_root **root_p) {
+                                nccl_bootstrap_root **root_p) {
     sigset_t before;
     symmem_status status = cuda_enter(instance, device, "rendezvous");
     if (status != SYMMEM_OK)
@@ -153,23 +156,24 @@ static symmem_status ask_for_id(cuda_instance *instance, int32_t device, ncclUni
     ncclResult_t result = nccl_state_of(instance)->library.GetUniqueId(id);
     cuda_signals_allow(&before);
     if (result == ncclSuccess)
-        *root_p = nccl_root_find(id);
+        *root_p = nccl_bootstrap_root_find(id);
     else
         status = nccl_fail(instance, result, "rendezvous");
     cuda_leave(instance);
     return status;
 }
 
-/* From here to the peers' connections NCCL has a thread in the first rank that waits for all of
- * them, so this comes only once all are known to be ready. */
+/* From here until the peers connect, NCCL has a thread in the first rank that waits for all of
+ * them. So this comes only once all are known to be ready. */
 static symmem_status share_id(cuda_instance *instance, const symmem_exchange *exchange,
-                              const nccl_comm *comm, id_record *records, nccl_root **root_p) {
+                              const nccl_comm *comm, id_record *records,
+                              nccl_bootstrap_root **root_p) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     id_record own = {.version = library->version, .status = SYMMEM_OK};
     if (exchange->rank == comm->ranks.first)
         own.status = ask_for_id(instance, comm->device, &own.id, root_p);
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, records);
-    return status == SYMMEM_OK ? judge(instance, exchange, records) : status;
+    return status == SYMMEM_OK ? check_id_records(instance, exchange, records) : status;
 }
 
 /* NCCL prepares every channel that its kernels might use: 32 between eight GPUs, with 6 MiB of
@@ -189,7 +193,7 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
     if (status != SYMMEM_OK)
         return status;
-    (void)cuda_point(instance, "nccl.comm.init*");
+    (void)cuda_failpoint(instance, "nccl.comm.init*");
     sigset_t before;
     cuda_signals_block(&before);
     ncclResult_t result = library->CommInitRankConfig(&comm->handle, comm->ranks.count, *id,
@@ -204,9 +208,9 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
 }
 
 static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, const nccl_domain *ranks, id_record **records_p,
+                             int32_t device, const nccl_lsa_team *ranks, id_record **records_p,
                              nccl_comm **comm_p) {
-    symmem_status status = cuda_point(instance, "nccl.comm.before");
+    symmem_status status = cuda_failpoint(instance, "nccl.comm.before");
     *records_p = calloc((size_t)exchange->world_size, sizeof **records_p);
     *comm_p = calloc(1, sizeof **comm_p);
     if (status == SYMMEM_OK && (*records_p == NULL || *comm_p == NULL))
@@ -219,22 +223,23 @@ static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exc
     return exchange->agree(exchange, status, "nccl communicator");
 }
 
-/* Of those ranks. */
+/* Makes a communicator of those ranks. */
 static symmem_status make(cuda_instance *instance, const symmem_exchange *exchange, int32_t device,
-                          nccl_comm_use use, const nccl_domain *ranks, nccl_comm **comm_p) {
+                          nccl_comm_use use, const nccl_lsa_team *ranks, nccl_comm **comm_p) {
     id_record *records;
     nccl_comm *comm;
-    nccl_root *root = NULL;
-    nccl_limit_keep();
-    nccl_roots_end(instance, true); /* of earlier tries */
+    nccl_bootstrap_root *root = NULL;
+    nccl_fd_limit_keep();
+    nccl_bootstrap_roots_end(instance, true); /* of earlier attempts */
     symmem_status status = prepare(instance, exchange, device, ranks, &records, &comm);
     if (status == SYMMEM_OK)
         status = share_id(instance, exchange, comm, records, &root);
     if (status == SYMMEM_OK) {
         status = start(instance, exchange, use, comm, &records[ranks->first].id);
         if (status == SYMMEM_OK)
-            status = cuda_point(instance, "nccl.comm.done");
-        /* Before an abort, which takes its time: others may wait in NCCL for a rank that failed. */
+            status = cuda_failpoint(instance, "nccl.comm.done");
+        /* Comes before an abort, which takes long. Others may wait in NCCL for a rank that
+         * failed. */
         status = exchange->agree(exchange, status, "nccl communicator");
     }
     if (status == SYMMEM_OK)
@@ -243,40 +248,41 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
         nccl_comm_leave(instance, comm);
     else
         free(comm);
-    /* After the abort, if there is time: who comes to a root that has gone tries for a while. */
+    /* Comes after the abort, if there is time. A rank that connects to a root that has gone retries
+     * for a while. */
     if (status != SYMMEM_OK)
-        nccl_root_end(instance, root);
+        nccl_bootstrap_root_end(instance, root);
     else
-        free(root); /* all have come */
-    nccl_limit_restore();
+        free(root); /* all ranks have connected */
+    nccl_fd_limit_restore();
     free(records);
     return status;
 }
 
 symmem_status nccl_comm_make(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, nccl_comm_use use, nccl_domain *domain,
+                             int32_t device, nccl_comm_use use, nccl_lsa_team *lsa_team,
                              nccl_comm **comm_p) {
-    const nccl_domain all = nccl_all_ranks(exchange);
+    const nccl_lsa_team all = nccl_all_ranks(exchange);
     nccl_comm *wide = NULL;
     if (use != NCCL_FOR_WINDOWS)
         return make(instance, exchange, device, use, &all, comm_p);
-    if (domain->count != 0)
-        return make(instance, exchange, device, use, domain, comm_p);
+    if (lsa_team->count != 0)
+        return make(instance, exchange, device, use, lsa_team, comm_p);
     symmem_status status = make(instance, exchange, device, use, &all, &wide);
     if (status != SYMMEM_OK)
         return status;
-    status = nccl_domain_find(instance, wide, exchange, domain);
-    if (status == SYMMEM_OK && domain->count == all.count) {
+    status = nccl_lsa_team_find(instance, wide, exchange, lsa_team);
+    if (status == SYMMEM_OK && lsa_team->count == all.count) {
         *comm_p = wide;
         return SYMMEM_OK;
     }
     nccl_comm_drop(instance, wide);
-    return status == SYMMEM_OK ? make(instance, exchange, device, use, domain, comm_p) : status;
+    return status == SYMMEM_OK ? make(instance, exchange, device, use, lsa_team, comm_p) : status;
 }
 
 /* --- ending ------------------------------------------------------------------------- */
 
-/* While NCCL is at work on the communicator only an abort is allowed. */
+/* While NCCL works on the communicator only an abort is allowed. */
 static bool is_busy(const nccl_library *library, const nccl_comm *comm) {
     ncclResult_t state = ncclInProgress;
     return library->CommGetAsyncError(comm->handle, &state) != ncclSuccess ||
@@ -289,21 +295,21 @@ void nccl_window_end(cuda_instance *instance, nccl_window *window) {
         (void)library->CommWindowDeregister(window->comm->handle, window->handle);
 }
 
-/* What asked for pointers and was not in time reads a window yet, which NCCL is not to take away,
- * never if it is never through. A user's communicator is not waited for: its end is his. */
+/* A resolve kernel that was late still reads a window, which NCCL must not free, never if the
+ * kernel never ends. A user's communicator is not waited for, because the user ends it. */
 static bool is_read(cuda_instance *instance, nccl_comm *comm) {
     if (comm->late == NULL)
         return false;
     if (cuda_wait_idle(instance, comm->late->native, comm->is_users ? 1 : LATE_MS, NULL) ==
         CUDA_ERROR_NOT_READY)
         return true;
-    cuda_lane_give(instance, comm->device, comm->late);
+    cuda_private_stream_give(instance, comm->device, comm->late);
     comm->late = NULL;
     return false;
 }
 
-/* Abort, not finalize and destroy: it waits for nobody. Before it the windows, for 2.28 keeps the
- * memory of windows that are left over. */
+/* Aborts instead of finalize and destroy, because an abort waits for no peer. The windows go first,
+ * because 2.28 keeps the memory of windows that are left over. */
 static void end_in_nccl(cuda_instance *instance, nccl_comm *comm) {
     for (nccl_window *window = comm->windows; window != NULL; window = window->next)
         nccl_window_end(instance, window);
@@ -320,11 +326,11 @@ static void keep(nccl_comm *comm) {
         continue;
 }
 
-/* What the windows registered goes last, for NCCL looks there. A user's communicator that is still
- * at work keeps its last window, which NCCL may yet write. */
+/* The allocations of the windows are released last, because NCCL accesses them. A user's
+ * communicator that is still busy keeps its last window, which NCCL may yet write. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     const nccl_library *library = &nccl_state_of(instance)->library;
-    (void)cuda_point(instance, "nccl.comm.end*");
+    (void)cuda_failpoint(instance, "nccl.comm.end*");
     bool entered = cuda_enter(instance, comm->device, "release") == SYMMEM_OK;
     bool read = entered && is_read(instance, comm);
     bool left_over = read || (comm->is_users && is_busy(library, comm));
@@ -341,7 +347,7 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
     free(comm);
 }
 
-/* NCCL deregisters nothing while it is at work on what the user called there between rendezvous. */
+/* NCCL deregisters nothing while it works on calls that the user made between rendezvous. */
 static void await_users_work(const cuda_instance *instance, const nccl_comm *comm,
                              uint64_t until_ns) {
     const nccl_library *library = &nccl_state_of(instance)->library;
@@ -356,9 +362,9 @@ static void leave(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     pthread_mutex_unlock(&state->lock);
     if (last && comm->is_users) {
         await_users_work(instance, comm, until_ns);
-        nccl_comm_end(instance, comm); /* he may do with it as he likes after that */
+        nccl_comm_end(instance, comm); /* after that the user may do anything with it */
     } else if (last) {
-        nccl_ending_begin(instance, comm, until_ns);
+        nccl_comm_abort_begin(instance, comm, until_ns);
     }
 }
 

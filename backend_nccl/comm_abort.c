@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The end of a communicator, on a thread of its own. In one process the last rank's abort frees
- * what all of its ranks had, on all of their devices, and some of those calls wait for what runs
- * there: perhaps for a peer's kernel that waits for this rank. So whoever gave up the last use
- * waits a while, for what a communicator had is to be free again where that is possible, and then
+ * Aborts communicators, each on a thread of its own. In one process the last rank's abort frees the
+ * memory of all its ranks, on all their devices. Some of those calls wait for what runs there,
+ * perhaps for a peer's kernel that waits for this rank. So the thread that gave up the last use
+ * waits for a while, because a communicator's resources should be free again if possible, and then
  * goes on.
  */
 #include <pthread.h>
@@ -16,18 +16,18 @@
 #define LATE_NS (10000 * CUDA_NS_PER_MS)
 
 /* In the state's list from its start until it is joined. */
-struct nccl_ending {
-    struct nccl_ending *next;
+struct nccl_comm_abort {
+    struct nccl_comm_abort *next;
     cuda_instance *instance;
     nccl_comm *comm;
     pthread_t thread;
-    bool waited_for; /* by who began it: he joins it */
+    bool waited_for; /* by the thread that began it and joins it */
     bool done;
 };
 
-/* An end may give up the last use of another communicator, and so begin another end. */
+/* An abort may give up the last use of another communicator, and so begin another abort. */
 static void *run(void *opaque) {
-    nccl_ending *ending = opaque;
+    nccl_comm_abort *ending = opaque;
     nccl_state *state = nccl_state_of(ending->instance);
     const cuda_driver driver = ending->instance->driver;
     if (cuda_busy_begin()) {
@@ -44,30 +44,31 @@ static void *run(void *opaque) {
 }
 
 /* The lock is held. */
-static void unlist(nccl_state *state, const nccl_ending *ending) {
-    nccl_ending **link = &state->endings;
+static void unlist(nccl_state *state, const nccl_comm_abort *ending) {
+    nccl_comm_abort **link = &state->endings;
     while (*link != ending)
         link = &(*link)->next;
     *link = ending->next;
     pthread_cond_broadcast(&state->ended);
 }
 
-static void finish(nccl_ending *ending) {
+static void finish(nccl_comm_abort *ending) {
     (void)pthread_join(ending->thread, NULL);
     free(ending);
 }
 
-/* The lock is held. The first that nobody waits for; only one that is done, if so wanted. */
-static nccl_ending *find_left(const nccl_state *state, bool done_only) {
-    nccl_ending *ending = state->endings;
+/* The lock is held. Returns the first abort that no thread waits for; with done_only only one that
+ * is done. */
+static nccl_comm_abort *find_left(const nccl_state *state, bool done_only) {
+    nccl_comm_abort *ending = state->endings;
     while (ending != NULL && (ending->waited_for || (done_only && !ending->done)))
         ending = ending->next;
     return ending;
 }
 
-/* Those that took longer and are done by now. */
+/* Joins those that took longer and are done by now. */
 static void sweep(nccl_state *state) {
-    nccl_ending *ending;
+    nccl_comm_abort *ending;
     pthread_mutex_lock(&state->lock);
     while ((ending = find_left(state, true)) != NULL) {
         unlist(state, ending);
@@ -78,8 +79,8 @@ static void sweep(nccl_state *state) {
     pthread_mutex_unlock(&state->lock);
 }
 
-/* False: it has to end here. */
-static bool start(nccl_state *state, nccl_ending *ending) {
+/* Returns false if it has to end in the calling thread. */
+static bool start(nccl_state *state, nccl_comm_abort *ending) {
     sigset_t before;
     bool started = false;
     cuda_signals_block(&before);
@@ -95,14 +96,14 @@ static bool start(nccl_state *state, nccl_ending *ending) {
 }
 
 /* The lock is held. */
-static void wait_for(nccl_state *state, const nccl_ending *ending, uint64_t until_ns) {
+static void wait_for(nccl_state *state, const nccl_comm_abort *ending, uint64_t until_ns) {
     const struct timespec until = {.tv_sec = (time_t)(until_ns / 1000000000u),
                                    .tv_nsec = (long)(until_ns % 1000000000u)};
     while (!ending->done && pthread_cond_timedwait(&state->ended, &state->lock, &until) == 0)
         continue;
 }
 
-static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_ns) {
+static void wait_a_while(nccl_state *state, nccl_comm_abort *ending, uint64_t until_ns) {
     pthread_mutex_lock(&state->lock);
     wait_for(state, ending, until_ns);
     ending->waited_for = false;
@@ -110,19 +111,19 @@ static void wait_a_while(nccl_state *state, nccl_ending *ending, uint64_t until_
     if (done)
         unlist(state, ending);
     else
-        pthread_cond_broadcast(&state->ended); /* who closes has it to wait for now */
+        pthread_cond_broadcast(&state->ended); /* the closing thread has it to wait for now */
     pthread_mutex_unlock(&state->lock);
     if (done)
         finish(ending);
 }
 
-void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
+void nccl_comm_abort_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     nccl_state *state = nccl_state_of(instance);
     const bool waits = until_ns != 0;
     sweep(state);
-    nccl_ending *ending = calloc(1, sizeof *ending);
+    nccl_comm_abort *ending = calloc(1, sizeof *ending);
     if (ending != NULL)
-        *ending = (nccl_ending){.instance = instance, .comm = comm, .waited_for = waits};
+        *ending = (nccl_comm_abort){.instance = instance, .comm = comm, .waited_for = waits};
     if (ending != NULL && start(state, ending)) {
         if (waits)
             wait_a_while(state, ending, until_ns);
@@ -132,12 +133,12 @@ void nccl_ending_begin(cuda_instance *instance, nccl_comm *comm, uint64_t until_
     nccl_comm_end(instance, comm);
 }
 
-void nccl_endings_finish(cuda_instance *instance) {
+void nccl_comm_aborts_finish(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     state->ends_here = true;
     while (state->endings != NULL) {
-        nccl_ending *ending = find_left(state, false);
+        nccl_comm_abort *ending = find_left(state, false);
         if (ending == NULL) {
             pthread_cond_wait(&state->ended, &state->lock);
             continue;

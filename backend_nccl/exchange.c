@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One collective registration. NCCL hangs where ranks differ, so they compare all that matters
- * first, and decide the same from the same records:
+ * One collective registration. NCCL hangs if ranks differ, so they compare all arguments first, and
+ * decide alike from the same records:
  *   - sizes, offset and the number of registrations so far have to agree
- *   - windows that nobody uses any more on any rank are deregistered, all ranks having met
+ *   - windows that no rank uses any more are deregistered, after all ranks have synchronized
  *   - a window that all ranks have of this very memory is used again
- *   - or else the first communicator that suits all ranks registers it: one on the memory's device
- *     that has no window of it, for NCCL meets its peers only for memory that is new to it. If
- *     there is none a new one is made.
+ *   - otherwise the first communicator that suits all ranks registers it: one on the memory's
+ *     device that has no window of it, because NCCL synchronizes its peers only for memory that is
+ *     new to it. If there is none a new one is made.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "span.h"
+#include "coll_comm.h"
 
 #define RECORD_MAGIC 0x6e63636cu
 #define MAX_RETIRED 16 /* at a time */
@@ -25,8 +25,8 @@ typedef struct record {
     uint64_t last_serial;
     uint64_t own_window;        /* the serial of a window of this memory; 0: none */
     uint64_t suitable;          /* bit i: comms[i] can register it */
-    uint64_t spans;             /* this rank's pointers of earlier were not all there */
-    uint64_t is_ready;          /* and it has the communicator for that */
+    uint64_t beyond_lsa;        /* some of this rank's earlier pointers were NULL */
+    uint64_t is_ready;          /* and it has the communicator for collectives */
     uint64_t lacks_descriptors; /* for a registration */
     uint64_t retired[MAX_RETIRED];
 } record;
@@ -37,16 +37,17 @@ typedef struct registration {
     const symmem_exchange *exchange;
     symmem_memory *own;
     nccl_allocation *allocation;
-    nccl_window *window; /* the new one, until a communicator has it; then the one to use */
+    nccl_window *window; /* the new one, until a communicator owns it; then the one to use */
     record *records;
     void **pointers;
     symmem_memory *peers;
 } registration;
 
-/* --- what this rank says ------------------------------------------------------------ */
+/* --- this rank's record ------------------------------------------------------------ */
 
-/* The oldest of them: where a rank keeps many newer ones, all list the same old ones still. The
- * next ones come up later, for a rank may keep old ones, which are then all that others list. */
+/* Notes the oldest retired windows. Even if a rank keeps many newer ones, all ranks list the same
+ * old ones. The next ones are listed later, because a rank may keep old ones, which are then all
+ * that others list. */
 static void note_retired(record *own, uint64_t serial) {
     for (int i = 0; serial != 0 && i < MAX_RETIRED; i++)
         if (own->retired[i] == 0 || serial < own->retired[i]) {
@@ -60,7 +61,7 @@ static nccl_window *retired_window(sm_place *place) {
     return (nccl_window *)((char *)place - offsetof(nccl_window, retired));
 }
 
-/* The state's lock is held. Of this memory, in that communicator. */
+/* The state's lock is held. Finds a window of this memory in that communicator. */
 static nccl_window *own_window(const registration *r, const nccl_comm *comm) {
     nccl_window *window = r->allocation->windows;
     while (window != NULL && window->comm != comm)
@@ -68,7 +69,7 @@ static nccl_window *own_window(const registration *r, const nccl_comm *comm) {
     return window;
 }
 
-/* No more than there is room for, which the oldest are. */
+/* Lists the oldest ones, as many as the record holds. */
 static void describe_retired(const registration *r, const nccl_comm *comm, record *own) {
     sm_place *place = sm_places_from(&comm->retired, r->group->list_from);
     for (int noted = 0; place != NULL && noted < MAX_RETIRED;) {
@@ -102,8 +103,8 @@ static record describe(const registration *r) {
         .mapped_bytes = cuda_memory_mapped_bytes(&r->allocation->memory),
         .offset = (uint64_t)((char *)r->own->ptr - (char *)r->allocation->memory.ptr),
         .last_serial = r->group->last_serial,
-        .spans = atomic_load(&r->group->span->spans),
-        .is_ready = nccl_span_is_ready(r->group->span),
+        .beyond_lsa = atomic_load(&r->group->coll->beyond_lsa),
+        .is_ready = nccl_coll_comm_is_ready(r->group->coll),
         .lacks_descriptors =
             r->exchange->world_size > 1 &&
             !nccl_has_descriptors(nccl_window_descriptors(r->exchange->world_size)),
@@ -114,9 +115,9 @@ static record describe(const registration *r) {
     return own;
 }
 
-/* --- what all ranks make of it ------------------------------------------------------ */
+/* --- decisions of all ranks -------------------------------------------------------- */
 
-static symmem_status judge(const registration *r) {
+static symmem_status check_records(const registration *r) {
     static const struct {
         const char *what;
         size_t at;
@@ -170,8 +171,8 @@ static nccl_window *find_retired(const registration *r, const nccl_comm *comm, u
     return place != NULL && place->key == serial ? retired_window(place) : NULL;
 }
 
-/* The gathering was the barrier: no rank uses its pointers into these any more. In the order of their
- * serials, which is the same on all ranks. */
+/* The allgather was the barrier: no rank uses its pointers into these windows any more. The order
+ * is that of their serials, which is the same on all ranks. */
 static void sweep_comm(const registration *r, nccl_comm *comm) {
     const uint64_t *serials = r->records[r->exchange->rank].retired;
     bool entered = cuda_enter(r->instance, comm->device, "release") == SYMMEM_OK;
@@ -186,9 +187,9 @@ static void sweep_comm(const registration *r, nccl_comm *comm) {
         cuda_leave(r->instance);
 }
 
-/* Behind what every rank could list; if all listed all they had, at the oldest again. The same on
- * all ranks. So what all have retired by the time the lists begin at the oldest comes up on all of
- * them before they do so again. */
+/* Returns where the next lists begin, the same on all ranks: after what every rank could list, or
+ * at the oldest again if all listed everything. So what all ranks have retired when the lists begin
+ * at the oldest is listed by all of them before they begin there again. */
 static uint64_t next_list(const registration *r) {
     uint64_t last = UINT64_MAX;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
@@ -216,54 +217,55 @@ static nccl_window *common_window(const registration *r) {
     return common;
 }
 
-/* What NCCL still has to do is not to lack the time. */
+/* NCCL's remaining work must not lack time. */
 static uint64_t half_way_to(uint64_t deadline_ns) {
     uint64_t now_ns = cuda_now_ns();
     return deadline_ns <= now_ns ? deadline_ns : now_ns + (deadline_ns - now_ns) / 2;
 }
 
-/* Before another is made: kernels of the one before may never end, and would be in the way. Where
- * one rank fails all do: it would be an agreement ahead of those that go on. */
-static symmem_status end_span(const registration *r) {
+/* Ends the communicator before another is made. Kernels of the previous one may never end and would
+ * block. If one rank fails all do, because it would be one agreement ahead of the others. */
+static symmem_status end_coll(const registration *r) {
     symmem_status status = SYMMEM_OK;
-    if (!nccl_span_end(r->instance, r->group->span, NCCL_ANY_SERIAL,
-                       half_way_to(r->exchange->deadline_ns)))
+    if (!nccl_coll_comm_end(r->instance, r->group->coll, NCCL_ANY_SERIAL,
+                            half_way_to(r->exchange->deadline_ns)))
         status = r->instance->host->fail(r->instance->host, SYMMEM_TIMEOUT, 0, "rendezvous",
                                          "the driver keeps a call across domains that was given "
                                          "up");
-    return r->exchange->agree(r->exchange, status, "nccl span");
+    return r->exchange->agree(r->exchange, status, "nccl collectives");
 }
 
-/* The first registration of a group shows whether it spans more than direct access. Its first
- * rendezvous has another, of pad and signals, and there all ranks know. A group that is opened anew
- * may register but signals, and knows by its span, which the memory that is registered has kept. */
-static symmem_status ensure_span(const registration *r) {
+/* The first registration of a group shows whether the group extends beyond direct access. Its first
+ * rendezvous has another registration, of pad and signals, and there all ranks know. A group that
+ * is opened again may register only signals. It knows from its collectives' communicator, which the
+ * registered memory has kept. */
+static symmem_status ensure_coll(const registration *r) {
     bool needed = false, ready = true;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++) {
-        needed = needed || r->records[rank].spans != 0;
+        needed = needed || r->records[rank].beyond_lsa != 0;
         ready = ready && r->records[rank].is_ready != 0;
     }
     if (!needed || ready)
         return SYMMEM_OK;
-    symmem_status status = end_span(r);
+    symmem_status status = end_coll(r);
     if (status != SYMMEM_OK)
         return status;
     nccl_comm *comm = NULL;
     status =
         nccl_comm_make(r->instance, r->exchange, r->own->device, NCCL_FOR_COLLECTIVES, NULL, &comm);
     if (status == SYMMEM_OK)
-        nccl_span_set(r->instance, r->group->span, comm);
+        nccl_coll_comm_set(r->instance, r->group->coll, comm);
     return status;
 }
 
 static symmem_status add_comm(const registration *r) {
     nccl_group *group = r->group;
-    if (group->comm_count == NCCL_MAX_COMMS) /* on all ranks alike */
+    if (group->comm_count == NCCL_MAX_COMMS) /* the same on all ranks */
         return r->instance->host->fail(r->instance->host, SYMMEM_LIMIT, 0, "rendezvous",
                                        "a group has at most %d communicators", NCCL_MAX_COMMS);
     nccl_comm *comm = NULL;
     symmem_status status = nccl_comm_make(r->instance, r->exchange, r->own->device,
-                                          NCCL_FOR_WINDOWS, &group->domain, &comm);
+                                          NCCL_FOR_WINDOWS, &group->lsa_team, &comm);
     if (status == SYMMEM_OK)
         group->comms[group->comm_count++] = comm;
     return status;
@@ -275,7 +277,7 @@ static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
         suitable &= r->records[rank].suitable;
     if (suitable != 0) {
         int index = __builtin_ctzll(suitable);
-        if (index >= r->group->comm_count) /* the own record went around, too */
+        if (index >= r->group->comm_count) /* this rank's record went around, too */
             return r->instance->host->fail(r->instance->host, SYMMEM_CORRUPT, 0, "rendezvous",
                                            "the ranks agree on communicator %d of %d", index,
                                            (int)r->group->comm_count);
@@ -288,8 +290,8 @@ static symmem_status choose_comm(const registration *r, nccl_comm **comm_p) {
     return status;
 }
 
-/* Told to all here, or NCCL would fail somewhere within, and not on all ranks. */
-static symmem_status expect_room(const registration *r) {
+/* Reported to all ranks here. Otherwise NCCL would fail somewhere inside, and not on all ranks. */
+static symmem_status check_fd_budget(const registration *r) {
     const uint64_t own_lack = r->records[r->exchange->rank].lacks_descriptors;
     bool all_have = true;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
@@ -303,8 +305,9 @@ static symmem_status expect_room(const registration *r) {
 
 /* --- registering -------------------------------------------------------------------- */
 
-/* The communicator takes the window over at once: NCCL may write it until an abort. */
-static void adopt(registration *r, nccl_comm *comm) {
+/* The communicator takes ownership of the window at once, because NCCL may write it until an
+ * abort. */
+static void adopt_window(registration *r, nccl_comm *comm) {
     r->window->allocation = r->allocation;
     r->window->comm = comm;
     r->window->serial = ++r->group->last_serial;
@@ -318,9 +321,9 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
         free(r->window);
         return status;
     }
-    adopt(r, comm);
-    (void)cuda_point(instance, "nccl.window.register*");
-    /* Not NCCL_WIN_COLL_SYMMETRIC: that prepares kernels of NCCL's own. */
+    adopt_window(r, comm);
+    (void)cuda_failpoint(instance, "nccl.window.register*");
+    /* Not NCCL_WIN_COLL_SYMMETRIC, which prepares kernels of NCCL's own. */
     sigset_t before;
     cuda_signals_block(&before);
     ncclResult_t result = nccl_state_of(instance)->library.CommWindowRegister(
@@ -337,14 +340,14 @@ static symmem_status register_new(registration *r, nccl_comm *comm) {
                                       "NCCL makes no windows here: some ranks of a host cannot "
                                       "reach each other's memory, or NCCL_WIN_ENABLE or "
                                       "NCCL_CUMEM_ENABLE is 0");
-    return status == SYMMEM_OK ? cuda_point(instance, "nccl.window.done") : status;
+    return status == SYMMEM_OK ? cuda_failpoint(instance, "nccl.window.done") : status;
 }
 
 static symmem_status obtain(registration *r) {
     for (int32_t i = 0; i < r->group->comm_count; i++)
         sweep_comm(r, r->group->comms[i]);
     r->group->list_from = next_list(r);
-    symmem_status status = ensure_span(r);
+    symmem_status status = ensure_coll(r);
     if (status != SYMMEM_OK) {
         free(r->window);
         return status;
@@ -358,35 +361,35 @@ static symmem_status obtain(registration *r) {
     nccl_comm *comm = NULL;
     status = choose_comm(r, &comm);
     if (status == SYMMEM_OK)
-        status = expect_room(r);
+        status = check_fd_budget(r);
     if (status == SYMMEM_OK)
         return register_new(r, comm);
     free(r->window);
     return status;
 }
 
-/* Calls find their way from the memory to the communicator. */
-static void note_span(const registration *r) {
+/* Calls find the communicator from the memory. */
+static void remember_coll(const registration *r) {
     nccl_state *state = nccl_state_of(r->instance);
     nccl_group *group = r->group;
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
         if (r->pointers[rank] == NULL)
-            atomic_store(&group->span->spans, true);
-    if (!atomic_load(&group->span->spans))
+            atomic_store(&group->coll->beyond_lsa, true);
+    if (!atomic_load(&group->coll->beyond_lsa))
         return;
     pthread_mutex_lock(&state->lock);
-    nccl_span *before = r->allocation->span;
-    r->allocation->span = group->span;
-    group->span->users++;
+    nccl_coll_comm *before = r->allocation->coll;
+    r->allocation->coll = group->coll;
+    group->coll->users++;
     pthread_mutex_unlock(&state->lock);
-    nccl_span_drop(r->instance, before); /* its end takes NCCL a while */
+    nccl_coll_comm_drop(r->instance, before); /* its end takes NCCL a while */
 }
 
 static void fill_peers(const registration *r) {
     nccl_state *state = nccl_state_of(r->instance);
     for (int32_t rank = 0; rank < r->exchange->world_size; rank++)
         r->peers[rank] = (symmem_memory){
-            /* NCCL maps the own part a second time; users see the pointer they allocated. */
+            /* NCCL maps this rank's part a second time. Users see the pointer they allocated. */
             .ptr = rank == r->exchange->rank ? r->own->ptr : r->pointers[rank],
             .bytes = r->own->bytes,
             .device = r->own->device,
@@ -400,7 +403,7 @@ static void fill_peers(const registration *r) {
     }
     r->window->users += r->exchange->world_size;
     pthread_mutex_unlock(&state->lock);
-    note_span(r);
+    remember_coll(r);
 }
 
 static symmem_status prepare(registration *r) {
@@ -413,7 +416,7 @@ static symmem_status prepare(registration *r) {
     if (r->group->failed)
         return r->instance->host->fail(r->instance->host, SYMMEM_PEER_LOST, 0, "rendezvous",
                                        "the group's communicator was given up");
-    return cuda_point(r->instance, "nccl.window.before");
+    return cuda_failpoint(r->instance, "nccl.window.before");
 }
 
 static symmem_status run(registration *r) {
@@ -423,7 +426,7 @@ static symmem_status run(registration *r) {
         status = r->exchange->all_gather(r->exchange, &own, sizeof own, r->records);
     }
     if (status == SYMMEM_OK)
-        status = judge(r);
+        status = check_records(r);
     if (status != SYMMEM_OK) {
         free(r->window);
         return status;

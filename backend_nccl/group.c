@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: the communicators that a group of ranks has in common. */
+/* Groups: the communicators that a group of ranks shares. */
 #include <stdlib.h>
 
 #include "nccl_internal.h"
 
-/* Some with a communicator and some without would wait for each other in vain. */
+/* If some ranks handed in a communicator and others did not, they would wait for each other
+ * forever. */
 static symmem_status compare(const cuda_instance *instance, const symmem_exchange *exchange,
                              bool *handed_in_p) {
     const uint8_t own = exchange->communicator != NULL;
@@ -21,11 +22,11 @@ static symmem_status compare(const cuda_instance *instance, const symmem_exchang
     return SYMMEM_OK;
 }
 
-/* The user's communicator is given back if it can have no windows. */
-static symmem_status narrow(cuda_instance *instance, const symmem_exchange *exchange,
-                            nccl_domain *domain, nccl_comm **comm_p) {
-    symmem_status status = nccl_domain_find(instance, *comm_p, exchange, domain);
-    if (status != SYMMEM_OK || domain->count == exchange->world_size)
+/* Gives the user's communicator back if it can have no windows. */
+static symmem_status use_lsa_team(cuda_instance *instance, const symmem_exchange *exchange,
+                                  nccl_lsa_team *lsa_team, nccl_comm **comm_p) {
+    symmem_status status = nccl_lsa_team_find(instance, *comm_p, exchange, lsa_team);
+    if (status != SYMMEM_OK || lsa_team->count == exchange->world_size)
         return status;
     nccl_comm_leave(instance, *comm_p);
     *comm_p = NULL;
@@ -38,28 +39,28 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
     nccl_comm *first = NULL;
     bool handed_in = false;
     nccl_group *group = calloc(1, sizeof *group);
-    nccl_span *span = nccl_span_take(instance, exchange->group_uid);
+    nccl_coll_comm *coll = nccl_coll_comm_take(instance, exchange->group_uid);
     symmem_status status =
-        group != NULL && span != NULL ? SYMMEM_OK : cuda_no_memory(instance, "rendezvous");
+        group != NULL && coll != NULL ? SYMMEM_OK : cuda_no_memory(instance, "rendezvous");
     if (status == SYMMEM_OK && exchange->communicator != NULL)
         status = nccl_comm_adopt(instance, exchange, &first);
     status = exchange->agree(exchange, status, "nccl group");
     if (status == SYMMEM_OK)
         status = compare(instance, exchange, &handed_in);
     if (status == SYMMEM_OK && handed_in)
-        status = narrow(instance, exchange, &group->domain, &first);
+        status = use_lsa_team(instance, exchange, &group->lsa_team, &first);
     if (status == SYMMEM_OK && first == NULL)
         status =
-            nccl_comm_make(instance, exchange, device, NCCL_FOR_WINDOWS, &group->domain, &first);
+            nccl_comm_make(instance, exchange, device, NCCL_FOR_WINDOWS, &group->lsa_team, &first);
     if (status != SYMMEM_OK) {
         if (first != NULL)
             nccl_comm_leave(instance, first);
-        nccl_span_leave(instance, span);
+        nccl_coll_comm_leave(instance, coll);
         free(group);
         return status;
     }
     group->comms[0] = first;
-    group->span = span;
+    group->coll = coll;
     group->rank = exchange->rank;
     group->world_size = exchange->world_size;
     group->comm_count = 1;
@@ -72,6 +73,6 @@ void nccl_group_close(void *opaque, void *opaque_group) {
     nccl_group *group = opaque_group;
     for (int32_t i = 0; i < group->comm_count; i++)
         nccl_comm_leave(opaque, group->comms[i]);
-    nccl_span_leave(opaque, group->span);
+    nccl_coll_comm_leave(opaque, group->coll);
     free(group);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Test points carry their backend's name, and the suite looks for that. So what the CUDA backend's
- * code gets as its host has our names for its points; all else is the core's own.
+ * Failpoints carry their backend's name, and the suite relies on that. So the host that the CUDA
+ * backend's code gets here translates the names of its failpoints. Everything else is the core's
+ * own.
  */
 #include <string.h>
 
@@ -19,7 +20,7 @@ static const struct {
     STEP("event.create"), STEP("capture.begin"),
 };
 
-/* A step that the CUDA backend got since is one of no name. */
+/* A step that the CUDA backend gained since has no name here. */
 static const char *name_of(const char *name) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i].theirs, name) == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The compiled kernel, as bytes of this library; none if there was no nvcc or no device header. */
+/* The compiled kernel, as bytes of this library. There is none if there was no nvcc or no device
+ * header. */
 #include "nccl_internal.h"
 
 #ifdef SYMMEM_NCCL_IMAGE

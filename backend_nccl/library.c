@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finding libnccl, what its version can do, and keeping it from multicast. */
+/* Finds libnccl and what its version supports, and prevents multicast in it. */
 #include "library.h"
 
 #include <dlfcn.h>
@@ -47,13 +47,13 @@ static const entry_point entry_points[] = {
     ENTRY(Recv),
 };
 
-/* SYMMEM_NCCL_LIBRARY: a name or path instead of the usual one. */
+/* SYMMEM_NCCL_LIBRARY is a name or path instead of the usual one. */
 static const char *library_name(void) {
     const char *wanted = secure_getenv("SYMMEM_NCCL_LIBRARY");
     return wanted != NULL && *wanted != '\0' ? wanted : "libnccl.so.2";
 }
 
-/* ISO C has no cast from object to function; that is what the copy is for. */
+/* ISO C has no cast from object to function pointers, hence the copy. */
 static bool find(void *library, const char *name, void *function) {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof symbol);
@@ -83,14 +83,14 @@ nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool
     else if (!has_kernel)
         snprintf(reason, capacity,
                  "libnccl %s needs a kernel, and this was built without (no nvcc)", there);
-    else if (library / 100 != built / 100) /* 2.28's layout on the device is not promised */
+    else if (library / 100 != built / 100) /* 2.28 promises no stable layout on the device */
         snprintf(reason, capacity,
                  "libnccl is %s, but this was built with %s: for 2.28 both have "
                  "to be of one release",
                  there, here);
     else
         return NCCL_RESOLVE_BY_KERNEL;
-    return NCCL_RESOLVE_NOT;
+    return NCCL_RESOLVE_UNSUPPORTED;
 }
 
 static bool find_entries(void *handle, nccl_library *library, char *reason, size_t capacity) {
@@ -114,10 +114,11 @@ static bool examine(void *handle, nccl_library *library, char *reason, size_t ca
     library->resolver =
         nccl_choose_resolver(library->version, NCCL_VERSION_CODE, nccl_image() != NULL && has_team,
                              has_query && has_team, reason, capacity);
-    return library->resolver != NCCL_RESOLVE_NOT && find_entries(handle, library, reason, capacity);
+    return library->resolver != NCCL_RESOLVE_UNSUPPORTED &&
+           find_entries(handle, library, reason, capacity);
 }
 
-/* Who looks whether the library is in use must not see it here for a moment. */
+/* A thread that checks whether the library is in use must not see it here for a moment. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool load(nccl_library *library, bool stay, char *reason, size_t capacity) {
@@ -140,7 +141,7 @@ bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t ca
     return usable;
 }
 
-/* NCCL reads a number of any base, and so no number as 0. */
+/* NCCL reads a number of any base, and so reads a text that is no number as 0. */
 bool nccl_allows_sharing(void) {
     char reason[200];
     nccl_library library;
@@ -150,7 +151,8 @@ bool nccl_allows_sharing(void) {
            library.version >= SINCE_SHARED_DEVICES;
 }
 
-/* The environment and NCCL's own parameters are the process's, so there is no narrower place. */
+/* The environment and NCCL's own parameters belong to the process, so there is no narrower
+ * scope. */
 bool nccl_forbid_multicast(const char *because, bool *set_p, char *reason, size_t capacity) {
     bool forbidden = false;
     *set_p = false;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libnccl's entry points, found at run time: nothing here is linked with it. */
+/* libnccl's entry points, found at run time. Nothing here is linked with it. */
 #ifndef SYMMEM_NCCL_LIBRARY_H
 #define SYMMEM_NCCL_LIBRARY_H
 
@@ -14,13 +14,13 @@
 /* ncclTeam, whose header is not C. */
 typedef struct nccl_team {
     int rank_count;
-    int rank; /* the own one's place */
+    int rank; /* this rank's index */
     int stride;
 } nccl_team;
 
-/* How pointers to peers' parts of a window are found. */
+/* How pointers to peers' parts of a window are obtained. */
 typedef enum nccl_resolver {
-    NCCL_RESOLVE_NOT,
+    NCCL_RESOLVE_UNSUPPORTED,
     NCCL_RESOLVE_BY_KERNEL, /* 2.28, by the kernel of resolve.cu */
     NCCL_RESOLVE_BY_HOST,   /* 2.29 and later: ncclGetPeerDevicePointer */
 } nccl_resolver;
@@ -49,36 +49,38 @@ typedef struct nccl_library {
     __typeof__(ncclSend) *Send;
     __typeof__(ncclRecv) *Recv;
     nccl_team (*TeamLsa)(ncclComm_t comm);
-    /* NULL where a kernel asks. */
+    /* NULL if a kernel asks. */
     ncclResult_t (*GetPeerDevicePointer)(ncclWindow_t window, size_t offset, int peer,
                                          void **pointer_p);
 } nccl_library;
 
-/* As people write it. */
+/* Writes the usual notation, as 2.28.9. */
 void nccl_print_version(int version, char text[16]);
 
 /*
- * What can be done with a library of version `library`, for a backend compiled with headers of
- * version `built` (which its kernel has to match) and with or without that kernel. NOT: a reason.
+ * Returns what a library of version `library` supports, for a backend compiled with headers of
+ * version `built` (which its kernel has to match) and with or without that kernel. UNSUPPORTED
+ * comes with a reason.
  */
 nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool has_host_query,
                                    char *reason, size_t capacity);
 
-/* False with a reason if there is no library or one that will not do. `stay`: it is never unloaded
- * again, for threads of its own may run its code. Calls nothing of NCCL but ncclGetVersion. */
+/* Returns false with a reason if there is no library or an unusable one. `stay`: the library is
+ * never unloaded again, because threads of its own may run its code. Calls nothing of NCCL but
+ * ncclGetVersion. */
 bool nccl_library_load(nccl_library *library, bool stay, char *reason, size_t capacity);
 
 /*
- * Whether ranks may share a device: NCCL allows that from 2.30 on where the environment asks for it
- * by NCCL_MULTI_RANK_GPU_ENABLE=1. Only then is the library loaded, and unloaded again.
+ * Returns whether ranks may share a device. NCCL allows that from 2.30 on if the environment has
+ * NCCL_MULTI_RANK_GPU_ENABLE=1. Only then the library is loaded, and unloaded again.
  */
 bool nccl_allows_sharing(void);
 
 /*
- * Sees to it that NCCL makes no multicast objects: NCCL_NVLS_ENABLE=0 has to stand in the
- * environment before NCCL's first call in the process. Before nccl_library_load. False with a
- * reason where the environment says something else, or it may be too late; *set_p: was set here.
- * `because`: what the reason begins with.
+ * Ensures that NCCL makes no multicast objects. NCCL_NVLS_ENABLE=0 has to be in the environment
+ * before NCCL's first call in the process. Call it before nccl_library_load. Returns false with a
+ * reason if the environment says something else, or if it may be too late. *set_p: the variable was
+ * set here. `because`: the start of the reason.
  */
 bool nccl_forbid_multicast(const char *because, bool *set_p, char *reason, size_t capacity);
 

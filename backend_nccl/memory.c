@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Own memory is the CUDA backend's: NCCL registers any allocation of the driver that can be shared
- * by descriptor. A window keeps it, for NCCL looks at it again when it is deregistered.
+ * Local memory comes from the CUDA backend, because NCCL registers any allocation of the driver
+ * that can be shared by descriptor. A window keeps its memory, because NCCL accesses it again when
+ * the window is deregistered.
  */
 #include <stdlib.h>
 
@@ -20,8 +21,7 @@ symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     allocation->users = 1;
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    sm_places_add(&state->allocations, &allocation->by_address,
-                  (uintptr_t)allocation->memory.ptr);
+    sm_places_add(&state->allocations, &allocation->by_address, (uintptr_t)allocation->memory.ptr);
     pthread_mutex_unlock(&state->lock);
     *memory = allocation->memory;
     memory->priv = allocation;
@@ -32,18 +32,18 @@ static const nccl_allocation *allocation_of(const sm_place *place) {
     return (const nccl_allocation *)((const char *)place - offsetof(nccl_allocation, by_address));
 }
 
-nccl_span *nccl_span_find(cuda_instance *instance, const void *address) {
+nccl_coll_comm *nccl_coll_comm_find(cuda_instance *instance, const void *address) {
     nccl_state *state = nccl_state_of(instance);
-    nccl_span *span = NULL;
+    nccl_coll_comm *coll = NULL;
     pthread_mutex_lock(&state->lock);
     const sm_place *place = sm_places_find(&state->allocations, (uintptr_t)address);
     if (place != NULL) {
         const nccl_allocation *allocation = allocation_of(place);
         if ((uintptr_t)address - (uintptr_t)allocation->memory.ptr < allocation->memory.bytes)
-            span = allocation->span;
+            coll = allocation->coll;
     }
     pthread_mutex_unlock(&state->lock);
-    return span;
+    return coll;
 }
 
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation) {
@@ -55,7 +55,7 @@ void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation)
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
-    nccl_span_leave(instance, allocation->span);
+    nccl_coll_comm_leave(instance, allocation->coll);
     cuda_memory_release(instance, &allocation->memory);
     free(allocation);
 }
@@ -100,7 +100,8 @@ void nccl_window_free(cuda_instance *instance, nccl_window *window) {
     free(window);
 }
 
-/* The last part only retires a window: deregistering it needs NCCL's turn, and is for all ranks. */
+/* The last use only retires a window. Deregistering it needs exclusive access to NCCL, and is
+ * collective. */
 static void leave_window(cuda_instance *instance, nccl_window *window) {
     nccl_state *state = nccl_state_of(instance);
     nccl_comm *comm = window->comm;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a window to pointers: by the host's query where NCCL has one, or by a small kernel. */
+/* From a window to pointers: by the host's query if NCCL has one, or by a small kernel. */
 #include <string.h>
 
 #include "nccl_internal.h"
 
-#define POINTERS_PER_PIECE ((int)(CUDA_PIECE_BYTES / sizeof(void *)))
+#define POINTERS_PER_PIECE ((int)(CUDA_SMALL_BLOCK_BYTES / sizeof(void *)))
 #define RESOLVE_MS 30000u
 
 static symmem_status ask_host(cuda_instance *instance, const nccl_window *window, void **pointers) {
-    const nccl_domain ranks = window->comm->ranks;
+    const nccl_lsa_team ranks = window->comm->ranks;
     for (int32_t r = 0; r < ranks.count; r++) {
         ncclResult_t result = nccl_state_of(instance)->library.GetPeerDevicePointer(
             window->handle, 0, (int)r, &pointers[ranks.first + r]);
@@ -18,8 +18,8 @@ static symmem_status ask_host(cuda_instance *instance, const nccl_window *window
     return SYMMEM_OK;
 }
 
-/* Where windows are not supported 2.28 gives a registration of its own instead, on the host: a
- * kernel that followed it would take the context down. */
+/* If windows are not supported, 2.28 returns a registration of its own on the host. A kernel that
+ * followed it would break the context. */
 static bool is_on_device(const cuda_instance *instance, const nccl_window *window) {
     return cuda_memory_type(&instance->driver, cuda_address(window->handle)) ==
            CU_MEMORYTYPE_DEVICE;
@@ -29,8 +29,8 @@ static cuda_module modules[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = CUDA_MODULE_NONE,
 };
 
-/* A use of the module is the caller's then. Without the state's lock: the driver may wait for a
- * callback, which takes it (nccl_flight_end). */
+/* The caller then owns one use of the module. Called without the state's lock, because the driver
+ * may wait for a callback that takes the lock (nccl_inflight_end). */
 static CUresult load_kernel(cuda_instance *instance, int32_t index, CUfunction *kernel_p) {
     const cuda_device *device = &instance->devices[index];
     CUmodule module;
@@ -63,12 +63,12 @@ static CUresult find_kernel(cuda_instance *instance, int32_t device, CUfunction 
         state->resolvers[device] = loaded;
     pthread_mutex_unlock(&state->lock);
     *kernel_p = loaded;
-    if (!first) /* the instance has one use already, by another group's rendezvous */
+    if (!first) /* another group's rendezvous took the instance's use already */
         cuda_module_give(&instance->driver, &modules[device]);
     return CUDA_SUCCESS;
 }
 
-/* Not 0, which were no limit. */
+/* Not 0, which would mean no limit. */
 static uint32_t time_left_ms(uint64_t deadline_ns) {
     const uint64_t now_ns = cuda_now_ns();
     if (deadline_ns == 0 || deadline_ns > now_ns + RESOLVE_MS * CUDA_NS_PER_MS)
@@ -76,12 +76,12 @@ static uint32_t time_left_ms(uint64_t deadline_ns) {
     return deadline_ns <= now_ns ? 1 : (uint32_t)((deadline_ns - now_ns) / CUDA_NS_PER_MS) + 1;
 }
 
-/* A piece that the kernel did not finish with in time is given up. */
+/* A piece that the kernel did not finish in time is given up. */
 static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction kernel,
                            ncclWindow_t window, int first, int count, void **pointers,
                            uint64_t deadline_ns) {
     void *piece;
-    CUresult result = cuda_piece_take(&instance->driver, &piece);
+    CUresult result = cuda_small_block_take(&instance->driver, &piece);
     if (result != CUDA_SUCCESS)
         return result;
     void *arguments[] = {&window, &first, &count, &piece};
@@ -91,47 +91,48 @@ static CUresult run_kernel(cuda_instance *instance, CUstream native, CUfunction 
     if (result == CUDA_SUCCESS)
         memcpy(pointers, piece, sizeof(void *) * (size_t)count);
     if (result != CUDA_ERROR_NOT_READY)
-        cuda_piece_give(piece);
+        cuda_small_block_give(piece);
     return result;
 }
 
-/* pointers[0..count): the ranks of the load/store domain. */
+/* pointers[0..count): the ranks of the LSA team. */
 static CUresult ask_device(cuda_instance *instance, const nccl_window *window, int count,
                            void **pointers, uint64_t deadline_ns) {
     int32_t device = window->comm->device;
     CUfunction kernel;
-    cuda_lane *lane;
+    cuda_private_stream *private_stream;
     CUresult result = find_kernel(instance, device, &kernel);
     if (result == CUDA_SUCCESS)
-        result = cuda_lane_take(instance, device, &lane);
+        result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return result;
     for (int first = 0; result == CUDA_SUCCESS && first < count; first += POINTERS_PER_PIECE) {
         int left = count - first;
-        result = run_kernel(instance, lane->native, kernel, window->handle, first,
+        result = run_kernel(instance, private_stream->native, kernel, window->handle, first,
                             left < POINTERS_PER_PIECE ? left : POINTERS_PER_PIECE, pointers + first,
                             deadline_ns);
     }
     if (result != CUDA_ERROR_NOT_READY)
-        cuda_lane_give(instance, device, lane);
+        cuda_private_stream_give(instance, device, private_stream);
     else
-        window->comm->late = lane; /* the group has failed: nobody asks there any more */
+        window->comm->late =
+            private_stream; /* the group has failed, so no kernel runs there any more */
     return result;
 }
 
-/* The domain is a run of ranks around the own one. */
+/* The team is a run of ranks around this rank. */
 static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *window,
                                 const symmem_exchange *exchange, void **pointers) {
     const symmem_host *host = instance->host;
-    nccl_domain domain;
+    nccl_lsa_team lsa_team;
     if (!is_on_device(instance, window))
         return host->fail(host, SYMMEM_UNSUPPORTED, 0, "rendezvous",
                           "NCCL registered the memory without a window: some ranks of a host "
                           "cannot reach each other's memory");
-    symmem_status status = nccl_domain_of(instance, window->comm->handle, exchange, &domain);
+    symmem_status status = nccl_lsa_team_of(instance, window->comm->handle, exchange, &lsa_team);
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = ask_device(instance, window, domain.count, pointers + domain.first,
+    CUresult result = ask_device(instance, window, lsa_team.count, pointers + lsa_team.first,
                                  nccl_deadline(exchange->deadline_ns));
     if (result == CUDA_ERROR_NOT_READY)
         return host->fail(host, SYMMEM_TIMEOUT, 0, "rendezvous",
@@ -141,9 +142,9 @@ static symmem_status ask_kernel(cuda_instance *instance, const nccl_window *wind
 
 symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
                            const symmem_exchange *exchange, void **pointers) {
-    symmem_status status = cuda_point(instance, "nccl.resolve");
+    symmem_status status = cuda_failpoint(instance, "nccl.resolve");
     if (status == SYMMEM_OK && window->comm->ranks.count == 1) {
-        /* NCCL makes nothing of a rank alone. */
+        /* NCCL makes no window for a single rank. */
         pointers[exchange->rank] = window->allocation->memory.ptr;
         return SYMMEM_OK;
     }
@@ -159,7 +160,7 @@ symmem_status nccl_resolve(cuda_instance *instance, const nccl_window *window,
     return status;
 }
 
-void nccl_modules_give(cuda_instance *instance) {
+void nccl_modules_release(cuda_instance *instance) {
     for (int32_t i = 0; i < instance->device_count; i++)
         if (nccl_state_of(instance)->resolvers[i] != NULL)
             cuda_module_give_in(instance, i, &modules[i]);

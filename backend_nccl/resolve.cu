@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// NCCL 2.28 tells only the device where peers' parts of a window are: this asks there.
+// NCCL 2.28 exposes the addresses of peers' parts of a window only on the device. This kernel reads
+// them there.
 #include <nccl_device.h>
 
 extern "C" __global__ void symmem_nccl_resolve(ncclWindow_t window, int first, int count,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Signal operations go through peers' memory. Where a group spans more than NCCL's load/store
- * domain some of it has no pointer here: those operations are refused before anything is written.
+ * Signal operations go through peers' memory. If a group is larger than NCCL's LSA team, some of
+ * that has no pointer here. Those operations are refused before anything is written.
  */
 #include "nccl_internal.h"
 
@@ -27,7 +27,7 @@ symmem_status nccl_put_signal(void *opaque, const symmem_peers *peers, int32_t d
     return status == SYMMEM_OK ? cuda_put_signal(opaque, peers, dst_rank, channel, exec) : status;
 }
 
-/* The own slot is here, but a source that cannot reach it never puts. */
+/* This rank's slot is here, but a source that cannot reach it never puts. */
 symmem_status nccl_wait_signal(void *opaque, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec) {
     symmem_status status = check(opaque, peers, src_rank, "wait_signal");

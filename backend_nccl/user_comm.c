@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators that the user handed in: looked at, used, and left to the user. */
+/* Communicators that the user handed in. They are checked, used, and left to the user. */
 #include <stdlib.h>
 
 #include "nccl_internal.h"

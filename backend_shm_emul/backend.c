@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CPU emulation: its table, its life, its devices. */
+/* The CPU emulation: its table, its instances and its devices. */
 #include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@
 #define DEFAULT_DEVICES 8
 #define DEFAULT_SLOTS 128
 #define DLPACK_CPU 1
-/* How long close waits for work of destroyed streams: poisoned waits end within a tick. */
+/* How long close waits for work of destroyed streams. Poisoned waits end within a tick. */
 #define CLOSE_WAIT_MS 300
 
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
@@ -36,7 +36,7 @@ symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const ch
     default:
         break;
     }
-    errno = system_errno; /* what %m says */
+    errno = system_errno; /* for %m */
     return host->fail(host, status, system_errno, operation, "%s: %m", what);
 }
 
@@ -55,7 +55,7 @@ symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) 
     return host->fail(host, SYMMEM_OUT_OF_MEMORY, ENOMEM, operation, "out of host memory");
 }
 
-/* An environment variable's number. Leaves *value_p alone if it is not set. */
+/* Reads an environment variable's number. Leaves *value_p unchanged if the variable is not set. */
 static symmem_status read_number(const symmem_host *host, const char *name, long low, long high,
                                  int32_t *value_p) {
     const char *text = getenv(name);
@@ -64,7 +64,8 @@ static symmem_status read_number(const symmem_host *host, const char *name, long
     char *end;
     errno = 0;
     long value = strtol(text, &end, 10);
-    /* strtol also takes leading blanks and a plus sign: typos here, as in the core's variables. */
+    /* strtol also accepts leading blanks and a plus sign. Here, as in the core's variables, those
+     * are typos. */
     bool plain = text[0] == '-' || (text[0] >= '0' && text[0] <= '9');
     if (!plain || errno != 0 || end == text || *end != '\0' || value < low || value > high)
         return host->fail(host, SYMMEM_INVALID_ARGUMENT, 0, "set_backend",
@@ -73,7 +74,7 @@ static symmem_status read_number(const symmem_host *host, const char *name, long
     return SYMMEM_OK;
 }
 
-/* The instruction set of the loops, by its name. */
+/* Reads the instruction set of the loops, by its name. */
 static symmem_status read_isa(const symmem_host *host, symmem_cpu_isa *isa_p) {
     const char *text = getenv("SYMMEM_SHM_ISA");
     if (!text)
@@ -119,7 +120,7 @@ static symmem_status read_settings(shm_instance *self, const symmem_backend_conf
 
 static symmem_status shm_open_instance(const symmem_host *host, const symmem_backend_config *config,
                                        void **instance_p) {
-    symmem_status status = shm_point(host, "shm.open");
+    symmem_status status = shm_failpoint(host, "shm.open");
     if (status != SYMMEM_OK)
         return status;
     shm_instance *self = calloc(1, sizeof *self);
@@ -182,11 +183,11 @@ void shm_instance_free(shm_instance *self) {
     free(self);
 }
 
-/* A stream destroyed after a TIMEOUT may still run. One that is in a host function for long frees
- * the instance when it goes. */
+/* A stream destroyed after a TIMEOUT may still run. A stream that stays in a host function for long
+ * frees the instance when it ends. */
 static void shm_close_instance(void *instance) {
     shm_instance *self = instance;
-    shm_observe(self->host, "shm.close*");
+    shm_failpoint_notify(self->host, "shm.close*");
     uint64_t deadline_ns = shm_deadline_ns(self->clock, CLOSE_WAIT_MS);
     pthread_mutex_lock(&self->lock);
     while (self->streams &&

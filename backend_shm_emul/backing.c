@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Where shared pages come from: an anonymous file that is sealed, so that nobody who has it can
- * shorten it under those who map it; or, where the kernel makes no anonymous files, a file without
- * a name in /dev/shm. Where it makes them peers take no others, so that a failure there is final.
- * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later. What is left
- * is looked at before: of an anonymous file's pages the kernel would rather end some process than
- * refuse them, and of a file longer than RLIMIT_FSIZE it ends the one that asks.
+ * Allocates shared pages. They come from an anonymous file that is sealed, so that no process can
+ * shorten it under those who map it. If the kernel has no anonymous files, they come from a file
+ * without a name in /dev/shm. If the kernel has them, peers accept no others, so a failure there is
+ * final.
+ *
+ * Pages are allocated now, so that a shortage is an error here and not a SIGBUS later. The memory
+ * that is left is checked before that. The kernel would rather end a process than refuse pages of
+ * an anonymous file, and it ends a process that makes a file longer than RLIMIT_FSIZE.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,25 +24,24 @@
 
 #define NOEXEC_SEAL 8u /* MFD_NOEXEC_SEAL, from Linux 6.3 on */
 
-/* A new, private descriptor, or -1 with errno. It never has a name, so that there is no moment at
- * which a killed process leaves one. */
+/* Returns a new, private descriptor, or -1 with errno. The file never has a name, so a killed
+ * process leaves none. */
 static int open_unsealed(void) {
     return open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 }
 
-/* Newer kernels may insist on hearing that nobody will execute it, older ones do not know the word.
- */
+/* Newer kernels may require the flag that forbids execution. Older ones do not know it. */
 static int open_sealable(void) {
     int fd = memfd_create("symmem", MFD_CLOEXEC | NOEXEC_SEAL);
     return fd < 0 && errno == EINVAL ? memfd_create("symmem", MFD_CLOEXEC | MFD_ALLOW_SEALING) : fd;
 }
 
-/* Whether an error of memfd_create says that there is no such call here, for this process. */
+/* Returns whether an error of memfd_create says that this process has no such call. */
 static bool is_missing(int error) {
     return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL;
 }
 
-/* 0, or an errno: it is no use for it. */
+/* Returns 0, or an errno if the file is unusable. */
 static int seal(int fd) {
     return fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL) == 0 ? 0 : errno;
 }
@@ -61,16 +62,16 @@ bool shm_backing_can_seal(void) {
 
 /* --- pages -------------------------------------------------------------------------- */
 
-/* In pieces: kernels give all pages of one call back if a signal comes, and a profiler's come again
- * before gigabytes are there. A piece that was interrupted is tried by halves. 0, an errno, or
- * SHORTAGE with what there is in taking->room. */
+/* Allocates in pieces, because a signal makes kernels give back all pages of one call, and a
+ * profiler's signals come again before gigabytes are allocated. An interrupted piece is retried by
+ * halves. Returns 0, an errno, or SHORTAGE with the available bytes in reservation->memory. */
 #define SHORTAGE (-1)
-static int allocate_pages(shm_taking *taking, int fd, uint64_t bytes) {
-    uint64_t piece = SHM_MOST_PIECE;
+static int allocate_pages(shm_reservation *reservation, int fd, uint64_t bytes) {
+    uint64_t piece = SHM_MAX_PIECE;
     for (uint64_t done = 0; done < bytes;) {
-        uint64_t count = shm_taking_grant(taking, bytes - done);
+        uint64_t count = shm_reservation_grant(reservation, bytes - done);
         if (count == 0) {
-            taking->room.left += done;
+            reservation->memory.left += done;
             return SHORTAGE;
         }
         if (count > piece)
@@ -78,33 +79,33 @@ static int allocate_pages(shm_taking *taking, int fd, uint64_t bytes) {
         const int error = posix_fallocate(fd, (off_t)done, (off_t)count);
         if (error == 0) {
             done += count;
-            shm_taking_took(taking, count);
-            piece = piece < SHM_MOST_PIECE ? 2 * piece : SHM_MOST_PIECE;
+            shm_reservation_took(reservation, count);
+            piece = piece < SHM_MAX_PIECE ? 2 * piece : SHM_MAX_PIECE;
         } else if (error != EINTR) {
             return error;
-        } else if (piece > SHM_LEAST_PIECE) {
+        } else if (piece > SHM_MIN_PIECE) {
             piece /= 2;
         }
     }
     return 0;
 }
 
-/* 0, or as allocate_pages. */
-static int allocate(shm_instance *instance, int fd, size_t bytes, shm_taking *taking) {
-    /* The umask may have taken the owner's own bits. */
+/* Returns 0, or as allocate_pages. */
+static int allocate(shm_instance *instance, int fd, size_t bytes, shm_reservation *reservation) {
+    /* The umask may have cleared the owner's bits. */
     if (fchmod(fd, 0600) != 0)
         return errno;
-    shm_taking_begin(taking, instance, bytes);
-    const int error = allocate_pages(taking, fd, bytes);
-    shm_taking_end(taking);
+    shm_reservation_begin(reservation, instance, bytes);
+    const int error = allocate_pages(reservation, fd, bytes);
+    shm_reservation_end(reservation);
     if (error != 0)
         return error;
-    /* Peers take nothing else, but where there is nothing else. */
+    /* Peers accept an unsealed file only if the kernel cannot seal. */
     const int unsealed = seal(fd);
     return unsealed == EPERM || unsealed == EINVAL ? 0 : unsealed;
 }
 
-/* A file of the usual kind or, where there is none, of the other one; -1 with errno. */
+/* Opens a sealable file or, without kernel support, an unsealed one. Returns -1 with errno. */
 static int open_file(const symmem_host *host) {
     int fd = open_sealable();
     if (fd >= 0 || !is_missing(errno))
@@ -117,19 +118,20 @@ static int open_file(const symmem_host *host) {
 /* --- failures ----------------------------------------------------------------------- */
 
 static symmem_status fail_shortage(const symmem_host *host, const char *operation, size_t bytes,
-                                   const shm_room *room) {
-    symmem_status status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, room->left);
-    const size_t length = strlen(room->where), most = 100;
+                                   const shm_memory_left *memory) {
+    symmem_status status =
+        host->fail_sizes(host, SYMMEM_NO_SPACE, 0, operation, bytes, memory->left);
+    const size_t length = strlen(memory->where), most = 100;
     if (length > 0)
         shm_explain(host, " in the control group %s%s, whose limit is %llu",
-                    length > most ? "..." : "", room->where + (length > most ? length - most : 0),
-                    (unsigned long long)room->limit);
+                    length > most ? "..." : "", memory->where + (length > most ? length - most : 0),
+                    (unsigned long long)memory->limit);
     else
         shm_explain(host, " on this machine");
     return status;
 }
 
-/* Of a file system with a size of its own, as /dev/shm. */
+/* For a file system with a size of its own, as /dev/shm. */
 static symmem_status fail_full(const symmem_host *host, const char *operation, size_t bytes,
                                int fd) {
     struct statvfs about = {.f_blocks = 0};
@@ -146,7 +148,7 @@ static symmem_status fail_full(const symmem_host *host, const char *operation, s
     return status;
 }
 
-/* No file may be so long. */
+/* No file may be longer than the limit. */
 static symmem_status check_file_limit(const symmem_host *host, const char *operation,
                                       size_t bytes) {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
@@ -165,19 +167,19 @@ static symmem_status fail_to_open(const symmem_host *host, int error, const char
     return SYMMEM_NO_SPACE;
 }
 
-/* --- both --------------------------------------------------------------------------- */
+/* --- entry points ------------------------------------------------------------------ */
 
 static symmem_status create(shm_instance *instance, size_t bytes, const char *operation,
-                            shm_taking *taking, int *fd_p) {
+                            shm_reservation *reservation, int *fd_p) {
     const symmem_host *host = instance->host;
     int fd = open_file(host);
     if (fd < 0)
         return fail_to_open(host, errno, operation, bytes);
-    shm_observe(host, "shm.alloc.size*");
-    const int error = allocate(instance, fd, bytes, taking);
+    shm_failpoint_notify(host, "shm.alloc.size*");
+    const int error = allocate(instance, fd, bytes, reservation);
     symmem_status status = SYMMEM_OK;
     if (error == SHORTAGE)
-        status = fail_shortage(host, operation, bytes, &taking->room);
+        status = fail_shortage(host, operation, bytes, &reservation->memory);
     else if (error == ENOSPC)
         status = fail_full(host, operation, bytes, fd);
     else if (error == EFBIG)
@@ -194,7 +196,7 @@ static symmem_status create(shm_instance *instance, size_t bytes, const char *op
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p) {
     const symmem_host *host = instance->host;
-    symmem_status status = shm_point(host, "shm.alloc.create");
+    symmem_status status = shm_failpoint(host, "shm.alloc.create");
     if (status != SYMMEM_OK)
         return status;
     if (bytes > INT64_MAX)
@@ -204,14 +206,14 @@ symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const cha
         return status;
 
     int fd = -1;
-    shm_taking *taking = malloc(sizeof *taking);
-    if (!taking)
+    shm_reservation *reservation = malloc(sizeof *reservation);
+    if (!reservation)
         return shm_out_of_memory(host, operation);
-    status = create(instance, bytes, operation, taking, &fd);
-    free(taking);
+    status = create(instance, bytes, operation, reservation, &fd);
+    free(reservation);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(host, "shm.alloc.backing");
+    status = shm_failpoint(host, "shm.alloc.backing");
     if (status != SYMMEM_OK) {
         close(fd);
         return status;

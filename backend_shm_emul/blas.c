@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * CBLAS, if the machine has one: looked for when the first product runs, so that a process that
- * multiplies nothing gets none of its threads. How many those are is the user's affair
- * (OPENBLAS_NUM_THREADS and the like).
+ * CBLAS, if the machine has one. It is loaded when the first product runs, so that a process that
+ * multiplies nothing gets none of its threads. The user sets their number (OPENBLAS_NUM_THREADS and
+ * the like).
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -11,30 +11,31 @@
 #include "cpu/float_mode.h"
 #include "shm.h"
 
-/* Sanitizers see nothing of what a library reads and writes, but all that the plain loops do. */
+/* Sanitizers do not see what a library reads and writes. They see everything that the portable
+ * loops do. */
 #ifdef __has_feature
 #if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer) ||                         \
     __has_feature(memory_sanitizer)
-#define PLAIN_UNLESS_WANTED
+#define PORTABLE_UNLESS_REQUESTED
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define PLAIN_UNLESS_WANTED
+#define PORTABLE_UNLESS_REQUESTED
 #endif
 
-/* SYMMEM_SHM_BLAS: a library's name or path, or 0 for none. */
+/* SYMMEM_SHM_BLAS is a library's name or path, or 0 for none. */
 static const char *const names[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3",
                                     "libopenblas.so",   "libcblas.so",   "libblas.so"};
 
 static bool find(void *library, symmem_cpu_blas *blas) {
     void *sgemm = dlsym(library, "cblas_sgemm"), *dgemm = dlsym(library, "cblas_dgemm");
-    /* ISO C has no cast between the two kinds of pointer. */
+    /* ISO C has no cast between object and function pointers. */
     memcpy(&blas->sgemm, &sgemm, sizeof sgemm);
     memcpy(&blas->dgemm, &dgemm, sizeof dgemm);
     return sgemm != NULL && dgemm != NULL;
 }
 
-/* A library with both functions is never closed: threads of its own may run its code. */
+/* A library with both functions is never closed, because threads of its own may run its code. */
 static bool load(const char *name, symmem_cpu_blas *blas) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
@@ -46,7 +47,7 @@ static bool load(const char *name, symmem_cpu_blas *blas) {
 }
 
 static bool load_any(const symmem_host *host, symmem_cpu_blas *blas) {
-#ifdef PLAIN_UNLESS_WANTED
+#ifdef PORTABLE_UNLESS_REQUESTED
     return false;
 #endif
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -56,7 +57,7 @@ static bool load_any(const symmem_host *host, symmem_cpu_blas *blas) {
     return false;
 }
 
-/* What is asked for by name is loaded now, or the backend does not open. */
+/* A library that is requested by name is loaded now. If that fails, the backend does not open. */
 symmem_status shm_blas_read_setting(shm_instance *instance) {
     const char *wanted = secure_getenv("SYMMEM_SHM_BLAS");
     if (wanted == NULL || *wanted == '\0')
@@ -65,7 +66,7 @@ symmem_status shm_blas_read_setting(shm_instance *instance) {
     if (strcmp(wanted, "0") == 0)
         return SYMMEM_OK;
     (void)dlerror();
-    /* A library's threads keep what is set when it is loaded. */
+    /* A library's threads keep the mode that is set when it is loaded. */
     const uint64_t mode = symmem_cpu_float_begin();
     instance->blas_found = load(wanted, &instance->blas);
     symmem_cpu_float_end(mode);

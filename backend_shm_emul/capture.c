@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Capturing: one lane of operations for each stream that takes part. Waits for events are the only
- * edges between lanes; a lane other than the origin's begins with one.
+ * Capture. Each stream that takes part records one branch of operations. Waits for events are the
+ * only edges between branches. Every branch but the origin's begins with one.
  */
 #include <stdlib.h>
 
@@ -9,31 +9,31 @@
 
 void shm_capture_append_locked(shm_stream *stream, shm_op *op) {
     shm_capture *capture = stream->capture;
-    shm_lane *lane = &capture->lanes[stream->lane];
+    shm_branch *branch = &capture->branches[stream->branch];
     if (op->run == shm_run_record) {
         op->mark->capture_id = capture->id;
-        op->mark->lane = stream->lane;
-        op->mark->index = lane->count;
+        op->mark->branch = stream->branch;
+        op->mark->index = branch->count;
         op->mark->record = capture->record_count++;
     }
-    if (lane->last)
-        lane->last->next = op;
+    if (branch->last)
+        branch->last->next = op;
     else
-        lane->first = op;
-    lane->last = op;
-    lane->count++;
+        branch->first = op;
+    branch->last = op;
+    branch->count++;
 }
 
-/* A lane for `stream`. */
-static bool add_lane(shm_capture *capture, shm_stream *stream) {
-    size_t count = (size_t)capture->lane_count + 1;
-    shm_lane *lanes = realloc(capture->lanes, count * sizeof *lanes);
-    if (!lanes)
+/* Adds a branch for `stream`. */
+static bool add_branch(shm_capture *capture, shm_stream *stream) {
+    size_t count = (size_t)capture->branch_count + 1;
+    shm_branch *branches = realloc(capture->branches, count * sizeof *branches);
+    if (!branches)
         return false;
-    capture->lanes = lanes;
-    lanes[capture->lane_count] = (shm_lane){.stream = stream};
+    capture->branches = branches;
+    branches[capture->branch_count] = (shm_branch){.stream = stream};
     stream->capture = capture;
-    stream->lane = capture->lane_count++;
+    stream->branch = capture->branch_count++;
     return true;
 }
 
@@ -43,35 +43,35 @@ symmem_status shm_capture_join_locked(shm_stream *stream, uint64_t id) {
         capture = capture->next;
     if (!capture)
         return SYMMEM_CAPTURE;
-    return add_lane(capture, stream) ? SYMMEM_OK : SYMMEM_OUT_OF_MEMORY;
+    return add_branch(capture, stream) ? SYMMEM_OK : SYMMEM_OUT_OF_MEMORY;
 }
 
-/* The streams run again; nobody else can see the capture any more. */
+/* The streams run again. No other thread can see the capture any more. */
 static void end_locked(shm_instance *instance, shm_capture *capture) {
     shm_capture **link = &instance->captures;
     while (*link != capture)
         link = &(*link)->next;
     *link = capture->next;
-    for (int32_t i = 0; i < capture->lane_count; i++)
-        if (capture->lanes[i].stream)
-            capture->lanes[i].stream->capture = NULL;
+    for (int32_t i = 0; i < capture->branch_count; i++)
+        if (capture->branches[i].stream)
+            capture->branches[i].stream->capture = NULL;
 }
 
 static void discard(shm_capture *capture) {
-    for (int32_t i = 0; i < capture->lane_count; i++)
-        shm_op_free_list(capture->lanes[i].first);
-    free(capture->lanes);
+    for (int32_t i = 0; i < capture->branch_count; i++)
+        shm_op_free_list(capture->branches[i].first);
+    free(capture->branches);
     free(capture);
 }
 
 void shm_capture_abandon(shm_stream *stream) {
     pthread_mutex_lock(&stream->instance->lock);
     shm_capture *capture = stream->capture;
-    bool origin = capture && stream->lane == 0;
+    bool origin = capture && stream->branch == 0;
     if (origin) {
         end_locked(stream->instance, capture);
     } else if (capture) {
-        capture->lanes[stream->lane].stream = NULL;
+        capture->branches[stream->branch].stream = NULL;
         capture->broken = true;
         stream->capture = NULL;
     }
@@ -83,7 +83,7 @@ void shm_capture_abandon(shm_stream *stream) {
 symmem_status shm_capture_begin(void *instance, void *stream) {
     shm_instance *self = instance;
     shm_stream *origin = stream;
-    symmem_status status = shm_point(self->host, "shm.capture.begin");
+    symmem_status status = shm_failpoint(self->host, "shm.capture.begin");
     if (status != SYMMEM_OK)
         return status;
     shm_capture *capture = calloc(1, sizeof *capture);
@@ -92,7 +92,7 @@ symmem_status shm_capture_begin(void *instance, void *stream) {
     pthread_mutex_lock(&self->lock);
     if (origin->capture)
         status = SYMMEM_CAPTURE;
-    else if (!add_lane(capture, origin))
+    else if (!add_branch(capture, origin))
         status = SYMMEM_OUT_OF_MEMORY;
     if (status == SYMMEM_OK) {
         capture->id = ++self->last_capture_id;
@@ -108,24 +108,24 @@ symmem_status shm_capture_begin(void *instance, void *stream) {
                                                      : "out of host memory");
 }
 
-/* Whether every operation is waited for by the origin lane, directly or through other lanes.
- * `reached` has room for one number per lane: how many of its operations are. */
+/* Returns whether the origin branch waits for every operation, directly or through other branches.
+ * `reached` has one entry for each branch, the number of its operations that are waited for. */
 static bool is_joined(const shm_capture *capture, int32_t *reached) {
-    reached[0] = capture->lanes[0].count;
+    reached[0] = capture->branches[0].count;
     for (bool changed = true; changed;) {
         changed = false;
-        for (int32_t i = 0; i < capture->lane_count; i++) {
-            const shm_op *op = capture->lanes[i].first;
+        for (int32_t i = 0; i < capture->branch_count; i++) {
+            const shm_op *op = capture->branches[i].first;
             for (int32_t k = 0; k < reached[i]; k++, op = op->next) {
-                if (op->run != shm_run_wait || reached[op->mark->lane] > op->mark->index)
+                if (op->run != shm_run_wait || reached[op->mark->branch] > op->mark->index)
                     continue;
-                reached[op->mark->lane] = op->mark->index + 1;
+                reached[op->mark->branch] = op->mark->index + 1;
                 changed = true;
             }
         }
     }
-    for (int32_t i = 0; i < capture->lane_count; i++) {
-        const shm_op *op = capture->lanes[i].first;
+    for (int32_t i = 0; i < capture->branch_count; i++) {
+        const shm_op *op = capture->branches[i].first;
         for (int32_t k = 0; op; k++, op = op->next)
             if (k >= reached[i] && op->run != shm_run_record)
                 return false;
@@ -141,7 +141,7 @@ static symmem_status check_capture(shm_instance *self, const shm_capture *captur
     if (capture->broken)
         return host->fail(host, SYMMEM_CAPTURE, 0, "stream_end_capture",
                           "a stream of the capture was destroyed");
-    int32_t *reached = calloc((size_t)capture->lane_count, sizeof *reached);
+    int32_t *reached = calloc((size_t)capture->branch_count, sizeof *reached);
     if (!reached)
         return shm_out_of_memory(host, "stream_end_capture");
     bool joined = is_joined(capture, reached);
@@ -157,7 +157,7 @@ symmem_status shm_capture_end(void *instance, void *stream, void **graph_p) {
     shm_stream *ended = stream;
     pthread_mutex_lock(&self->lock);
     shm_capture *capture = ended->capture;
-    bool origin = ended->lane == 0;
+    bool origin = ended->branch == 0;
     if (capture)
         end_locked(self, capture);
     pthread_mutex_unlock(&self->lock);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the control groups of this process leave it: a container's, a batch job's or a service's
- * limit, of which the kernel says nothing before it ends a process. Version 1 has a tree of folders
- * for each controller, version 2 one for all; a process may be in both. A limit of any group on the
- * way up holds. Nothing is kept, because limits change and processes are moved.
+ * What the control groups of this process leave it: the limit of a container, a batch job or a
+ * service. The kernel reports nothing before it ends a process for exceeding that. Version 1 has a
+ * tree of folders for each controller, version 2 one tree for all. A process may be in both. The
+ * limit of every group on the path to the root holds. Nothing is cached, because limits change and
+ * processes are moved.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +18,7 @@ typedef enum resource { RESOURCE_MEMORY, RESOURCE_TASKS, RESOURCE_COUNT } resour
 
 static const char *const controllers[RESOURCE_COUNT] = {"memory", "pids"};
 
-/* A group's files with a limit and what is used of it. */
+/* A group's files with a limit and with what is used of it. */
 static const struct {
     resource kind;
     bool first, second; /* version */
@@ -31,17 +32,17 @@ static const struct {
 
 /* A walk from a process's group up to its mount. */
 typedef struct walk {
-    const char *root; /* before the paths of all files */
+    const char *root; /* a prefix of the paths of all files */
     resource kind;
     uint64_t wanted;
     bool second;
     char *path; /* PATH_MAX bytes: of the group, and of its files */
-    shm_room *room;
+    shm_memory_left *memory;
 } walk;
 
 /* --- one group ---------------------------------------------------------------------- */
 
-/* Makes self->path that of a file of the group; false: it does not fit. */
+/* Makes self->path the path of a file of the group. Returns false if it does not fit. */
 static bool enter(walk *self, const char *name, size_t *length_p) {
     *length_p = strlen(self->path);
     if (*length_p + 1 + strlen(name) >= PATH_MAX)
@@ -51,7 +52,7 @@ static bool enter(walk *self, const char *name, size_t *length_p) {
     return true;
 }
 
-/* False for a file that is not there or holds a word, as "max". */
+/* Returns false for a file that does not exist or holds a word, as "max". */
 static bool read_number(walk *self, const char *name, uint64_t *number_p) {
     char text[32] = "";
     size_t length;
@@ -70,8 +71,8 @@ static bool read_number(walk *self, const char *name, uint64_t *number_p) {
     return true;
 }
 
-/* Pages of files, which the kernel gives up before it ends anybody. Those of shared memory are not
- * among them. Version 1 says "total_" for a group with those below it. */
+/* Returns the bytes of the file cache, which the kernel frees before it ends any process. Shared
+ * memory is not among them. Version 1 says "total_" for a group with those below it. */
 static uint64_t cached_bytes(walk *self) {
     size_t length;
     if (!enter(self, "memory.stat", &length))
@@ -100,7 +101,7 @@ static uint64_t left(uint64_t limit, uint64_t used) {
     return used < limit ? limit - used : 0;
 }
 
-static void look_at_group(walk *self) {
+static void add_cgroup_limit(walk *self) {
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         uint64_t limit, used;
         if (files[i].kind != self->kind || !(self->second ? files[i].second : files[i].first) ||
@@ -111,17 +112,17 @@ static void look_at_group(walk *self) {
             const uint64_t cached = cached_bytes(self);
             used -= cached < used ? cached : used;
         }
-        if (left(limit, used) >= self->room->left)
+        if (left(limit, used) >= self->memory->left)
             continue;
-        self->room->left = left(limit, used);
-        self->room->limit = limit;
-        memcpy(self->room->where, self->path, strlen(self->path) + 1);
+        self->memory->left = left(limit, used);
+        self->memory->limit = limit;
+        memcpy(self->memory->where, self->path, strlen(self->path) + 1);
     }
 }
 
-/* --- where it is -------------------------------------------------------------------- */
+/* --- finding the group ------------------------------------------------------------- */
 
-/* Whether `names`, separated by commas, has that one. */
+/* Returns whether `names`, separated by commas, contains `name`. */
 static bool has_name(const char *names, const char *name) {
     const size_t length = strlen(name);
     for (const char *at = names; at; at = strchr(at, ',')) {
@@ -132,7 +133,7 @@ static bool has_name(const char *names, const char *name) {
     return false;
 }
 
-/* mountinfo's \040 for a space and the like, in place. */
+/* Decodes mountinfo's \040 for a space and the like, in place. */
 static void decode(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0'; to++) {
@@ -147,7 +148,7 @@ static void decode(char *text) {
     *to = '\0';
 }
 
-/* The way from a mount's own group to `group`; "" where that lies elsewhere. */
+/* Returns the path from a mount's own group to `group`, or "" if that lies elsewhere. */
 static const char *below(const char *mounted, const char *group) {
     const size_t length = strcmp(mounted, "/") == 0 ? 0 : strlen(mounted);
     if (strncmp(group, "/..", 3) == 0 || strcmp(group, "/") == 0 ||
@@ -156,7 +157,7 @@ static const char *below(const char *mounted, const char *group) {
     return group + length;
 }
 
-/* The `index`th of the words of a line, ended by a zero; NULL: there are fewer. */
+/* Ends the `index`th word of a line with a zero and returns it. NULL: there are fewer words. */
 static char *take_word(char *line, int index) {
     char *rest = NULL;
     char *word = strtok_r(line, " \n", &rest);
@@ -165,8 +166,8 @@ static char *take_word(char *line, int index) {
     return word;
 }
 
-/* The way from a mount to the group in it, if that line of mountinfo is the mount of a group; then
- * *point_p is its path. */
+/* Returns the path from a mount to the group in it, if that line of mountinfo is the mount of a
+ * group. Then *point_p is the mount point. */
 static const char *find_way(walk *self, char *line, const char **point_p) {
     char *type = strstr(line, " - ");
     if (!type)
@@ -174,7 +175,7 @@ static const char *find_way(walk *self, char *line, const char **point_p) {
     *type = '\0';
     type += 3;
     self->second = strncmp(type, "cgroup2 ", 8) == 0;
-    const char *group = self->second ? self->room->second : self->room->first;
+    const char *group = self->second ? self->memory->second : self->memory->first;
     if (group[0] == '\0' || (!self->second && strncmp(type, "cgroup ", 7) != 0))
         return NULL;
     const char *options = take_word(type, 2);
@@ -190,7 +191,7 @@ static const char *find_way(walk *self, char *line, const char **point_p) {
     return below(mounted, group);
 }
 
-static void look_at_mount(walk *self, char *line) {
+static void add_mount_limits(walk *self, char *line) {
     const char *point;
     const char *way = find_way(self, line, &point);
     if (!way)
@@ -200,7 +201,7 @@ static void look_at_mount(walk *self, char *line) {
         return;
     memcpy(self->path + top, way, strlen(way) + 1);
     for (;;) {
-        look_at_group(self);
+        add_cgroup_limit(self);
         char *last = strrchr(self->path + top, '/');
         if (!last)
             return;
@@ -208,7 +209,7 @@ static void look_at_mount(walk *self, char *line) {
     }
 }
 
-/* A line of /proc/self/cgroup, "number:controllers:path"; version 2 has the number 0 and no
+/* Reads a line of /proc/self/cgroup, "number:controllers:path". Version 2 has the number 0 and no
  * controllers. */
 static void take_group(const walk *self, char *line) {
     line[strcspn(line, "\n")] = '\0';
@@ -219,12 +220,13 @@ static void take_group(const walk *self, char *line) {
     *names++ = '\0';
     *group++ = '\0';
     if (strcmp(line, "0") == 0 && *names == '\0')
-        memcpy(self->room->second, group, strlen(group) + 1);
+        memcpy(self->memory->second, group, strlen(group) + 1);
     else if (has_name(names, controllers[self->kind]))
-        memcpy(self->room->first, group, strlen(group) + 1);
+        memcpy(self->memory->first, group, strlen(group) + 1);
 }
 
-/* The next line; what is longer than that is of no controller and left out. */
+/* Reads the next line. The rest of a line that is too long is skipped, because it names no
+ * controller. */
 static bool next_line(FILE *file, char line[PATH_MAX]) {
     for (bool is_rest = false; fgets(line, PATH_MAX, file);) {
         const bool is_whole = strchr(line, '\n') != NULL;
@@ -235,9 +237,9 @@ static bool next_line(FILE *file, char line[PATH_MAX]) {
     return false;
 }
 
-/* Each line of a file of /proc/self to one of the two above. */
+/* Passes each line of a file of /proc/self to one of the two functions above. */
 static void read_lines(walk *self, const char *name, bool mounts) {
-    char *line = self->room->line;
+    char *line = self->memory->line;
     if ((size_t)snprintf(self->path, PATH_MAX, "%s/proc/self/%s", self->root, name) >= PATH_MAX)
         return;
     FILE *file = fopen(self->path, "re");
@@ -245,27 +247,28 @@ static void read_lines(walk *self, const char *name, bool mounts) {
         return;
     while (next_line(file, line)) {
         if (mounts)
-            look_at_mount(self, line);
+            add_mount_limits(self, line);
         else
             take_group(self, line);
     }
     fclose(file);
 }
 
-static bool find(const char *root, resource kind, uint64_t wanted, shm_room *room) {
-    walk self = {.root = root, .kind = kind, .wanted = wanted, .path = room->path, .room = room};
-    room->first[0] = room->second[0] = '\0';
-    shm_room_set(room, UINT64_MAX);
+static bool find(const char *root, resource kind, uint64_t wanted, shm_memory_left *memory) {
+    walk self = {
+        .root = root, .kind = kind, .wanted = wanted, .path = memory->path, .memory = memory};
+    memory->first[0] = memory->second[0] = '\0';
+    shm_memory_left_set(memory, UINT64_MAX);
     read_lines(&self, "cgroup", false);
-    if (room->first[0] != '\0' || room->second[0] != '\0')
+    if (memory->first[0] != '\0' || memory->second[0] != '\0')
         read_lines(&self, "mountinfo", true);
-    return room->left != UINT64_MAX;
+    return memory->left != UINT64_MAX;
 }
 
-bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_room *room) {
-    return find(root, RESOURCE_MEMORY, wanted, room);
+bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_memory_left *memory) {
+    return find(root, RESOURCE_MEMORY, wanted, memory);
 }
 
-bool shm_cgroup_tasks(const char *root, shm_room *room) {
-    return find(root, RESOURCE_TASKS, 0, room);
+bool shm_cgroup_tasks(const char *root, shm_memory_left *memory) {
+    return find(root, RESOURCE_TASKS, 0, memory);
 }

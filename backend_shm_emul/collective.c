@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives: the CPU kernels on the emulation's peers, with its barrier as their meeting. */
+/* Collectives: the CPU kernels on the emulation's peers, with its barrier. */
 #include <string.h>
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 #include "shm.h"
 
-/* One collective that runs. */
+/* One running collective. */
 typedef struct run_state {
-    symmem_cpu_team team; /* first: meet() gets it */
+    symmem_cpu_comm comm; /* first, because sync() gets it */
     shm_wait wait;
     symmem_call_id called;
-    symmem_call_id id; /* the same, zero after the first meeting */
+    symmem_call_id id; /* the same, zero after the first barrier */
     symmem_fault *fault_p;
 } run_state;
 
-/* With so few elements it is waits alone that take long, and they read the clock themselves. */
+/* So few elements take hardly longer than their waits, which read the clock themselves. */
 #define BRIEF_COUNT 16384
 
-static symmem_status meet(symmem_cpu_team *team) {
-    run_state *state = (run_state *)team;
+static symmem_status sync(symmem_cpu_comm *comm) {
+    run_state *state = (run_state *)comm;
     symmem_call_id id = state->id;
     memset(&state->id, 0, sizeof state->id);
-    return shm_meet(&state->wait, &id, state->fault_p);
+    return shm_sync(&state->wait, &id, state->fault_p);
 }
 
-static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
-    const run_state *state = (const run_state *)team;
-    return shm_board(state->wait.peers, rank, state->wait.channel);
+static uint64_t *split_table(const symmem_cpu_comm *comm, int32_t rank) {
+    const run_state *state = (const run_state *)comm;
+    return shm_split_table(state->wait.peers, rank, state->wait.channel);
 }
 
-static void *tray_of(const symmem_cpu_team *team, int32_t rank) {
-    const run_state *state = (const run_state *)team;
-    return shm_tray(state->wait.peers, rank, state->wait.channel);
+static void *eager_buffer_of(const symmem_cpu_comm *comm, int32_t rank) {
+    const run_state *state = (const run_state *)comm;
+    return shm_eager_buffer(state->wait.peers, rank, state->wait.channel);
 }
 
-static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other) {
-    run_state *state = (run_state *)team;
+static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own, uint64_t other) {
+    run_state *state = (run_state *)comm;
     symmem_fault *fault = state->fault_p;
     shm_wait_fault(&state->wait, SYMMEM_MISMATCH, rank, -1, fault);
     fault->own = fault->other = state->called;
@@ -44,8 +44,8 @@ static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own,
     return SYMMEM_MISMATCH;
 }
 
-static symmem_status corrupt(symmem_cpu_team *team, int32_t rank, uint64_t value) {
-    run_state *state = (run_state *)team;
+static symmem_status corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value) {
+    run_state *state = (run_state *)comm;
     shm_wait_fault(&state->wait, SYMMEM_CORRUPT, rank, -1, state->fault_p);
     state->fault_p->actual = value;
     return SYMMEM_CORRUPT;
@@ -53,32 +53,32 @@ static symmem_status corrupt(symmem_cpu_team *team, int32_t rank, uint64_t value
 
 static symmem_status run_collective(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.collective.peers;
-    symmem_fault fault; /* large, and filled where there is one */
+    symmem_fault fault; /* large, and filled only on a failure */
     fault.status = SYMMEM_OK;
-    run_state state; /* its wait: below */
-    state.team = (symmem_cpu_team){.rank = peers->rank,
+    run_state state; /* its wait is initialized below */
+    state.comm = (symmem_cpu_comm){.rank = peers->rank,
                                    .world_size = peers->world_size,
                                    .buffers = peers->buffers,
                                    .buffer_bytes = peers->buffer_bytes,
                                    .isa = op->instance->isa,
                                    .checking = op->u.collective.id.kind != SYMMEM_CALL_NONE,
-                                   .meet = meet,
-                                   .board = board,
+                                   .barrier = sync,
+                                   .split_table = split_table,
                                    .mismatch = mismatch,
                                    .corrupt = corrupt,
-                                   .tray_bytes = shm_tray_bytes(op->u.collective.channel),
-                                   .tray = tray_of};
+                                   .eager_bytes = shm_eager_bytes(op->u.collective.channel),
+                                   .eager_buffer = eager_buffer_of};
     state.called = state.id = op->u.collective.id;
     state.fault_p = &fault;
-    shm_meet_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
+    shm_sync_prepare(op->instance, peers, op->u.collective.call.name, op->u.collective.channel,
                      op->u.collective.timeout_ms, &state.wait);
     if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
         state.wait.start_ns = shm_now_ns(op->instance->clock);
-    symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.team);
-    shm_observe(peers->host, "shm.collective.done*");
+    symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.comm);
+    shm_failpoint_notify(peers->host, "shm.collective.done*");
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    if (fault.status == SYMMEM_OK) /* no meeting's: the kernel refused */
+    if (fault.status == SYMMEM_OK) /* the kernel refused, not a barrier */
         shm_wait_fault(&state.wait, status, peers->rank, -1, &fault);
     peers->host->signal_failed(peers, &fault, record_p);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Links between the emulated devices, as SYMMEM_SHM_NVLINKS says at the query: one number for all
- * pairs, or the whole matrix, rows parted by ';' and numbers by ','.
+ * Links between the emulated devices, as SYMMEM_SHM_NVLINKS says at the query. The value is one
+ * number for all pairs, or the whole matrix, with rows separated by ';' and numbers by ','.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #define VARIABLE "SYMMEM_SHM_NVLINKS"
 #define MAX_LINKS 1000
 
-/* Reads a number and moves *text_p behind it. */
+/* Reads a number and advances *text_p. */
 static bool read_links(const char **text_p, int32_t *links_p) {
     char *end;
     if (**text_p < '0' || **text_p > '9')

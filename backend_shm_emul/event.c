@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Events. Each record makes a new mark; a wait takes the mark of the moment, so a later record of
- * the same event does not move it and destroying the event does not matter.
+ * Events. Each record makes a new mark. A wait takes the current mark, so a later record of the
+ * same event does not move it, and the event may be destroyed.
  */
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ shm_mark *shm_mark_retain(shm_mark *mark) {
 }
 
 void shm_mark_release(shm_mark *mark) {
-    /* acq_rel; pairs with: the other releases, so that their last accesses come before the end. */
+    /* acq_rel; pairs with: the other releases, whose last accesses come before the free. */
     if (!mark || atomic_fetch_sub_explicit(&mark->reference_count, 1, memory_order_acq_rel) != 1)
         return;
     pthread_cond_destroy(&mark->changed);
@@ -39,7 +39,7 @@ void shm_mark_release(shm_mark *mark) {
     free(mark);
 }
 
-/* False: the deadline (0: none) passed first. */
+/* Returns false if the deadline (0: none) passed first. */
 static bool wait_reached(const symmem_clock *clock, shm_mark *mark, uint64_t deadline_ns) {
     pthread_mutex_lock(&mark->lock);
     bool in_time = true;
@@ -59,7 +59,8 @@ symmem_status shm_run_record(const shm_op *op, symmem_error_record *record_p) {
     return SYMMEM_OK;
 }
 
-/* Without a deadline: the record was enqueued before, and each operation ahead of it ends. */
+/* Waits without a deadline, because the record was enqueued before, and each operation ahead of it
+ * ends. */
 symmem_status shm_run_wait(const shm_op *op, symmem_error_record *record_p) {
     (void)record_p;
     wait_reached(op->instance->clock, op->mark, 0);
@@ -86,7 +87,7 @@ void shm_event_destroy(void *instance, void *event) {
 symmem_status shm_event_record(void *instance, void *event, void *stream) {
     shm_instance *self = instance;
     shm_event *recorded = event;
-    symmem_status status = shm_point(self->host, "shm.event.record");
+    symmem_status status = shm_failpoint(self->host, "shm.event.record");
     if (status != SYMMEM_OK)
         return status;
     shm_mark *mark = shm_mark_create();
@@ -107,7 +108,7 @@ symmem_status shm_event_record(void *instance, void *event, void *stream) {
     return SYMMEM_OK;
 }
 
-/* The event's latest mark with a reference, NULL if it was never recorded. */
+/* Returns the event's latest mark with a reference, or NULL if it was never recorded. */
 static shm_mark *latest_mark(shm_instance *self, shm_event *event) {
     pthread_mutex_lock(&self->lock);
     shm_mark *mark = event->mark ? shm_mark_retain(event->mark) : NULL;
@@ -115,7 +116,7 @@ static shm_mark *latest_mark(shm_instance *self, shm_event *event) {
     return mark;
 }
 
-/* Lets the stream join the mark's capture if need be. */
+/* Makes the stream join the mark's capture if needed. */
 static symmem_status route_wait_locked(shm_stream *stream, shm_op *op) {
     uint64_t wanted = op->mark->capture_id;
     uint64_t present = stream->capture ? stream->capture->id : 0;
@@ -131,7 +132,7 @@ static symmem_status route_wait_locked(shm_stream *stream, shm_op *op) {
 
 symmem_status shm_stream_wait_event(void *instance, void *stream, void *event) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.event.wait");
+    symmem_status status = shm_failpoint(self->host, "shm.event.wait");
     if (status != SYMMEM_OK)
         return status;
     shm_mark *mark = latest_mark(self, event);

@@ -8,13 +8,13 @@
 #include "cpu/reduce.h"
 #include "shm.h"
 
-/* Looks at a word so often before it sleeps between looks; nobody wakes who waits for it. */
+/* How often a word is polled before the thread sleeps between polls. No other thread wakes it. */
 #define SPIN_COUNT 2000
 #define NAP_NS 50000
 
 /* --- the product ---------------------------------------------------------------------------- */
 
-/* In the stream's record as well as in the thread's, which is what counts without a stream. */
+/* Fills the stream's record and the thread's. Without a stream the thread's counts. */
 static symmem_status fail(const shm_op *op, symmem_status status, const char *text,
                           symmem_error_record *record_p) {
     const symmem_host *host = op->instance->host;
@@ -33,7 +33,7 @@ static symmem_status fail(const shm_op *op, symmem_status status, const char *te
 static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
                               symmem_error_record *record_p) {
     if (product->fn == NULL) {
-        /* Before a library is loaded, too, whose threads keep what is set by then. */
+        /* Also set before a library is loaded, whose threads keep the mode of that moment. */
         uint64_t mode = symmem_cpu_float_begin();
         symmem_cpu_matmul(product, shm_blas(op->instance));
         symmem_cpu_float_end(mode);
@@ -44,25 +44,26 @@ static symmem_status multiply(const shm_op *op, const symmem_matmul *product,
                                : fail(op, status, "the user's matrix product failed", record_p);
 }
 
-/* Its stream was destroyed in vain: of a graph's launch the stream that it was launched on, too. */
-static bool is_given_up(const shm_op *op) {
+/* Returns whether the operation's stream was destroyed after a TIMEOUT. For a graph's launch the
+ * stream that it was launched on counts too. */
+static bool is_stream_gone(const shm_op *op) {
     return (op->runner != NULL && shm_stream_stopping(op->runner)) ||
            (op->report != NULL && shm_stream_stopping(op->report));
 }
 
-/* Until the word is not 0. */
+/* Waits until the word is not 0. */
 static symmem_status await(const shm_op *op, const shm_word *word, uint64_t deadline_ns) {
     const struct timespec nap = {.tv_nsec = NAP_NS};
     const symmem_clock *clock = op->instance->clock;
     for (int spins = 0;; spins++) {
-        /* acquire; pairs with: run_write_value32, or whatever store of the user's */
+        /* acquire; pairs with: run_write_value32, or a store of the user */
         if (atomic_load_explicit(word, memory_order_acquire) != 0)
             return SYMMEM_OK;
         if (spins < SPIN_COUNT)
             continue;
         if (deadline_ns != 0 && shm_now_ns(clock) >= deadline_ns)
             return SYMMEM_TIMEOUT;
-        if (is_given_up(op))
+        if (is_stream_gone(op))
             return SYMMEM_NOT_INITIALIZED;
         if (clock != NULL)
             clock->wait(clock->arg, shm_now_ns(clock) + NAP_NS);
@@ -94,7 +95,7 @@ static symmem_status multiply_arriving(const shm_op *op, symmem_error_record *re
 }
 
 static symmem_status run_matmul(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.matmul", op->operation, record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.matmul", op->operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     return op->u.matmul.product.signals != NULL ? multiply_arriving(op, record_p)
@@ -113,7 +114,7 @@ symmem_status shm_matmul(void *instance, int32_t device, const symmem_matmul *pr
 /* --- copies and reductions ------------------------------------------------------------------ */
 
 static symmem_status run_copy_strided(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.copy_strided", op->operation, record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.copy_strided", op->operation, record_p);
     if (status == SYMMEM_OK)
         symmem_cpu_copy_strided(&op->u.strided);
     return status;
@@ -131,7 +132,7 @@ static symmem_status run_reduce_local(const shm_op *op, symmem_error_record *rec
     const symmem_local_reduce *reduce = &op->u.local;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
     void *dst = reduce->dst;
-    symmem_status status = shm_op_point(op, "shm.reduce_local", op->operation, record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.reduce_local", op->operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     for (int32_t s = 0; s < reduce->src_count; s++)

@@ -22,7 +22,7 @@ symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes,
     symmem_status status = shm_segment_create(self, bytes, "alloc", &segment);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(self->host, "shm.alloc.done");
+    status = shm_failpoint(self->host, "shm.alloc.done");
     if (status == SYMMEM_OK)
         describe(memory, segment, device, bytes, 0);
     else
@@ -32,7 +32,7 @@ symmem_status shm_memory_alloc(void *instance, int32_t device, size_t bytes,
 
 void shm_memory_release(void *instance, symmem_memory *memory) {
     shm_instance *self = instance;
-    shm_observe(self->host, "shm.release*");
+    shm_failpoint_notify(self->host, "shm.release*");
     if (memory->priv)
         shm_segment_release(memory->priv);
     memory->priv = NULL;
@@ -42,12 +42,12 @@ void shm_memory_release(void *instance, symmem_memory *memory) {
 symmem_status shm_memory_share(void *instance, symmem_memory *memory, symmem_share *share) {
     shm_instance *self = instance;
     symmem_share made;
-    symmem_status status = shm_point(self->host, "shm.export");
+    symmem_status status = shm_failpoint(self->host, "shm.export");
     if (status == SYMMEM_OK)
         status = shm_segment_export(self, memory->priv, "rendezvous", &made);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(self->host, "shm.export.done");
+    status = shm_failpoint(self->host, "shm.export.done");
     if (status == SYMMEM_OK)
         *share = made;
     else
@@ -57,7 +57,7 @@ symmem_status shm_memory_share(void *instance, symmem_memory *memory, symmem_sha
 
 void shm_memory_unshare(void *instance, symmem_share *share) {
     shm_instance *self = instance;
-    shm_observe(self->host, "shm.share.close*");
+    shm_failpoint_notify(self->host, "shm.share.close*");
     if (share->fd >= 0)
         close(share->fd);
     share->fd = -1;
@@ -67,12 +67,12 @@ symmem_status shm_memory_map(void *instance, int32_t device, const symmem_share 
                              size_t bytes, symmem_memory *memory) {
     shm_instance *self = instance;
     shm_segment *segment;
-    symmem_status status = shm_point(self->host, "shm.import.map");
+    symmem_status status = shm_failpoint(self->host, "shm.import.map");
     if (status == SYMMEM_OK)
         status = shm_segment_import(self, share, bytes, "rendezvous", &segment);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(self->host, "shm.import.done");
+    status = shm_failpoint(self->host, "shm.import.done");
     if (status == SYMMEM_OK)
         describe(memory, segment, device, bytes, 1);
     else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Emulated multicast. The object is a page that the ranks share, with the counts a driver would
- * keep. The address is a reserved range that faults when touched: only the multimem operations know
- * how to turn it into an offset in every rank's buffer.
+ * Emulated multicast. The object is a page that the ranks share, with the counts that a driver
+ * would keep. The address is a reserved range that faults when touched. Only the multimem
+ * operations translate it to an offset in every rank's buffer.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static shm_multicast_object *object_of(const shm_multicast *multicast) {
     return multicast->segment->base;
 }
 
-/* NULL without memory, described. */
+/* Returns NULL without memory; the failure is described. */
 static shm_multicast *new_multicast(shm_instance *self, int32_t device, size_t bytes) {
     shm_multicast *multicast = calloc(1, sizeof *multicast);
     if (!multicast) {
@@ -50,7 +50,7 @@ static shm_multicast *new_multicast(shm_instance *self, int32_t device, size_t b
 symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world_size, size_t bytes,
                                    void **object_p, symmem_share *share) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.multicast.create");
+    symmem_status status = shm_failpoint(self->host, "shm.multicast.create");
     if (status != SYMMEM_OK)
         return status;
     if (self->multicast_slots == 0)
@@ -69,7 +69,7 @@ symmem_status shm_multicast_create(void *instance, int32_t device, int32_t world
     status = shm_segment_export(self, multicast->segment, "rendezvous", &made);
     if (status != SYMMEM_OK)
         goto release_segment;
-    status = shm_point(self->host, "shm.multicast.created");
+    status = shm_failpoint(self->host, "shm.multicast.created");
     if (status != SYMMEM_OK)
         goto close_share;
     *share = made;
@@ -85,7 +85,7 @@ free_multicast:
     return status;
 }
 
-/* A slot of the device, as hardware has them. */
+/* Takes one of the device's slots, which are limited as in hardware. */
 static symmem_status take_slot(shm_instance *self, shm_multicast *multicast) {
     pthread_mutex_lock(&self->lock);
     int32_t *used = &self->slots_used[multicast->device];
@@ -110,7 +110,7 @@ static void return_slot(shm_instance *self, shm_multicast *multicast) {
 symmem_status shm_multicast_attach(void *instance, int32_t device, const symmem_share *share,
                                    size_t bytes, void **multicast_p) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.multicast.attach");
+    symmem_status status = shm_failpoint(self->host, "shm.multicast.attach");
     if (status != SYMMEM_OK)
         return status;
     shm_multicast *multicast = new_multicast(self, device, bytes);
@@ -128,10 +128,10 @@ symmem_status shm_multicast_attach(void *instance, int32_t device, const symmem_
     status = take_slot(self, multicast);
     if (status != SYMMEM_OK)
         goto release_segment;
-    status = shm_point(self->host, "shm.multicast.attached");
+    status = shm_failpoint(self->host, "shm.multicast.attached");
     if (status != SYMMEM_OK)
         goto return_slot;
-    /* relaxed: the core makes all ranks agree before anybody binds. */
+    /* relaxed: the core makes all ranks agree before any rank binds. */
     atomic_fetch_add_explicit(&object_of(multicast)->attached, 1, memory_order_relaxed);
     *multicast_p = multicast;
     return SYMMEM_OK;
@@ -151,7 +151,7 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
     shm_multicast *bound = multicast;
     const symmem_host *host = self->host;
     (void)own;
-    symmem_status status = shm_point(host, "shm.multicast.bind");
+    symmem_status status = shm_failpoint(host, "shm.multicast.bind");
     if (status != SYMMEM_OK)
         return status;
     shm_multicast_object *object = object_of(bound);
@@ -167,7 +167,7 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (address == MAP_FAILED)
         return shm_fail_errno(host, errno, "rendezvous", "reserving multicast addresses");
-    status = shm_point(host, "shm.multicast.bound");
+    status = shm_failpoint(host, "shm.multicast.bound");
     if (status != SYMMEM_OK) {
         munmap(address, bound->reserved_bytes);
         return status;
@@ -185,7 +185,7 @@ symmem_status shm_multicast_bind(void *instance, void *multicast, symmem_memory 
 void shm_multicast_release(void *instance, void *multicast_or_object) {
     shm_instance *self = instance;
     shm_multicast *multicast = multicast_or_object;
-    shm_observe(self->host, "shm.multicast.release*");
+    shm_failpoint_notify(self->host, "shm.multicast.release*");
     return_slot(self, multicast);
     if (multicast->address) {
         pthread_mutex_lock(&self->lock);
@@ -202,7 +202,7 @@ void shm_multicast_release(void *instance, void *multicast_or_object) {
 
 /* --- operations --------------------------------------------------------------------- */
 
-/* The offset in every rank's buffer that `address` stands for. */
+/* Finds the offset in every rank's buffer that `address` stands for. */
 static symmem_status find_offset(shm_instance *self, const symmem_peers *peers, const void *address,
                                  size_t bytes, const char *operation, size_t *offset_p) {
     uintptr_t wanted = (uintptr_t)address;
@@ -226,13 +226,13 @@ static symmem_status find_offset(shm_instance *self, const symmem_peers *peers, 
 
 static symmem_status run_store(const shm_op *op, symmem_error_record *record_p) {
     const symmem_peers *peers = op->u.store.peers;
-    symmem_status status = shm_op_point(op, "shm.store", op->u.store.operation, record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.store", op->u.store.operation, record_p);
     if (status != SYMMEM_OK || op->u.store.bytes == 0)
         return status;
-    /* The own buffer last: the source may lie in it. */
+    /* This rank's buffer comes last, because the source may lie in it. */
     for (int32_t i = 1; i <= peers->world_size; i++) {
         int32_t rank = (peers->rank + i) % peers->world_size;
-        shm_observe(peers->host, "shm.store.peer*");
+        shm_failpoint_notify(peers->host, "shm.store.peer*");
         memmove((char *)peers->buffers[rank] + op->u.store.offset, op->u.store.src,
                 op->u.store.bytes);
     }

@@ -41,8 +41,8 @@ void shm_route_locked(shm_stream *stream, shm_op *op) {
         shm_stream_push(stream, op, op, 1);
 }
 
-symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
-                               symmem_error_record *record_p) {
+symmem_status shm_op_failpoint_slow(const shm_op *op, const char *name, const char *operation,
+                                    symmem_error_record *record_p) {
     const symmem_host *host = op->instance->host;
     symmem_status status = host->point(host, name);
     if (status == SYMMEM_OK)
@@ -59,38 +59,40 @@ symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *o
     return status;
 }
 
-/* The fault of a part that no signal operation has described, or that is left out. */
-static void fail_part(const shm_op *op, symmem_status status, symmem_error_record *record_p) {
+/* Reports the fault of a step of a composite operation that no signal operation has described, or
+ * that is skipped. */
+static void fail_step(const shm_op *op, symmem_status status, symmem_error_record *record_p) {
     const symmem_peers *peers = op->whole->peers;
     const symmem_fault fault = {
         .operation = op->operation, .status = status, .channel = -1, .failed_rank = peers->rank};
     peers->host->signal_failed(peers, &fault, record_p);
 }
 
-/* Does nothing. A stream that has not told of the failure does so, if others are concerned. */
-static symmem_status leave_out(const shm_op *op, const void *told, const shm_stream *stream,
+/* Skips the step. A stream that has not reported the failure does so, if others are concerned. */
+static symmem_status skip_step(const shm_op *op, const void *told, const shm_stream *stream,
                                symmem_error_record *record_p) {
     const symmem_peers *peers = op->whole->peers;
     if ((told == stream && !op->first) || !peers->host->is_poisoned(peers))
         return SYMMEM_OK;
-    fail_part(op, SYMMEM_POISONED, record_p);
+    fail_step(op, SYMMEM_POISONED, record_p);
     return SYMMEM_POISONED;
 }
 
 symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_record *record_p) {
     if (op->whole == NULL)
         return op->run(op, record_p);
-    /* Streams that share an operation are ordered by events where it matters, and by these. */
+    /* Streams that share an operation are ordered by events where it matters, and by these
+     * accesses. */
     if (op->part == 0 && !op->loose)
         __atomic_store_n(&op->whole->failed, NULL, __ATOMIC_RELEASE);
     void *told = __atomic_load_n(&op->whole->failed, __ATOMIC_ACQUIRE);
     if (told != NULL)
-        return leave_out(op, told, stream, record_p);
+        return skip_step(op, told, stream, record_p);
     symmem_status status = op->run(op, record_p);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    if (!op->tells) /* before other streams see that it has failed, and ask */
-        fail_part(op, status, NULL);
+    if (!op->reports_itself) /* before other streams see that it has failed, and ask */
+        fail_step(op, status, NULL);
     (void)__atomic_compare_exchange_n(&op->whole->failed, &told, stream, false, __ATOMIC_ACQ_REL,
                                       __ATOMIC_RELAXED);
     return status;
@@ -102,7 +104,7 @@ symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operat
         symmem_error_record record; /* the core has its own copy, from signal_failed */
         return op->run(op, &record);
     }
-    symmem_status status = shm_point(op->instance->host, "shm.enqueue");
+    symmem_status status = shm_failpoint(op->instance->host, "shm.enqueue");
     if (status != SYMMEM_OK)
         return status;
     op->ref_count = exec->ref_count;

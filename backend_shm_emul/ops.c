@@ -5,7 +5,7 @@
 #include "shm.h"
 
 static symmem_status run_copy(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.copy", op->u.copy.operation, record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.copy", op->u.copy.operation, record_p);
     if (status != SYMMEM_OK)
         return status;
     if (op->u.copy.bytes > 0)
@@ -25,7 +25,7 @@ symmem_status shm_copy(void *instance, int32_t device, void *dst, const void *sr
 }
 
 static symmem_status run_memset32(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.memset", "memset32", record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.memset", "memset32", record_p);
     if (status != SYMMEM_OK)
         return status;
     uint32_t *words = op->u.fill.dst;
@@ -45,10 +45,11 @@ symmem_status shm_memset32(void *instance, int32_t device, void *dst, uint32_t v
 }
 
 static symmem_status run_write_value32(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.write_value", "stream_write_value32", record_p);
+    symmem_status status =
+        shm_op_failpoint(op, "shm.write_value", "stream_write_value32", record_p);
     if (status != SYMMEM_OK)
         return status;
-    /* release; pairs with: whatever load of the user's waits for the word */
+    /* release; pairs with: the user's load that waits for the word */
     atomic_store_explicit((shm_word *)op->u.fill.dst, op->u.fill.value, memory_order_release);
     return SYMMEM_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The multicast load-reduce: in rank order, so that every rank gets the same bits. */
+/* The multicast load-reduce. It reduces in rank order, so every rank gets the same bits. */
 #include "cpu/float_mode.h"
 #include "cpu/reduce.h"
 #include "reference/reduce.h"
@@ -10,7 +10,7 @@ size_t shm_reduce_element_bytes(symmem_dtype dtype, symmem_reduce_op op) {
 }
 
 symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p) {
-    symmem_status status = shm_op_point(op, "shm.reduce", "multimem_ld_reduce", record_p);
+    symmem_status status = shm_op_failpoint(op, "shm.reduce", "multimem_ld_reduce", record_p);
     if (status != SYMMEM_OK)
         return status;
     const symmem_peers *peers = op->u.reduce.peers;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Mapped shared memory between two guard pages, counted, so that ranks of one process share it. */
+/* Mapped shared memory between two guard pages, reference-counted, so that ranks of one process
+ * share it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,13 +17,13 @@ static size_t page_bytes(void) {
 
 bool shm_round_to_pages(size_t bytes, size_t *rounded_p) {
     size_t page = page_bytes();
-    if (bytes > PTRDIFF_MAX - 3 * page) /* room for the guards, too */
+    if (bytes > PTRDIFF_MAX - 3 * page) /* includes the guard pages */
         return false;
     *rounded_p = (bytes + page - 1) / page * page;
     return true;
 }
 
-/* Maps fd with an inaccessible page on either side. NULL with errno. */
+/* Maps fd with an inaccessible page on either side. Returns NULL with errno. */
 static void *map_guarded(int fd, size_t bytes) {
     size_t page = page_bytes();
     char *reserved =
@@ -47,10 +48,11 @@ static void unmap_guarded(void *base, size_t bytes) {
 
 /*
  * The mappings of this process. This is the backend's one process-wide variable, because a mapping
- * is the process's and not a rank's: ranks that are threads must all see a segment at one address
- * (ThreadSanitizer is blind otherwise), and only a lock that they share can tell whether a mapping
- * that a descriptor refers to is still there. Nothing else depends on it, and it is empty at rest.
- * In so many lists, by the file's number, that tens of thousands are found as quickly as ten.
+ * belongs to the process and not to a rank. Ranks that are threads must all see a segment at one
+ * address (ThreadSanitizer is blind otherwise). Only a lock that they share can tell whether a
+ * mapping that a descriptor refers to still exists. Nothing else depends on it, and it is empty
+ * when no rank has memory. There are so many lists, chosen by the file's number, that tens of
+ * thousands of mappings are found as quickly as ten.
  */
 #define MAPPING_LISTS 4096
 static pthread_mutex_t mappings_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -68,14 +70,15 @@ static void register_handlers(void) {
     (void)pthread_atfork(lock_mappings, unlock_mappings, unlock_mappings);
 }
 
-/* A child of fork must not find the lock taken by a thread that it does not have. */
+/* A child of fork must not find the lock held by a thread that the child does not have. */
 static void watch_forks(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, register_handlers);
 }
 
-/* With mappings_lock: the mapping of that file, with one more reference, or NULL. One that is too
- * short, because the file has grown since, is left alone: it needs another mapping then. */
+/* With mappings_lock. Returns the mapping of that file, with one more reference, or NULL. A mapping
+ * that is too short, because the file has grown since, is left alone, and the file gets another
+ * one. */
 static shm_segment *find_mapping(const struct stat *file, uint64_t bytes) {
     for (shm_segment *segment = mappings[file->st_ino % MAPPING_LISTS]; segment;
          segment = segment->next) {
@@ -88,7 +91,7 @@ static shm_segment *find_mapping(const struct stat *file, uint64_t bytes) {
     return NULL;
 }
 
-/* With mappings_lock. Takes keep_fd over (-1 keeps none) on success. */
+/* With mappings_lock. Takes ownership of keep_fd (-1 keeps none) on success. */
 static symmem_status add_mapping(shm_instance *instance, const struct stat *file, int map_fd,
                                  int keep_fd, size_t bytes, const char *operation,
                                  shm_segment **segment_p) {
@@ -113,7 +116,7 @@ static symmem_status add_mapping(shm_instance *instance, const struct stat *file
     return SYMMEM_OK;
 }
 
-/* The new file's mapping, which then owns fd. */
+/* Maps the new file. The mapping then owns fd. */
 static symmem_status map_own(shm_instance *instance, int fd, size_t bytes, const char *operation,
                              shm_segment **segment_p) {
     struct stat file;
@@ -136,7 +139,7 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
     symmem_status status = shm_backing_create(instance, rounded, operation, &fd);
     if (status != SYMMEM_OK)
         return status;
-    status = shm_point(instance->host, "shm.alloc.map");
+    status = shm_failpoint(instance->host, "shm.alloc.map");
     if (status == SYMMEM_OK)
         status = map_own(instance, fd, rounded, operation, segment_p);
     if (status != SYMMEM_OK)
@@ -144,7 +147,8 @@ symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const cha
     return status;
 }
 
-/* Whether the file behind the share is as long as the exporter said: else SIGBUS later. */
+/* Checks that the file behind the share is as long as the exporter said. Otherwise an access would
+ * raise SIGBUS later. */
 static symmem_status check_length(shm_instance *instance, const symmem_share *share, size_t bytes,
                                   const char *operation, struct stat *file_p) {
     const symmem_host *host = instance->host;
@@ -167,7 +171,7 @@ static symmem_status check_share(shm_instance *instance, const symmem_share *sha
     if (!shm_backing_is_sealed(share->fd))
         return instance->host->fail(instance->host, SYMMEM_CORRUPT, 0, operation,
                                     "shared memory that its owner could shorten under this rank");
-    /* Its owner may have shortened it just before it was sealed. */
+    /* The owner may have shortened it just before it was sealed. */
     return check_length(instance, share, bytes, operation, file_p);
 }
 
@@ -180,7 +184,7 @@ symmem_status shm_segment_import(shm_instance *instance, const symmem_share *sha
     watch_forks();
     pthread_mutex_lock(&mappings_lock);
     shm_segment *segment = find_mapping(&file, share->mapped_bytes);
-    /* The mapping keeps the memory: no descriptor per peer. */
+    /* The mapping keeps the memory, so no descriptor per peer is needed. */
     if (!segment)
         status = add_mapping(instance, &file, share->fd, -1, (size_t)share->mapped_bytes, operation,
                              &segment);

@@ -19,7 +19,8 @@
 
 #define SHM_MAX_DEVICES 1024
 #define SHM_MAX_REFS 6
-#define SHM_TRAY_BYTES ((size_t)8 << 10) /* beyond, what is moved takes longer than a meeting */
+/* Above this size the data takes longer than a barrier. */
+#define SHM_EAGER_BYTES ((size_t)8 << 10)
 
 typedef struct shm_instance shm_instance;
 typedef struct shm_segment shm_segment;
@@ -36,70 +37,70 @@ SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 /* One per context. */
 struct shm_instance {
     const symmem_host *host;
-    const symmem_clock *clock; /* the host's, which outlives it */
+    const symmem_clock *clock; /* the host's, which outlives the instance */
     int32_t rank;              /* of the context */
     int32_t world_size;
     int32_t device_count;
     int32_t core_count;      /* that this process may run on */
     int32_t multicast_slots; /* per device, 0: none has multicast */
     bool can_seal;           /* so peers must have sealed what they share */
-    symmem_cpu_isa isa;      /* of the loops; SYMMEM_CPU_BEST: this machine's */
-    pthread_mutex_t lock; /* guards all below, and every stream's and event's fields that say so */
+    symmem_cpu_isa isa;      /* of the loops; SYMMEM_CPU_BEST: the machine's best */
+    /* guards everything below, and fields of streams and events that say so */
+    pthread_mutex_t lock;
     pthread_cond_t stream_gone;
     shm_stream *streams;
     pthread_mutex_t busy_lock; /* taken after any other; guards the next */
-    shm_stream *busy;          /* streams with work, so that who waits for a device does not look at
-                                  all the others */
-    bool closed; /* `host` is no more, and the last of the streams frees the instance */
+    shm_stream *busy; /* streams with work, so that a wait for a device skips the idle ones */
+    bool closed;      /* `host` no longer exists, and the last stream frees the instance */
     shm_capture *captures;
     uint64_t last_capture_id;
     shm_multicast *multicasts;
-    int32_t *slots_used; /* [device] */
-    uint64_t granted;    /* bytes that may be taken until then without a look at what is left */
-    uint64_t granted_until_ns;           /* CLOCK_MONOTONIC */
-    _Atomic uint64_t unlimited_until_ns; /* likewise: no control group is asked */
-    _Atomic uint64_t lockless_until_ns;  /* likewise: its lock was waited for in vain */
-    const char *root; /* before the paths of what limits memory; "" but in tests */
+    int32_t *slots_used;       /* [device] */
+    uint64_t granted;          /* bytes that may be allocated until then without another check */
+    uint64_t granted_until_ns; /* CLOCK_MONOTONIC */
+    _Atomic uint64_t unlimited_until_ns; /* until then no control group is queried */
+    _Atomic uint64_t lockless_until_ns;  /* until then the lock is not waited for */
+    const char *root; /* a prefix of the paths of what limits memory; "" except in tests */
     pthread_mutex_t blas_lock;
-    bool blas_asked; /* with blas_lock; once true they and blas are constant */
+    bool blas_asked; /* with blas_lock; once true, blas and this are constant */
     bool blas_found;
     symmem_cpu_blas blas;
 };
 
 /* --- backend.c ---------------------------------------------------------------------- */
 
-/* Describes a failed system call and returns the status that its errno stands for. */
+/* Describes a failed system call and returns the status for its errno. */
 symmem_status shm_fail_errno(const symmem_host *host, int system_errno, const char *operation,
                              const char *what);
-/* The test point `name`, see symmem_host.point: one branch where nobody listens. */
-static inline symmem_status shm_point(const symmem_host *host, const char *name) {
+/* Runs the failpoint `name`, see symmem_host.point. It is one branch if none is active. */
+static inline symmem_status shm_failpoint(const symmem_host *host, const char *name) {
     return __builtin_expect(host->has_points, false) ? host->point(host, name) : SYMMEM_OK;
 }
-/* One that only observes; its name ends in '*'. */
-static inline void shm_observe(const symmem_host *host, const char *name) {
+/* Runs a failpoint that only notifies. Its name ends in '*'. */
+static inline void shm_failpoint_notify(const symmem_host *host, const char *name) {
     if (__builtin_expect(host->has_points, false))
         (void)host->point(host, name);
 }
 symmem_status shm_out_of_memory(const symmem_host *host, const char *operation);
-/* Adds to the message of the failure that was just described, as far as the core can. */
+/* Appends to the message of the failure that was just described, as far as the core can. */
 void shm_explain(const symmem_host *host, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 void shm_instance_free(shm_instance *self);
 
 /* --- wait.c: time ------------------------------------------------------------------- */
 
-/* The host's clock in place of CLOCK_MONOTONIC; NULL: none, or an older core. */
+/* Returns the host's replacement for CLOCK_MONOTONIC. NULL: none, or an older core. */
 static inline const symmem_clock *shm_clock(const symmem_host *host) {
     return host->size >= offsetof(symmem_host, clock) + sizeof host->clock ? host->clock : NULL;
 }
 uint64_t shm_now_ns(const symmem_clock *clock);
-/* 0 (none) for 0. */
+/* Returns 0 (none) for 0. */
 uint64_t shm_deadline_ns(const symmem_clock *clock, uint32_t timeout_ms);
 int shm_cond_init(pthread_cond_t *cond);
-/* False once the deadline (0: none) has passed. */
+/* Returns false once the deadline (0: none) has passed. */
 bool shm_cond_wait(const symmem_clock *clock, pthread_cond_t *cond, pthread_mutex_t *lock,
                    uint64_t deadline_ns);
-/* With the lock: what they wait for may be there. */
+/* With the lock. The condition of the waiting threads may have become true. */
 void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond);
 
 /* --- segment.c: mapped shared memory ------------------------------------------------ */
@@ -107,7 +108,7 @@ void shm_cond_wake(const symmem_clock *clock, pthread_cond_t *cond);
 /* One mapping, used by any number of ranks of this process. Constant but for the first two. */
 struct shm_segment {
     shm_segment *next;   /* with the lock of segment.c */
-    int reference_count; /* likewise */
+    int reference_count; /* with the lock of segment.c */
     int fd;              /* for exports; -1 where imported */
     void *base;
     size_t bytes; /* whole pages */
@@ -115,71 +116,72 @@ struct shm_segment {
     ino_t file_number;
 };
 
-/* New zeroed memory of at least `bytes` bytes, pages really there. */
+/* Makes zeroed memory of at least `bytes` bytes whose pages are allocated. */
 symmem_status shm_segment_create(shm_instance *instance, size_t bytes, const char *operation,
                                  shm_segment **segment_p);
-/* The memory behind share->fd: this process's mapping of it, or a new one. */
+/* Gets the memory behind share->fd: this process's mapping of it, or a new one. */
 symmem_status shm_segment_import(shm_instance *instance, const symmem_share *share, size_t bytes,
                                  const char *operation, shm_segment **segment_p);
 /* Fills *share with a descriptor of its own. */
 symmem_status shm_segment_export(shm_instance *instance, shm_segment *segment,
                                  const char *operation, symmem_share *share);
 void shm_segment_release(shm_segment *segment);
-/* Bytes rounded up to whole pages, false on overflow. */
+/* Rounds up to whole pages. Returns false on overflow. */
 bool shm_round_to_pages(size_t bytes, size_t *rounded_p);
 
-/* backing.c: a descriptor of `bytes` allocated bytes that has no name any more. */
+/* backing.c: returns a descriptor of `bytes` allocated bytes. The file has no name. */
 symmem_status shm_backing_create(shm_instance *instance, size_t bytes, const char *operation,
                                  int *fd_p);
 bool shm_backing_usable(char *reason, size_t capacity);
-/* Whether nobody can shorten it; whether new memory can be such. */
+/* Returns whether no process can shorten it. can_seal: whether new memory can be sealed. */
 bool shm_backing_is_sealed(int fd);
 bool shm_backing_can_seal(void);
 
 /* --- cgroup.c ----------------------------------------------------------------------- */
 
-/* The narrowest of some limits. */
-typedef struct shm_room {
+/* The narrowest of several limits. */
+typedef struct shm_memory_left {
     uint64_t left;
     uint64_t limit;       /* 0: not known */
     char where[PATH_MAX]; /* the group's folder; "": no group */
-    /* While it is looked for: a file's path, a line of one, and this process's groups of either
-     * version; "": in none. So it belongs on no stack. */
+    /* Scratch of the search: a file's path, a line of one, and this process's groups of either
+     * version ("": none). It is too large for a stack. */
     char path[PATH_MAX], line[PATH_MAX], first[PATH_MAX], second[PATH_MAX];
-} shm_room;
+} shm_memory_left;
 
-/* No group has a limit, but there is so much. */
-static inline void shm_room_set(shm_room *room, uint64_t left) {
-    room->left = left;
-    room->limit = 0;
-    room->where[0] = '\0';
+/* No group has a limit, but `left` bytes are available. */
+static inline void shm_memory_left_set(shm_memory_left *memory, uint64_t left) {
+    memory->left = left;
+    memory->limit = 0;
+    memory->where[0] = '\0';
 }
 
-/* What the control groups of this process leave it of memory, with the file cache given back if
- * `wanted` bytes are not there without, and of processes and threads. False: no group says. */
-bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_room *room);
-bool shm_cgroup_tasks(const char *root, shm_room *room);
+/* Gets what the control groups of this process leave it of memory, and of processes and threads.
+ * The file cache counts as free if `wanted` bytes are not available without it. Returns false if no
+ * group has a limit. */
+bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_memory_left *memory);
+bool shm_cgroup_tasks(const char *root, shm_memory_left *memory);
 
-/* --- room.c ------------------------------------------------------------------------- */
+/* --- memory_budget.c --------------------------------------------------------------- */
 
-#define SHM_MOST_PIECE ((uint64_t)4 << 20)
-#define SHM_LEAST_PIECE ((uint64_t)64 << 10)
+#define SHM_MAX_PIECE ((uint64_t)4 << 20)
+#define SHM_MIN_PIECE ((uint64_t)64 << 10)
 
-/* Memory that is being taken, in pieces. */
-typedef struct shm_taking {
+/* Memory that is being allocated, in pieces. */
+typedef struct shm_reservation {
     shm_instance *instance;
-    shm_room room; /* as it was at the latest look */
+    shm_memory_left memory; /* as of the latest check */
     uint64_t granted;
     uint64_t until_ns;
     int lock_fd;
-} shm_taking;
+} shm_reservation;
 
-void shm_taking_begin(shm_taking *taking, shm_instance *instance, uint64_t bytes);
-/* How much of the `bytes` that are still to be taken may be taken now, in one or more parts. 0:
- * they are not there; room.left says how many are. */
-uint64_t shm_taking_grant(shm_taking *taking, uint64_t bytes);
-void shm_taking_took(shm_taking *taking, uint64_t bytes);
-void shm_taking_end(shm_taking *taking);
+void shm_reservation_begin(shm_reservation *reservation, shm_instance *instance, uint64_t bytes);
+/* Returns how many of the remaining `bytes` may be allocated now, in one or more parts. 0: they are
+ * not available; memory.left says how many are. */
+uint64_t shm_reservation_grant(shm_reservation *reservation, uint64_t bytes);
+void shm_reservation_took(shm_reservation *reservation, uint64_t bytes);
+void shm_reservation_end(shm_reservation *reservation);
 
 /* --- connectivity.c ----------------------------------------------------------------- */
 
@@ -195,22 +197,22 @@ void shm_memory_unshare(void *instance, symmem_share *share);
 symmem_status shm_memory_map(void *instance, int32_t device, const symmem_share *share,
                              size_t bytes, symmem_memory *memory);
 
-/* --- operations (op.c, ops.c) ------------------------------------------------------- */
+/* --- operations (op.c, ops.c) ------------------------------------------------------ */
 
-/* One operation with its arguments by value: runs at once, waits in a stream, or is captured. */
+/* One operation with its arguments by value. It runs at once, waits in a stream, or is captured. */
 struct shm_op {
     shm_op *next;
-    /* Failures are OK or a status with *record_p filled. */
+    /* Returns OK or a status with *record_p filled. */
     symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
     shm_instance *instance;
     shm_stream *report;    /* keeps a failure; NULL: the stream that runs it */
     shm_mark *mark;        /* of event operations; referenced */
     shm_stream *runner;    /* the stream whose worker runs it; NULL: the caller does */
-    const char *operation; /* that it is known by, in a record or fault */
+    const char *operation; /* its name in a record or fault */
     symmem_whole *whole;   /* see symmem_exec; NULL in one that runs now */
     uint32_t part;
     bool loose, first;
-    bool tells; /* a signal operation: its failure has gone to the core already */
+    bool reports_itself; /* a signal operation, whose failure has already gone to the core */
     union {
         struct {
             const symmem_peers *peers;
@@ -268,27 +270,27 @@ struct shm_op {
     symmem_ref refs[SHM_MAX_REFS];
 };
 
-/* A test point of an operation that runs: a failure is described in *record_p. */
-symmem_status shm_op_ask_point(const shm_op *op, const char *name, const char *operation,
-                               symmem_error_record *record_p);
-static inline symmem_status shm_op_point(const shm_op *op, const char *name, const char *operation,
-                                         symmem_error_record *record_p) {
+/* Runs a failpoint of a running operation. A failure is described in *record_p. */
+symmem_status shm_op_failpoint_slow(const shm_op *op, const char *name, const char *operation,
+                                    symmem_error_record *record_p);
+static inline symmem_status shm_op_failpoint(const shm_op *op, const char *name,
+                                             const char *operation, symmem_error_record *record_p) {
     if (__builtin_expect(!op->instance->host->has_points, true))
         return SYMMEM_OK;
-    return shm_op_ask_point(op, name, operation, record_p);
+    return shm_op_failpoint_slow(op, name, operation, record_p);
 }
-/* Runs it in a stream, unless it is a part of an operation that has failed. The stream is the one
- * that is to tell of a failure. */
+/* Runs the operation in a stream, unless it is a step of a composite operation that has failed. The
+ * stream is the one that reports a failure. */
 symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_record *record_p);
-/* A heap copy with references of its own; NULL without memory. */
+/* Makes a heap copy with references of its own. Returns NULL without memory. */
 shm_op *shm_op_clone(const shm_op *op);
 void shm_op_free(shm_op *op); /* gives the references back */
 void shm_op_free_list(shm_op *first);
-/* What the operation is called in records: exec's name for it, or its own. */
+/* Returns the operation's name in records: exec's name for it, or its own. */
 static inline const char *shm_operation(const symmem_exec *exec, const char *own) {
     return exec->operation ? exec->operation : own;
 }
-/* What every operation begins with; most of the rest are other operations' arguments. */
+/* Initializes the common fields. Most of the rest are other operations' arguments. */
 static inline void shm_op_init(shm_op *op, shm_instance *instance,
                                symmem_status (*run)(const shm_op *, symmem_error_record *)) {
     op->next = NULL;
@@ -297,7 +299,7 @@ static inline void shm_op_init(shm_op *op, shm_instance *instance,
     op->report = NULL;
     op->mark = NULL;
     op->runner = NULL;
-    op->tells = false;
+    op->reports_itself = false;
     op->ref_count = 0;
     op->whole = NULL;
     op->part = 0;
@@ -323,9 +325,9 @@ symmem_status shm_copy_strided(void *instance, int32_t device, const symmem_stri
                                const symmem_exec *exec);
 symmem_status shm_reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
                                const symmem_exec *exec);
-/* NULL: there is none. */
+/* Returns NULL if there is none. */
 const symmem_cpu_blas *shm_blas(shm_instance *instance);
-/* When the instance opens: INVALID_ARGUMENT if a library that is asked for is none. */
+/* Called when the instance opens. Returns INVALID_ARGUMENT if the requested library is unusable. */
 symmem_status shm_blas_read_setting(shm_instance *instance);
 
 /* --- stream.c ----------------------------------------------------------------------- */
@@ -335,13 +337,13 @@ struct shm_stream {
     int32_t device;
     /* with instance->lock */
     shm_stream *next, *previous;
-    int32_t reference_count; /* the owner, the worker, whoever waits */
+    int32_t reference_count; /* the owner, the worker, and waiting threads */
     shm_capture *capture;    /* NULL: not capturing */
-    int32_t lane;            /* in it */
+    int32_t branch;          /* in the capture */
     /* with lock */
     pthread_mutex_t lock;
     pthread_cond_t work; /* for the worker */
-    pthread_cond_t done; /* for everybody else */
+    pthread_cond_t done; /* for all other threads */
     shm_op *first;
     shm_op *last;
     uint64_t enqueued;
@@ -360,8 +362,7 @@ void shm_stream_push(shm_stream *stream, shm_op *first, shm_op *last, uint64_t c
 
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p);
 void shm_stream_destroy(void *instance, void *stream);
-/* Whether it was destroyed: then what it still waits for, and no peer is asked about, is given up.
- */
+/* Returns whether the stream was destroyed. Then waits that involve no peer give up. */
 bool shm_stream_stopping(shm_stream *stream);
 symmem_status shm_stream_synchronize(void *instance, void *stream, uint32_t timeout_ms,
                                      symmem_error_record *record_p);
@@ -376,10 +377,10 @@ struct shm_mark {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool reached; /* with lock */
-    /* Set before anybody else can see the mark; capture_id 0: recorded in a running stream. */
+    /* Set before any other thread can see the mark. capture_id 0: recorded in a running stream. */
     uint64_t capture_id;
-    int32_t lane;
-    int32_t index;  /* in the lane */
+    int32_t branch;
+    int32_t index;  /* in the branch */
     int32_t record; /* number among the capture's records */
 };
 
@@ -403,33 +404,33 @@ symmem_status shm_event_query(void *instance, void *event, bool *reached_p);
 /* --- capture.c, graph.c ------------------------------------------------------------- */
 
 /* What one stream of a capture recorded. */
-typedef struct shm_lane {
-    shm_stream *stream; /* NULL once that was destroyed */
+typedef struct shm_branch {
+    shm_stream *stream; /* NULL once destroyed */
     shm_op *first;
     shm_op *last;
     int32_t count;
-} shm_lane;
+} shm_branch;
 
 struct shm_capture { /* with instance->lock until it has ended */
     shm_capture *next;
     uint64_t id;
-    shm_lane *lanes; /* 0 is the origin's */
-    int32_t lane_count;
+    shm_branch *branches; /* 0 is the origin's */
+    int32_t branch_count;
     int32_t record_count;
     bool broken; /* a joined stream was destroyed */
 };
 
-/* Appends to the lane of a capturing stream. With instance->lock. */
+/* Appends to the branch of a capturing stream. With instance->lock. */
 void shm_capture_append_locked(shm_stream *stream, shm_op *op);
 /* Makes a stream part of the running capture `id`. With instance->lock. */
 symmem_status shm_capture_join_locked(shm_stream *stream, uint64_t id);
-/* The stream goes away: ends its own capture, spoils another's. */
+/* The stream is destroyed. Ends its own capture and breaks another stream's. */
 void shm_capture_abandon(shm_stream *stream);
 
 symmem_status shm_capture_begin(void *instance, void *stream);
 symmem_status shm_capture_end(void *instance, void *stream, void **graph_p);
 symmem_status shm_capture_id(void *instance, void *stream, uint64_t *id_p);
-/* Takes the capture's lanes over; on failure they stay. */
+/* Takes ownership of the capture's branches. On failure the capture keeps them. */
 symmem_status shm_graph_create(shm_instance *instance, int32_t device, shm_capture *capture,
                                void **graph_p);
 symmem_status shm_graph_launch(void *instance, void *graph, void *stream);
@@ -439,34 +440,37 @@ void shm_graph_destroy(void *instance, void *graph);
 
 typedef _Atomic uint32_t shm_word;
 
-/* So many channels' sleepers are woken when the state is poisoned; the others' tick finds out. */
+/* Sleepers on this many channels are woken when the state is poisoned. The others find out at their
+ * next tick. */
 #define SHM_WAKE_CHANNELS 256
 
-/* The start of each rank's signal state. All zero at rest; see signals.c for what follows. */
+/* The start of each rank's signal state. All zero at first. signals.c describes the rest. */
 typedef struct shm_signal_header {
-    shm_word sleepers; /* threads of this rank that sleep in the kernel, on whatever word */
+    shm_word sleepers; /* threads of this rank that sleep in the kernel, on any word */
     shm_word poisoned;
-    shm_word processor;  /* on which this rank last began to wait, plus 1; 0: it never had to */
-    shm_word impatience; /* in so many waits to come this rank will not give way to others */
+    /* processor on which this rank last began to wait, plus 1; 0: it never waited */
+    shm_word processor;
+    shm_word no_yield_waits; /* in this many future waits the rank does not yield to others */
     shm_word slept[SHM_WAKE_CHANNELS / 32]; /* bit c: a thread has slept on channel c */
     uint32_t reserved[4];                   /* to the next cache line */
 } shm_signal_header;
 
 typedef enum shm_seen { SHM_READY, SHM_MISSING, SHM_BROKEN } shm_seen;
 
-/* A wait for one rank, or for each in turn. */
+/* A wait for one rank, or for each in order. */
 typedef struct shm_wait shm_wait;
 struct shm_wait {
     const symmem_peers *peers;
     const char *operation;
     int32_t channel;
-    int32_t rank; /* -1: all but the own */
+    int32_t rank; /* -1: all but this rank */
     uint32_t epoch;
     int32_t core_count; /* that this process may run on */
     uint32_t timeout_ms;
-    uint64_t start_ns; /* 0: the clock is asked when the wait turns out to be one */
-    shm_word *(*word)(const shm_wait *wait, int32_t rank); /* that changes when `rank` is ready */
-    /* Takes what is waited for, if it is there. *value_p: the word's value otherwise. */
+    uint64_t start_ns; /* 0: the clock is read when the wait does not end at once */
+    /* the word that changes when `rank` is ready */
+    shm_word *(*word)(const shm_wait *wait, int32_t rank);
+    /* Takes what is waited for, if it is there. Otherwise *value_p gets the word's value. */
     shm_seen (*attempt)(const shm_wait *wait, int32_t rank, uint32_t *value_p);
     /* Looks without taking. */
     bool (*peek)(const shm_wait *wait, int32_t rank);
@@ -474,28 +478,30 @@ struct shm_wait {
 
 /* Waits. A failure's *fault_p is complete but not yet reported. */
 symmem_status shm_wait_run(shm_wait *wait, symmem_fault *fault_p);
-/* Describes a failure of the whole operation, seen while waiting for `awaited_rank` (-1: before or
- * between waits). Returns `status`. */
+/* Describes a failure of the whole operation that occurred while waiting for `awaited_rank` (-1:
+ * before or between waits). Returns `status`. */
 symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t failed_rank,
                              int32_t awaited_rank, symmem_fault *fault_p);
-/* Whether a thread of the rank with that header has slept on that channel, below SHM_WAKE_CHANNELS.
- */
+/* Returns whether a thread of the rank with that header has slept on that channel, below
+ * SHM_WAKE_CHANNELS. */
 bool shm_has_slept(const shm_signal_header *header, int32_t channel);
-/* `word` has changed: wakes threads of `rank` that sleep on it. */
+/* `word` has changed. Wakes threads of `rank` that sleep on it. */
 void shm_wake(const symmem_peers *peers, int32_t rank, shm_word *word);
 
-/* A meeting of all ranks on a channel, which a barrier is, and the parts of a collective. */
-void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
+/* Prepares a barrier of all ranks on a channel, for a barrier operation or as part of a
+ * collective. */
+void shm_sync_prepare(const shm_instance *instance, const symmem_peers *peers,
                       const char *operation, int32_t channel, uint32_t timeout_ms, shm_wait *wait);
 /* Release, then acquire. Compares calls if *id is one. A failure's *fault_p is complete but not yet
  * reported. */
-symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
-/* SYMMEM_CPU_BOARD_WORDS words of rank `owner` for the collective on the channel. */
-uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel);
-/* Rank `owner`'s tray for the next meeting on the channel. Of shm_tray_bytes(channel) bytes, which
- * may be 0. */
-void *shm_tray(const symmem_peers *peers, int32_t owner, int32_t channel);
-size_t shm_tray_bytes(int32_t channel);
+symmem_status shm_sync(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p);
+/* Returns the SYMMEM_CPU_SPLIT_TABLE_WORDS words of rank `owner` for the collective on the
+ * channel. */
+uint64_t *shm_split_table(const symmem_peers *peers, int32_t owner, int32_t channel);
+/* Returns rank `owner`'s eager buffer for the next barrier on the channel. It has
+ * shm_eager_bytes(channel) bytes, which may be 0. */
+void *shm_eager_buffer(const symmem_peers *peers, int32_t owner, int32_t channel);
+size_t shm_eager_bytes(int32_t channel);
 
 size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
                         size_t block_bytes);
@@ -518,7 +524,7 @@ symmem_status shm_collective(void *instance, const symmem_peers *peers, int32_t 
 
 /* --- multicast.c, reduce.c ---------------------------------------------------------- */
 
-/* 0 for what ld_reduce cannot do; else the element size. */
+/* Returns the element size, or 0 for a pair that ld_reduce does not support. */
 size_t shm_reduce_element_bytes(symmem_dtype dtype, symmem_reduce_op op);
 symmem_status shm_run_reduce(const shm_op *op, symmem_error_record *record_p);
 

@@ -2,32 +2,32 @@
 /*
  * Signals and the barrier.
  *
- * A rank's signal state, all words 32-bit and 0 at the start:
+ * A rank's signal state. All words have 32 bits and are 0 at the start:
  *   header
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [2][channel][source]  the epoch of the last even barrier that `source` entered, and of
- *                               the last odd one: what is next written nobody looks at yet, but who
- *                               is a barrier ahead, so that its line can be fetched meanwhile
- *   epochs   [channel]          the owner's own count of barriers; nobody else touches it
- *   calls    [channel][2]       what the owner calls in its last two barriers, where that is
- *                               checked
- *   boards   [channel][words]   64-bit words that a collective shows its peers, see cpu/team.h
- *   trays    [channel][2]       what the owner shows its peers in even and odd meetings, see there
- *                               too; of the first channels only, as they take most of the state
- * The epoch lives here and never in an argument, so that a captured barrier can be
- * replayed. It wraps; differences are compared.
+ *                               the last odd one. No rank polls the one that is written next,
+ *                               except a rank that is one barrier ahead, so its line can be
+ *                               prefetched
+ *   epochs   [channel]          the owner's count of barriers; only the owner accesses it
+ *   calls    [channel][2]       the owner's calls in its last two barriers, if calls are compared
+ *   splits   [channel][words]   64-bit words that a collective publishes, see cpu/comm.h
+ *   eager    [channel][2]       what the owner publishes in even and odd barriers, see cpu/comm.h;
+ *                               of the first channels only, as they take most of the state
+ * The epoch lives here and never in an argument, so that a captured barrier can be replayed. It
+ * wraps, and epochs are compared by their difference.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "cpu/lines.h"
-#include "cpu/team.h"
+#include "cpu/prefetch.h"
+#include "cpu/comm.h"
 #include "shm.h"
 
-/* How often a rank looks for the others before it wakes any: about 1 us. */
-#define LOOKS 100
-/* So many channels have trays. */
-#define TRAY_CHANNELS 4
+/* How often a rank polls for the others before it wakes any. This takes about 1 us. */
+#define ARRIVAL_POLLS 100
+/* How many channels have eager buffers. */
+#define EAGER_CHANNELS 4
 #define LINE_BYTES 64
 #define CLAIMING_RANKS 8
 
@@ -37,21 +37,22 @@ static size_t table_words(int32_t world_size, int32_t channel_count) {
     return ((size_t)world_size * (size_t)channel_count + line - 1) / line * line;
 }
 
-/* From the start of the state to its calls. */
+/* Returns the offset of the calls in the state. */
 static size_t calls_offset(int32_t world_size, int32_t channel_count) {
     size_t words = 3 * table_words(world_size, channel_count) + (size_t)channel_count;
     size_t bytes = sizeof(shm_signal_header) + words * sizeof(shm_word);
     return (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
 }
 
-static size_t boards_offset(int32_t world_size, int32_t channel_count) {
+static size_t split_tables_offset(int32_t world_size, int32_t channel_count) {
     return calls_offset(world_size, channel_count) +
            2 * (size_t)channel_count * sizeof(symmem_call_id);
 }
 
-static size_t trays_offset(int32_t world_size, int32_t channel_count) {
-    size_t bytes = boards_offset(world_size, channel_count) +
-                   (size_t)channel_count * SYMMEM_CPU_BOARD_WORDS(world_size) * sizeof(uint64_t);
+static size_t eager_buffers_offset(int32_t world_size, int32_t channel_count) {
+    size_t bytes =
+        split_tables_offset(world_size, channel_count) +
+        (size_t)channel_count * SYMMEM_CPU_SPLIT_TABLE_WORDS(world_size) * sizeof(uint64_t);
     return (bytes + LINE_BYTES - 1) / LINE_BYTES * LINE_BYTES;
 }
 
@@ -59,8 +60,8 @@ size_t shm_signal_bytes(void *instance, int32_t world_size, int32_t channel_coun
                         size_t block_bytes) {
     (void)instance;
     (void)block_bytes;
-    int32_t channels = channel_count < TRAY_CHANNELS ? channel_count : TRAY_CHANNELS;
-    return trays_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_TRAY_BYTES;
+    int32_t channels = channel_count < EAGER_CHANNELS ? channel_count : EAGER_CHANNELS;
+    return eager_buffers_offset(world_size, channel_count) + 2 * (size_t)channels * SHM_EAGER_BYTES;
 }
 
 static shm_word *slot(const symmem_peers *peers, int32_t owner, int32_t channel, int32_t source) {
@@ -79,8 +80,8 @@ static shm_word *epoch(const symmem_peers *peers, int32_t channel) {
            3 * table_words(peers->world_size, peers->channel_count) + channel;
 }
 
-/* Rank `owner`'s call in the barrier of that epoch. Two of them by turns: who writes the one again
- * has met everybody since, and so after they read it. */
+/* Returns rank `owner`'s call in the barrier of that epoch. There are two, used alternately. A rank
+ * that writes one again has passed a barrier since all ranks read it. */
 static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t channel,
                                uint32_t in_epoch) {
     char *calls =
@@ -88,22 +89,23 @@ static symmem_call_id *call_of(const symmem_peers *peers, int32_t owner, int32_t
     return (symmem_call_id *)(void *)calls + 2 * (size_t)channel + in_epoch % 2;
 }
 
-uint64_t *shm_board(const symmem_peers *peers, int32_t owner, int32_t channel) {
-    char *boards =
-        (char *)peers->signals[owner] + boards_offset(peers->world_size, peers->channel_count);
-    return (uint64_t *)(void *)boards + (size_t)channel * SYMMEM_CPU_BOARD_WORDS(peers->world_size);
+uint64_t *shm_split_table(const symmem_peers *peers, int32_t owner, int32_t channel) {
+    char *split_tables = (char *)peers->signals[owner] +
+                         split_tables_offset(peers->world_size, peers->channel_count);
+    return (uint64_t *)(void *)split_tables +
+           (size_t)channel * SYMMEM_CPU_SPLIT_TABLE_WORDS(peers->world_size);
 }
 
-size_t shm_tray_bytes(int32_t channel) {
-    return channel < TRAY_CHANNELS ? SHM_TRAY_BYTES : 0;
+size_t shm_eager_bytes(int32_t channel) {
+    return channel < EAGER_CHANNELS ? SHM_EAGER_BYTES : 0;
 }
 
-void *shm_tray(const symmem_peers *peers, int32_t owner, int32_t channel) {
-    char *trays =
-        (char *)peers->signals[owner] + trays_offset(peers->world_size, peers->channel_count);
-    /* relaxed: as in shm_meet, whose next epoch this is */
+void *shm_eager_buffer(const symmem_peers *peers, int32_t owner, int32_t channel) {
+    char *trays = (char *)peers->signals[owner] +
+                  eager_buffers_offset(peers->world_size, peers->channel_count);
+    /* relaxed: as in shm_sync, whose next epoch this is */
     uint32_t next = atomic_load_explicit(epoch(peers, channel), memory_order_relaxed) + 1;
-    return trays + (2 * (size_t)channel + next % 2) * SHM_TRAY_BYTES;
+    return trays + (2 * (size_t)channel + next % 2) * SHM_EAGER_BYTES;
 }
 
 /* --- the peers' tables -------------------------------------------------------------- */
@@ -112,7 +114,7 @@ symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers
                              void **pads_dev_p) {
     shm_instance *self = instance;
     size_t count = (size_t)peers->world_size;
-    symmem_status status = shm_point(self->host, "shm.peers.open");
+    symmem_status status = shm_failpoint(self->host, "shm.peers.open");
     if (status != SYMMEM_OK)
         return status;
     void **tables = calloc(2 * count, sizeof *tables);
@@ -128,7 +130,7 @@ symmem_status shm_peers_open(void *instance, symmem_peers *peers, void **buffers
 
 void shm_peers_close(void *instance, symmem_peers *peers) {
     shm_instance *self = instance;
-    shm_observe(self->host, "shm.peers.close*");
+    shm_failpoint_notify(self->host, "shm.peers.close*");
     free(peers->priv);
     peers->priv = NULL;
 }
@@ -140,7 +142,7 @@ static shm_word *barrier_word(const shm_wait *wait, int32_t rank) {
 }
 
 static shm_seen barrier_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
-    /* acquire; pairs with: the store in arrive. seq_cst for shm_wake's sake. */
+    /* acquire; pairs with: the store in arrive. seq_cst for shm_wake. */
     *value_p = atomic_load_explicit(barrier_word(wait, rank), memory_order_seq_cst);
     return (int32_t)(*value_p - wait->epoch) >= 0 ? SHM_READY : SHM_MISSING;
 }
@@ -156,7 +158,7 @@ static shm_word *put_word(const shm_wait *wait, int32_t rank) {
 
 static shm_seen put_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
     *value_p = 0;
-    /* release; pairs with: wait_attempt. seq_cst for shm_wake's sake. */
+    /* release; pairs with: wait_attempt. seq_cst for shm_wake. */
     if (atomic_compare_exchange_strong_explicit(put_word(wait, rank), value_p, 1,
                                                 memory_order_seq_cst, memory_order_seq_cst))
         return SHM_READY;
@@ -173,7 +175,7 @@ static shm_word *wait_word(const shm_wait *wait, int32_t rank) {
 
 static shm_seen wait_attempt(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
     *value_p = 1;
-    /* acquire; pairs with: put_attempt. seq_cst for shm_wake's sake. */
+    /* acquire; pairs with: put_attempt. seq_cst for shm_wake. */
     if (atomic_compare_exchange_strong_explicit(wait_word(wait, rank), value_p, 0,
                                                 memory_order_seq_cst, memory_order_seq_cst))
         return SHM_READY;
@@ -186,7 +188,7 @@ static bool wait_peek(const shm_wait *wait, int32_t rank) {
 
 /* --- running them ------------------------------------------------------------------- */
 
-void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
+void shm_sync_prepare(const shm_instance *instance, const symmem_peers *peers,
                       const char *operation, int32_t channel, uint32_t timeout_ms, shm_wait *wait) {
     memset(wait, 0, sizeof *wait);
     wait->peers = peers;
@@ -201,15 +203,15 @@ void shm_meet_prepare(const shm_instance *instance, const symmem_peers *peers,
 }
 
 static void prepare(const shm_op *op, shm_wait *wait) {
-    shm_meet_prepare(op->instance, op->u.signal.peers, op->u.signal.operation, op->u.signal.channel,
+    shm_sync_prepare(op->instance, op->u.signal.peers, op->u.signal.operation, op->u.signal.channel,
                      op->u.signal.timeout_ms, wait);
     wait->rank = op->u.signal.rank;
 }
 
-/* A test point; its failure is the operation's and this rank's own. */
+/* Runs a failpoint. Its failure is the operation's and this rank's own. */
 static symmem_status point(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
     const symmem_peers *peers = wait->peers;
-    symmem_status status = shm_point(peers->host, name);
+    symmem_status status = shm_failpoint(peers->host, name);
     if (status == SYMMEM_OK)
         return status;
     shm_wait_fault(wait, status, peers->rank, -1, fault_p);
@@ -218,7 +220,7 @@ static symmem_status point(const shm_wait *wait, const char *name, symmem_fault 
     return status;
 }
 
-/* A test point's failure, or work that the state's poisoning made pointless. */
+/* Fails if the failpoint fails, or if the state is poisoned. */
 static symmem_status before(const shm_wait *wait, const char *name, symmem_fault *fault_p) {
     const symmem_peers *peers = wait->peers;
     symmem_status status = point(wait, name, fault_p);
@@ -229,7 +231,7 @@ static symmem_status before(const shm_wait *wait, const char *name, symmem_fault
 
 static symmem_status finish(const shm_wait *wait, const char *name, symmem_status status,
                             const symmem_fault *fault, symmem_error_record *record_p) {
-    shm_observe(wait->peers->host, name);
+    shm_failpoint_notify(wait->peers->host, name);
     if (status != SYMMEM_OK)
         wait->peers->host->signal_failed(wait->peers, fault, record_p);
     return status;
@@ -240,17 +242,17 @@ static void arrive(const shm_wait *wait) {
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
         if (rank == peers->rank)
             continue;
-        shm_observe(peers->host, "shm.barrier.arrive*");
+        shm_failpoint_notify(peers->host, "shm.barrier.arrive*");
         /* release; pairs with: barrier_attempt */
         atomic_store_explicit(arrival(peers, rank, wait->channel, peers->rank, wait->epoch),
                               wait->epoch, memory_order_release);
     }
 }
 
-/* Whether all others are there, looking no longer than ranks that are in step need. A line takes as
- * long from one processor to another either way: so this rank's arrival travels meanwhile. */
+/* Returns whether all others have arrived, after polling for as long as ranks that are in step
+ * need. A cache line takes the same time either way, so this rank's arrival travels meanwhile. */
 static bool all_are_there(const shm_wait *wait) {
-    int32_t looks = wait->peers->local_rank_count > wait->core_count ? 0 : LOOKS;
+    int32_t looks = wait->peers->local_rank_count > wait->core_count ? 0 : ARRIVAL_POLLS;
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
         while (rank != wait->peers->rank && !barrier_peek(wait, rank))
             if (looks-- <= 0)
@@ -258,34 +260,35 @@ static bool all_are_there(const shm_wait *wait) {
     return true;
 }
 
-/* All have met. Nobody reads what this rank stores into next, but who waits for that already. */
-static void claim_arrivals(const shm_wait *wait) {
+/* Called after the barrier. No rank reads what this rank stores next, except one that already waits
+ * for it. */
+static void prefetch_arrivals(const shm_wait *wait) {
     const symmem_peers *peers = wait->peers;
     if (peers->world_size > CLAIMING_RANKS)
         return;
     for (int32_t rank = 0; rank < peers->world_size; rank++)
         if (rank != peers->rank)
-            symmem_cpu_claim_lines(
+            symmem_cpu_prefetch_for_write(
                 arrival(peers, rank, wait->channel, peers->rank, wait->epoch + 1), 1);
 }
 
-/* Wakes those that sleep until this rank arrives. */
+/* Wakes the ranks that sleep until this rank arrives. */
 static void wake_sleepers(const shm_wait *wait) {
     const symmem_peers *peers = wait->peers;
     shm_word here;
     atomic_init(&here, 0);
-    /* seq_cst, on a word of nobody else's: the arrivals are seen before the sleepers are looked
-     * for. Who counted itself as one too late to be seen here has seen the arrival. */
+    /* seq_cst, on a word that no other thread uses: the arrivals are stored before the sleepers are
+     * read. A sleeper that counted itself too late to be seen here has seen the arrival. */
     atomic_fetch_add_explicit(&here, 1, memory_order_seq_cst);
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
         if (rank == peers->rank)
             continue;
-        shm_observe(peers->host, "shm.barrier.wake*");
+        shm_failpoint_notify(peers->host, "shm.barrier.wake*");
         shm_wake(peers, rank, arrival(peers, rank, wait->channel, peers->rank, wait->epoch));
     }
 }
 
-/* All have met: whether they came for the same. Every rank finds the same, differing or not. */
+/* All ranks have arrived. Compares their calls. Every rank finds the same result. */
 static symmem_status compare_calls(const shm_wait *wait, const symmem_call_id *id,
                                    symmem_fault *fault_p) {
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
@@ -300,7 +303,7 @@ static symmem_status compare_calls(const shm_wait *wait, const symmem_call_id *i
     return SYMMEM_OK;
 }
 
-symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p) {
+symmem_status shm_sync(shm_wait *wait, const symmem_call_id *id, symmem_fault *fault_p) {
     bool checked = id->kind != SYMMEM_CALL_NONE;
     /* relaxed: only this rank uses the word, and the core serializes a channel's operations. */
     shm_word *own = epoch(wait->peers, wait->channel);
@@ -314,12 +317,12 @@ symmem_status shm_meet(shm_wait *wait, const symmem_call_id *id, symmem_fault *f
     arrive(wait);
     bool met = all_are_there(wait);
     wake_sleepers(wait);
-    /* Now all can go on, whatever becomes of this rank. */
+    /* Now all ranks can go on, whatever happens to this one. */
     status = point(wait, "shm.barrier.after_arrive", fault_p);
     if (status == SYMMEM_OK && !met)
         status = shm_wait_run(wait, fault_p);
     if (status == SYMMEM_OK)
-        claim_arrivals(wait);
+        prefetch_arrivals(wait);
     return status == SYMMEM_OK && checked ? compare_calls(wait, id, fault_p) : status;
 }
 
@@ -327,7 +330,7 @@ static symmem_status run_barrier(const shm_op *op, symmem_error_record *record_p
     shm_wait wait;
     symmem_fault fault;
     prepare(op, &wait);
-    symmem_status status = shm_meet(&wait, &op->u.signal.call, &fault);
+    symmem_status status = shm_sync(&wait, &op->u.signal.call, &fault);
     return finish(&wait, "shm.barrier.done*", status, &fault, record_p);
 }
 
@@ -342,7 +345,7 @@ static symmem_status run_put(const shm_op *op, symmem_error_record *record_p) {
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
-        shm_observe(wait.peers->host, "shm.put.wake*");
+        shm_failpoint_notify(wait.peers->host, "shm.put.wake*");
         shm_wake(wait.peers, wait.rank, put_word(&wait, wait.rank));
     }
     return finish(&wait, "shm.put.done*", status, &fault, record_p);
@@ -359,7 +362,7 @@ static symmem_status run_wait(const shm_op *op, symmem_error_record *record_p) {
     if (status == SYMMEM_OK)
         status = shm_wait_run(&wait, &fault);
     if (status == SYMMEM_OK) {
-        shm_observe(wait.peers->host, "shm.wait.wake*");
+        shm_failpoint_notify(wait.peers->host, "shm.wait.wake*");
         shm_wake(wait.peers, wait.rank, wait_word(&wait, wait.rank));
     }
     return finish(&wait, "shm.wait.done*", status, &fault, record_p);
@@ -370,7 +373,7 @@ static symmem_status submit(void *instance, const symmem_peers *peers, int32_t r
                             symmem_status (*run)(const shm_op *, symmem_error_record *)) {
     shm_op op;
     shm_op_init(&op, instance, run);
-    op.tells = true;
+    op.reports_itself = true;
     op.u.signal.peers = peers;
     op.u.signal.rank = rank;
     op.u.signal.channel = channel;
@@ -400,18 +403,18 @@ symmem_status shm_wait_signal(void *instance, const symmem_peers *peers, int32_t
 symmem_status shm_signal_reset(void *instance, const symmem_peers *peers) {
     shm_instance *self = instance;
     size_t bytes = peers->signal_bytes;
-    symmem_status status = shm_point(self->host, "shm.reset.before");
+    symmem_status status = shm_failpoint(self->host, "shm.reset.before");
     if (status != SYMMEM_OK)
         return status;
     shm_word *words = peers->signals[peers->rank];
-    /* relaxed: the core's host barriers around the reset order it. Atomic all the same: a peer
-     * may still be looking at the poisoned flag. */
+    /* relaxed: the core's host barriers around the reset order it. Atomic, because a peer may still
+     * read the poisoned flag. */
     for (size_t i = 0; i < bytes / sizeof *words; i++)
         atomic_store_explicit(&words[i], 0, memory_order_relaxed);
-    return shm_point(self->host, "shm.reset.done");
+    return shm_failpoint(self->host, "shm.reset.done");
 }
 
-/* Whoever of that rank waits there for this one. */
+/* Wakes the threads of that rank that wait on the channel for this rank. */
 static void wake_channel(const symmem_peers *peers, int32_t rank, int32_t channel) {
     for (uint32_t parity = 0; parity < 2; parity++)
         shm_wake(peers, rank, arrival(peers, rank, channel, peers->rank, parity));
@@ -422,7 +425,7 @@ static void wake_channel(const symmem_peers *peers, int32_t rank, int32_t channe
 void shm_signal_poison(void *instance, const symmem_peers *peers) {
     shm_instance *self = instance;
     shm_signal_header *own = peers->signals[peers->rank];
-    shm_observe(self->host, "shm.poison*");
+    shm_failpoint_notify(self->host, "shm.poison*");
     /* release; pairs with: the load in check_health */
     atomic_store_explicit(&own->poisoned, 1, memory_order_release);
     const int32_t channels =

@@ -34,7 +34,8 @@ static void release(shm_stream *stream) {
         shm_instance_free(instance);
 }
 
-/* It has work from now on, or none any more. With the stream's lock. */
+/* The stream's first operation is enqueued (begin) or its last one ended (end). With the stream's
+ * lock. */
 static void begin_work(shm_stream *stream) {
     shm_instance *instance = stream->instance;
     pthread_mutex_lock(&instance->busy_lock);
@@ -64,26 +65,26 @@ static void keep_failure(shm_stream *stream, const symmem_error_record *record) 
     pthread_mutex_unlock(&stream->lock);
 }
 
-/* Only an operation with references keeps the instance open, and so the host there: events and host
- * functions may run when both have gone. */
-static void observe_one(const shm_op *op, const char *name) {
+/* Only an operation with references keeps the instance, and so the host, open. Events and host
+ * functions may run after both have gone. */
+static void notify_done(const shm_op *op, const char *name) {
     if (op->ref_count > 0)
-        shm_observe(op->instance->host, name);
+        shm_failpoint_notify(op->instance->host, name);
 }
 
 static void run_one(shm_stream *stream, shm_op *op) {
     symmem_error_record record;
     memset(&record, 0, sizeof record);
     op->runner = stream;
-    observe_one(op, "shm.op.before*");
+    notify_done(op, "shm.op.before*");
     shm_stream *told = op->report ? op->report : stream;
     symmem_status status = shm_op_run(op, told, &record);
-    observe_one(op, "shm.op.done*");
+    notify_done(op, "shm.op.done*");
     if (status != SYMMEM_OK) {
         record.status = status;
         keep_failure(told, &record);
     }
-    shm_op_free(op); /* before the operation counts as done: then nothing of it is left */
+    shm_op_free(op); /* before the operation counts as done, so that nothing of it remains */
 }
 
 static void *worker(void *argument) {
@@ -104,7 +105,8 @@ static void *worker(void *argument) {
         shm_cond_wake(stream->instance->clock, &stream->done);
     }
     pthread_mutex_unlock(&stream->lock);
-    /* Before others may learn that it is over: the clock must outlive it only until then. */
+    /* Read before others may learn that the operation is done. The clock must outlive it only until
+     * then. */
     const symmem_clock *clock = stream->instance->clock;
     if (clock != NULL)
         clock->threads(clock->arg, -1);
@@ -112,8 +114,8 @@ static void *worker(void *argument) {
     return NULL;
 }
 
-/* Signals of the process are not for a worker to take, but for those of its own faults. */
-static void fill_with_others(sigset_t *set) {
+/* A worker takes none of the process's signals, except those for its own faults. */
+static void block_signals_except_faults(sigset_t *set) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigfillset(set);
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
@@ -124,7 +126,7 @@ static int start_worker(shm_stream *stream) {
     sigset_t others;
     sigset_t before;
     const symmem_clock *clock = stream->instance->clock;
-    fill_with_others(&others);
+    block_signals_except_faults(&others);
     int error = pthread_sigmask(SIG_BLOCK, &others, &before);
     if (error != 0)
         return error;
@@ -162,17 +164,17 @@ destroy_lock:
 static symmem_status fail_thread(const shm_instance *instance, int error) {
     symmem_status status =
         shm_fail_errno(instance->host, error, "stream_create", "starting a stream's thread");
-    shm_room *room = error == EAGAIN ? malloc(sizeof *room) : NULL;
-    if (room && shm_cgroup_tasks(instance->root, room) && room->left == 0)
-        shm_explain(instance->host, " (pids.max of the control group %.120s is %llu)", room->where,
-                    (unsigned long long)room->limit);
-    free(room);
+    shm_memory_left *memory = error == EAGAIN ? malloc(sizeof *memory) : NULL;
+    if (memory && shm_cgroup_tasks(instance->root, memory) && memory->left == 0)
+        shm_explain(instance->host, " (pids.max of the control group %.120s is %llu)",
+                    memory->where, (unsigned long long)memory->limit);
+    free(memory);
     return status;
 }
 
 symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p) {
     shm_instance *self = instance;
-    symmem_status status = shm_point(self->host, "shm.stream.thread");
+    symmem_status status = shm_failpoint(self->host, "shm.stream.thread");
     if (status != SYMMEM_OK)
         return status;
     shm_stream *stream = calloc(1, sizeof *stream);
@@ -183,7 +185,7 @@ symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p)
         free(stream);
         return shm_fail_errno(self->host, error, "stream_create", "creating a stream");
     }
-    /* The lock is held until `worker` is set: others on the list compare it. */
+    /* The lock is held until `worker` is set, because other threads compare it. */
     pthread_mutex_lock(&self->lock);
     stream->next = self->streams;
     if (stream->next)
@@ -202,12 +204,12 @@ symmem_status shm_stream_create(void *instance, int32_t device, void **stream_p)
 
 void shm_stream_destroy(void *instance, void *stream) {
     shm_stream *self = stream;
-    shm_observe(((shm_instance *)instance)->host, "shm.stream.destroy*");
+    shm_failpoint_notify(((shm_instance *)instance)->host, "shm.stream.destroy*");
     shm_capture_abandon(self);
     pthread_t thread = self->worker;
     pthread_mutex_lock(&self->lock);
     self->stopping = true;
-    /* Work still running keeps the stream until it ends. */
+    /* Running work keeps the stream until it ends. */
     bool join = self->enqueued == self->completed && !pthread_equal(thread, pthread_self());
     shm_cond_wake(self->instance->clock, &self->work);
     pthread_mutex_unlock(&self->lock);
@@ -250,7 +252,7 @@ static bool is_capturing(shm_stream *stream) {
     return capturing;
 }
 
-/* A failure of the waiting itself, in the thread's record and in *record_p. */
+/* Fills the thread's record and *record_p with a failure of the wait itself. */
 static symmem_status fail_wait(shm_stream *stream, symmem_status status, uint64_t elapsed_ns,
                                const char *text, symmem_error_record *record_p) {
     const symmem_host *host = stream->instance->host;
@@ -265,7 +267,8 @@ static symmem_status fail_wait(shm_stream *stream, symmem_status status, uint64_
     return host->fail(host, status, 0, "stream_synchronize", "%s", text);
 }
 
-/* Until all that is enqueued now has ended. With the stream's lock. False: deadline passed. */
+/* Waits until everything that is enqueued now has ended. With the stream's lock. Returns false if
+ * the deadline passed. */
 static bool wait_done_locked(shm_stream *stream, uint64_t deadline_ns) {
     uint64_t target = stream->enqueued;
     bool in_time = true;
@@ -310,11 +313,11 @@ symmem_status shm_stream_query(void *instance, void *stream, bool *idle_p) {
     return SYMMEM_OK;
 }
 
-/* The device's streams that have work, but the caller's own, each with a reference. NULL without
- * memory. */
+/* Collects the device's streams that have work, except the caller's own, each with a reference.
+ * Returns NULL without memory. */
 static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *count_p) {
     pthread_mutex_lock(&self->lock);
-    pthread_mutex_lock(&self->busy_lock); /* whose work goes on keeps the stream */
+    pthread_mutex_lock(&self->busy_lock); /* a stream whose work goes on stays alive */
     size_t count = 0;
     for (shm_stream *stream = self->busy; stream; stream = stream->next_busy)
         count++;
@@ -335,7 +338,7 @@ static shm_stream **collect_streams(shm_instance *self, int32_t device, size_t *
 symmem_status shm_device_synchronize(void *instance, int32_t device, uint32_t timeout_ms) {
     shm_instance *self = instance;
     uint64_t deadline_ns = shm_deadline_ns(self->clock, timeout_ms);
-    symmem_status status = shm_point(self->host, "shm.synchronize");
+    symmem_status status = shm_failpoint(self->host, "shm.synchronize");
     if (status != SYMMEM_OK)
         return status;
     size_t count;

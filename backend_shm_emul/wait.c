@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Waiting for words in shared memory: spin for a moment, then sleep in the kernel on the very word
- * that is to change, so that a rank is woken by the one it waits for and not by every arrival.
+ * Waiting for words in shared memory. A thread spins for a moment, then sleeps in the kernel on the
+ * very word that will change. So a rank is woken by the one it waits for and not by every arrival.
  *
- * No wake-up is lost. The sleeper counts itself in its header, then looks at the word; the changer
- * changes the word, then looks at the count. All four accesses are seq_cst, so one of the two sees
- * the other; the barrier's change is not, but an access between it and the look is. Were a wake-up
- * lost all the same (a killed process), the next tick would find out.
+ * No wake-up is lost. The sleeper counts itself in its header, then reads the word. The changer
+ * changes the word, then reads the count. All four accesses are seq_cst, so one of the two sees the
+ * other. The barrier's store is not, but a seq_cst access lies between it and the read. If a
+ * wake-up were lost all the same (a killed process), the next tick would find out.
  */
 #include <errno.h>
 #include <limits.h>
@@ -21,18 +21,18 @@
 
 #define NS_PER_MS 1000000ull
 #define NS_PER_S 1000000000ull
-/* How often a sleeper asks whether its peers still live. */
+/* How often a sleeper checks whether its peers still live. */
 #define TICK_NS (50 * NS_PER_MS)
 #define TICK_MANY_NS (250 * NS_PER_MS)
 #define MANY_RANKS 16
-/* About 50 us; nothing where others need the processor to get here. */
+/* About 50 us. That costs little unless others need the processor to get here. */
 #define SPIN_COUNT 2000
-/* To look at the clock takes longer than most waits of ranks that are close together. */
+/* Reading the clock takes longer than most waits of ranks that are close together. */
 #define SPINS_BEFORE_CLOCK 4
-/* How long a rank gives way to others before it sleeps. */
+/* How long a rank yields to others before it sleeps. */
 #define YIELD_NS 50000ull
 #define SLOW_YIELD_NS 500000ull
-#define IMPATIENT_WAITS 1000
+#define NO_YIELD_WAITS 1000
 
 _Static_assert(sizeof(shm_word) == 4 && ATOMIC_INT_LOCK_FREE == 2,
                "signals need lock-free 32-bit words, as wide as a futex");
@@ -92,7 +92,7 @@ static shm_signal_header *header_of(const symmem_peers *peers, int32_t rank) {
     return peers->signals[rank];
 }
 
-/* Sleeps while *word is `value`, at most that long. True if somebody woke it. */
+/* Sleeps while *word is `value`, at most for `ns`. Returns true if it was woken. */
 static bool futex_wait(shm_word *word, uint32_t value, uint64_t ns) {
     struct timespec limit = to_timespec(ns);
     return syscall(SYS_futex, word, FUTEX_WAIT, value, &limit, NULL, 0) == 0;
@@ -115,7 +115,7 @@ bool shm_has_slept(const shm_signal_header *header, int32_t channel) {
             1) != 0;
 }
 
-/* Before the count of sleepers: whoever finds that changed finds this, too. */
+/* Comes before the count of sleepers, so a thread that sees the new count sees this too. */
 static void note_sleep(shm_signal_header *own, int32_t channel) {
     if (channel >= SHM_WAKE_CHANNELS || shm_has_slept(own, channel))
         return;
@@ -131,7 +131,7 @@ static void relax(void) {
 #endif
 }
 
-/* Whether the wait concerns `rank`, and it is not there. */
+/* Returns whether the wait concerns `rank` and it has not arrived. */
 static bool is_missing(const shm_wait *wait, int32_t rank) {
     if (wait->rank >= 0)
         return rank == wait->rank;
@@ -150,11 +150,12 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     if (status == SYMMEM_POISONED && failed_rank < 0)
         fault_p->failed_rank = wait->peers->rank;
     if (status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST)
-        return status; /* nobody is late */
+        return status; /* no rank is late */
     int32_t count = 0;
     int32_t last = -1;
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
-        /* The awaited one was missing when that was decided, even if it has come since. */
+        /* The awaited rank was missing when the failure was decided, even if it has arrived
+         * since. */
         if (rank != awaited_rank && !is_missing(wait, rank))
             continue;
         fault_p->missing[rank / 64] |= 1ull << (rank % 64);
@@ -166,13 +167,13 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     return status;
 }
 
-/* Whether it makes sense to go on waiting. */
+/* Returns OK while waiting makes sense. */
 static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) {
     const symmem_peers *peers = wait->peers;
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
         if (!is_missing(wait, rank))
             continue;
-        /* What it did before it ended, or before it was poisoned, counts: so look again. */
+        /* Work that the rank finished before it ended or was poisoned counts, so look again. */
         symmem_status status = SYMMEM_OK;
         if (peers->host->peer_state(peers, rank) == SYMMEM_PEER_GONE)
             status = SYMMEM_PEER_LOST;
@@ -188,7 +189,7 @@ static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) 
     return peers->host->is_poisoned(peers) ? SYMMEM_POISONED : SYMMEM_OK;
 }
 
-/* One sleep, cut short to ask after the peers and for the deadline. */
+/* Sleeps once, for at most a tick, so that peers and the deadline are checked. */
 static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t value,
                                 uint64_t *next_check_ns_p, int32_t *failed_rank_p) {
     const symmem_clock *clock = shm_clock(wait->peers->host);
@@ -204,9 +205,9 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
         *next_check_ns_p = now_ns + (wait->peers->world_size > MANY_RANKS ? TICK_MANY_NS : TICK_NS);
     }
     uint64_t until_ns = deadline_ns < *next_check_ns_p ? deadline_ns : *next_check_ns_p;
-    shm_observe(wait->peers->host, "shm.sleep*");
-    /* Woken for no change of the word: that is how a peer tells of its poisoning. By a clock of the
-     * program's the reason is not known. */
+    shm_failpoint_notify(wait->peers->host, "shm.sleep*");
+    /* Woken without a change of the word, as a poisoned peer does. With a clock of the program the
+     * reason is unknown. */
     if (clock != NULL) {
         clock->wait(clock->arg, until_ns);
         *next_check_ns_p = 0;
@@ -245,7 +246,7 @@ static symmem_status sleep_until_ready(const shm_wait *wait, int32_t rank, symme
     return status == SYMMEM_OK ? status : shm_wait_fault(wait, status, failed_rank, rank, fault_p);
 }
 
-/* Looks `count` times. SHM_MISSING: in vain. */
+/* Polls `count` times. Returns SHM_MISSING if the rank did not arrive. */
 static shm_seen spin(const shm_wait *wait, int32_t rank, int32_t count, uint32_t *value_p) {
     shm_seen seen = SHM_MISSING;
     for (int32_t i = 0; i < count && seen == SHM_MISSING; i++) {
@@ -256,7 +257,7 @@ static shm_seen spin(const shm_wait *wait, int32_t rank, int32_t count, uint32_t
     return seen;
 }
 
-/* Where this rank runs, which others get to see. */
+/* Publishes and returns the processor on which this rank runs. */
 static uint32_t own_processor(const shm_wait *wait) {
     shm_word *word = &header_of(wait->peers, wait->peers->rank)->processor;
     uint32_t now = (uint32_t)sched_getcpu() + 1; /* 0 for the error -1 */
@@ -266,35 +267,36 @@ static uint32_t own_processor(const shm_wait *wait) {
     return now;
 }
 
-/* Whether `rank` began its last wait on this processor. Then it is most likely not running, and to
- * spin would only keep it from that; to sleep is also what makes the kernel part the two. */
-static bool was_on(const shm_wait *wait, int32_t rank, uint32_t processor) {
+/* Returns whether `rank` began its last wait on this processor. Then it is most likely not running,
+ * and spinning would only delay it. Sleeping also makes the kernel move the two apart. */
+static bool last_waited_on(const shm_wait *wait, int32_t rank, uint32_t processor) {
     return processor != 0 && atomic_load_explicit(&header_of(wait->peers, rank)->processor,
                                                   memory_order_relaxed) == processor;
 }
 
-/* Whether ranks have to share processors. */
-static bool is_crowded(const shm_wait *wait, uint32_t processor) {
+/* Returns whether ranks have to share processors. */
+static bool shares_processors(const shm_wait *wait, uint32_t processor) {
     if (wait->peers->local_rank_count <= wait->core_count)
         return false;
     if (wait->core_count > 1)
         return true;
-    /* Bound to one, as launchers like to do: what matters is who else is. */
+    /* This process is bound to one processor, as launchers often do. So it matters which other
+     * ranks use it. */
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++)
-        if (rank != wait->peers->rank && was_on(wait, rank, processor))
+        if (rank != wait->peers->rank && last_waited_on(wait, rank, processor))
             return true;
     return false;
 }
 
-/* Where ranks share processors, the one that is waited for may be next on this one: that is cheaper
- * than a sleep and its wake-up by far. But strangers take whole slices, milliseconds; where one
- * has, the next waits are sleeps at once. */
-static shm_seen give_way(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
-    shm_word *impatience = &header_of(wait->peers, wait->peers->rank)->impatience;
-    /* relaxed: only this rank's threads, and it need not be exact */
-    uint32_t left = atomic_load_explicit(impatience, memory_order_relaxed);
+/* If ranks share processors, the awaited one may be next on this one. Yielding is then much cheaper
+ * than a sleep and its wake-up. But other programs take whole time slices of milliseconds. After
+ * such a slice the next waits sleep at once. */
+static shm_seen yield_to_peers(const shm_wait *wait, int32_t rank, uint32_t *value_p) {
+    shm_word *no_yield_waits = &header_of(wait->peers, wait->peers->rank)->no_yield_waits;
+    /* relaxed: only this rank's threads use it, and it need not be exact */
+    uint32_t left = atomic_load_explicit(no_yield_waits, memory_order_relaxed);
     if (left > 0) {
-        atomic_store_explicit(impatience, left - 1, memory_order_relaxed);
+        atomic_store_explicit(no_yield_waits, left - 1, memory_order_relaxed);
         return SHM_MISSING;
     }
     shm_seen seen = SHM_MISSING;
@@ -305,7 +307,7 @@ static shm_seen give_way(const shm_wait *wait, int32_t rank, uint32_t *value_p) 
         now_ns = shm_now_ns(NULL);
     }
     if (now_ns - start_ns > SLOW_YIELD_NS)
-        atomic_store_explicit(impatience, IMPATIENT_WAITS, memory_order_relaxed);
+        atomic_store_explicit(no_yield_waits, NO_YIELD_WAITS, memory_order_relaxed);
     return seen;
 }
 
@@ -316,9 +318,9 @@ static symmem_status wait_for(shm_wait *wait, int32_t rank, symmem_fault *fault_
         if (wait->start_ns == 0)
             wait->start_ns = shm_now_ns(shm_clock(wait->peers->host));
         uint32_t processor = own_processor(wait);
-        if (is_crowded(wait, processor))
-            seen = give_way(wait, rank, &value);
-        else if (!was_on(wait, rank, processor))
+        if (shares_processors(wait, processor))
+            seen = yield_to_peers(wait, rank, &value);
+        else if (!last_waited_on(wait, rank, processor))
             seen = spin(wait, rank, SPIN_COUNT, &value);
     }
     if (seen == SHM_BROKEN)

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Contracts of memcpy_to_multicast and low_contention_all_gather_ce_multicast. There is nothing to
- * implement here: the core makes them of a backend's barrier and multimem_store entries, the second
- * in core/ops/multimem_gather.c. A device's multimem_store is best a copy by a copy engine.
+ * Contracts of memcpy_to_multicast and low_contention_all_gather_ce_multicast. The core composes
+ * them of a backend's barrier and multimem_store entries (the second in
+ * core/ops/multimem_gather.c), so a backend implements nothing. A device should implement
+ * multimem_store by a copy engine.
  *
  * memcpy_to_multicast
- *   What      `src`, contiguous, is at `byte_offset` from the handle's pointer in every rank's
- *             buffer, the own one included. Synchronizes nothing.
+ *   What      `src`, contiguous, is copied to `byte_offset` from the handle's pointer in every
+ *             rank's buffer, including this rank's. It synchronizes nothing.
  *   Source    PyTorch symm_mem::memcpy_to_multicast_, whose offset counts from the multicast base.
  *
  * low_contention_all_gather_ce_multicast
  *   What      Chunk r of the symmetric `out` is rank r's input, byte for byte.
- *   Steps     barrier; store the input at chunk `rank` of the multicast address; barrier.
- *   Before    nobody reads the result any more.
- *   After     all chunks are there.
- *   Limits    without a stream the time limit is that of both barriers together; on a stream it is
- *             that of each, from the moment it begins.
- *   Aliasing  the input is the own chunk of out, or overlaps no rank's out.
- *   Failure   out is undefined, but for MISMATCH. On a stream the backend leaves out what follows a
- *             step that failed, see symmem_exec.
+ *   Steps     Barrier. Store the input at chunk `rank` of the multicast address. Barrier.
+ *   Before    No rank reads the result any more.
+ *   After     All chunks have arrived.
+ *   Limits    Without a stream one time limit covers both barriers. On a stream each barrier has
+ *             the limit for itself, counted from its start.
+ *   Aliasing  The input is this rank's own chunk of out, or overlaps no rank's out.
+ *   Failure   out is undefined, except after MISMATCH. On a stream the backend skips the steps
+ *             after a failed one, see symmem_exec.
  *   Source    PyTorch symm_mem::_low_contention_all_gather_ce_multicast and its _out form, which
  *             always use channel 3.
  */

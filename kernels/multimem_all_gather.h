@@ -3,27 +3,27 @@
  * Contract of multimem_all_gather (SYMMEM_CALL_MULTIMEM_ALL_GATHER).
  *
  * What        Chunk r, `count` elements, of the symmetric result at `offset` is rank r's `in`, byte
- *             for byte, on every rank: each stores its own chunk at the multicast address.
+ *             for byte, on every rank. Each rank stores its own chunk at the multicast address.
  * Fields      dtype (its size only), count, offset, in, multicast (of chunk 0).
  * Checked     by the core, before anything is written: channel, a multicast address, same dtype,
  *             out as long as all inputs together and in the handle's block, both aligned.
- * Before      all ranks meet: nobody reads the result any more.
- * After       all ranks meet: all chunks are there.
- * Aliasing    `in` is the own chunk `rank` of the result, or overlaps no rank's result.
- * Failure     every rank's result is undefined.
+ * Before      Barrier: no rank reads the result any more.
+ * After       Barrier: all chunks have arrived.
+ * Aliasing    `in` is this rank's own chunk of the result, or overlaps no rank's result.
+ * Failure     Every rank's result is undefined.
  * Source      PyTorch symm_mem::multimem_all_gather_out, which checks neither the input's alignment
  *             nor its dtype.
  */
 #ifndef SYMMEM_KERNELS_MULTIMEM_ALL_GATHER_H
 #define SYMMEM_KERNELS_MULTIMEM_ALL_GATHER_H
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-symmem_status symmem_cpu_multimem_all_gather(const symmem_collective *call, symmem_cpu_team *team);
+symmem_status symmem_cpu_multimem_all_gather(const symmem_collective *call, symmem_cpu_comm *comm);
 
 #ifdef __cplusplus
 }

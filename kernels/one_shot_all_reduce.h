@@ -4,26 +4,25 @@
  *
  * What        out[i] = in_0[i] op in_1[i] op ... op in_(n-1)[i] on every rank, in_r being rank r's
  *             `count` elements of `dtype`. Each rank reads all of them.
- * Plain form  in_r lies at `offset` of rank r's buffer; `in` is NULL. The inputs stay as they are.
+ * Basic form  in_r lies at `offset` of rank r's buffer. `in` is NULL. The inputs stay as they are.
  * Copy form   in_r is rank r's `in`, anywhere. It travels through the buffers: `in_row` elements
- *             from `offset` on, of which min(count, 2) are enough, and which are undefined
- *             afterwards. A small one may travel through memory of the implementation's own.
+ *             starting at `offset`, of which min(count, 2) suffice, and which are undefined
+ *             afterwards. A small input may travel through memory of the implementation instead.
  * Fields      dtype, op, count, offset, out; copy form: in, in_row.
  * Checked     by the core, before anything is written: channel, dtype and op supported, input in
  *             the handle's block, out of the input's dtype and shape, both aligned to whole
  *             elements, count * element size in bounds; copy form: in and out outside of every
  *             rank's buffer part.
- * Before      each rank's input is there as that rank left it (SM-COLL-01). Where ranks read each
- *             other's buffers they meet for that; the copy form without checking copies first and
- *             meets then: that a peer no longer reads the buffer is owed to the meeting at the end
- *             of whatever read it last. With checking the ranks meet before the copy too. Where
- *             ranks hand their elements to each other in memory of the implementation's own there
- *             need be no meeting.
- * After       a rank that returns may write its buffer again: ranks that read it have met. Without
- *             a meeting, all have called it and read their inputs when one returns, but not all
- *             have their results.
- * Aliasing    plain: out overlaps no rank's input. Copy: out may be `in` itself; else they are
- *             apart.
+ * Before      Each rank's input is ready when that rank calls (SM-COLL-01). If ranks read each
+ *             other's buffers, a barrier ensures that. The copy form without checking copies first
+ *             and has its barrier after that. The last barrier of the buffer's previous user
+ *             ensures that no peer still reads it. With checking a barrier also comes before the
+ *             copy. No barrier is needed if the elements travel through memory of the
+ *             implementation.
+ * After       A rank that returns may overwrite its buffer, because ranks that read it have passed
+ *             a barrier. Without a barrier, all ranks have called and read their inputs when one
+ *             returns, but not all have their results.
+ * Aliasing    basic: out overlaps no rank's input. Copy: out is `in` itself or does not overlap it.
  * Determined  rank order, reference/reduce.h: equal bits on all ranks and in all runs, the same as
  *             two_shot_all_reduce's.
  * Failure     out and, in the copy form, the buffer part are undefined.
@@ -34,13 +33,13 @@
 #ifndef SYMMEM_KERNELS_ONE_SHOT_ALL_REDUCE_H
 #define SYMMEM_KERNELS_ONE_SHOT_ALL_REDUCE_H
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_team *team);
+symmem_status symmem_cpu_one_shot_all_reduce(const symmem_collective *call, symmem_cpu_comm *comm);
 
 #ifdef __cplusplus
 }

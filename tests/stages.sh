@@ -450,7 +450,7 @@ stage_races() { with_tsan some_under_tsan; }
 
 some_under_tsan() {
     # Those that the target "races" builds.
-    only='^unit[.]test_(shm_(stream|graph|matmul)|nccl_span(_limits)?)$'
+    only='^unit[.]test_(shm_(stream|graph|matmul)|nccl_coll_comm(_limits)?)$'
     unit_tests build-tsan "${prefix[@]}"
     conformance build-tsan "--rank-mode thread --ranks 2 --no-large \
 --filter litmus*,signal.*,barrier.*,onesided.*,fill.*,thread.*,stream.*order*,capture.*,order.*"
@@ -512,6 +512,8 @@ stage_style() {
         check "headers stand alone, ${compiler%% *} ${compiler##*=}" check_headers "$compiler"
     done
     check "floors of core" tests/check_floors.sh
+    check "words of comments" tests/check_words.sh
+    check "words of comments, bad examples" tests/check_words.sh --self-test
     made gcc || return
     check "exported symbols" check_symbols
     if [ -x build-gcc/bin/symmem-conformance ]; then

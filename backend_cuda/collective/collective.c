@@ -8,25 +8,25 @@
 #include "cuda_internal.h"
 #include "memory/multicast.h"
 
-#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below, one block does all of them */
-#define PIECE_BYTES ((size_t)1 << 20)  /* likewise where there are many */
+#define SMALL_BYTES ((size_t)64 << 10) /* of a step: below this one block runs all steps */
+#define PIECE_BYTES ((size_t)1 << 20)  /* the same if there are many steps */
 #define MANY_STEPS 16
 #define MOST_STEPS 256
-#define BLOCK_BYTES ((size_t)32 << 10) /* that a block moves before another one pays off */
+#define BLOCK_BYTES ((size_t)32 << 10) /* the least for which another block pays */
 #define MAX_BLOCKS 256                 /* enough to fill any device */
 
-/* One collective on its way to a stream. */
+/* One collective that is being enqueued. */
 typedef struct collective_launch {
-    cuda_launch launch; /* first: enqueue gets it */
+    cuda_launch launch; /* first, because enqueue gets it */
     symmem_cuda_collective_args args;
-    CUfunction kernel, barrier, show_words;
-    cuda_plain_kernels plain; /* NULL: none of this dtype */
-    const CUfunction *moves;  /* of two ranks by lines */
+    CUfunction kernel, barrier, store_words;
+    cuda_fast_kernels fast;  /* NULL: none of this dtype */
+    const CUfunction *moves; /* of two ranks by LL */
     CUfunction chunked_moves;
     symmem_cuda_terms terms;
     cuda_links links;
-    uint64_t *board;       /* the own one, on the device */
-    const uint64_t *words; /* what it is to show; NULL: not an all-to-all */
+    uint64_t *board;       /* this rank's, on the device */
+    const uint64_t *words; /* its contents; NULL: not an all-to-all */
 } collective_launch;
 
 static size_t element_bytes(symmem_dtype dtype) {
@@ -55,20 +55,20 @@ static bool reduces(symmem_call_kind kind) {
 
 /* --- how many kernels and blocks ---------------------------------------------------- */
 
-/* Of an all-to-all: what comes to this rank. */
+/* For an all-to-all: what comes to this rank. */
 static size_t bytes_of(const collective_launch *c, const symmem_cuda_step *step) {
     size_t parts = c->words != NULL
-                       ? (size_t)c->words[SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size) - 1]
+                       ? (size_t)c->words[SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size) - 1]
                        : 0;
     return symmem_cuda_step_bytes(&c->args.job, step, parts);
 }
 
-/* Very many would fill the stream's queue, and the call would wait. Of the first rank's steps,
- * whose shards are the longest: all ranks have to come to the same where they compare their calls.
- */
+/* Very many steps would fill the stream's queue, and the call would wait. It uses the steps of the
+ * first rank, whose shards are the longest, because all ranks must choose alike if they compare
+ * their calls. */
 static bool is_for_one_block(const collective_launch *c) {
     symmem_cuda_job first = c->args.job;
-    symmem_cuda_place place = {0};
+    symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
     size_t most = 0;
     int32_t steps = 0;
@@ -86,18 +86,17 @@ unsigned int cuda_blocks_for(size_t bytes) {
     return (unsigned int)(blocks < MAX_BLOCKS ? blocks : MAX_BLOCKS);
 }
 
-/* For how much each block of a kernel that meets in its blocks has a place in one go. */
-#define SPREAD_BYTES ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
-/* Beyond, meetings do not matter, and more blocks do. */
-#define MOST_SPREAD_BYTES ((size_t)32 << 20)
-#define MOST_SPREAD_OF_TWO ((size_t)512 << 20)
-#define FEW_SPREAD_BYTES                                                                           \
-    ((size_t)4 << 20)           /* half the places will do, and leave room for others              \
-                                 */
-#define SPREAD_OF_ALL_RANKS 128 /* blocks, for ranks may share a device */
+/* The bytes for which each block has one pass, in a kernel with a barrier per block. */
+#define BYTES_PER_BLOCK ((size_t)SYMMEM_CUDA_COLLECTIVE_THREADS * 16)
+/* Beyond this, barriers do not matter, and more blocks help. */
+#define PER_BLOCK_MAX_BYTES ((size_t)32 << 20)
+#define PER_BLOCK_MAX_BYTES_TWO_RANKS ((size_t)512 << 20)
+/* Up to this, half the blocks suffice, and leave room for other kernels. */
+#define FEW_BLOCKS_MAX_BYTES ((size_t)4 << 20)
+#define MAX_BLOCKS_ALL_RANKS 128 /* limited, because ranks may share a device */
 
-/* What each rank's blocks work on, of things that all ranks pass alike. */
-static size_t spread_bytes(const symmem_cuda_job *job) {
+/* The data of all blocks of a rank, from values that are the same on all ranks. */
+static size_t largest_segment_bytes(const symmem_cuda_job *job) {
     size_t bytes = job->count * job->element, ranks = (size_t)job->world_size;
     if (job->form == SYMMEM_CUDA_IN_PLACE)
         return bytes / ranks;
@@ -105,17 +104,19 @@ static size_t spread_bytes(const symmem_cuda_job *job) {
     return gathers ? bytes * ranks : bytes;
 }
 
-/* How many blocks that meet each for itself, the same on all ranks; 0: not in this way. */
-static unsigned int spread_blocks(const collective_launch *c) {
+/* The number of blocks that each have a barrier, the same on all ranks. 0: this algorithm is not
+ * used. */
+static unsigned int per_block_count(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
-    size_t bytes = spread_bytes(job), blocks = (bytes + SPREAD_BYTES - 1) / SPREAD_BYTES;
-    size_t most = SPREAD_OF_ALL_RANKS / (size_t)job->world_size;
-    size_t limit = job->world_size == 2 ? MOST_SPREAD_OF_TWO : MOST_SPREAD_BYTES;
-    if (c->launch.args.channel >= SYMMEM_CUDA_SPREAD_CHANNELS || bytes > limit ||
-        strcmp(symmem_cuda_script(job->form), "|.0.") != 0)
+    size_t bytes = largest_segment_bytes(job),
+           blocks = (bytes + BYTES_PER_BLOCK - 1) / BYTES_PER_BLOCK;
+    size_t most = MAX_BLOCKS_ALL_RANKS / (size_t)job->world_size;
+    size_t limit = job->world_size == 2 ? PER_BLOCK_MAX_BYTES_TWO_RANKS : PER_BLOCK_MAX_BYTES;
+    if (c->launch.args.channel >= SYMMEM_CUDA_SYNC_BLOCK_CHANNELS || bytes > limit ||
+        strcmp(symmem_cuda_schedule(job->form), "|.0.") != 0)
         return 0;
-    size_t places =
-        bytes <= FEW_SPREAD_BYTES ? SYMMEM_CUDA_SPREAD_BLOCKS / 2 : SYMMEM_CUDA_SPREAD_BLOCKS;
+    size_t places = bytes <= FEW_BLOCKS_MAX_BYTES ? SYMMEM_CUDA_MAX_SYNC_BLOCKS / 2
+                                                  : SYMMEM_CUDA_MAX_SYNC_BLOCKS;
     most = most < 1 ? 1 : most > places ? places : most;
     return (unsigned int)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
@@ -129,15 +130,17 @@ static CUresult launch(const cuda_instance *instance, collective_launch *c, CUfu
     return result;
 }
 
-/* The board's words travel as arguments: a graph keeps them, and nobody else need. */
-static CUresult show_board(const cuda_instance *instance, collective_launch *c, CUstream native) {
-    size_t words = SYMMEM_CUDA_BOARD_WORDS(c->args.job.world_size);
+/* The words of the split table travel as arguments. So a graph keeps them, and the caller need
+ * not. */
+static CUresult write_split_table(const cuda_instance *instance, collective_launch *c,
+                                  CUstream native) {
+    size_t words = SYMMEM_CUDA_SPLIT_TABLE_WORDS(c->args.job.world_size);
     CUresult result = CUDA_SUCCESS;
     for (size_t at = 0; at < words && result == CUDA_SUCCESS; at += SYMMEM_CUDA_MAX_WORDS) {
         size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
-        symmem_cuda_show_args args = {.to = c->board + at, .count = (uint32_t)count};
+        symmem_cuda_store_words_args args = {.to = c->board + at, .count = (uint32_t)count};
         memcpy(args.words, c->words + at, count * sizeof args.words[0]);
-        result = launch(instance, c, c->show_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
+        result = launch(instance, c, c->store_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
     }
     return result;
 }
@@ -146,7 +149,7 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                          const symmem_cuda_step *step, CUstream native) {
     symmem_cuda_signal_args *signal = &c->args.signal;
     signal->turn = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
-    if (step->kind == SYMMEM_CUDA_MEET)
+    if (step->kind == SYMMEM_CUDA_SYNC)
         return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
                       native);
     size_t bytes = bytes_of(c, step);
@@ -157,51 +160,52 @@ static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                   &c->args, native);
 }
 
-/* --- what is common has kernels of its own ------------------------------------------ */
+/* --- fast kernels for the common cases --------------------------------------------- */
 
-/* Calls without a stream may be withdrawn, which these kernels know nothing of. */
-static bool may_be_near(const collective_launch *c, symmem_cuda_near *near) {
+/* Calls without a stream may be abandoned, which these kernels do not support. */
+static bool may_use_small_barrier(const collective_launch *c, symmem_cuda_small_barrier *small) {
     return c->args.job.world_size >= 2 && !c->args.job.checking &&
-           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM && cuda_near_of(&c->launch, near);
+           c->launch.args.stream != SYMMEM_CUDA_NO_STREAM &&
+           cuda_small_barrier_of(&c->launch, small);
 }
 
-static bool may_be_plain(const collective_launch *c, symmem_cuda_plain_args *args) {
+static bool may_use_fast_kernel(const collective_launch *c, symmem_cuda_fast_args *args) {
     const symmem_cuda_job *job = &c->args.job;
-    *args = (symmem_cuda_plain_args){.signal = c->args.signal, .op = (uint16_t)job->op};
-    return c->plain.blocks != NULL && (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
-           may_be_near(c, &args->near);
+    *args = (symmem_cuda_fast_args){.signal = c->args.signal, .op = (uint16_t)job->op};
+    return c->fast.blocks != NULL && (job->op == SYMMEM_CUDA_SUM || job->op == SYMMEM_CUDA_AVG) &&
+           may_use_small_barrier(c, &args->small);
 }
 
 /* With the table that the host can read. */
 static symmem_cuda_job host_job(const collective_launch *c) {
     symmem_cuda_job job = c->args.job;
-    job.buffers = c->args.near_buffers;
+    job.buffers = c->args.small_buffers;
     return job;
 }
 
-static bool plain_by_lines(const collective_launch *c, symmem_cuda_lines_args *args) {
-    symmem_cuda_plain_args plain;
-    if (!may_be_plain(c, &plain))
+static bool fast_ll(const collective_launch *c, symmem_cuda_ll_args *args) {
+    symmem_cuda_fast_args fast;
+    if (!may_use_fast_kernel(c, &fast))
         return false;
     const symmem_cuda_job job = host_job(c);
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
     const size_t bytes = job.count * job.element;
     if (((uintptr_t)pushed.src | (uintptr_t)pushed.own | (uintptr_t)pushed.dst | bytes) %
-            SYMMEM_CUDA_LINE_SIZE !=
+            SYMMEM_CUDA_LL_LINE_BYTES !=
         0)
         return false;
-    *args = (symmem_cuda_lines_args){.near = plain.near,
-                                     .rounds = c->args.rounds,
-                                     .units = (uint32_t)(bytes / SYMMEM_CUDA_LINE_SIZE),
-                                     .op = job.op,
-                                     .from = pushed.src,
-                                     .own = pushed.own,
-                                     .to = pushed.dst,
-                                     .signal = c->args.signal};
+    *args = (symmem_cuda_ll_args){.small = fast.small,
+                                  .rounds = c->args.rounds,
+                                  .units = (uint32_t)(bytes / SYMMEM_CUDA_LL_LINE_BYTES),
+                                  .op = job.op,
+                                  .from = pushed.src,
+                                  .own = pushed.own,
+                                  .to = pushed.dst,
+                                  .signal = c->args.signal};
     return true;
 }
 
-static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_t bytes) {
+static bool are_units(const symmem_cuda_fast_args *args, int32_t sources, size_t bytes) {
     uintptr_t all = bytes;
     for (int32_t i = 0; i < sources; i++)
         all |= (uintptr_t)args->from[i];
@@ -210,16 +214,16 @@ static bool are_units(const symmem_cuda_plain_args *args, int32_t sources, size_
     return all % 16 == 0;
 }
 
-/* The step of c->args. */
-static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *args) {
+/* For the step of c->args. */
+static bool fast_per_block(const collective_launch *c, symmem_cuda_fast_args *args) {
     const symmem_cuda_step *step = &c->args.step;
-    if (!may_be_plain(c, args) || !symmem_cuda_are_plainly_many(c->args.job.world_size) ||
+    if (!may_use_fast_kernel(c, args) || !symmem_cuda_has_fast_kernel(c->args.job.world_size) ||
         step->kind != SYMMEM_CUDA_REDUCE ||
         (step->row != step->row_step && step->row != step->count))
         return false;
     const symmem_cuda_job job = host_job(c);
     const size_t bytes = step->count * job.element;
-    args->units = (uint32_t)(bytes / 16); /* of what is spread: 32 MiB at most */
+    args->units = (uint32_t)(bytes / 16); /* of the data of all blocks, 32 MiB at most */
     args->targets = (uint16_t)symmem_cuda_targets(&job, step);
     for (int32_t k = 0; k < job.world_size; k++)
         args->from[k] = symmem_cuda_source(&job, step, k);
@@ -228,49 +232,50 @@ static bool plain_in_blocks(const collective_launch *c, symmem_cuda_plain_args *
     return are_units(args, job.world_size, bytes);
 }
 
-/* The more ranks the fewer blocks, and the fewer units of each source a thread has under way: then
- * there are more threads instead. */
-static CUresult launch_plain(const cuda_instance *instance, collective_launch *c,
-                             unsigned int blocks, symmem_cuda_plain_args *args, CUstream native) {
-    const bool two = args->near.ranks == 2;
+/* More ranks mean fewer blocks, and fewer units of each source in flight for a thread. Then it uses
+ * more threads. */
+static CUresult launch_fast(const cuda_instance *instance, collective_launch *c,
+                            unsigned int blocks, symmem_cuda_fast_args *args, CUstream native) {
+    const bool two = args->small.ranks == 2;
     const bool wide = !two && args->units > (size_t)blocks * SYMMEM_CUDA_COLLECTIVE_THREADS;
     return launch(instance, c,
-                  two    ? c->plain.blocks_of_two
-                  : wide ? c->plain.wide
-                         : c->plain.blocks,
+                  two    ? c->fast.blocks_of_two
+                  : wide ? c->fast.wide
+                         : c->fast.blocks,
                   blocks, wide ? SYMMEM_CUDA_WIDE_THREADS : SYMMEM_CUDA_COLLECTIVE_THREADS, args,
                   native);
 }
 
-static CUresult enqueue_spread(const cuda_instance *instance, collective_launch *c,
-                               unsigned int blocks, CUstream native) {
-    symmem_cuda_place place = {0};
+static CUresult enqueue_per_block(const cuda_instance *instance, collective_launch *c,
+                                  unsigned int blocks, CUstream native) {
+    symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
-    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the meeting */
+    bool found = symmem_cuda_next(&c->args.job, &place, &step); /* the barrier */
     CUresult result = CUDA_SUCCESS;
     if (c->args.job.checking)
         result = run_step(instance, c, &step, native);
     found = found && symmem_cuda_next(&c->args.job, &place, &c->args.step);
     if (!found || result != CUDA_SUCCESS)
         return found ? result : CUDA_ERROR_INVALID_VALUE;
-    symmem_cuda_plain_args plain;
-    if (plain_in_blocks(c, &plain))
-        return launch_plain(instance, c, blocks, &plain, native);
-    c->args.way = c->args.job.checking ? SYMMEM_CUDA_IN_BLOCKS_AFTER : SYMMEM_CUDA_IN_BLOCKS;
+    symmem_cuda_fast_args fast;
+    if (fast_per_block(c, &fast))
+        return launch_fast(instance, c, blocks, &fast, native);
+    c->args.algorithm =
+        c->args.job.checking ? SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER : SYMMEM_CUDA_PER_BLOCK;
     if (c->args.job.checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
-static CUfunction plain_lines(const collective_launch *c) {
+static CUfunction fast_ll_kernel(const collective_launch *c) {
     const int32_t ranks = c->args.job.world_size;
     const bool is_short = c->args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
     if (symmem_cuda_is_whole_scatter(&c->args.job))
-        return c->plain.dealt[is_short];
-    return c->plain.lines[is_short][ranks == 2 ? 0 : ranks <= 4 ? 1 : 2];
+        return c->fast.scatter[is_short];
+    return c->fast.ll[is_short][ranks == 2 ? 0 : ranks <= 4 ? 1 : 2];
 }
 
-static bool plain_moves(const collective_launch *c, symmem_cuda_moves_args *args) {
+static bool fast_moves(const collective_launch *c, symmem_cuda_moves_args *args) {
     const symmem_cuda_exchange *moved = &c->args.exchange;
     const size_t all = (uintptr_t)moved->push | (uintptr_t)moved->pull |
                        (uintptr_t)moved->own_from | (uintptr_t)moved->own_to | moved->push_bytes |
@@ -278,69 +283,67 @@ static bool plain_moves(const collective_launch *c, symmem_cuda_moves_args *args
     *args = (symmem_cuda_moves_args){
         .rounds = c->args.rounds, .exchange = *moved, .signal = c->args.signal};
     return c->args.job.world_size == 2 && symmem_cuda_is_move(c->args.job.form) &&
-           all % SYMMEM_CUDA_LINE_SIZE == 0 && may_be_near(c, &args->near);
+           all % SYMMEM_CUDA_LL_LINE_BYTES == 0 && may_use_small_barrier(c, &args->small);
 }
 
-/* Ranks that compare their calls meet for that before, in a barrier's kernel. */
+/* Ranks that compare their calls do so in a barrier kernel before. */
 static CUresult enqueue_general(const cuda_instance *instance, collective_launch *c,
-                                unsigned int blocks, unsigned int threads, symmem_cuda_way way,
-                                CUstream native) {
-    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_MEET, .first = true};
+                                unsigned int blocks, unsigned int threads,
+                                symmem_cuda_algorithm algorithm, CUstream native) {
+    const symmem_cuda_step meeting = {.kind = SYMMEM_CUDA_SYNC, .first = true};
     const bool checking = c->args.job.checking;
     CUresult result = checking ? run_step(instance, c, &meeting, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
-    c->args.way = (int32_t)way + (checking ? 1 : 0); /* the same, AFTER */
+    c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER_BARRIER */
     if (checking)
         c->args.signal.turn = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
 }
 
 /* A block waits for the peer's block of its number and for no other. So two operations that ranks
- * begin in different orders both go on as long as neither fills its device: then some blocks of the
- * second one have room, and after them the next. The general kernels, of at most 128 registers a
- * thread, have room for four blocks of 128 threads on a multiprocessor; an H100 and an H200 have
- * 132 of these. */
+ * begin in different orders both make progress as long as neither fills its device. Then some
+ * blocks of the second one have room, and after them the next. The general kernels use at most 128
+ * registers a thread. So four blocks of 128 threads fit on a multiprocessor. An H100 and an H200
+ * have 132 multiprocessors. */
 _Static_assert(SYMMEM_CUDA_ROUNDS_LARGE / (2 * SYMMEM_CUDA_ROUND_BYTES) /
-                       (SYMMEM_CUDA_LINE_THREADS / 32) <
+                       (SYMMEM_CUDA_LL_THREADS / 32) <
                    4 * 132,
                "an operation by lines leaves room for another one");
 
-static CUresult enqueue_by_lines(const cuda_instance *instance, collective_launch *c,
-                                 symmem_cuda_rounds rounds, CUstream native) {
-    const unsigned int warps = SYMMEM_CUDA_LINE_THREADS / 32;
+static CUresult enqueue_ll(const cuda_instance *instance, collective_launch *c,
+                           symmem_cuda_ll_choice rounds, CUstream native) {
+    const unsigned int warps = SYMMEM_CUDA_LL_THREADS / 32;
     const unsigned int blocks = (rounds.warps + warps - 1) / warps;
-    symmem_cuda_lines_args plain;
+    symmem_cuda_ll_args fast;
     symmem_cuda_moves_args moves;
     c->args.rounds.warps = rounds.warps;
     c->args.rounds.units = rounds.units;
-    if (plain_moves(c, &moves))
+    if (fast_moves(c, &moves))
         return launch(instance, c, c->moves[rounds.units == SYMMEM_CUDA_SHORT_UNITS], blocks,
-                      SYMMEM_CUDA_LINE_THREADS, &moves, native);
-    if (plain_by_lines(c, &plain))
-        return launch(instance, c, plain_lines(c), blocks, SYMMEM_CUDA_LINE_THREADS, &plain,
+                      SYMMEM_CUDA_LL_THREADS, &moves, native);
+    if (fast_ll(c, &fast))
+        return launch(instance, c, fast_ll_kernel(c), blocks, SYMMEM_CUDA_LL_THREADS, &fast,
                       native);
-    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LINE_THREADS, SYMMEM_CUDA_BY_LINES,
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_LL_THREADS, SYMMEM_CUDA_LL, native);
+}
+
+static CUresult enqueue_chunked(const cuda_instance *instance, collective_launch *c,
+                                unsigned int blocks, CUstream native) {
+    symmem_cuda_ll_args fast;
+    symmem_cuda_moves_args moves;
+    if (fast_moves(c, &moves))
+        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
+                      native);
+    if (fast_ll(c, &fast))
+        return launch(instance, c, c->fast.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &fast,
+                      native);
+    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, SYMMEM_CUDA_CHUNKS,
                            native);
 }
 
-static CUresult enqueue_by_chunks(const cuda_instance *instance, collective_launch *c,
-                                  unsigned int blocks, CUstream native) {
-    symmem_cuda_lines_args plain;
-    symmem_cuda_moves_args moves;
-    if (plain_moves(c, &moves))
-        return launch(instance, c, c->chunked_moves, blocks, SYMMEM_CUDA_CHUNK_THREADS, &moves,
-                      native);
-    if (plain_by_lines(c, &plain))
-        return launch(instance, c, c->plain.chunks, blocks, SYMMEM_CUDA_CHUNK_THREADS, &plain,
-                      native);
-    return enqueue_general(instance, c, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS,
-                           SYMMEM_CUDA_BY_CHUNKS, native);
-}
-
-/* What a rank has for another one, at most; of an all-to-all of two ranks, which each of them
- * knows.
- */
+/* Returns the most that a rank has for another one. In an all-to-all of two ranks each of them
+ * knows it. */
 static size_t pair_bytes(const collective_launch *c) {
     const symmem_cuda_job *job = &c->args.job;
     const symmem_cuda_exchange *moved = &c->args.exchange;
@@ -351,41 +354,41 @@ static size_t pair_bytes(const collective_launch *c) {
     return moved->push_bytes > moved->pull_bytes ? moved->push_bytes : moved->pull_bytes;
 }
 
-/* Before anything is enqueued: what does not depend on how it goes. */
-static void come_to_terms(collective_launch *c) {
+/* Chooses what does not depend on how the operation proceeds, before anything is enqueued. */
+static void choose_parameters(collective_launch *c) {
     const symmem_cuda_signal_args *signal = &c->launch.args;
     const symmem_cuda_job job = host_job(c);
-    const symmem_cuda_rounds none = {0, 0};
+    const symmem_cuda_ll_choice none = {0, 0};
     c->args.signal = *signal;
     if (job.world_size == 2 && symmem_cuda_is_move(job.form))
         c->args.exchange = symmem_cuda_exchange_of(&job, c->words);
     c->terms.channel = signal->channel;
-    c->terms.take_turns = c->links.take_turns;
+    c->terms.share_device = c->links.share_device;
     c->terms.pair_bytes = pair_bytes(c);
     c->args.rounds =
-        symmem_cuda_places_of(none, signal->world_size, signal->channel_count, c->terms.block_bytes,
-                              signal->channel, c->links.all_linked);
+        symmem_cuda_ll_layout_of(none, signal->world_size, signal->channel_count,
+                                 c->terms.block_bytes, signal->channel, c->links.all_linked);
 }
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
-    symmem_cuda_place place = {0};
+    symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
-    come_to_terms(c);
-    const symmem_cuda_rounds rounds = symmem_cuda_rounds_of(&c->args.job, &c->terms);
+    choose_parameters(c);
+    const symmem_cuda_ll_choice rounds = symmem_cuda_ll_choice_of(&c->args.job, &c->terms);
     const unsigned int chunk_blocks = symmem_cuda_chunk_blocks(&c->args.job, &c->terms);
     if (rounds.warps > 0)
-        return enqueue_by_lines(instance, c, rounds, native);
+        return enqueue_ll(instance, c, rounds, native);
     if (chunk_blocks > 0)
-        return enqueue_by_chunks(instance, c, chunk_blocks, native);
-    CUresult result = c->words != NULL ? show_board(instance, c, native) : CUDA_SUCCESS;
+        return enqueue_chunked(instance, c, chunk_blocks, native);
+    CUresult result = c->words != NULL ? write_split_table(instance, c, native) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         return result;
     bool small = is_for_one_block(c);
-    unsigned int blocks = small && c->args.job.checking ? 0 : spread_blocks(c);
+    unsigned int blocks = small && c->args.job.checking ? 0 : per_block_count(c);
     if (blocks > 0)
-        return enqueue_spread(instance, c, blocks, native);
-    c->args.way = small ? SYMMEM_CUDA_ALL_STEPS : SYMMEM_CUDA_ONE_STEP;
+        return enqueue_per_block(instance, c, blocks, native);
+    c->args.algorithm = small ? SYMMEM_CUDA_ONE_BLOCK : SYMMEM_CUDA_ONE_STEP;
     if (small)
         return launch(instance, c, c->kernel, 1, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
     while (result == CUDA_SUCCESS && symmem_cuda_next(&c->args.job, &place, &step))
@@ -405,22 +408,23 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
                               exec->call.kind != SYMMEM_CALL_NONE);
     job->buffers = (void *const *)(uintptr_t)own->tables;
     job->signals = (void *const *)(uintptr_t)(own->tables + 2 * table_bytes);
-    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
-        memcpy(c->args.near_buffers, peers->buffers, table_bytes);
-    job->board_at = symmem_cuda_board_at(peers->world_size, peers->channel_count, channel);
+    if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
+        memcpy(c->args.small_buffers, peers->buffers, table_bytes);
+    job->split_table_at =
+        symmem_cuda_split_table_at(peers->world_size, peers->channel_count, channel);
     c->links = own->links;
     c->launch.signal.operation = call->name;
     c->launch.enqueue = enqueue;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
     if (reduces(call->kind))
-        c->plain = device->kernels.plain[call->dtype];
+        c->fast = device->kernels.fast[call->dtype];
     c->moves = device->kernels.moves;
     c->chunked_moves = device->kernels.chunked_moves;
     c->terms.block_bytes = own->block_bytes;
     c->barrier = device->kernels.barrier;
-    c->show_words = device->kernels.show_words;
-    c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->board_at);
+    c->store_words = device->kernels.store_words;
+    c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->split_table_at);
 }
 
 symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,
@@ -432,18 +436,18 @@ symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t c
     if (cuda_is_multimem(call->kind))
         return cuda_multimem_collective(instance, peers, channel, call, exec);
 #endif
-    if (!symmem_cuda_knows(call->kind))
+    if (!symmem_cuda_supports(call->kind))
         return instance->host->fail(instance->host, SYMMEM_UNSUPPORTED, 0, call->name,
                                     "this backend has no such collective");
-    (void)cuda_point(instance, "cuda.collective*"); /* peers have counted on this rank by now */
+    (void)cuda_failpoint(instance, "cuda.collective*"); /* peers have counted on this rank by now */
     prepare(instance, peers, channel, call, exec, &c);
     if (call->kind == SYMMEM_CALL_ALL_TO_ALL) {
-        words = malloc(sizeof *words * SYMMEM_CUDA_BOARD_WORDS(peers->world_size));
+        words = malloc(sizeof *words * SYMMEM_CUDA_SPLIT_TABLE_WORDS(peers->world_size));
         if (words == NULL)
             return cuda_no_memory(instance, call->name);
-        symmem_cuda_fill_board(&c.args.job, call, peers->buffers[peers->rank], words);
+        symmem_cuda_fill_split_table(&c.args.job, call, peers->buffers[peers->rank], words);
         c.args.job.buffer_bytes = peers->buffer_bytes;
-        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last room ends */
+        c.args.job.out_bytes = words[2 * peers->world_size + 3]; /* where the last part ends */
         c.words = words;
     }
     symmem_status status = cuda_launch_run(instance, peers, -1, channel, exec, &c.launch);

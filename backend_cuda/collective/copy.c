@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations on bytes: copy, fill, and one word behind a fence. */
+/* Operations on bytes: copy, fill, and one word after a fence. */
 #include <string.h>
 
 #include "cuda_internal.h"
@@ -29,30 +29,31 @@ static CUresult enqueue_write(const cuda_driver *driver, const byte_op *op, CUst
 }
 
 static symmem_status run_now(cuda_instance *instance, int32_t device, const byte_op *op) {
-    cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, device, &lane);
+    cuda_private_stream *private_stream;
+    CUresult result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, op->operation);
-    result = op->enqueue(&instance->driver, op, lane->native);
+    result = op->enqueue(&instance->driver, op, private_stream->native);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_call(instance, lane->native);
-    cuda_lane_give(instance, device, lane);
+        result = cuda_wait_call(instance, private_stream->native);
+    cuda_private_stream_give(instance, device, private_stream);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, op->operation);
 }
 
-/* What is enqueued goes through its staging. What was captured, where there is no note, keeps that
- * for good: its graph may be somebody else's. */
+/* What is enqueued uses its staging. What was captured without an entry keeps the staging forever,
+ * because the graph may be the program's. */
 void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
                           const cuda_needs *needs, const char *operation) {
     if (needs->staging == NULL)
-        cuda_part_end_failed(instance, pending, exec, operation);
+        cuda_composite_end_failed(instance, pending, exec, operation);
     else if (pending != NULL && cuda_pending_rest(pending, exec, needs, operation))
         cuda_staging_give(needs->staging);
 }
 
-/* Of a part that may find another one failed; ordinary memory is copied nevertheless, for a kernel
- * does not see it. */
-static bool looks_first(const cuda_driver *driver, const byte_op *op, const symmem_exec *exec) {
+/* For a step of a composite operation, of which another step may have failed. Ordinary memory is
+ * copied regardless, because a kernel does not see it. */
+static bool checks_failed_first(const cuda_driver *driver, const byte_op *op,
+                                const symmem_exec *exec) {
     return op->copies && op->count > 0 && exec->whole != NULL && exec->part > 0 && !exec->loose &&
            !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
 }
@@ -63,11 +64,11 @@ static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem
     CUstream native = ((const cuda_stream *)exec->stream)->native;
     if (!op->copies)
         return op->enqueue(driver, op, native);
-    CUresult result = cuda_part_begin(instance, exec, native);
+    CUresult result = cuda_composite_begin(instance, exec, native);
     if (result != CUDA_SUCCESS)
         return result;
-    if (looks_first(driver, op, exec))
-        return cuda_part_move(instance, exec, op->dst, op->src, op->count, native);
+    if (checks_failed_first(driver, op, exec))
+        return cuda_composite_move(instance, exec, op->dst, op->src, op->count, native);
     return cuda_copy_enqueue(instance, native, capturing, op->dst, op->src, op->count, staging_p);
 }
 

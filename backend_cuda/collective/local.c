@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies and reductions of a device's own: kernels, so that parts can be left out. */
+/* Copies and reductions within a device. They are kernels, so that steps can be skipped. */
 #include <assert.h>
 #include <string.h>
 
@@ -15,7 +15,7 @@ static const char *operation_of(const symmem_exec *exec, const char *own) {
 /* --- strided copies ----------------------------------------------------------------- */
 
 typedef struct strided_work {
-    cuda_work work; /* first: enqueue gets it */
+    cuda_work work; /* first, because enqueue gets it */
     symmem_cuda_strided args;
 } strided_work;
 
@@ -45,14 +45,14 @@ symmem_status cuda_copy_strided(void *instance, int32_t device, const symmem_str
         strided.args.dst_strides[d] = copy->dst_strides[d];
         strided.args.count *= (uint64_t)copy->shape[d];
     }
-    symmem_status status = cuda_point(instance, "cuda.copy_strided");
+    symmem_status status = cuda_failpoint(instance, "cuda.copy_strided");
     return status == SYMMEM_OK ? cuda_work_run(instance, &strided.work, exec) : status;
 }
 
 /* --- local reductions --------------------------------------------------------------- */
 
 typedef struct reduce_work {
-    cuda_work work; /* first: enqueue gets it */
+    cuda_work work; /* first, because enqueue gets it */
     symmem_cuda_local_reduce args;
     symmem_dtype dtype;
 } reduce_work;
@@ -79,6 +79,6 @@ symmem_status cuda_reduce_local(void *instance, int32_t device, const symmem_loc
                  .op = (int32_t)reduce->op},
         .dtype = reduce->dtype,
     };
-    symmem_status status = cuda_point(instance, "cuda.reduce_local");
+    symmem_status status = cuda_failpoint(instance, "cuda.reduce_local");
     return status == SYMMEM_OK ? cuda_work_run(instance, &local.work, exec) : status;
 }

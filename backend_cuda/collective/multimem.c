@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Operations through a multicast address: launches of the kernels of multimem.cu, alone or between
- * two meetings. Never run on hardware.
+ * two barriers. Never run on hardware.
  */
 #include "cuda/multimem.h"
 
@@ -48,21 +48,21 @@ static symmem_status check_pair(const cuda_instance *instance, symmem_dtype dtyp
                                 (int)dtype);
 }
 
-static symmem_multimem_place place_of(const symmem_peers *peers, void *address, size_t offset) {
+static symmem_multimem_address place_of(const symmem_peers *peers, void *address, size_t offset) {
     const cuda_peers *own = peers->priv;
-    return (symmem_multimem_place){.multicast = address,
-                                   .buffers = (void *const *)(uintptr_t)own->tables,
-                                   .offset = offset,
-                                   .world_size = peers->world_size};
+    return (symmem_multimem_address){.multicast = address,
+                                     .buffers = (void *const *)(uintptr_t)own->tables,
+                                     .offset = offset,
+                                     .world_size = peers->world_size};
 }
 
-static symmem_multimem_place place_behind(symmem_multimem_place place, size_t bytes) {
+static symmem_multimem_address place_behind(symmem_multimem_address place, size_t bytes) {
     place.multicast += bytes;
     place.offset += bytes;
     return place;
 }
 
-/* A thread does a line at a time. */
+/* A thread processes a line at a time. */
 static CUresult launch_lines(const cuda_instance *instance, CUfunction kernel, size_t bytes,
                              void *args, CUstream native) {
     return bytes == 0 ? CUDA_SUCCESS
@@ -72,13 +72,14 @@ static CUresult launch_lines(const cuda_instance *instance, CUfunction kernel, s
 
 /* --- stores and reductions alone ---------------------------------------------------- */
 
-/* Moves between the place and memory that the device sees; its base stands for `base`. */
+/* Moves between the multicast address and memory that the device sees, whose base stands for
+ * `base`. */
 typedef struct lines_mover {
-    cuda_mover mover; /* first: move gets it */
+    cuda_mover mover; /* first, because move gets it */
     const char *operation;
     const cuda_multimem_kernels *kernels;
-    symmem_multimem_place place;
-    CUdeviceptr base; /* of the place */
+    symmem_multimem_address place;
+    CUdeviceptr base; /* of the multicast address */
     int32_t type;     /* of a reduction */
     int32_t op;
     const symmem_cuda_state *state;
@@ -110,18 +111,19 @@ static CUresult move_reduce(const cuda_instance *instance, const cuda_mover *opa
 
 static symmem_status run_now(cuda_instance *instance, int32_t device, const lines_mover *lines,
                              CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-    cuda_lane *lane;
+    cuda_private_stream *private_stream;
     cuda_staging *staging = NULL;
-    CUresult result = cuda_lane_take(instance, device, &lane);
+    CUresult result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, lines->operation);
-    result = cuda_move_enqueue(instance, lane->native, dst, src, bytes, &lines->mover, &staging);
-    CUresult ended = cuda_wait_idle(instance, lane->native, 0, NULL);
+    result = cuda_move_enqueue(instance, private_stream->native, dst, src, bytes, &lines->mover,
+                               &staging);
+    CUresult ended = cuda_wait_idle(instance, private_stream->native, 0, NULL);
     if (result == CUDA_SUCCESS)
         result = ended;
     if (ended == CUDA_SUCCESS)
         cuda_staging_give(staging);
-    cuda_lane_give(instance, device, lane);
+    cuda_private_stream_give(instance, device, private_stream);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, lines->operation);
 }
 
@@ -136,7 +138,7 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};
-    CUresult result = cuda_part_begin(instance, exec, stream->native);
+    CUresult result = cuda_composite_begin(instance, exec, stream->native);
     if (result == CUDA_SUCCESS)
         result = cuda_move_enqueue(instance, stream->native, dst, src, bytes, &lines->mover,
                                    &needs.staging);
@@ -210,10 +212,10 @@ symmem_status cuda_multimem_ld_reduce(void *opaque, const symmem_peers *peers, c
                : status;
 }
 
-/* --- collectives: meet, store or reduce, meet ---------------------------------------- */
+/* --- collectives: barrier, store or reduce, barrier -------------------------------- */
 
 typedef struct multimem_launch {
-    cuda_launch launch; /* first: enqueue gets it */
+    cuda_launch launch; /* first, because enqueue gets it */
     CUfunction barrier;
     const cuda_multimem_kernels *kernels;
     bool stores;
@@ -226,8 +228,8 @@ bool cuda_is_multimem(symmem_call_kind kind) {
     return kind >= SYMMEM_CALL_MULTIMEM_ALL_REDUCE && kind <= SYMMEM_CALL_MULTIMEM_ALL_GATHER;
 }
 
-static CUresult meet(const cuda_instance *instance, multimem_launch *m, symmem_cuda_turn turn,
-                     CUstream native) {
+static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m,
+                           symmem_cuda_phase turn, CUstream native) {
     symmem_cuda_signal_args args = m->launch.args;
     args.turn = (int32_t)turn;
     return cuda_launch_kernel(instance, m->barrier, 1, cuda_barrier_threads(args.world_size), &args,
@@ -236,20 +238,20 @@ static CUresult meet(const cuda_instance *instance, multimem_launch *m, symmem_c
 
 static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     multimem_launch *m = (multimem_launch *)opaque;
-    CUresult result = meet(instance, m, SYMMEM_CUDA_FIRST, native);
+    CUresult result = sync_ranks(instance, m, SYMMEM_CUDA_FIRST, native);
     if (result != CUDA_SUCCESS)
         return result;
     m->launch.begun = true;
     result = m->stores ? launch_lines(instance, m->kernels->store, m->bytes, &m->store, native)
                        : launch_lines(instance, m->kernels->reduce, m->bytes, &m->reduce, native);
-    return result == CUDA_SUCCESS ? meet(instance, m, SYMMEM_CUDA_LATER, native) : result;
+    return result == CUDA_SUCCESS ? sync_ranks(instance, m, SYMMEM_CUDA_LATER, native) : result;
 }
 
-/* What this rank does between the meetings. */
+/* Computes what this rank does between the barriers. */
 static void plan(const symmem_peers *peers, const symmem_collective *call, multimem_launch *m) {
     const size_t element = element_bytes(call->dtype);
     symmem_cuda_job job = {.world_size = peers->world_size, .element = element};
-    symmem_multimem_place place = place_of(peers, call->multicast, call->offset);
+    symmem_multimem_address place = place_of(peers, call->multicast, call->offset);
     size_t begin = 0, count = call->count;
     m->stores = call->kind == SYMMEM_CALL_MULTIMEM_ALL_GATHER;
     if (m->stores) {
@@ -282,7 +284,7 @@ symmem_status cuda_multimem_collective(cuda_instance *instance, const symmem_pee
         status = check_pair(instance, call->dtype, call->op, call->name);
     if (status != SYMMEM_OK)
         return status;
-    (void)cuda_point(instance, "cuda.multimem*"); /* peers have counted on this rank by now */
+    (void)cuda_failpoint(instance, "cuda.multimem*"); /* peers have counted on this rank by now */
     multimem_launch m = {
         .launch = {.enqueue = enqueue, .signal = {.operation = call->name}, .stays = true},
         .barrier = instance->devices[peers->device].kernels.barrier,

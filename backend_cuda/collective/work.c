@@ -63,7 +63,7 @@ symmem_status cuda_work_launch(cuda_instance *instance, const cuda_work *work, C
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, work->operation);
 }
 
-/* In the thread's record what the device has told, if it has. */
+/* Fills the thread's record with the failure that the device reported, if any. */
 static symmem_status tell(const cuda_instance *instance, const cuda_work *work) {
     symmem_error_record record;
     if (work->signal.fault == NULL)
@@ -74,23 +74,24 @@ static symmem_status tell(const cuda_instance *instance, const cuda_work *work) 
                                                       "%s", record.message);
 }
 
-/* After a failure: a part may be under way, and what it waits for need not come any more. */
+/* After a failure: a part may be in flight, and what it waits for may never come. */
 static void give_up(const cuda_work *work) {
     if (work->signal.fault != NULL)
-        cuda_end_waiting(&work->signal);
+        cuda_cancel_chunk_waits(&work->signal);
 }
 
 static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
-    cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, work->device, &lane);
+    cuda_private_stream *private_stream;
+    CUresult result = cuda_private_stream_take(instance, work->device, &private_stream);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, work->operation);
-    symmem_status status = work->enqueue(instance, work, lane->native);
+    symmem_status status = work->enqueue(instance, work, private_stream->native);
     if (status != SYMMEM_OK)
         give_up(work);
-    result = work->signal.fault != NULL ? cuda_wait_idle(instance, lane->native, 0, &work->signal)
-                                        : cuda_wait_call(instance, lane->native);
-    cuda_lane_give(instance, work->device, lane);
+    result = work->signal.fault != NULL
+                 ? cuda_wait_idle(instance, private_stream->native, 0, &work->signal)
+                 : cuda_wait_call(instance, private_stream->native);
+    cuda_private_stream_give(instance, work->device, private_stream);
     if (status == SYMMEM_OK && result != CUDA_SUCCESS)
         status = cuda_fail(instance, result, work->operation);
     return status == SYMMEM_OK ? tell(instance, work) : status;
@@ -100,7 +101,7 @@ static cuda_needs needs_of(const cuda_work *work) {
     return (cuda_needs){.signal = work->signal.fault != NULL ? &work->signal : NULL};
 }
 
-/* `pending`: NULL where the stream captures. */
+/* `pending`: NULL if the stream captures. */
 static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_work *work,
                           const symmem_exec *exec, cuda_pending *pending) {
     const cuda_needs needs = needs_of(work);
@@ -112,7 +113,7 @@ static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_wor
                    : cuda_pending_add(pending, exec, &needs, work->operation);
 }
 
-/* *taken_p: the fault is the stream's now, or lost: a kernel may still write there. */
+/* taken_p: the stream owns the fault now, or it is lost, because a kernel may still write there. */
 static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
                             bool *taken_p) {
     cuda_stream *stream = exec->stream;
@@ -124,17 +125,18 @@ static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symm
     if (status != SYMMEM_OK)
         return status;
     work->capturing = id != 0;
-    CUresult result = cuda_part_begin(instance, exec, stream->native);
+    CUresult result = cuda_composite_begin(instance, exec, stream->native);
     status = result == CUDA_SUCCESS ? work->enqueue(instance, work, stream->native)
                                     : cuda_fail(instance, result, work->operation);
     *taken_p = true;
     if (status == SYMMEM_OK)
         return keep(instance, id, work, exec, pending);
-    if (id != 0) { /* what is captured keeps the fault for good: its graph may be somebody else's */
+    /* what is captured keeps the fault forever, because its graph may be the program's */
+    if (id != 0) {
         cuda_captured_rest(instance, id, exec);
         return status;
     }
-    /* What is under way must not outlive what nobody keeps for it. */
+    /* Work in flight must not outlive memory that no entry keeps for it. */
     const cuda_needs needs = needs_of(work);
     give_up(work);
     *taken_p = !cuda_pending_rest(pending, exec, &needs, work->operation);
@@ -151,7 +153,7 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
         work->failed = &cuda_state_of(exec->whole)->failed;
     status = exec->stream == NULL ? run_now(instance, work) : run_on(instance, work, exec, &taken);
     if (!taken)
-        cuda_piece_give(work->signal.fault);
+        cuda_small_block_give(work->signal.fault);
     cuda_leave(instance);
     return status;
 }

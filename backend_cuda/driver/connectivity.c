@@ -5,7 +5,7 @@
 #include "cuda_internal.h"
 #include "driver/nvml.h"
 
-static CUresult find_place(const cuda_driver *driver, int32_t index, cuda_place *place) {
+static CUresult find_place(const cuda_driver *driver, int32_t index, cuda_pci_address *place) {
     const struct {
         CUdevice_attribute attribute;
         uint32_t *number;
@@ -28,7 +28,7 @@ symmem_status cuda_connectivity(void *opaque, const char *connection, int32_t de
                                 int32_t *matrix) {
     const cuda_instance *instance = opaque;
     const symmem_host *host = instance->host;
-    cuda_place places[CUDA_MAX_DEVICES];
+    cuda_pci_address places[CUDA_MAX_DEVICES];
     char reason[200];
 
     if (strcmp(connection, "nvlink") != 0)

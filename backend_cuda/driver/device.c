@@ -21,10 +21,10 @@ void cuda_sleep_ns(uint64_t ns) {
 }
 
 /*
- * The primary context is made by who first retains it and destroyed with the last reference. Both
- * take a good part of a second, one process after the other, so the first instance of a process
- * keeps its reference for the process's life, as the CUDA runtime does. Whoever finds the context
- * there, made by the runtime, by its user or by an earlier instance, gives its reference back.
+ * The primary context is created by its first user and destroyed with the last reference. Both take
+ * a good part of a second, one process after the other. So the first instance of a process keeps
+ * its reference for the process's life, as the CUDA runtime does. An instance that finds the
+ * context, created by the runtime, by the user or by an earlier instance, gives its reference back.
  */
 static CUresult retain_context(const cuda_driver *driver, cuda_device *device,
                                CUcontext *context_p) {
@@ -36,23 +36,23 @@ static CUresult retain_context(const cuda_driver *driver, cuda_device *device,
 }
 
 /* The driver starts the thread that calls host functions with the first of them. This one does
- * nothing, is not waited for, since others may hold that thread, and is never unloaded. */
+ * nothing. It is not waited for, because others may block that thread, and it is never unloaded. */
 static CUresult start_callbacks(const cuda_driver *driver, const cuda_device *device) {
     return driver->LaunchHostFunc(device->control, free, NULL);
 }
 
 /*
- * Somebody else may be capturing in global mode, in another thread or in this one: calls that such
- * a capture does not see, of which questions are some, then fail and break it, unless the thread
- * has said that it means them. Those of this library are never meant to be part of it.
+ * The program may be capturing in global mode, in another thread or in this one. Calls that are
+ * unsafe during such a capture, among them some queries, then fail and break it, unless the thread
+ * has changed its capture mode. Calls of this library are never meant to be captured that way.
  */
 static __thread struct {
     int depth;
-    int changed_at; /* 0: not */
+    int changed_at; /* 0: unchanged */
     CUstreamCaptureMode before;
 } relaxed;
 
-/* It may not be possible without a context; then the next one does it. */
+/* Without a context this may be impossible. Then the next call does it. */
 void cuda_relax(const cuda_driver *driver) {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     relaxed.depth++;
@@ -83,7 +83,7 @@ static void pop(const cuda_driver *driver) {
     (void)driver->CtxPopCurrent(&context);
 }
 
-/* 0: contexts cannot be told apart. */
+/* Returns 0 if contexts cannot be distinguished. */
 static unsigned long long id_of_current(const cuda_driver *driver) {
     unsigned long long id = 0;
     const bool known = driver->CtxGetId != NULL && driver->CtxGetId(NULL, &id) == CUDA_SUCCESS;
@@ -111,21 +111,21 @@ static CUresult make_device(cuda_instance *instance, int32_t index) {
     result = cuda_pinned_join(driver);
     if (result != CUDA_SUCCESS)
         goto give_kernels;
-    cuda_natives_open(instance, index);
-    /* Of the highest priority: streams of another one do not share its queue, in which it would
-     * wait behind what they wait for. */
-    result = cuda_native_take(instance, index, true, &device->control);
+    cuda_stream_cache_open(instance, index);
+    /* Of the highest priority. Streams of another priority do not share its queue, in which it
+     * could be blocked. */
+    result = cuda_cached_stream_take(instance, index, true, &device->control);
     if (result != CUDA_SUCCESS)
         goto leave_pinned;
     result = start_callbacks(driver, device);
     if (result != CUDA_SUCCESS)
         goto give_control;
     pthread_mutex_lock(&instance->lock);
-    device->context = context; /* all else of it is there for whoever finds this */
+    device->context = context; /* everything else is initialized before others see the context */
     pthread_mutex_unlock(&instance->lock);
     return CUDA_SUCCESS;
 give_control:
-    cuda_native_give(instance, index, device->control, true);
+    cuda_cached_stream_give(instance, index, device->control, true);
 leave_pinned:
     cuda_pinned_leave(driver);
 give_kernels:
@@ -145,7 +145,7 @@ static CUresult open_device(cuda_instance *instance, int32_t index) {
     return result;
 }
 
-/* NULL: it is not open. */
+/* Returns NULL if it is not open. */
 static CUcontext context_of(cuda_instance *instance, int32_t index) {
     pthread_mutex_lock(&instance->lock);
     CUcontext context = instance->devices[index].context;
@@ -153,7 +153,7 @@ static CUcontext context_of(cuda_instance *instance, int32_t index) {
     return context;
 }
 
-/* That takes as long as the driver wants, so no other device's work needs this lock. */
+/* The driver may take long, so this lock is never needed for another device's work. */
 static CUresult enter_first(cuda_instance *instance, int32_t index) {
     pthread_mutex_lock(&instance->opening);
     CUcontext context = context_of(instance, index); /* another thread may have been first */
@@ -178,54 +178,57 @@ void cuda_leave(const cuda_instance *instance) {
     pop(&instance->driver);
 }
 
-CUresult cuda_lane_take(cuda_instance *instance, int32_t index, cuda_lane **lane_p) {
+CUresult cuda_private_stream_take(cuda_instance *instance, int32_t index,
+                                  cuda_private_stream **lane_p) {
     cuda_device *device = &instance->devices[index];
     pthread_mutex_lock(&instance->lock);
-    cuda_lane *lane = device->lanes;
-    if (lane != NULL)
-        device->lanes = lane->next;
+    cuda_private_stream *private_stream = device->private_streams;
+    if (private_stream != NULL)
+        device->private_streams = private_stream->next;
     pthread_mutex_unlock(&instance->lock);
-    if (lane == NULL) {
-        lane = calloc(1, sizeof *lane);
-        if (lane == NULL)
+    if (private_stream == NULL) {
+        private_stream = calloc(1, sizeof *private_stream);
+        if (private_stream == NULL)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        CUresult result = cuda_native_take(instance, index, false, &lane->native);
+        CUresult result = cuda_cached_stream_take(instance, index, false, &private_stream->native);
         if (result != CUDA_SUCCESS) {
-            free(lane);
+            free(private_stream);
             return result;
         }
     }
-    *lane_p = lane;
+    *lane_p = private_stream;
     return CUDA_SUCCESS;
 }
 
-void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {
+void cuda_private_stream_give(cuda_instance *instance, int32_t index,
+                              cuda_private_stream *private_stream) {
     pthread_mutex_lock(&instance->lock);
-    lane->next = instance->devices[index].lanes;
-    instance->devices[index].lanes = lane;
+    private_stream->next = instance->devices[index].private_streams;
+    instance->devices[index].private_streams = private_stream;
     pthread_mutex_unlock(&instance->lock);
 }
 
-void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {
-    cuda_native_give(instance, index, lane->native, true);
-    free(lane);
+void cuda_private_stream_end(cuda_instance *instance, int32_t index,
+                             cuda_private_stream *private_stream) {
+    cuda_cached_stream_give(instance, index, private_stream->native, true);
+    free(private_stream);
 }
 
 static void close_device(cuda_instance *instance, int32_t index) {
     const cuda_driver *driver = &instance->driver;
     cuda_device *device = &instance->devices[index];
-    /* A broken context takes nothing back; what the process counts has to be right all the same. */
+    /* A broken context takes nothing back, but the process's counts must stay correct. */
     bool entered = cuda_reenter(instance, index);
     cuda_kept_events_end(instance, index);
     cuda_granule_close(instance, index);
     cuda_imports_close(instance, index);
-    while (device->lanes != NULL) {
-        cuda_lane *lane = device->lanes;
-        device->lanes = lane->next;
-        cuda_native_give(instance, index, lane->native, entered);
-        free(lane);
+    while (device->private_streams != NULL) {
+        cuda_private_stream *private_stream = device->private_streams;
+        device->private_streams = private_stream->next;
+        cuda_cached_stream_give(instance, index, private_stream->native, entered);
+        free(private_stream);
     }
-    cuda_native_give(instance, index, device->control, entered);
+    cuda_cached_stream_give(instance, index, device->control, entered);
     cuda_pinned_leave(driver);
     cuda_kernels_give(driver, index, instance->rank);
     if (entered)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finding the driver and its entry points. */
+/* Finds the driver and its entry points. */
 #include "driver/driver.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The version is that of the interface that cuda.h declares, not the newest that there is. */
+/* The version is that of the interface that cuda.h declares, not the newest one. */
 typedef struct entry_point {
     const char *name;
     int version;
@@ -101,9 +101,9 @@ bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity) {
         snprintf(reason, capacity, "no driver: %s", text != NULL ? text : "libcuda.so.1");
         return false;
     }
-    /* ISO C has no cast from object to function; that is what the copies are for. */
+    /* ISO C has no cast from object to function pointers, hence the copies. */
     void *symbol = dlsym(library, "cuGetProcAddress_v2");
-    (void)dlclose(library); /* it stays: NODELETE */
+    (void)dlclose(library); /* it stays loaded: NODELETE */
     if (symbol == NULL) {
         snprintf(reason, capacity, "the driver is older than CUDA 12");
         return false;

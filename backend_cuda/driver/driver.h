@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The driver's entry points, found at run time: nothing here is linked with the driver. */
+/* The driver's entry points, found at run time. Nothing here is linked with the driver. */
 #ifndef SYMMEM_CUDA_DRIVER_H
 #define SYMMEM_CUDA_DRIVER_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One member each, with the type that cuda.h declares (its names stand for the newest versions). */
+/* Each member has the type that cuda.h declares. Its names stand for the newest versions. */
 typedef struct cuda_driver {
     __typeof__(cuInit) *Init;
     __typeof__(cuGetErrorName) *GetErrorName;
@@ -26,11 +26,11 @@ typedef struct cuda_driver {
     __typeof__(cuCtxPushCurrent) *CtxPushCurrent;
     __typeof__(cuCtxPopCurrent) *CtxPopCurrent;
     __typeof__(cuCtxGetDevice) *CtxGetDevice;
-    __typeof__(cuCtxGetId) *CtxGetId; /* NULL: it is not there */
+    __typeof__(cuCtxGetId) *CtxGetId; /* NULL: the driver has none */
     __typeof__(cuModuleLoadData) *ModuleLoadData;
     __typeof__(cuModuleUnload) *ModuleUnload;
     __typeof__(cuModuleGetFunction) *ModuleGetFunction;
-    CUresult(CUDAAPI *FuncLoad)(CUfunction function); /* since 12.4; NULL: it is not there */
+    CUresult(CUDAAPI *FuncLoad)(CUfunction function); /* since 12.4; NULL: the driver has none */
     __typeof__(cuLaunchKernel) *LaunchKernel;
     __typeof__(cuLaunchHostFunc) *LaunchHostFunc;
     __typeof__(cuPointerGetAttributes) *PointerGetAttributes;
@@ -64,7 +64,7 @@ typedef struct cuda_driver {
     __typeof__(cuStreamWriteValue32) *StreamWriteValue32;
     __typeof__(cuStreamBeginCapture) *StreamBeginCapture;
     __typeof__(cuStreamEndCapture) *StreamEndCapture;
-    /* Its second version: the third differs between toolkits. */
+    /* Its second version, because the third differs between toolkits. */
     CUresult(CUDAAPI *StreamGetCaptureInfo)(CUstream stream, CUstreamCaptureStatus *status,
                                             cuuint64_t *id, CUgraph *graph,
                                             const CUgraphNode **dependencies, size_t *count);
@@ -82,12 +82,13 @@ typedef struct cuda_driver {
     __typeof__(cuGraphExecDestroy) *GraphExecDestroy;
 } cuda_driver;
 
-/* False with a reason if there is no driver, or one that is too old. The library stays loaded. */
+/* Returns false with a reason if there is no driver, or one that is too old. The library stays
+ * loaded. */
 bool cuda_driver_load(cuda_driver *driver, char *reason, size_t capacity);
 CUresult cuda_driver_init(const cuda_driver *driver);
 
-/* Signals are the program's. A thread takes its mask from who starts it: threads of our own and of
- * the driver begin between these two. */
+/* Signals belong to the program. A thread inherits its mask from its creator, so the backend's
+ * threads and the driver's are started between these two calls. */
 void cuda_signals_block(sigset_t *before);
 void cuda_signals_allow(const sigset_t *before);
 

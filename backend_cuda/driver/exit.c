@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What goes on at the process's end, by exit, on threads of the backend's own or of whoever closes:
- * what it uses, such as memory that the driver pinned, is taken back then. The end waits for it for
- * a while, and threads of the backend's own begin nothing any more.
+ * Delays the process's end by exit for work on the backend's own threads or on a thread that closes
+ * an instance. What that work uses, such as memory that the driver pinned, is freed at exit. The
+ * end waits for it for a limited time, and the backend's threads begin no more work.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,10 +15,10 @@
 /* Of all instances. */
 static atomic_bool exiting;
 static atomic_int busy;
-/* This thread's part of busy: it may be the one that ends the process. */
+/* This thread's share of busy, because it may be the thread that ends the process. */
 static _Thread_local int own;
 
-/* Registered several times, it waits once: until the first one's time is up. */
+/* It is registered several times but waits once, until the first one's time is up. */
 static void await(void) {
     static uint64_t end_ns;
     if (end_ns == 0)
@@ -28,7 +28,7 @@ static void await(void) {
         cuda_sleep_ns(CUDA_NS_PER_MS / 10);
 }
 
-/* The others are the parent's. */
+/* The other counts are the parent's. */
 static void forked(void) {
     atomic_store(&busy, own);
     atomic_store(&exiting, false);
@@ -41,7 +41,7 @@ static void note_forks(void) {
 void cuda_await_at_exit(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     (void)pthread_once(&once, note_forks);
-    (void)atexit(await); /* where that fails a process may end less well */
+    (void)atexit(await); /* if that fails a process may end less cleanly */
 }
 
 bool cuda_busy_begin(void) {

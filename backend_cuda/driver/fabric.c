@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fabric handles: bytes by which the devices of one NVLink fabric, of other hosts too, reach
- * memory. A device may say that it could have them and its driver refuse them all the same, where
- * no service for them runs (IMEX): memory is then shared by descriptors only, within a host.
+ * Fabric handles: bytes by which the devices of one NVLink fabric, also on other hosts, access
+ * memory. A device may offer them while its driver refuses them, because the service for them
+ * (IMEX) does not run. Then memory is shared by descriptors only, within a host.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
 
-/* So many failures in a row that look as if they would pass do not. */
+/* After this many failures in a row, a failure that may be temporary is taken as permanent. */
 #define MOST_FAILURES 8
 
 enum { NOT_ASKED, OFFERED, REFUSED };
@@ -26,7 +26,7 @@ symmem_status cuda_fabric_read_setting(const cuda_instance *instance) {
                                 "SYMMEM_CUDA_FABRIC=\"%.60s\" is neither 0 nor 1", setting);
 }
 
-/* That there are none here, and none the next time. */
+/* Returns whether the error says that there are no fabric handles, now and later. */
 static bool is_refusal(CUresult result) {
     return result == CUDA_ERROR_NOT_PERMITTED || result == CUDA_ERROR_NOT_SUPPORTED ||
            result == CUDA_ERROR_INVALID_VALUE;
@@ -56,8 +56,8 @@ bool cuda_fabric_may_be_why(CUresult result) {
     return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* A refusal is nothing to tell of: whoever has one host misses nothing, and with several the
- * rendezvous says whose memory has no handle. */
+/* A refusal is not reported. On one host nothing is missing. With several hosts the rendezvous
+ * names the rank whose memory has no handle. */
 static void give_up(cuda_instance *instance, cuda_device *device, bool refused) {
     atomic_store(&device->fabric, REFUSED);
     if (!refused)
@@ -66,7 +66,7 @@ static void give_up(cuda_instance *instance, cuda_device *device, bool refused) 
                                "again: it is shared within a host only from now on");
 }
 
-/* What fails without them as well, for want of descriptors say, passes. */
+/* A failure that also occurs without them, for example for lack of descriptors, is temporary. */
 void cuda_fabric_was_why(cuda_instance *instance, int32_t index, CUresult with, CUresult without) {
     cuda_device *device = &instance->devices[index];
     if (without != CUDA_SUCCESS)
@@ -79,7 +79,7 @@ void cuda_fabric_was_granted(cuda_instance *instance, int32_t index) {
     atomic_store(&instance->devices[index].fabric_failures, 0);
 }
 
-/* Without them there is still the descriptor. */
+/* Without a handle there is still the descriptor. */
 void cuda_fabric_export(const cuda_driver *driver, CUmemGenericAllocationHandle memory,
                         symmem_share *share) {
     CUmemFabricHandle handle;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The compiled kernels, as bytes of this library; none if there was no nvcc. */
+/* The compiled kernels, as bytes of this library. There are none if there was no nvcc. */
 #include "cuda_internal.h"
 
 #ifdef SYMMEM_CUDA_IMAGE

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The kernels of a device, loaded once for all instances of the process. Ranks that are threads may
- * share its context, and loading waits for all that runs there: for a peer's kernel, which may wait
- * for this rank.
+ * share its context. Loading waits for everything that runs there, for example for a peer's kernel,
+ * which may wait for this rank.
  */
+#include <stddef.h>
+
 #include "cuda_internal.h"
 
 typedef struct loaded {
-    pthread_mutex_t lock; /* held while they are loaded: who comes next needs them, too */
-    cuda_module module;   /* its users are counted under this lock, too */
+    pthread_mutex_t lock; /* held during loading, because the next user needs the kernels too */
+    cuda_module module;   /* its users are counted under this lock too */
     cuda_kernels kernels;
-    bool found;     /* the kernels are those of the module */
-    int32_t rank;   /* of the first of its users */
+    bool found;     /* the kernels belong to the module */
+    int32_t rank;   /* of its first user */
     int32_t others; /* users of other ranks */
     atomic_bool shared;
 } loaded;
@@ -20,89 +22,93 @@ static loaded devices[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER, .module = CUDA_MODULE_NONE},
 };
 
+/* Each kernel's name in the image, and where its function belongs. */
+static const struct {
+    const char *name;
+    size_t offset;
+} kernel_names[] = {
+    {"symmem_barrier", offsetof(cuda_kernels, barrier)},
+    {"symmem_small_barrier", offsetof(cuda_kernels, small_barrier)},
+    {"symmem_put_signal", offsetof(cuda_kernels, put_signal)},
+    {"symmem_wait_signal", offsetof(cuda_kernels, wait_signal)},
+    {"symmem_collective_bytes", offsetof(cuda_kernels, collective_bytes)},
+    {"symmem_collective_u8", offsetof(cuda_kernels, collective[SYMMEM_UINT8])},
+    {"symmem_collective_i8", offsetof(cuda_kernels, collective[SYMMEM_INT8])},
+    {"symmem_collective_i16", offsetof(cuda_kernels, collective[SYMMEM_INT16])},
+    {"symmem_collective_u16", offsetof(cuda_kernels, collective[SYMMEM_UINT16])},
+    {"symmem_collective_i32", offsetof(cuda_kernels, collective[SYMMEM_INT32])},
+    {"symmem_collective_u32", offsetof(cuda_kernels, collective[SYMMEM_UINT32])},
+    {"symmem_collective_i64", offsetof(cuda_kernels, collective[SYMMEM_INT64])},
+    {"symmem_collective_u64", offsetof(cuda_kernels, collective[SYMMEM_UINT64])},
+    {"symmem_collective_f16", offsetof(cuda_kernels, collective[SYMMEM_FLOAT16])},
+    {"symmem_collective_bf16", offsetof(cuda_kernels, collective[SYMMEM_BFLOAT16])},
+    {"symmem_collective_f32", offsetof(cuda_kernels, collective[SYMMEM_FLOAT32])},
+    {"symmem_collective_f64", offsetof(cuda_kernels, collective[SYMMEM_FLOAT64])},
+    {"symmem_fast_ll_of_two_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[0][0])},
+    {"symmem_fast_ll_of_two_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[0][0])},
+    {"symmem_fast_ll_of_two_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[0][0])},
+    {"symmem_fast_ll_of_four_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[0][1])},
+    {"symmem_fast_ll_of_four_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[0][1])},
+    {"symmem_fast_ll_of_four_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[0][1])},
+    {"symmem_fast_ll_of_eight_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[0][2])},
+    {"symmem_fast_ll_of_eight_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[0][2])},
+    {"symmem_fast_ll_of_eight_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[0][2])},
+    {"symmem_fast_ll_short_of_two_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[1][0])},
+    {"symmem_fast_ll_short_of_two_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[1][0])},
+    {"symmem_fast_ll_short_of_two_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[1][0])},
+    {"symmem_fast_ll_short_of_four_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[1][1])},
+    {"symmem_fast_ll_short_of_four_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[1][1])},
+    {"symmem_fast_ll_short_of_four_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[1][1])},
+    {"symmem_fast_ll_short_of_eight_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].ll[1][2])},
+    {"symmem_fast_ll_short_of_eight_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].ll[1][2])},
+    {"symmem_fast_ll_short_of_eight_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].ll[1][2])},
+    {"symmem_fast_blocks_of_two_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].blocks_of_two)},
+    {"symmem_fast_blocks_of_two_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].blocks_of_two)},
+    {"symmem_fast_blocks_of_two_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].blocks_of_two)},
+    {"symmem_fast_blocks_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].blocks)},
+    {"symmem_fast_blocks_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].blocks)},
+    {"symmem_fast_blocks_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].blocks)},
+    {"symmem_fast_wide_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].wide)},
+    {"symmem_fast_wide_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].wide)},
+    {"symmem_fast_wide_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].wide)},
+    {"symmem_fast_ll_scatter_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].scatter[0])},
+    {"symmem_fast_ll_short_scatter_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].scatter[1])},
+    {"symmem_fast_chunks_f16", offsetof(cuda_kernels, fast[SYMMEM_FLOAT16].chunks)},
+    {"symmem_fast_ll_scatter_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].scatter[0])},
+    {"symmem_fast_ll_short_scatter_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].scatter[1])},
+    {"symmem_fast_chunks_bf16", offsetof(cuda_kernels, fast[SYMMEM_BFLOAT16].chunks)},
+    {"symmem_fast_ll_scatter_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].scatter[0])},
+    {"symmem_fast_ll_short_scatter_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].scatter[1])},
+    {"symmem_fast_chunks_f32", offsetof(cuda_kernels, fast[SYMMEM_FLOAT32].chunks)},
+    {"symmem_fast_ll_moves", offsetof(cuda_kernels, moves[0])},
+    {"symmem_fast_ll_short_moves", offsetof(cuda_kernels, moves[1])},
+    {"symmem_fast_chunks_moves", offsetof(cuda_kernels, chunked_moves)},
+    {"symmem_store_words", offsetof(cuda_kernels, store_words)},
+    {"symmem_composite_move", offsetof(cuda_kernels, composite_move)},
+};
+
 static CUresult find_kernels(const cuda_driver *driver, CUmodule module, cuda_kernels *found) {
-    const struct {
-        const char *name;
-        CUfunction *function;
-    } kernels[] = {
-        {"symmem_barrier", &found->barrier},
-        {"symmem_near_barrier", &found->near_barrier},
-        {"symmem_put_signal", &found->put_signal},
-        {"symmem_wait_signal", &found->wait_signal},
-        {"symmem_collective_bytes", &found->collective_bytes},
-        {"symmem_collective_u8", &found->collective[SYMMEM_UINT8]},
-        {"symmem_collective_i8", &found->collective[SYMMEM_INT8]},
-        {"symmem_collective_i16", &found->collective[SYMMEM_INT16]},
-        {"symmem_collective_u16", &found->collective[SYMMEM_UINT16]},
-        {"symmem_collective_i32", &found->collective[SYMMEM_INT32]},
-        {"symmem_collective_u32", &found->collective[SYMMEM_UINT32]},
-        {"symmem_collective_i64", &found->collective[SYMMEM_INT64]},
-        {"symmem_collective_u64", &found->collective[SYMMEM_UINT64]},
-        {"symmem_collective_f16", &found->collective[SYMMEM_FLOAT16]},
-        {"symmem_collective_bf16", &found->collective[SYMMEM_BFLOAT16]},
-        {"symmem_collective_f32", &found->collective[SYMMEM_FLOAT32]},
-        {"symmem_collective_f64", &found->collective[SYMMEM_FLOAT64]},
-        {"symmem_plain_lines_of_two_f16", &found->plain[SYMMEM_FLOAT16].lines[0][0]},
-        {"symmem_plain_lines_of_two_bf16", &found->plain[SYMMEM_BFLOAT16].lines[0][0]},
-        {"symmem_plain_lines_of_two_f32", &found->plain[SYMMEM_FLOAT32].lines[0][0]},
-        {"symmem_plain_lines_of_four_f16", &found->plain[SYMMEM_FLOAT16].lines[0][1]},
-        {"symmem_plain_lines_of_four_bf16", &found->plain[SYMMEM_BFLOAT16].lines[0][1]},
-        {"symmem_plain_lines_of_four_f32", &found->plain[SYMMEM_FLOAT32].lines[0][1]},
-        {"symmem_plain_lines_of_eight_f16", &found->plain[SYMMEM_FLOAT16].lines[0][2]},
-        {"symmem_plain_lines_of_eight_bf16", &found->plain[SYMMEM_BFLOAT16].lines[0][2]},
-        {"symmem_plain_lines_of_eight_f32", &found->plain[SYMMEM_FLOAT32].lines[0][2]},
-        {"symmem_plain_lines_short_of_two_f16", &found->plain[SYMMEM_FLOAT16].lines[1][0]},
-        {"symmem_plain_lines_short_of_two_bf16", &found->plain[SYMMEM_BFLOAT16].lines[1][0]},
-        {"symmem_plain_lines_short_of_two_f32", &found->plain[SYMMEM_FLOAT32].lines[1][0]},
-        {"symmem_plain_lines_short_of_four_f16", &found->plain[SYMMEM_FLOAT16].lines[1][1]},
-        {"symmem_plain_lines_short_of_four_bf16", &found->plain[SYMMEM_BFLOAT16].lines[1][1]},
-        {"symmem_plain_lines_short_of_four_f32", &found->plain[SYMMEM_FLOAT32].lines[1][1]},
-        {"symmem_plain_lines_short_of_eight_f16", &found->plain[SYMMEM_FLOAT16].lines[1][2]},
-        {"symmem_plain_lines_short_of_eight_bf16", &found->plain[SYMMEM_BFLOAT16].lines[1][2]},
-        {"symmem_plain_lines_short_of_eight_f32", &found->plain[SYMMEM_FLOAT32].lines[1][2]},
-        {"symmem_plain_blocks_of_two_f16", &found->plain[SYMMEM_FLOAT16].blocks_of_two},
-        {"symmem_plain_blocks_of_two_bf16", &found->plain[SYMMEM_BFLOAT16].blocks_of_two},
-        {"symmem_plain_blocks_of_two_f32", &found->plain[SYMMEM_FLOAT32].blocks_of_two},
-        {"symmem_plain_blocks_f16", &found->plain[SYMMEM_FLOAT16].blocks},
-        {"symmem_plain_blocks_bf16", &found->plain[SYMMEM_BFLOAT16].blocks},
-        {"symmem_plain_blocks_f32", &found->plain[SYMMEM_FLOAT32].blocks},
-        {"symmem_plain_wide_f16", &found->plain[SYMMEM_FLOAT16].wide},
-        {"symmem_plain_wide_bf16", &found->plain[SYMMEM_BFLOAT16].wide},
-        {"symmem_plain_wide_f32", &found->plain[SYMMEM_FLOAT32].wide},
-        {"symmem_plain_lines_dealt_f16", &found->plain[SYMMEM_FLOAT16].dealt[0]},
-        {"symmem_plain_lines_short_dealt_f16", &found->plain[SYMMEM_FLOAT16].dealt[1]},
-        {"symmem_plain_chunks_f16", &found->plain[SYMMEM_FLOAT16].chunks},
-        {"symmem_plain_lines_dealt_bf16", &found->plain[SYMMEM_BFLOAT16].dealt[0]},
-        {"symmem_plain_lines_short_dealt_bf16", &found->plain[SYMMEM_BFLOAT16].dealt[1]},
-        {"symmem_plain_chunks_bf16", &found->plain[SYMMEM_BFLOAT16].chunks},
-        {"symmem_plain_lines_dealt_f32", &found->plain[SYMMEM_FLOAT32].dealt[0]},
-        {"symmem_plain_lines_short_dealt_f32", &found->plain[SYMMEM_FLOAT32].dealt[1]},
-        {"symmem_plain_chunks_f32", &found->plain[SYMMEM_FLOAT32].chunks},
-        {"symmem_plain_lines_moves", &found->moves[0]},
-        {"symmem_plain_lines_short_moves", &found->moves[1]},
-        {"symmem_plain_chunks_moves", &found->chunked_moves},
-        {"symmem_show_words", &found->show_words},
-        {"symmem_move_part", &found->move_part},
-    };
     CUresult result = CUDA_SUCCESS;
-    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernels / sizeof kernels[0]; i++) {
-        result = driver->ModuleGetFunction(kernels[i].function, module, kernels[i].name);
+    for (size_t i = 0; result == CUDA_SUCCESS && i < sizeof kernel_names / sizeof kernel_names[0];
+         i++) {
+        CUfunction *function = (CUfunction *)(void *)((char *)found + kernel_names[i].offset);
+        result = driver->ModuleGetFunction(function, module, kernel_names[i].name);
         /* Now, and not with the first launch. */
         if (result == CUDA_SUCCESS && driver->FuncLoad != NULL)
-            result = driver->FuncLoad(*kernels[i].function);
+            result = driver->FuncLoad(*function);
     }
     return result == CUDA_SUCCESS ? cuda_local_load(driver, module, &found->local) : result;
 }
 
-/* lock held. Contexts of one rank do not wait for each other; one whose rank cannot be told any
- * more counts as another one. */
+/* lock held. Contexts of one rank do not wait for each other. A context whose rank is unknown
+ * counts as another rank. */
 static void count_other(loaded *own, int32_t rank, int32_t change) {
     own->others += rank != own->rank ? change : 0;
     atomic_store(&own->shared, own->others > 0 && own->module.users > 1);
 }
 
-/* lock held. What cannot be found all the same leaves the module loaded: unloading would not give
- * back what it has. */
+/* lock held. If a kernel is not found the module stays loaded, because unloading would not free its
+ * memory. */
 static CUresult take(const cuda_driver *driver, loaded *own, CUcontext context,
                      unsigned long long context_id) {
     CUmodule module;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How a rank's device is linked with its peers': by NVLink, or not. What each rank finds may
- * differ, as some processes see fewer devices; so each tells the others, in their signal state, and
- * lines are wide (kernels/cuda/rounds.cuh) where all have found it.
+ * Whether a rank's device has NVLink to its peers'. Ranks may find different answers, because some
+ * processes see fewer devices. So each rank tells the others, in their signal state. Lines are wide
+ * (kernels/cuda/ll.cuh) if all ranks have found NVLink.
  */
 #include <string.h>
 
@@ -18,8 +18,7 @@ static bool is_same(const CUuuid *one, const CUuuid *other) {
     return memcmp(one, other, sizeof *one) == 0;
 }
 
-/* Atomic operations of one device on another one's memory are what NVLink has and PCI Express has
- * not. */
+/* NVLink supports atomic operations on another device's memory, and PCI Express does not. */
 static bool are_linked(const cuda_driver *driver, CUdevice own, CUdevice other) {
     int atomics = 0;
     return driver->DeviceGetP2PAttribute != NULL &&
@@ -28,7 +27,7 @@ static bool are_linked(const cuda_driver *driver, CUdevice own, CUdevice other) 
            atomics == 1;
 }
 
-/* False, too: it is none that this process sees. */
+/* Also false if this process does not see the device. */
 static bool is_linked_with(const cuda_instance *instance, int32_t device, const CUuuid *other) {
     const cuda_driver *driver = &instance->driver;
     CUdevice own, id;
@@ -42,8 +41,9 @@ static bool is_linked_with(const cuda_instance *instance, int32_t device, const 
     return false;
 }
 
-/* *maker_p: the device of a rank's signal state; false: nothing is known of it. */
-static bool find_maker(const cuda_instance *instance, const void *state, CUuuid *maker_p) {
+/* maker_p: the device of a rank's signal state. Returns false if it is unknown. */
+static bool find_device_of_state(const cuda_instance *instance, const void *state,
+                                 CUuuid *maker_p) {
     cuda_mapping *mapping = cuda_mapping_at(cuda_address(state));
     if (mapping == NULL)
         return false;
@@ -53,16 +53,16 @@ static bool find_maker(const cuda_instance *instance, const void *state, CUuuid 
 }
 
 cuda_links cuda_links_find(const cuda_instance *instance, const symmem_peers *peers) {
-    cuda_links links = {.all_linked = peers->world_size > 1, .take_turns = false};
+    cuda_links links = {.all_linked = peers->world_size > 1, .share_device = false};
     CUuuid own, other;
-    if (!find_maker(instance, peers->signals[peers->rank], &own))
+    if (!find_device_of_state(instance, peers->signals[peers->rank], &own))
         return (cuda_links){.all_linked = false};
     for (int32_t r = 0; r < peers->world_size; r++) {
         if (r == peers->rank)
             continue;
         const bool known =
-            peers->signals[r] != NULL && find_maker(instance, peers->signals[r], &other);
-        links.take_turns = links.take_turns || (known && is_same(&own, &other));
+            peers->signals[r] != NULL && find_device_of_state(instance, peers->signals[r], &other);
+        links.share_device = links.share_device || (known && is_same(&own, &other));
         links.all_linked =
             links.all_linked && known && is_linked_with(instance, peers->device, &other);
     }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Modules of the process and not of an instance, kept for as long as their context lives, as
- * streams are (stream_cache.c). When a module is unloaded the driver does not give back all of what
- * it had on the device (about 20 KB for each kernel, seen on an H100 with driver 580); and loading
- * one may wait for all that runs there. Where contexts cannot be told apart a module goes with its
- * last user.
+ * Modules belong to the process and not to an instance. They are kept as long as their context
+ * lives, as streams are (stream_cache.c). When a module is unloaded the driver does not free all
+ * its memory on the device (about 20 KB for each kernel, seen on an H100 with driver 580). Loading
+ * one may wait for everything that runs there. If contexts cannot be distinguished, a module is
+ * unloaded with its last user.
  */
 #include "cuda_internal.h"
 
-/* lock held. Not there if it is of another context: who used that one has left it broken, or it was
- * reset, and its modules went with it. */
+/* lock held. A module of another context is gone: that context was left broken, or it was reset,
+ * and its modules went with it. */
 static bool is_there(const cuda_module *own, CUcontext context, unsigned long long context_id) {
     return own->module != NULL && own->context == context && own->context_id == context_id;
 }

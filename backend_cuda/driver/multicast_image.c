@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The compiled kernels of multimem.cu, as image.c has the others; none if there was no nvcc. */
+/* The compiled kernels of multimem.cu, as image.c has the others. There are none if there was no
+ * nvcc. */
 #include "memory/multicast.h"
 
 #ifdef SYMMEM_CUDA_MULTICAST_IMAGE

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The matrix of NVLinks. The library's types are declared here, for its header is seldom there. */
+/* The matrix of NVLinks. The library's types are declared here, because its header is rarely
+ * installed. */
 #include "driver/nvml.h"
 
 #include <dlfcn.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LINKS 36 /* Hopper and Blackwell have 18; those that are not there answer an error */
+#define MAX_LINKS 36 /* Hopper and Blackwell have 18; links that do not exist answer an error */
 #define NVML_SUCCESS 0
 #define NVML_INVALID_ARGUMENT 2
 #define NVML_NOT_SUPPORTED 3
@@ -33,10 +34,10 @@ typedef struct nvml_entries {
     int (*remote_pci)(nvml_device device, unsigned int link, nvml_pci *pci);
 } nvml_entries;
 
-/* What was counted: direct[i * count + j] at i's end, switches[i]. */
+/* The counts: direct[i * count + j] at i's end, switches[i]. */
 typedef struct link_tally {
     int32_t count;
-    const cuda_place *places;
+    const cuda_pci_address *places;
     int32_t *direct, *switches;
 } link_tally;
 
@@ -57,7 +58,7 @@ static bool find_entries(void *library, nvml_entries *nvml, char *reason, size_t
             snprintf(reason, capacity, "the management library has no %s", entries[i].name);
             return false;
         }
-        /* ISO C has no cast from object to function; that is what the copy is for. */
+        /* ISO C has no cast from object to function pointers, hence the copy. */
         memcpy(entries[i].entry, &symbol, sizeof symbol);
     }
     return true;
@@ -65,14 +66,14 @@ static bool find_entries(void *library, nvml_entries *nvml, char *reason, size_t
 
 static void count_direct(const link_tally *tally, int32_t i, const nvml_pci *remote) {
     for (int32_t j = 0; j < tally->count; j++) {
-        const cuda_place *place = &tally->places[j];
+        const cuda_pci_address *place = &tally->places[j];
         if (j != i && place->domain == remote->domain && place->bus == remote->bus &&
             place->device == remote->device)
             tally->direct[(size_t)i * (size_t)tally->count + (size_t)j]++;
     }
 }
 
-/* A device without such a link says so; any other error would make a smaller matrix of it. */
+/* A device without such a link says so. Any other error would make the matrix too small. */
 static bool is_no_link(int error) {
     return error == NVML_INVALID_ARGUMENT || error == NVML_NOT_SUPPORTED;
 }
@@ -95,7 +96,7 @@ static int count_link(const nvml_entries *nvml, const link_tally *tally, int32_t
     return error;
 }
 
-/* All links are asked: one that is switched off does not end the list. */
+/* All links are queried, because one that is switched off does not end the list. */
 static int count_links(const nvml_entries *nvml, const link_tally *tally, int32_t i,
                        nvml_device device) {
     int error = NVML_SUCCESS;
@@ -107,7 +108,7 @@ static int count_links(const nvml_entries *nvml, const link_tally *tally, int32_
 static bool count_all(const nvml_entries *nvml, const link_tally *tally, char *reason,
                       size_t capacity) {
     for (int32_t i = 0; i < tally->count; i++) {
-        const cuda_place *place = &tally->places[i];
+        const cuda_pci_address *place = &tally->places[i];
         nvml_device device;
         char id[32];
         snprintf(id, sizeof id, "%08x:%02x:%02x.0", place->domain, place->bus, place->device);
@@ -140,9 +141,9 @@ static void write_matrix(const link_tally *tally, int32_t *matrix) {
                              smaller(tally->switches[i], tally->switches[j]);
 }
 
-/* The library stays started: each start after a stop would leave a descriptor behind. */
-static bool ask(const nvml_entries *nvml, int32_t count, const cuda_place *places, int32_t *matrix,
-                char *reason, size_t capacity) {
+/* The library stays initialized. Each start after a stop would leak a descriptor. */
+static bool ask(const nvml_entries *nvml, int32_t count, const cuda_pci_address *places,
+                int32_t *matrix, char *reason, size_t capacity) {
     link_tally tally = {.count = count, .places = places};
     bool told = false;
     int error = nvml->init();
@@ -163,12 +164,12 @@ static bool ask(const nvml_entries *nvml, int32_t count, const cuda_place *place
     return told;
 }
 
-/* The library is the process's. With driver 580 two threads that asked at once got different links.
- */
-static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+/* The library is the process's. With driver 580 two threads that queried at once got different
+ * links. */
+static pthread_mutex_t nvml_lock = PTHREAD_MUTEX_INITIALIZER;
 
-bool cuda_nvml_links(const char *name, int32_t count, const cuda_place *places, int32_t *matrix,
-                     char *reason, size_t capacity) {
+bool cuda_nvml_links(const char *name, int32_t count, const cuda_pci_address *places,
+                     int32_t *matrix, char *reason, size_t capacity) {
     nvml_entries nvml;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
@@ -178,9 +179,9 @@ bool cuda_nvml_links(const char *name, int32_t count, const cuda_place *places, 
     }
     bool told = find_entries(library, &nvml, reason, capacity);
     if (told) {
-        (void)pthread_mutex_lock(&one_at_a_time);
+        (void)pthread_mutex_lock(&nvml_lock);
         told = ask(&nvml, count, places, matrix, reason, capacity);
-        (void)pthread_mutex_unlock(&one_at_a_time);
+        (void)pthread_mutex_unlock(&nvml_lock);
     }
     (void)dlclose(library);
     return told;

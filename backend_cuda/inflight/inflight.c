@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work under way on streams. Each piece that holds references, may fail on the device or keeps the
- * host waiting (a host function) is followed by an event; who finds that reached, an entry that is
- * about to call work complete or the instance's watcher thread, tells the core of failures and
- * releases the references. None of that happens in a callback of the driver, which may not call it.
+ * Work in flight on streams. An event follows each piece of work that holds references, may fail on
+ * the device or keeps the host waiting (a host function). A thread that finds the event reached
+ * reports failures to the core and releases the references. That thread is an entry that is about
+ * to call work complete, or the instance's watcher. None of that happens in a callback of the
+ * driver, which may not call the driver.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda_internal.h"
 
-/* How long a consequence waits for its cause, which may be a call without a stream of another
- * thread's. */
+/* How long a consequence waits for its cause, which may be another thread's call without a
+ * stream. */
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
 #define CAUSE_PAUSE_NS 20000ull
 
@@ -23,7 +24,7 @@ _Static_assert(SYMMEM_MAX_WORLD_SIZE == SYMMEM_CUDA_MAX_RANKS, "both count the s
 
 symmem_status cuda_take_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
     if (signal->peers == NULL)
-        return cuda_take_late(signal, record_p);
+        return cuda_take_chunk_fault(signal, record_p);
     symmem_cuda_fault *found = signal->fault;
     /* acquire; pairs with: the fence before the kernel's store. The kernel has ended. */
     uint32_t code = __atomic_load_n(&found->code, __ATOMIC_ACQUIRE);
@@ -71,8 +72,8 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
-/* Events are kept for the next work of their device: making and destroying one takes as long as
- * much of a call. */
+/* Events are kept for the next work of their device, because making and destroying one takes as
+ * long as much of a call. */
 static bool keep_event(cuda_instance *instance, int32_t index, CUevent event) {
     cuda_device *device = &instance->devices[index];
     pthread_mutex_lock(&instance->lock);
@@ -97,7 +98,7 @@ void cuda_kept_events_end(cuda_instance *instance, int32_t index) {
         (void)instance->driver.EventDestroy(event);
 }
 
-/* Also where the context is lost. */
+/* Also if the context is lost. */
 static void free_pending(cuda_instance *instance, cuda_pending *pending) {
     if (pending->done != NULL && !keep_event(instance, pending->device, pending->done)) {
         const bool entered = cuda_reenter(instance, pending->device);
@@ -151,13 +152,13 @@ static CUresult mark(cuda_instance *instance, cuda_pending *pending) {
     return result;
 }
 
-/* Not where a capture of somebody else's forbids to ask. */
+/* Not if a capture of the program forbids the query. */
 static bool is_end(CUresult result) {
     return result != CUDA_ERROR_NOT_READY && !cuda_is_capture_error(result);
 }
 
-/* Whose end the driver does not mark is waited for, for as long as calls do that have no limit of
- * their own; but not what was left behind, which is late already. */
+/* If the driver records no event, this waits for the end of the work, as long as calls without a
+ * deadline of their own do. Orphans are not waited for, because they are late already. */
 static CUresult mark_or_wait(cuda_instance *instance, cuda_pending *pending,
                              const cuda_signal_op *signal) {
     const cuda_stream *stream = pending->stream;
@@ -196,7 +197,7 @@ symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
     atomic_fetch_add(&instance->pending_count, 1);
     pthread_cond_signal(&instance->work);
     pthread_mutex_unlock(&instance->lock);
-    if (result == CUDA_SUCCESS || needs->told) /* why it has failed has been told */
+    if (result == CUDA_SUCCESS || needs->told) /* the reason of the failure has been reported */
         return SYMMEM_OK;
     return cuda_fail(instance, result, operation);
 }
@@ -217,37 +218,37 @@ bool cuda_pending_rest(cuda_pending *pending, const symmem_exec *exec, const cud
     return result == CUDA_SUCCESS;
 }
 
-cuda_pending *cuda_leaving_make(cuda_instance *instance, int32_t device) {
-    cuda_pending *leaving = calloc(1, sizeof *leaving);
+cuda_pending *cuda_orphan_make(cuda_instance *instance, int32_t device) {
+    cuda_pending *orphan = calloc(1, sizeof *orphan);
     cuda_stream *stream = calloc(1, sizeof *stream);
-    if (leaving == NULL || stream == NULL) {
-        free(leaving);
+    if (orphan == NULL || stream == NULL) {
+        free(orphan);
         free(stream);
         return NULL;
     }
     *stream = (cuda_stream){.instance = instance, .device = device, .users = 1, .given_up = true};
-    leaving->device = device;
-    leaving->stream = stream;
-    return leaving;
+    orphan->device = device;
+    orphan->stream = stream;
+    return orphan;
 }
 
-void cuda_leaving_drop(cuda_pending *leaving) {
-    if (leaving != NULL)
-        free(leaving->stream);
-    free(leaving);
+void cuda_orphan_drop(cuda_pending *orphan) {
+    if (orphan != NULL)
+        free(orphan->stream);
+    free(orphan);
 }
 
-void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
-                       const cuda_needs *needs, const char *operation) {
-    if (leaving == NULL)
+void cuda_orphan(cuda_pending *orphan, CUstream native, const symmem_exec *exec,
+                 const cuda_needs *needs, const char *operation) {
+    if (orphan == NULL)
         return;
-    cuda_stream *stream = leaving->stream;
+    cuda_stream *stream = orphan->stream;
     stream->native = native;
-    (void)cuda_pending_add(leaving, exec, needs, operation);
+    (void)cuda_pending_add(orphan, exec, needs, operation);
     cuda_stream_drop(stream);
 }
 
-/* What has no mark is not over before the context is lost, as any stream of its tells. */
+/* Work without an event is not over until the context is lost, which any of its streams shows. */
 static CUresult ask(const cuda_instance *instance, const cuda_pending *pending) {
     if (pending->done != NULL)
         return instance->driver.EventQuery(pending->done);
@@ -255,7 +256,7 @@ static CUresult ask(const cuda_instance *instance, const cuda_pending *pending) 
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
-/* Also where the context is lost and nothing runs any more. */
+/* Also if the context is lost and nothing runs any more. */
 static bool is_over(const cuda_instance *instance, const cuda_pending *pending) {
     if (pending->ended || !cuda_reenter(instance, pending->device))
         return true;
@@ -264,8 +265,8 @@ static bool is_over(const cuda_instance *instance, const cuda_pending *pending) 
     return is_end(result);
 }
 
-/* The cause is told first, or the core would take the consequence for it. Its kernel ends as soon
- * as it has poisoned the state. */
+/* The cause is reported first, or the core would take the consequence for it. Its kernel ends as
+ * soon as it has poisoned the state. */
 bool cuda_is_consequence(const cuda_signal_op *signal) {
     return signal->fault != NULL && signal->peers != NULL &&
            __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) == -(uint32_t)SYMMEM_POISONED &&
@@ -291,7 +292,7 @@ static bool has_poisoned(const cuda_signal_op *signal) {
            __atomic_load_n(&signal->fault->code, __ATOMIC_ACQUIRE) != -(uint32_t)SYMMEM_MISMATCH;
 }
 
-/* Of a launch: if it has failed, and no operation of its is the cause. */
+/* For a launch: whether it has failed, and none of its operations is the cause. */
 static bool follows(const cuda_pending *pending) {
     bool failed = false;
     if (pending->graph == NULL)
@@ -304,8 +305,8 @@ static bool follows(const cuda_pending *pending) {
     return failed;
 }
 
-/* Work of one stream ends in its order: behind what is not over nothing needs to be asked, unless
- * nobody knows when that was over, or two threads' notes may lie in another order. */
+/* Work of one stream ends in order. So work after an unfinished entry is not queried, unless it is
+ * unknown when that entry was checked, or two threads may have added entries in another order. */
 static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
     if (stream->busy_at == instance->looks && !pending->unordered)
@@ -316,7 +317,7 @@ static bool is_found_over(cuda_instance *instance, const cuda_pending *pending) 
     return over;
 }
 
-/* *held_back_p: there is one more, which follows from a failure that is not known. */
+/* held_back_p: there is another one, which follows from a failure that is not known yet. */
 static cuda_pending *take_finished(cuda_instance *instance, bool with_consequences,
                                    bool *held_back_p) {
     pthread_mutex_lock(&instance->lock);
@@ -339,7 +340,7 @@ static cuda_pending *take_finished(cuda_instance *instance, bool with_consequenc
     return pending;
 }
 
-void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
+void cuda_check_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     symmem_error_record record;
     if (signal->fault == NULL || cuda_take_fault(signal, &record) == SYMMEM_OK)
         return;
@@ -353,9 +354,9 @@ void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
 static void look_for_faults(cuda_stream *stream, const cuda_captured *first) {
     for (const cuda_captured *held = first; held != NULL; held = held->next)
         if (!cuda_is_consequence(&held->signal))
-            cuda_look_for_fault(stream, &held->signal);
+            cuda_check_fault(stream, &held->signal);
     for (const cuda_captured *held = first; held != NULL; held = held->next)
-        cuda_look_for_fault(stream, &held->signal);
+        cuda_check_fault(stream, &held->signal);
 }
 
 void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
@@ -363,7 +364,7 @@ void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {
         instance->forget_fault(instance, signal->fault);
 }
 
-/* --- launches of one graph that follow upon each other ------------------------------ */
+/* --- consecutive launches of one graph --------------------------------------------- */
 
 static const cuda_captured *find_poisoning(const cuda_captured *held) {
     while (held != NULL && !has_poisoned(&held->signal))
@@ -371,9 +372,9 @@ static const cuda_captured *find_poisoning(const cuda_captured *held) {
     return held;
 }
 
-/* They find it poisoned, but there is room for one failure only, that of who was first. */
-static void warn_those_behind(cuda_instance *instance, const cuda_pending *failed,
-                              const cuda_captured *by) {
+/* They find the handle poisoned, but only the first failure is recorded. */
+static void warn_later_launches(cuda_instance *instance, const cuda_pending *failed,
+                                const cuda_captured *by) {
     pthread_mutex_lock(&instance->lock);
     for (cuda_pending *other = instance->pending; other != NULL; other = other->next)
         if (other->graph == failed->graph && other->number > failed->number)
@@ -381,7 +382,7 @@ static void warn_those_behind(cuda_instance *instance, const cuda_pending *faile
     pthread_mutex_unlock(&instance->lock);
 }
 
-/* Of its first operation on that handle. */
+/* Reports it for the launch's first operation on that handle. */
 static void tell_poisoned(const cuda_pending *pending) {
     cuda_stream *stream = pending->stream;
     const symmem_peers *peers = pending->poisoned_by->signal.peers;
@@ -404,7 +405,7 @@ static void look_at_launch(cuda_instance *instance, const cuda_pending *pending)
     const cuda_captured *poisoning = find_poisoning(pending->graph->held);
     look_for_faults(pending->stream, pending->graph->held);
     if (poisoning != NULL)
-        warn_those_behind(instance, pending, poisoning);
+        warn_later_launches(instance, pending, poisoning);
     else if (pending->poisoned_by != NULL)
         tell_poisoned(pending);
 }
@@ -412,8 +413,8 @@ static void look_at_launch(cuda_instance *instance, const cuda_pending *pending)
 static void finish(cuda_instance *instance, cuda_pending *pending) {
     cuda_forget_fault(instance, &pending->signal);
     if (!pending->told)
-        cuda_look_for_fault(pending->stream, &pending->signal);
-    cuda_piece_give(pending->signal.fault);
+        cuda_check_fault(pending->stream, &pending->signal);
+    cuda_small_block_give(pending->signal.fault);
     cuda_staging_give(pending->staging);
     if (pending->graph != NULL) {
         look_at_launch(instance, pending);
@@ -425,14 +426,14 @@ static void finish(cuda_instance *instance, cuda_pending *pending) {
     free_pending(instance, pending);
 }
 
-static _Thread_local int collects; /* this thread; how deep */
+static _Thread_local int collects; /* nesting depth in this thread */
 
 bool cuda_is_collecting(void) {
     return collects > 0;
 }
 
 void cuda_collect(cuda_instance *instance) {
-    if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->adopted_count) == 0)
+    if (atomic_load(&instance->pending_count) == 0 && atomic_load(&instance->foreign_count) == 0)
         return;
     pthread_mutex_lock(&instance->collecting);
     collects++;
@@ -444,7 +445,7 @@ void cuda_collect(cuda_instance *instance) {
         if (pending != NULL) {
             finish(instance, pending);
             atomic_fetch_sub(&instance->pending_count, 1);
-        } else if (cuda_adopted_look(instance, begin_ns) || held_back) {
+        } else if (cuda_foreign_captures_check(instance, begin_ns) || held_back) {
             cuda_sleep_ns(CAUSE_PAUSE_NS);
         } else {
             break;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A call without a stream has a limit, and so have its kernels; but theirs counts from when the
- * device begins them. It may not do so for as long as others' work leaves no room for them or holds
- * up their queue, and the call has to come back all the same.
+ * A call without a stream has a deadline, and so have its kernels. But theirs counts from when the
+ * device begins them. The device may not begin them while others' work fills it or blocks their
+ * queue, and the call has to return all the same.
  *
- * It is then withdrawn: the handle is poisoned, on the device too, and the channel's calls without
- * a stream are stopped there. What had begun ends by the poison or when its work is done, and is
- * waited for. What begins only then touches nothing but the signal memory of its rank: the caller's
- * memory is the caller's again. It is left to the instance as the work of a stream that was
- * destroyed is, with the references of the call; until it is over there is no reset.
+ * Then the call is abandoned. The handle is poisoned, on the device too, and the channel's calls
+ * without a stream are stopped there. Kernels that had begun end by the poison or when their work
+ * is done, and are waited for. Kernels that begin later access nothing but the signal memory of
+ * their rank, so the caller may use its memory again. The instance owns them, as it owns the work
+ * of a destroyed stream, with the references of the call. Until they are over there is no reset.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 #define LATE_MS 60000u
 #define MOST_LATE_MS 86400000ul
 
-/* By SYMMEM_CUDA_LATE_MS, in milliseconds. */
-symmem_status cuda_withdrawn_open(cuda_instance *instance) {
+/* From SYMMEM_CUDA_LATE_MS, in milliseconds. */
+symmem_status cuda_launch_timeout_open(cuda_instance *instance) {
     const char *setting = secure_getenv("SYMMEM_CUDA_LATE_MS");
     char *end = NULL;
     instance->late_ms = LATE_MS;
@@ -46,11 +46,12 @@ static uint32_t fault_code(const cuda_launch *launch) {
 }
 
 /*
- * The status of the call. What a kernel of it has told is the cause, and those behind that have not
- * begun would have done nothing. The handle is poisoned in any case: after a MISMATCH, which leaves
- * it as it was, the channel's next call would set free what this one leaves.
+ * Returns the status of the call. A failure that one of its kernels reported is the cause. Kernels
+ * after that, which have not begun, would have done nothing. The handle is poisoned in any case. A
+ * MISMATCH does not poison it, but then the channel's next call would let the abandoned kernels
+ * run.
  */
-static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
+static symmem_status abandon(const cuda_launch *launch, uint64_t elapsed_ns) {
     const symmem_peers *peers = launch->signal.peers;
     const symmem_fault fault = {.operation = launch->signal.operation,
                                 .stage = "device",
@@ -66,59 +67,61 @@ static symmem_status withdraw(const cuda_launch *launch, uint64_t elapsed_ns) {
 }
 
 /*
- * Nothing of the channel's stopped calls is at work. Blocks that find themselves stopped come and
- * go meanwhile, and count as well: in a copy of both words, of which nobody says which is read
- * first, those that came after `begun` was would stand in `ended` for one that is at work. So
- * `ended` is of an earlier copy.
+ * Returns whether none of the channel's stopped calls is at work. Blocks that find themselves
+ * stopped still count in both words. A copy of both words reads them in unknown order. Blocks that
+ * came after `begun` was read would hide in `ended` one that is at work. So `ended` comes from an
+ * earlier copy.
  */
 static bool is_quiet(cuda_instance *instance, const cuda_launch *launch) {
     const symmem_peers *peers = launch->signal.peers;
     const int32_t channel = launch->signal.channel;
     symmem_cuda_state earlier, later;
-    return cuda_channel_look(instance, peers, channel, &earlier) == CUDA_SUCCESS &&
-           cuda_channel_look(instance, peers, channel, &later) == CUDA_SUCCESS &&
+    return cuda_channel_read(instance, peers, channel, &earlier) == CUDA_SUCCESS &&
+           cuda_channel_read(instance, peers, channel, &later) == CUDA_SUCCESS &&
            earlier.ended == later.begun;
 }
 
 static void leave_behind(cuda_instance *instance, int32_t device, cuda_launch *launch,
-                         const symmem_exec *exec, cuda_lane *lane) {
+                         const symmem_exec *exec, cuda_private_stream *private_stream) {
     const cuda_needs needs = {.signal = &launch->signal};
-    cuda_leave_behind(launch->leaving, lane->native, exec, &needs, launch->signal.operation);
-    launch->leaving = NULL;
-    cuda_lane_end(instance, device, lane);
+    cuda_orphan(launch->orphan, private_stream->native, exec, &needs, launch->signal.operation);
+    launch->orphan = NULL;
+    cuda_private_stream_end(instance, device, private_stream);
 }
 
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
-                          const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
+                          const symmem_exec *exec, cuda_private_stream *private_stream,
+                          symmem_status *status_p) {
     const uint32_t limit_ms = launch->args.timeout_ms;
     const uint64_t begin_ns = cuda_now_ns();
     CUresult result =
-        cuda_wait_idle(instance, lane->native,
+        cuda_wait_idle(instance, private_stream->native,
                        limit_ms == 0 ? 0 : sum_ms(limit_ms, instance->late_ms), &launch->signal);
     if (result != CUDA_ERROR_NOT_READY) {
-        cuda_lane_give(instance, device, lane);
+        cuda_private_stream_give(instance, device, private_stream);
         return result;
     }
-    *status_p = withdraw(launch, cuda_now_ns() - begin_ns);
+    *status_p = abandon(launch, cuda_now_ns() - begin_ns);
     const bool stopped =
         !launch->stays &&
         cuda_channel_stop(instance, launch->signal.peers, launch->signal.channel) == CUDA_SUCCESS;
     do {
-        result = cuda_wait_idle(instance, lane->native, instance->late_ms, &launch->signal);
+        result =
+            cuda_wait_idle(instance, private_stream->native, instance->late_ms, &launch->signal);
         if (result == CUDA_ERROR_NOT_READY && stopped && is_quiet(instance, launch)) {
-            leave_behind(instance, device, launch, exec, lane);
+            leave_behind(instance, device, launch, exec, private_stream);
             return result;
         }
     } while (result == CUDA_ERROR_NOT_READY);
     if (result == CUDA_SUCCESS)
-        cuda_piece_give(launch->signal.fault);
+        cuda_small_block_give(launch->signal.fault);
     else
         cuda_forget_fault(instance, &launch->signal);
-    cuda_lane_give(instance, device, lane);
+    cuda_private_stream_give(instance, device, private_stream);
     return CUDA_ERROR_NOT_READY;
 }
 
-/* A launch of a graph with such operations, too. */
+/* Also for a launch of a graph with such operations. */
 static bool is_on(const cuda_pending *pending, const symmem_peers *peers) {
     const cuda_captured *held = pending->graph != NULL ? pending->graph->held : NULL;
     while (held != NULL && held->signal.peers != peers)
@@ -126,10 +129,10 @@ static bool is_on(const cuda_pending *pending, const symmem_peers *peers) {
     return pending->signal.peers == peers || held != NULL;
 }
 
-/* The core knows of calls that have gone well, and has asked the streams for those. */
+/* The core knows the calls that succeeded, and has asked their streams. */
 bool cuda_has_pending(cuda_instance *instance, const symmem_peers *peers) {
     cuda_collect(instance);
-    /* Whoever has taken something out that is over is done with it. */
+    /* A thread that has removed a finished entry has released it when this lock is free. */
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_lock(&instance->lock);
     const cuda_pending *pending = instance->pending;

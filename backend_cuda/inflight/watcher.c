@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The instance's own thread: looks after work under way while nobody else does. */
+/* The instance's thread. It watches work in flight while no other thread does. */
 #include <errno.h>
 
 #include "cuda_internal.h"
@@ -11,10 +11,10 @@ static void watch_signal(const cuda_signal_op *signal, bool given_up) {
         return;
     cuda_watch_peers(signal);
     if (given_up && signal->peers == NULL)
-        cuda_end_waiting(signal);
+        cuda_cancel_chunk_waits(signal);
 }
 
-/* Launches of one graph wait one after the other, at the same word of the host's. */
+/* Launches of one graph wait one after the other, on the same host word. */
 static bool is_wanted(const cuda_instance *instance, const cuda_graph *graph) {
     const cuda_pending *pending = instance->pending;
     while (pending != NULL && (pending->graph != graph || pending->stream->given_up))
@@ -32,8 +32,8 @@ static void watch(const cuda_instance *instance, const cuda_pending *pending) {
         watch_signal(&held->signal, in_vain);
 }
 
-/* It may run at any time. Of a poison its kernels learn from cuda_signal_poison. */
-static void watch_adopted(const cuda_capture *capture) {
+/* The graph may run at any time. Its kernels learn of a poison from cuda_signal_poison. */
+static void check_foreign_capture(const cuda_capture *capture) {
     for (const cuda_captured *held = capture->watched; held != NULL; held = held->next_watched)
         cuda_watch_lost(&held->signal);
 }
@@ -44,23 +44,24 @@ static void watch_all(cuda_instance *instance) {
     pthread_mutex_lock(&instance->lock);
     for (const cuda_pending *pending = instance->pending; pending != NULL; pending = pending->next)
         watch(instance, pending);
-    for (const cuda_capture *capture = instance->adopted; capture != NULL; capture = capture->next)
-        watch_adopted(capture);
+    for (const cuda_capture *capture = instance->foreign_captures; capture != NULL;
+         capture = capture->next)
+        check_foreign_capture(capture);
     pthread_mutex_unlock(&instance->lock);
     pthread_mutex_unlock(&instance->collecting);
 }
 
-/* False: the instance is closed, and no work is left. */
+/* Returns false if the instance is closed and no work is left. */
 static bool wait_for_work(cuda_instance *instance) {
     pthread_mutex_lock(&instance->lock);
-    while (!instance->closing && instance->pending == NULL && instance->adopted == NULL)
+    while (!instance->closing && instance->pending == NULL && instance->foreign_captures == NULL)
         pthread_cond_wait(&instance->work, &instance->lock);
     bool closing = instance->closing;
     pthread_mutex_unlock(&instance->lock);
     return !closing || atomic_load(&instance->pending_count) != 0;
 }
 
-/* A process that ends, by exit, may leave graphs and work behind. */
+/* A process that ends by exit may leave graphs and work behind. */
 static void look_after(cuda_instance *instance) {
     if (!cuda_busy_begin())
         return;
@@ -78,7 +79,7 @@ static void *run_watcher(void *opaque) {
     if (instance->left) {
         (void)pthread_detach(pthread_self());
         if (!cuda_busy_begin())
-            return NULL; /* the instance goes with the process */
+            return NULL; /* the instance ends with the process */
         cuda_instance_end(instance);
         cuda_busy_end();
     }
@@ -98,7 +99,7 @@ symmem_status cuda_watcher_start(cuda_instance *instance) {
                                 error, "open", "starting a thread");
 }
 
-/* Also waits for whoever counted the last work as done, to leave cuda_collect. */
+/* Also waits until the thread that counted the last work as done has left cuda_collect. */
 static void end_watching(cuda_instance *instance, bool leave) {
     pthread_mutex_lock(&instance->collecting);
     pthread_mutex_unlock(&instance->collecting);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A peer's granule that was imported is kept when its last user here has gone, for the peer's next
- * small memory will come from it: one of each series, which is what a peer opens one after the
- * other, and of as many as there is room for. So at most so much of peers' memory outlives them.
+ * Keeps a peer's imported granule when its last user here is gone, because the peer's next small
+ * allocation will come from it. It keeps one of each series, which is what a peer opens one after
+ * the other, and as many series as fit. So a limited amount of peers' memory outlives the peers'
+ * use.
  */
 #include "memory/mapping.h"
 
-/* Of one series: whether the peer has begun `other` later. */
+/* Returns whether the peer began `other` later, within one series. */
 static bool is_older(const cuda_mapping *mapping, const cuda_mapping *other) {
     return mapping->from.number < other->from.number;
 }
@@ -15,8 +16,8 @@ static bool are_of_one_series(const cuda_mapping *a, const cuda_mapping *b) {
     return a->from.process == b->from.process && a->series == b->series;
 }
 
-/* Which place is for `mapping`: its series', else one that is free, else the next in turn. Under
- * the instance's lock. */
+/* Returns the entry for `mapping`: its series', else a free one, else the next in round-robin
+ * order. Under the instance's lock. */
 static cuda_mapping **place_for(cuda_device *device, const cuda_mapping *mapping) {
     cuda_mapping **free_place = NULL;
     for (int i = 0; i < CUDA_KEPT_IMPORTS; i++) {
@@ -31,7 +32,8 @@ static cuda_mapping **place_for(cuda_device *device, const cuda_mapping *mapping
     return free_place;
 }
 
-/* What is not kept any more, for the caller to drop: it may be `mapping` itself. */
+/* Returns the mapping that is not kept any more, for the caller to drop. It may be `mapping`
+ * itself. */
 static cuda_mapping *put(cuda_instance *instance, int32_t index, cuda_mapping *mapping) {
     pthread_mutex_lock(&instance->lock);
     cuda_mapping **place = place_for(&instance->devices[index], mapping), *other = *place;

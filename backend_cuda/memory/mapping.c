@@ -3,8 +3,8 @@
  * Mappings by the driver's virtual memory management, and the process's register of them.
  *
  * Ranks that are threads see one mapping of each rank's memory (SM-HANDLE-13). The importer finds
- * it there by the number that the share carries; if its owner has given it up meanwhile, the
- * descriptor is imported as another process would.
+ * it in the list by the number in the share. If its owner has released it meanwhile, the descriptor
+ * is imported as another process would.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 
 static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
-    pthread_mutex_t lock;        /* over what is below, and over users and used_bytes */
+    pthread_mutex_t lock;        /* over the members below, users and used_bytes */
     sm_index by_origin;
     sm_places by_address;
     uint64_t process; /* 0: not chosen yet */
@@ -24,7 +24,7 @@ static struct {
 
 /* --- the driver's side -------------------------------------------------------------- */
 
-/* One thread at a time: of two that ask for the same at once, one is told ALREADY_MAPPED. */
+/* One thread at a time, because of two equal requests at once one is answered ALREADY_MAPPED. */
 CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
     const uint64_t bit = (uint64_t)1 << device;
     const CUmemAccessDesc access = {
@@ -41,7 +41,8 @@ CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, in
     return result;
 }
 
-/* Reserves addresses for mapping->handle and maps it for one device; undoes its own part. */
+/* Reserves addresses for mapping->handle and maps it for one device. A failure undoes only its own
+ * part. */
 static CUresult map_handle(const cuda_driver *driver, cuda_mapping *mapping, int32_t device) {
     CUresult result = driver->MemAddressReserve(&mapping->address, mapping->mapped_bytes, 0, 0, 0);
     if (result != CUDA_SUCCESS)
@@ -49,7 +50,7 @@ static CUresult map_handle(const cuda_driver *driver, cuda_mapping *mapping, int
     result = driver->MemMap(mapping->address, mapping->mapped_bytes, 0, mapping->handle, 0);
     if (result != CUDA_SUCCESS)
         goto free_address;
-    mapping->devices = 0; /* those of an earlier attempt had access to what is unmapped by now */
+    mapping->devices = 0; /* those of an earlier attempt had access to an old mapping */
     result = cuda_mapping_allow(driver, mapping, device);
     if (result != CUDA_SUCCESS)
         goto unmap;
@@ -112,9 +113,9 @@ static void written_release(void *object) {
 bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation) {
     written *memory = malloc(sizeof *memory);
-    cuda_pending *leaving = cuda_leaving_make(instance, device);
-    if (memory == NULL || leaving == NULL) {
-        cuda_leaving_drop(leaving);
+    cuda_pending *orphan = cuda_orphan_make(instance, device);
+    if (memory == NULL || orphan == NULL) {
+        cuda_orphan_drop(orphan);
         free(memory);
         return false;
     }
@@ -122,14 +123,14 @@ bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native
     const symmem_ref ref = {written_retain, written_release, memory};
     const symmem_exec exec = {.refs = &ref, .ref_count = 1};
     const cuda_needs needs = {.staging = NULL};
-    cuda_leave_behind(leaving, native, &exec, &needs, operation);
+    cuda_orphan(orphan, native, &exec, &needs, operation);
     return true;
 }
 
-/* What is not zeroed in time goes when it is, if there is room to note it; if not, the device's memory
- * stays for good. The caller's own is none any more. */
-static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
-                          const cuda_mapping *mapping) {
+/* Memory that is not zeroed in time is released later, if an entry for that can be allocated.
+ * Otherwise the device's memory stays allocated. The caller's private stream becomes NULL. */
+static void orphan_zeroing(cuda_instance *instance, int32_t device, CUstream native,
+                           const cuda_mapping *mapping) {
     cuda_mapping *late = malloc(sizeof *late);
     if (late == NULL)
         return;
@@ -138,22 +139,22 @@ static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream nati
         free(late);
 }
 
-/* Waited for: nobody knows the memory yet. */
+/* Waits for the zeroing, because no other thread knows the memory yet. */
 static CUresult zero(cuda_instance *instance, const cuda_mapping *mapping, int32_t device) {
-    cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, device, &lane);
+    cuda_private_stream *private_stream;
+    CUresult result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return result;
-    result =
-        instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes, lane->native);
+    result = instance->driver.MemsetD8Async(mapping->address, 0, mapping->mapped_bytes,
+                                            private_stream->native);
     if (result == CUDA_SUCCESS)
-        result = cuda_wait_in_time(instance, lane->native);
+        result = cuda_wait_in_time(instance, private_stream->native);
     if (result == CUDA_ERROR_NOT_READY) {
-        leave_zeroing(instance, device, lane->native, mapping);
-        cuda_lane_end(instance, device, lane);
+        orphan_zeroing(instance, device, private_stream->native, mapping);
+        cuda_private_stream_end(instance, device, private_stream);
         return result;
     }
-    cuda_lane_give(instance, device, lane);
+    cuda_private_stream_give(instance, device, private_stream);
     return result;
 }
 
@@ -182,8 +183,8 @@ CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHa
 
 /* --- descriptors -------------------------------------------------------------------- */
 
-/* The driver takes 0.6 ms to make one, and 0.5 to close the last of those that are the same. So an
- * open granule keeps one, of which there are few. */
+/* The driver takes 0.6 ms to make a descriptor, and 0.5 to close the last of several equal ones. So
+ * an open granule keeps one. There are few granules. */
 CUresult cuda_mapping_descriptor(const cuda_driver *driver, cuda_mapping *mapping, int *fd_p) {
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&mappings.driver_lock);
@@ -215,7 +216,7 @@ void cuda_mapping_forget_descriptor(cuda_mapping *mapping) {
 
 /* --- the register ------------------------------------------------------------------- */
 
-/* Another one in each process, a child that was forked too. lock held. */
+/* Differs in each process, also in a forked child. lock held. */
 static uint64_t own_process(void) {
     const uint32_t pid = (uint32_t)getpid();
     if ((uint32_t)mappings.process != pid) {
@@ -313,7 +314,7 @@ void cuda_mapping_hold(cuda_mapping *mapping) {
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping) {
     pthread_mutex_lock(&mappings.lock);
     bool last = --mapping->users == 0;
-    if (last) { /* what was never listed is not found */
+    if (last) { /* memory that was never listed is not found */
         sm_index_remove(&mappings.by_origin, &mapping->by_origin);
         sm_places_remove(&mappings.by_address, &mapping->by_address);
     }
@@ -329,7 +330,8 @@ bool cuda_mapping_place(cuda_mapping *mapping, size_t bytes, size_t *offset_p) {
     bool fits = mapping->mapped_bytes - mapping->used_bytes >= bytes;
     if (fits) {
         *offset_p = mapping->used_bytes;
-        mapping->used_bytes += (bytes + CUDA_PLACE_BYTES - 1) / CUDA_PLACE_BYTES * CUDA_PLACE_BYTES;
+        mapping->used_bytes +=
+            (bytes + CUDA_SUBALLOC_BYTES - 1) / CUDA_SUBALLOC_BYTES * CUDA_SUBALLOC_BYTES;
         mapping->users++;
     }
     pthread_mutex_unlock(&mappings.lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory as the driver maps it, own and imported: what the files about memory share. Mappings are
- * counted, and listed for the whole process, for its ranks share them.
+ * Memory as the driver maps it, local and imported, for the files about memory. Mappings are
+ * counted, and listed for the whole process, because its ranks share them.
  */
 #ifndef SYMMEM_CUDA_MAPPING_H
 #define SYMMEM_CUDA_MAPPING_H
@@ -10,10 +10,11 @@
 #include "base/places.h"
 #include "cuda_internal.h"
 
-#define CUDA_PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
+#define CUDA_SUBALLOC_BYTES ((size_t)4096) /* allocations in a granule begin at multiples */
 
-/* Where memory is from: the process that made it, and its number there. `secret`: what only those
- * know who were given the memory, so that nobody can name memory that was not shared with it. */
+/* Where memory comes from: the process that made it, and its number there. `secret` is known only
+ * to those who were given the memory, so that no process can name memory that was not shared with
+ * it. */
 typedef struct cuda_origin {
     uint64_t process, number, secret;
 } cuda_origin;
@@ -22,60 +23,60 @@ struct cuda_mapping {
     sm_index_node by_origin;
     sm_place by_address;
     cuda_origin from;
-    CUuuid maker; /* the device whose memory it is */
+    CUuuid maker; /* the device of the memory */
     int32_t users;
     CUmemGenericAllocationHandle handle;
     CUdeviceptr address;
     size_t mapped_bytes;
     uint64_t devices;  /* bit d: device d has access */
-    bool fabric;       /* own memory that other hosts may import */
+    bool fabric;       /* local memory that other hosts may import */
     uint64_t series;   /* suballoc.c: of a granule; 0: none */
-    size_t used_bytes; /* of a granule: given out in places */
+    size_t used_bytes; /* of a granule: allocated from it */
     bool keeps_fd;     /* of a granule that is open */
-    int fd;            /* what it keeps; -1: nothing yet */
+    int fd;            /* the descriptor that it keeps; -1: nothing yet */
 };
 
 /* mapping.c. The context is current. */
 
-/* Own memory of mapping->mapped_bytes, known to nobody else; all zeros. `fabric`: with a fabric
- * handle if it can be had. NOT_READY: the zeros did not come in time. */
+/* Makes local memory of mapping->mapped_bytes, all zeros and unknown to others. `fabric`: with a
+ * fabric handle if possible. NOT_READY: the zeroing did not finish in time. */
 CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabric,
                              cuda_mapping *mapping);
-/* Of a handle that was imported; it is the mapping's if that succeeds. */
+/* Imports a handle. On success the mapping owns it. */
 CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHandle handle,
                              int32_t device, cuda_mapping *mapping);
 CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, int32_t device);
-/* Listed, with one user. */
+/* Adds it to the list, with one user. */
 void cuda_mapping_add_own(cuda_mapping *mapping);
 void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from);
-/* Own memory for another rank of this process, or what was imported before: with one user more.
- * NULL: it is not there, or of another size than the share says, beyond which nothing is to be
- * reached. */
+/* Finds the memory of another rank of this process, or memory imported before, and adds a user.
+ * NULL: not found, or of another size than the share says. Nothing beyond that size may be
+ * accessible. */
 cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes);
-/* Of memory in use here, with one user more. NULL: it is none of these. */
+/* Finds memory in use here, and adds a user. NULL: not found. */
 cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
-/* For what a stream still has to do with the memory: takes over one user until it is done, or for
- * good where there is no room to note it: false. */
+/* For work of a stream that still accesses the memory. Takes over one user until that is done.
+ * Returns false if no entry can be allocated; then it keeps the user forever. */
 bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
-/* Takes a place of `bytes`, and one user more; false: it has no room. */
+/* Allocates `bytes` from it, and adds a user. Returns false if it has too little left. */
 bool cuda_mapping_place(cuda_mapping *mapping, size_t bytes, size_t *offset_p);
 /* For the caller to close. */
 CUresult cuda_mapping_descriptor(const cuda_driver *driver, cuda_mapping *mapping, int *fd_p);
 void cuda_mapping_forget_descriptor(cuda_mapping *mapping);
 uint64_t cuda_mapping_new_series(void);
 
-/* suballoc.c: small memory. *mapping_p NULL: there is no open granule with room. */
+/* suballoc.c: small allocations. *mapping_p NULL: no open granule has enough left. */
 bool cuda_granules_are_used(const cuda_instance *instance);
 void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                        cuda_mapping **mapping_p);
-/* Of granules of the driver's: how much the next one has. */
+/* Returns the size of the next granule, from the driver's granularity. */
 size_t cuda_granule_bytes(size_t driver_bytes);
-/* `mapping`, of which nobody knows yet, becomes the open one, and is listed; `bytes` of it are
- * given out. */
+/* `mapping`, which no other thread knows, becomes the open granule and is listed. `bytes` of it are
+ * allocated. */
 void cuda_granule_open(cuda_instance *instance, int32_t device, cuda_mapping *mapping,
                        size_t bytes);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Memory as the core asks for it: allocate, export, import. */
+/* The core's memory entries: allocate, export, import. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "memory/mapping.h"
 
-/* What a share's bytes hold. */
+/* The contents of a share's bytes. */
 typedef struct share_bytes {
     cuda_origin from;
     uint64_t offset, mapped_bytes; /* of the whole mapping */
@@ -37,12 +37,12 @@ static void describe(symmem_memory *memory, cuda_mapping *mapping, size_t offset
     };
 }
 
-/* --- own memory --------------------------------------------------------------------- */
+/* --- local memory ------------------------------------------------------------------ */
 
 static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, size_t bytes) {
     size_t free_bytes = 0, total_bytes = 0;
     if (result == CUDA_ERROR_NOT_READY)
-        return cuda_late(instance, "alloc");
+        return cuda_fail_timeout(instance, "alloc");
     if (result != CUDA_ERROR_OUT_OF_MEMORY || cuda_descriptors_error() != 0)
         return cuda_fail(instance, result, "alloc");
     (void)instance->driver.MemGetInfo(&free_bytes, &total_bytes);
@@ -50,7 +50,7 @@ static symmem_status fail_alloc(const cuda_instance *instance, CUresult result, 
                                       free_bytes);
 }
 
-/* Recommended: what a multicast object could be bound to as well. */
+/* The recommended granularity also suits a multicast object. */
 static CUresult ask_granularity(const cuda_driver *driver, int32_t device, bool fabric,
                                 size_t *granularity_p) {
     const CUmemAllocationProp property = cuda_memory_property(device, fabric);
@@ -58,7 +58,7 @@ static CUresult ask_granularity(const cuda_driver *driver, int32_t device, bool 
                                                CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
 }
 
-/* *fabric_p: it is that of memory with a fabric handle. */
+/* fabric_p: it is that of memory with a fabric handle. */
 static CUresult find_granularity(cuda_instance *instance, int32_t device, bool *fabric_p,
                                  size_t *granularity_p) {
     const cuda_driver *driver = &instance->driver;
@@ -72,7 +72,7 @@ static CUresult find_granularity(cuda_instance *instance, int32_t device, bool *
     return without;
 }
 
-/* Where there is no room the open granule is not kept: all that was in it may be freed. */
+/* If memory is short the open granule is closed, because everything in it may have been freed. */
 static CUresult create_whole(cuda_instance *instance, int32_t device, size_t bytes, bool fabric,
                              cuda_mapping *mapping) {
     mapping->mapped_bytes = bytes;
@@ -83,15 +83,16 @@ static CUresult create_whole(cuda_instance *instance, int32_t device, size_t byt
     return cuda_mapping_create(instance, device, fabric, mapping);
 }
 
-/* What no device of this size could have is not asked for: the driver lists the pages before it
- * finds that there are too few, and no process gets to use any device meanwhile. */
+/* A size that no device of this kind could have is not requested. The driver would list the pages
+ * before it finds that there are too few, and would block all use of devices meanwhile. */
 static CUresult check_total(const cuda_instance *instance, int32_t device, size_t bytes) {
     size_t total = 0;
     CUresult result = instance->driver.DeviceTotalMem(&total, instance->devices[device].id);
     return result == CUDA_SUCCESS && bytes > total ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
-/* Small memory comes in a granule, which is larger; there may be room for less. */
+/* A small allocation comes from a granule, which is larger. If that does not fit, a smaller one
+ * may. */
 static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
                        bool fabric, bool small, cuda_mapping *mapping) {
     size_t rounded;
@@ -128,7 +129,7 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
     return SYMMEM_OK;
 }
 
-/* *mapping_p stays NULL if it fails. */
+/* On failure mapping_p stays NULL. */
 static symmem_status alloc(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                            cuda_mapping **mapping_p) {
     size_t granularity = 0;
@@ -151,11 +152,11 @@ symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     symmem_status status = cuda_enter(instance, device, "alloc");
     if (status != SYMMEM_OK)
         return status;
-    status = cuda_point(instance, "cuda.alloc.create");
+    status = cuda_failpoint(instance, "cuda.alloc.create");
     if (status == SYMMEM_OK)
         status = alloc(instance, device, bytes, &offset, &mapping);
     if (status == SYMMEM_OK)
-        status = cuda_point(instance, "cuda.alloc.done");
+        status = cuda_failpoint(instance, "cuda.alloc.done");
     if (status == SYMMEM_OK)
         describe(memory, mapping, offset, device, bytes, 0);
     else if (mapping != NULL)
@@ -166,7 +167,7 @@ symmem_status cuda_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
 
 void cuda_memory_release(void *opaque, symmem_memory *memory) {
     cuda_instance *instance = opaque;
-    (void)cuda_point(instance, "cuda.release*");
+    (void)cuda_failpoint(instance, "cuda.release*");
     if (cuda_enter(instance, memory->device, "release") == SYMMEM_OK) {
         cuda_mapping_drop(&instance->driver, memory->priv);
         cuda_leave(instance);
@@ -187,7 +188,7 @@ symmem_status cuda_memory_share(void *opaque, symmem_memory *memory, symmem_shar
     cuda_instance *instance = opaque;
     cuda_mapping *mapping = memory->priv;
     int fd = -1;
-    symmem_status status = cuda_point(instance, "cuda.export");
+    symmem_status status = cuda_failpoint(instance, "cuda.export");
     if (status != SYMMEM_OK)
         return status;
     status = cuda_enter(instance, memory->device, "export");
@@ -254,8 +255,8 @@ free_mapping:
     return result;
 }
 
-/* What is mapped here already. That a share is from this process is the core's word, not the
- * peer's: a number alone, with which it could have its memory be this rank's own, says nothing. */
+/* Finds what is mapped here already. The core says that a share is from this process, not the peer.
+ * A number alone proves nothing, because with it a peer could name this rank's memory. */
 static cuda_mapping *find_mapping(const symmem_share *share, const share_bytes *bytes) {
     const bool is_own = cuda_mapping_is_of(bytes->from);
     return is_own == (share->same_process != 0)
@@ -293,12 +294,12 @@ symmem_status cuda_memory_map(void *opaque, int32_t device, const symmem_share *
     cuda_instance *instance = opaque;
     cuda_mapping *mapping = NULL;
     share_bytes place;
-    symmem_status status = cuda_point(instance, "cuda.import");
+    symmem_status status = cuda_failpoint(instance, "cuda.import");
     if (status != SYMMEM_OK)
         return status;
     memcpy(&place, share->bytes, sizeof place);
     if (place.offset > place.mapped_bytes || place.mapped_bytes - place.offset < bytes ||
-        place.offset % CUDA_PLACE_BYTES != 0 || share->mapped_bytes < bytes)
+        place.offset % CUDA_SUBALLOC_BYTES != 0 || share->mapped_bytes < bytes)
         return instance->host->fail_sizes(instance->host, SYMMEM_MISMATCH, 0, "import", bytes,
                                           share->mapped_bytes);
     status = cuda_enter(instance, device, "import");

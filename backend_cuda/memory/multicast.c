@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Multicast objects, in the order that the driver's documentation gives: one rank creates the
+ * Multicast objects, in the order that the driver's documentation gives. One rank creates the
  * object, all import it and add their devices, all agree, each binds its memory and maps the
  * object. Binding and mapping block until all devices were added, so the core's agreement comes
- * before; nobody uses the address before the next one. Written from that documentation, never run
- * on hardware.
+ * before. No rank uses the address before the next agreement. Written from that documentation,
+ * never run on hardware.
  *
- * Whatever fails makes the group go without multicast: all statuses here are for the record.
+ * Every failure makes the group go without multicast. The statuses here are for the record.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include "memory/multicast.h"
 
-#define SINCE 12010 /* the version of the interface of all entry points here */
+#define SINCE 12010 /* the interface version of all entry points here */
 
 /* One rank's view of an object, or what create made. */
 typedef struct cuda_multicast {
@@ -39,7 +39,7 @@ struct cuda_multicast_state {
 
 typedef struct cuda_multicast_state multicast_state;
 
-/* --- whether at all ----------------------------------------------------------------- */
+/* --- conditions -------------------------------------------------------------------- */
 
 bool cuda_multicast_wanted(void) {
     const char *asked = getenv("SYMMEM_MULTICAST");
@@ -49,7 +49,8 @@ bool cuda_multicast_wanted(void) {
         return false;
     if (torch != NULL && torch[0] != '\0' && strcmp(torch, "0") != 0)
         return false;
-    return nvls == NULL || strtol(nvls, NULL, 0) != 0; /* what is no number forbids it, too */
+    /* a text that is no number also forbids it */
+    return nvls == NULL || strtol(nvls, NULL, 0) != 0;
 }
 
 int32_t cuda_multicast_now(const cuda_instance *instance, CUdevice device) {
@@ -67,7 +68,7 @@ static symmem_status fail_unwanted(const cuda_instance *instance) {
                                 "not 0");
 }
 
-/* What the documentation names for each step. */
+/* The statuses that the documentation names for each step. */
 static symmem_status fail(const cuda_instance *instance, CUresult result, const char *step) {
     symmem_status status = SYMMEM_BACKEND;
     const char *why = "";
@@ -84,9 +85,9 @@ static symmem_status fail(const cuda_instance *instance, CUresult result, const 
                                 "multicast, %s: driver error %d%s", step, (int)result, why);
 }
 
-/* --- what the instance has ---------------------------------------------------------- */
+/* --- the instance's state ---------------------------------------------------------- */
 
-/* ISO C has no cast from object to function. */
+/* ISO C has no cast from object to function pointers. */
 static bool find(void *find_entry, const char *name, void *member) {
     CUresult (*get)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
     CUdriverProcAddressQueryResult found;
@@ -98,12 +99,12 @@ static bool find(void *find_entry, const char *name, void *member) {
     return symbol != NULL;
 }
 
-/* NULL: the driver has not all of them, or there is no memory. */
+/* Returns NULL if the driver lacks an entry point, or without memory. */
 static multicast_state *load_state(void) {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     void *entry = library != NULL ? dlsym(library, "cuGetProcAddress_v2") : NULL;
     if (library != NULL)
-        (void)dlclose(library); /* it stays: NODELETE */
+        (void)dlclose(library); /* it stays loaded: NODELETE */
     multicast_state *state = entry != NULL ? calloc(1, sizeof *state) : NULL;
     if (state != NULL && find(entry, "cuMulticastCreate", &state->Create) &&
         find(entry, "cuMulticastAddDevice", &state->AddDevice) &&
@@ -171,9 +172,9 @@ void cuda_multicast_close(cuda_instance *instance) {
     instance->multicast = NULL;
 }
 
-/* Both steps that begin something: the conditions, and the device's context. */
+/* For both steps that begin something: checks the conditions, and enters the device's context. */
 static symmem_status enter(cuda_instance *instance, int32_t device, const char *point) {
-    symmem_status status = cuda_point(instance, point);
+    symmem_status status = cuda_failpoint(instance, point);
     if (status == SYMMEM_OK && !cuda_multicast_wanted())
         status = fail_unwanted(instance);
     if (status == SYMMEM_OK)
@@ -194,7 +195,8 @@ static cuda_multicast *new_multicast(const cuda_instance *instance, int32_t devi
 
 /* --- create ------------------------------------------------------------------------- */
 
-/* The least size of an object for memory of `bytes` bytes: memory.c gives each rank as much. */
+/* Returns the minimum size of an object for memory of `bytes` bytes. memory.c gives each rank as
+ * much. */
 static symmem_status object_size(const cuda_instance *instance, CUmulticastObjectProp *property,
                                  size_t bytes) {
     size_t granularity = 0, rounded;
@@ -222,7 +224,7 @@ static symmem_status create(const cuda_instance *instance, const CUmulticastObje
         share->kind = SYMMEM_SHARE_FD;
         share->fd = fd;
         share->mapped_bytes = multicast->bytes;
-        symmem_status status = cuda_point(instance, "cuda.multicast.created");
+        symmem_status status = cuda_failpoint(instance, "cuda.multicast.created");
         if (status == SYMMEM_OK)
             return SYMMEM_OK;
         cuda_memory_unshare(NULL, share);
@@ -276,7 +278,7 @@ static symmem_status attach(cuda_instance *instance, const symmem_share *share,
     if (result != CUDA_SUCCESS)
         status = fail(instance, result, "add device");
     if (status == SYMMEM_OK)
-        status = cuda_point(instance, "cuda.multicast.attached");
+        status = cuda_failpoint(instance, "cuda.multicast.attached");
     if (status != SYMMEM_OK)
         (void)driver->MemRelease(multicast->handle);
     return status;
@@ -330,7 +332,7 @@ free_address:
     return result;
 }
 
-/* Undoes as much as was done; the context is current. */
+/* Undoes the steps that were done. The context is current. */
 static void unbind(cuda_instance *instance, cuda_multicast *multicast) {
     const cuda_driver *driver = &instance->driver;
     if (multicast->address != 0) {
@@ -358,7 +360,7 @@ static symmem_status bind(cuda_instance *instance, cuda_multicast *multicast,
     result = map(&instance->driver, multicast);
     symmem_status status = result == CUDA_SUCCESS ? SYMMEM_OK : fail(instance, result, "map");
     if (status == SYMMEM_OK)
-        status = cuda_point(instance, "cuda.multicast.bound");
+        status = cuda_failpoint(instance, "cuda.multicast.bound");
     if (status != SYMMEM_OK)
         unbind(instance, multicast);
     return status;
@@ -369,7 +371,7 @@ symmem_status cuda_multicast_bind(void *opaque, void *attached, symmem_memory *o
     cuda_instance *instance = opaque;
     cuda_multicast *multicast = attached;
     (void)peers;
-    symmem_status status = cuda_point(instance, "cuda.multicast.bind");
+    symmem_status status = cuda_failpoint(instance, "cuda.multicast.bind");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, multicast->device, "rendezvous");
     if (status != SYMMEM_OK)
@@ -418,7 +420,7 @@ static void forget(cuda_instance *instance, const cuda_multicast *multicast) {
 void cuda_multicast_release(void *opaque, void *multicast_or_object) {
     cuda_instance *instance = opaque;
     cuda_multicast *multicast = multicast_or_object;
-    (void)cuda_point(instance, "cuda.multicast.release*");
+    (void)cuda_failpoint(instance, "cuda.multicast.release*");
     forget(instance, multicast);
     if (cuda_enter(instance, multicast->device, "release") == SYMMEM_OK) {
         unbind(instance, multicast);

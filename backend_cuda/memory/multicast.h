@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Multicast: only in builds with the option SYMMEM_CUDA_MULTICAST, and only in use where the
- * environment asks for it and nothing there forbids it. It has never run on hardware, see
+ * Multicast. It exists only in builds with the option SYMMEM_CUDA_MULTICAST, and is used only if
+ * the environment asks for it and nothing there forbids it. It has never run on hardware, see
  * README.md.
  */
 #ifndef SYMMEM_CUDA_MULTICAST_H
@@ -11,10 +11,10 @@
 
 #ifdef SYMMEM_CUDA_MULTICAST
 
-/* SYMMEM_MULTICAST is 1, TORCH_SYMM_MEM_DISABLE_MULTICAST is unset, empty or 0, and
- * NCCL_NVLS_ENABLE is unset or a number other than 0. Looked at whenever it matters. */
+/* Returns whether SYMMEM_MULTICAST is 1, TORCH_SYMM_MEM_DISABLE_MULTICAST is unset, empty or 0, and
+ * NCCL_NVLS_ENABLE is unset or a number other than 0. Read anew at each use. */
 bool cuda_multicast_wanted(void);
-/* Of the device's info: wanted, and the device has it. */
+/* For the device's info: wanted, and supported by the device. */
 int32_t cuda_multicast_now(const cuda_instance *instance, CUdevice device);
 /* At the end of an instance, whose devices are still open. */
 void cuda_multicast_close(cuda_instance *instance);
@@ -27,17 +27,17 @@ symmem_status cuda_multicast_bind(void *instance, void *multicast, symmem_memory
                                   const symmem_peers *peers, void **address_p);
 void cuda_multicast_release(void *instance, void *multicast_or_object);
 
-/* The kernels of a device that is attached to something. */
+/* The kernels of a device that is attached to an object. */
 typedef struct cuda_multimem_kernels {
     CUfunction store, reduce; /* NULL: not loaded */
 } cuda_multimem_kernels;
 const cuda_multimem_kernels *cuda_multimem_kernels_of(const cuda_instance *instance,
                                                       int32_t device);
-/* The offset in every rank's buffer that `address` stands for; false: it is in none that is bound,
- * or some of the bytes are not. */
+/* Finds the offset in every rank's buffer that `address` stands for. Returns false if no bound
+ * object contains all the bytes. */
 bool cuda_multicast_offset(cuda_instance *instance, const void *address, size_t bytes,
                            size_t *offset_p);
-/* Their code, multicast_image.c; NULL if there was no nvcc. */
+/* Their code, multicast_image.c. NULL if there was no nvcc. */
 const void *cuda_multicast_image(void);
 
 /* multimem.c: operations */

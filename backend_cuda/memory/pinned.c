@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pinned memory in small pieces, of the process and not of an instance: ranks that are threads may
- * share a context, in which the driver's own calls, which make it or free it, may wait for a peer's
- * running kernel that waits for this rank. It is cut from slabs, which are freed when nobody uses a
- * device any more.
+ * Small blocks of pinned memory. They belong to the process and not to an instance, because ranks
+ * that are threads may share a context. The driver's own calls to allocate or free pinned memory
+ * may wait there for a peer's running kernel that waits for this rank. Blocks come from slabs,
+ * which are freed when no instance uses a device any more.
  */
 #include "cuda_internal.h"
 
@@ -13,10 +13,10 @@
 typedef struct slab {
     struct slab *next;
     void *pinned;
-    CUdevice device; /* that it was made on; its context is held for it */
+    CUdevice device; /* the device of the slab, whose context is held for it */
 } slab;
 
-/* The head of an idle piece. */
+/* The head of a free block. */
 typedef struct idle {
     struct idle *next;
 } idle;
@@ -29,13 +29,14 @@ typedef struct pool {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all of it */
 static int32_t users;
 static slab *slabs;
-/* A slab is all of what the driver maps at a time, or other libraries' pinned memory might lie in
- * the same mapping, and stay there. */
-static pool pieces = {CUDA_PIECE_BYTES, 8192, NULL};
-static pool units = {CUDA_UNIT_BYTES, 64, NULL};
+/* A slab is everything that the driver maps at a time. Otherwise other libraries' pinned memory
+ * might lie in the same mapping, and keep it. */
+static pool pieces = {CUDA_SMALL_BLOCK_BYTES, 8192, NULL};
+static pool units = {CUDA_LARGE_BLOCK_BYTES, 64, NULL};
 
-_Static_assert(sizeof(symmem_cuda_fault) <= CUDA_PIECE_BYTES, "a fault is one piece");
-_Static_assert(sizeof(symmem_cuda_control) <= CUDA_PIECE_BYTES, "a control word is one piece");
+_Static_assert(sizeof(symmem_cuda_fault) <= CUDA_SMALL_BLOCK_BYTES, "a fault is one piece");
+_Static_assert(sizeof(symmem_cuda_control) <= CUDA_SMALL_BLOCK_BYTES,
+               "a control word is one piece");
 
 static CUresult make_slab(const cuda_driver *driver, size_t bytes, slab *made) {
     CUcontext context;
@@ -51,8 +52,8 @@ static CUresult make_slab(const cuda_driver *driver, size_t bytes, slab *made) {
     return result;
 }
 
-/* lock not held: it may take as long as a kernel runs that others, who need the lock, have to end.
- */
+/* lock not held, because it may take until a running kernel ends, and the threads that end it need
+ * the lock. */
 static CUresult grow(const cuda_driver *driver, pool *from) {
     slab *made = calloc(1, sizeof *made);
     if (made == NULL)
@@ -100,23 +101,23 @@ static void give(pool *to, void *opaque) {
     pthread_mutex_unlock(&lock);
 }
 
-CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
+CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
     CUresult result = take(driver, &pieces, piece_p);
     if (result == CUDA_SUCCESS)
-        memset(*piece_p, 0, CUDA_PIECE_BYTES);
+        memset(*piece_p, 0, CUDA_SMALL_BLOCK_BYTES);
     return result;
 }
 
-void cuda_piece_give(void *piece) {
+void cuda_small_block_give(void *piece) {
     if (piece != NULL)
         give(&pieces, piece);
 }
 
-CUresult cuda_unit_take(const cuda_driver *driver, void **unit_p) {
+CUresult cuda_large_block_take(const cuda_driver *driver, void **unit_p) {
     return take(driver, &units, unit_p);
 }
 
-void cuda_unit_give(void *unit) {
+void cuda_large_block_give(void *unit) {
     give(&units, unit);
 }
 
@@ -130,7 +131,8 @@ static void free_slabs(const cuda_driver *driver, slab *list) {
     }
 }
 
-/* There is so much of both as is seldom exceeded: later it might be waited for. */
+/* Preallocates as many of both sizes as are rarely exceeded. A later allocation might have to
+ * wait. */
 CUresult cuda_pinned_join(const cuda_driver *driver) {
     void *piece = NULL, *unit = NULL;
     pthread_mutex_lock(&lock);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory for the time of a product, taken and given back in the order of its stream (in a graph, in
- * each launch), and the tables of peers. The pool is the instance's own and never makes one stream
- * wait for what another one gives back: with ranks that are threads that stream may be one which
+ * Memory for the duration of a product, allocated and freed in stream order (in a graph, in each
+ * launch), and the tables of peers. The pool belongs to the instance. It never makes one stream
+ * wait for memory that another one frees. With ranks that are threads that stream may be one which
  * waits for this rank.
  */
 #include "cuda_internal.h"
 
-#define KEPT_BYTES ((cuuint64_t)256 << 20) /* by the pool, while nobody uses them */
+#define KEPT_BYTES ((cuuint64_t)256 << 20) /* by the pool, while unused */
 
 static CUresult make_pool(const cuda_driver *driver, int32_t index, CUmemoryPool *pool_p) {
     const CUmemPoolProps properties = {
@@ -31,7 +31,7 @@ static CUresult make_pool(const cuda_driver *driver, int32_t index, CUmemoryPool
     return result;
 }
 
-/* With `made` if there was none; what it was not needed for is left in *made_p. NULL: none yet. */
+/* Installs `made` if there was no pool. An unneeded one is left in *made_p. NULL: none yet. */
 static CUmemoryPool pool_of(cuda_instance *instance, int32_t index, CUmemoryPool *made_p) {
     cuda_device *device = &instance->devices[index];
     pthread_mutex_lock(&instance->lock);
@@ -44,8 +44,8 @@ static CUmemoryPool pool_of(cuda_instance *instance, int32_t index, CUmemoryPool
     return pool;
 }
 
-/* The lock is not held while the driver makes one, which may take as long as it wants; of two that
- * are made at once one goes. */
+/* The lock is not held while the driver makes a pool, which may take long. If two are made at once,
+ * one is destroyed. */
 static CUresult find_pool(cuda_instance *instance, int32_t index, CUmemoryPool *pool_p) {
     CUmemoryPool made = NULL;
     *pool_p = pool_of(instance, index, NULL);
@@ -74,7 +74,7 @@ void cuda_scratch_give(const cuda_instance *instance, CUdeviceptr at, CUstream n
         (void)instance->driver.MemFreeAsync(at, native);
 }
 
-/* No product is under way any more. */
+/* No product is in flight any more. */
 void cuda_scratch_close(cuda_instance *instance) {
     for (int32_t i = 0; i < instance->device_count; i++)
         if (instance->devices[i].scratch != NULL && cuda_reenter(instance, i)) {

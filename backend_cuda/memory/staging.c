@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A stream's copies from and to ordinary host memory. The driver's own make the calling thread wait
- * for all that is before them in the stream, in a call that keeps other threads out of the context:
- * with ranks as threads of one process, or two streams used by two threads, what the stream waits
- * for can then never be enqueued. So they go through pinned memory, piece by piece, between which a
- * host function copies. In a graph that happens in each launch.
+ * A stream's copies from and to ordinary host memory. The driver's own copy makes the calling
+ * thread wait for everything before it in the stream, in a call that blocks other threads from the
+ * context. With ranks as threads of one process, or two streams used by two threads, the work that
+ * the stream waits for can then never be enqueued. So such copies go through pinned memory, piece
+ * by piece. A host function copies between the pieces. In a graph that happens in each launch.
  */
 #include <string.h>
 
@@ -12,19 +12,20 @@
 
 #define HEAD_BYTES 256
 
-/* The head of a unit of pinned memory; the data come behind it. Its host functions run one after
- * the other, as the stream does. */
+/* The head of a large block of pinned memory, followed by the data. Its host functions run one
+ * after the other, as the stream does. */
 struct cuda_staging {
-    pthread_mutex_t lock; /* held while ordinary memory is touched, and over the next one */
+    pthread_mutex_t lock; /* held during accesses to ordinary memory, and over the next one */
     bool given_up;
     char *dst;
-    const char *src; /* of the ordinary memory there is one or both; of the other NULL */
+    const char *src; /* the ordinary side, or both; otherwise NULL */
     size_t bytes;
-    size_t done; /* bytes; begins anew when the next launch of a graph does */
+    size_t done; /* bytes; starts again with the next launch of a graph */
 };
 
 _Static_assert(sizeof(cuda_staging) <= HEAD_BYTES, "the head of a unit");
-_Static_assert(HEAD_BYTES + CUDA_STAGED_BYTES <= CUDA_UNIT_BYTES, "what is sent fits into one");
+_Static_assert(HEAD_BYTES + CUDA_STAGED_BYTES <= CUDA_LARGE_BLOCK_BYTES,
+               "what is sent fits into one");
 
 static char *data_of(cuda_staging *staging) {
     return (char *)staging + HEAD_BYTES;
@@ -32,7 +33,7 @@ static char *data_of(cuda_staging *staging) {
 
 static CUresult take(const cuda_instance *instance, cuda_staging **staging_p) {
     void *unit;
-    CUresult result = cuda_unit_take(&instance->driver, &unit);
+    CUresult result = cuda_large_block_take(&instance->driver, &unit);
     if (result != CUDA_SUCCESS)
         return result;
     *staging_p = unit;
@@ -44,7 +45,7 @@ void cuda_staging_give(cuda_staging *staging) {
     if (staging == NULL)
         return;
     (void)pthread_mutex_destroy(&staging->lock);
-    cuda_unit_give(staging);
+    cuda_large_block_give(staging);
 }
 
 void cuda_staging_give_up(cuda_staging *staging) {
@@ -67,7 +68,7 @@ CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr
 /* --- in the stream ------------------------------------------------------------------ */
 
 static size_t piece_of(const cuda_staging *staging, size_t done) {
-    const size_t most = CUDA_UNIT_BYTES - HEAD_BYTES;
+    const size_t most = CUDA_LARGE_BLOCK_BYTES - HEAD_BYTES;
     return staging->bytes - done < most ? staging->bytes - done : most;
 }
 
@@ -119,10 +120,10 @@ static CUresult enqueue_pieces(const cuda_instance *instance, CUstream native,
     return result;
 }
 
-/* --- which way ---------------------------------------------------------------------- */
+/* --- choosing the path ------------------------------------------------------------- */
 
-/* Asked so, and not for one attribute, memory that the driver does not know is no error: tools that
- * watch for errors of the driver's have none to tell of. */
+/* Memory that the driver does not know is no error for this call, as it would be for a query of one
+ * attribute. So tools that watch for errors of the driver find none. */
 unsigned int cuda_memory_type(const cuda_driver *driver, CUdeviceptr address) {
     CUpointer_attribute attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
     unsigned int type = 0;
@@ -136,11 +137,11 @@ bool cuda_is_ordinary(const cuda_driver *driver, CUdeviceptr address) {
 }
 
 /* With an idle stream the driver's own copy waits for nothing. */
-static bool goes_straight(const cuda_driver *driver, CUstream native, bool capturing) {
+static bool uses_driver_copy(const cuda_driver *driver, CUstream native, bool capturing) {
     return !capturing && driver->StreamQuery(native) == CUDA_SUCCESS;
 }
 
-/* Of `bytes` bytes; an end that is not ordinary memory is 0. */
+/* Allocates for `bytes` bytes. An end that is not ordinary memory is 0. */
 static CUresult take_for(const cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src,
                          size_t bytes, cuda_staging **staging_p) {
     CUresult result = take(instance, staging_p);
@@ -159,7 +160,7 @@ CUresult cuda_copy_enqueue(cuda_instance *instance, CUstream native, bool captur
     if (bytes == 0)
         return CUDA_SUCCESS;
     const bool from_host = cuda_is_ordinary(driver, src), to_host = cuda_is_ordinary(driver, dst);
-    if ((!from_host && !to_host) || goes_straight(driver, native, capturing))
+    if ((!from_host && !to_host) || uses_driver_copy(driver, native, capturing))
         return driver->MemcpyAsync(dst, src, bytes, native);
     CUresult result = take_for(instance, to_host ? dst : 0, from_host ? src : 0, bytes, staging_p);
     if (result != CUDA_SUCCESS)

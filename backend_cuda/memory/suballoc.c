@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Small memory, a buffer and what belongs to its signals, comes from one granule while there is
- * room in it: importing costs milliseconds, whatever the size, and whoever has imported the granule
- * for the one has it for the others. So it is made large enough for some rendezvous, and it stays
- * until the next one is begun or the device is closed, whatever has been freed. No place is given
- * out twice: a peer that is late may still write to what it was.
+ * Suballocation of small memory: a buffer and its signal memory come from one granule while it has
+ * room. Importing costs milliseconds for any size, and a peer that has imported the granule once
+ * has it for all allocations in it. So a granule is large enough for several rendezvous. It stays
+ * until the next one is begun or the device is closed, whatever has been freed. No range is
+ * allocated twice, because a late peer may still write to it.
  */
 #include "memory/mapping.h"
 
 #define GRANULE_BYTES ((size_t)32 << 20)
 
-/* Registered with others, or bound to multicast, memory has to be whole. */
+/* Memory that is registered with other libraries, or bound to multicast, has to be whole. */
 bool cuda_granules_are_used(const cuda_instance *instance) {
 #ifdef SYMMEM_CUDA_MULTICAST
     (void)instance;
@@ -25,8 +25,8 @@ size_t cuda_granule_bytes(size_t driver_bytes) {
                                         : driver_bytes;
 }
 
-/* One that has no fabric handle, for what kept it from having one has passed, is of no use to other
- * hosts. */
+/* A granule without a fabric handle, from a time when handles were not available, is useless to
+ * other hosts. */
 void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, size_t *offset_p,
                        cuda_mapping **mapping_p) {
     const bool offered = cuda_fabric_is_offered(instance, device);
@@ -37,7 +37,7 @@ void cuda_granule_take(cuda_instance *instance, int32_t device, size_t bytes, si
     pthread_mutex_unlock(&instance->lock);
 }
 
-/* Under the instance's lock: what was open before. */
+/* Under the instance's lock. Returns the granule that was open before. */
 static cuda_mapping *replace(cuda_device *device, cuda_mapping *mapping) {
     cuda_mapping *before = device->open_granule;
     device->open_granule = mapping;
@@ -56,9 +56,9 @@ void cuda_granule_open(cuda_instance *instance, int32_t index, cuda_mapping *map
     cuda_device *device = &instance->devices[index];
     size_t first;
     mapping->keeps_fd = true;
-    /* The caller's use becomes the device's, and the place's is the caller's. */
+    /* The caller's use becomes the device's. The new allocation's use is the caller's. */
     (void)cuda_mapping_place(mapping, bytes, &first);
-    /* Of two that are opened at once the last one stays, which has the higher number. */
+    /* If two are opened at once the last one stays, which has the higher number. */
     pthread_mutex_lock(&instance->lock);
     if (device->series == 0)
         device->series = cuda_mapping_new_series();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuBLASLt. Its types and numbers are declared here, for its header is not everywhere and they are
- * the same in versions 12 and 13; tests/fakes has one built with the header, where there is one.
+ * cuBLASLt. Its types and numbers are declared here, because its header is not everywhere and they
+ * are the same in versions 12 and 13. tests/fakes builds a fake with the header, if there is one.
  *
  * Everything is column-major there. A row-major out is the product of the transposed matrices in
  * the other order.
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* SYMMEM_CUDA_BLAS: a library's name or path, or 0 for none. */
+/* SYMMEM_CUDA_BLAS is a library's name or path, or 0 for none. */
 static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12",
                                     "/usr/local/cuda/lib64/libcublasLt.so"};
 
@@ -74,7 +74,7 @@ typedef struct stored {
     int32_t transposed, alignment;
 } stored;
 
-/* What a plan depends on, without padding. */
+/* The key of a plan, without padding. */
 typedef struct blas_shape {
     int64_t m, n, k; /* of the library's product */
     stored left, right, out;
@@ -129,7 +129,7 @@ static bool find(void *library, lt_library *lt) {
         void *symbol = dlsym(library, entries[i].name);
         if (symbol == NULL)
             return false;
-        /* ISO C has no cast from object to function; that is what the copy is for. */
+        /* ISO C has no cast from object to function pointers, hence the copy. */
         memcpy(entries[i].entry, &symbol, sizeof symbol);
     }
     return true;
@@ -140,7 +140,7 @@ static void note_library(void) {
     (void)pthread_once(&once, cuda_await_at_exit);
 }
 
-/* A library that will do is never closed: threads of its own may run its code. */
+/* A usable library is never closed, because threads of its own may run its code. */
 static bool load(const char *name, lt_library *lt) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
@@ -170,8 +170,9 @@ static void open_handle(const cuda_instance *instance, const lt_library *lt, bla
     device->asked = true;
 }
 
-/* The library loads a kernel when it first needs it, which waits for all that runs in the context:
- * with ranks as threads on one device for a peer's kernel, which may wait for this rank. */
+/* The library loads a kernel when it first needs it. Loading waits for everything that runs in the
+ * context. With ranks as threads on one device that may be a peer's kernel, which may wait for this
+ * rank. */
 static bool may_load(const cuda_instance *instance, int32_t index) {
     if (!cuda_kernels_are_shared(index))
         return true;
@@ -180,7 +181,7 @@ static bool may_load(const cuda_instance *instance, int32_t index) {
     return false;
 }
 
-/* NULL: there is no library, or it does not start here or may not. lock held. */
+/* Returns NULL if there is no library, or if it does not start here or may not. lock held. */
 static blas_device *device_of(const cuda_instance *instance, int32_t index) {
     cuda_blas *blas = instance->blas;
     if (!blas->asked)
@@ -196,7 +197,7 @@ static blas_device *device_of(const cuda_instance *instance, int32_t index) {
     return device != NULL && device->handle != NULL ? device : NULL;
 }
 
-/* What is asked for by name is loaded now, or the backend does not open. */
+/* A library that is requested by name is loaded now. If that fails, the backend does not open. */
 static symmem_status read_setting(const symmem_host *host, cuda_blas *blas) {
     const char *wanted = secure_getenv("SYMMEM_CUDA_BLAS");
     if (wanted == NULL || *wanted == '\0')
@@ -229,13 +230,13 @@ symmem_status cuda_blas_open(cuda_instance *instance) {
 
 /* --- shapes ------------------------------------------------------------------------- */
 
-/* Of a matrix with one long stride; a side of one element may have any. Column-major: rows are
- * what lies together. */
+/* For a matrix with one long stride. A dimension of one element may have any stride. Column-major
+ * means that rows are contiguous. */
 static bool is_row_major(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
     return (columns <= 1 || column_stride == 1) && (rows <= 1 || row_stride >= columns);
 }
 
-/* As the library stores what is (rows, columns) in its product. */
+/* Describes how the library stores what is (rows, columns) in its product. */
 static stored store(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
                     bool transpose_row_major) {
     const bool row_major = is_row_major(rows, columns, row_stride, column_stride);
@@ -267,7 +268,7 @@ static int32_t type_of(symmem_dtype dtype) {
     }
 }
 
-/* The operands in the library's order, a row-major out being seen transposed. */
+/* The operands in the library's order. A row-major out is seen transposed. */
 static blas_shape shape_of(const cuda_blas_job *job, const void **left_p, const void **right_p) {
     const symmem_matmul *p = job->product;
     const bool turned = is_row_major(p->m, p->n, p->out_row, p->out_column);
@@ -327,8 +328,7 @@ static bool describe(const lt_library *lt, blas_plan *plan) {
            make_layout(lt, &plan->out, s->out_type, &s->out);
 }
 
-/* Sums that are cut into parts are put together in the type they were made in: out is rounded once.
- */
+/* Partial sums are combined in the type in which they were computed, so out is rounded once. */
 static bool set_preference(const lt_library *lt, lt_preference preference, const blas_shape *s) {
     const uint64_t most = WORKSPACE_MOST;
     const uint32_t reductions = REDUCTION_IN_COMPUTE_TYPE;
@@ -360,7 +360,7 @@ static bool choose(const lt_library *lt, lt_handle handle, blas_plan *plan) {
     return chosen;
 }
 
-/* That of the shape; made, in place of the oldest, if there is none. lock held. */
+/* Returns the plan of the shape. A missing one is made, in place of the oldest. lock held. */
 static blas_plan *plan_of(const lt_library *lt, blas_device *device, const blas_shape *s) {
     for (int i = 0; i < PLANS; i++)
         if (device->plans[i].known && memcmp(&device->plans[i].shape, s, sizeof *s) == 0)

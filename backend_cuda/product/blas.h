@@ -1,32 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cuBLASLt, if the machine has one: looked for when the first product is enqueued. A product takes
- * three steps, for its caller gets the memory between them: plan, enqueue, and, if the sums went
- * elsewhere, the kernel that finishes them.
+ * cuBLASLt, if the machine has one. It is loaded when the first product is enqueued. A product
+ * takes three steps, because its caller allocates memory between them: plan, enqueue, and, if the
+ * sums went elsewhere, the kernel that finishes them.
  */
 #ifndef SYMMEM_CUDA_BLAS_H
 #define SYMMEM_CUDA_BLAS_H
 
 #include "cuda_internal.h"
 
-/* Once for the instance; loads nothing. */
+/* Once for the instance. Loads nothing. */
 symmem_status cuda_blas_open(cuda_instance *instance);
 void cuda_blas_close(cuda_instance *instance);
 
-/* One product as the library is to make it. */
+/* One product for the library. */
 typedef struct cuda_blas_job {
     const symmem_matmul *product;
-    void *sums; /* not NULL: a x b goes there and not to out, (m, n) close together in out's order,
-                   in float32 (float64 for float64); neither scaled nor added to anything */
+    /* If not NULL, a x b goes there and not to out: (m, n) contiguous in out's order, in float32
+     * (float64 for float64), neither scaled nor added to anything. */
+    void *sums;
     size_t workspace_bytes; /* from the plan */
-    bool fresh;             /* likewise: it was not enqueued yet, so its kernel is to be loaded */
-    void *workspace;        /* aligned to 256 bytes */
+    bool fresh;      /* from the plan: it was not enqueued yet, so its kernel is to be loaded */
+    void *workspace; /* aligned to 256 bytes */
 } cuda_blas_job;
 
-/* Whether the library can do it, given addresses aligned like these; asks it once for each shape.
- * The device's context is current. Addresses that are not known yet may be any multiple of 256. */
+/* Returns whether the library supports it, with addresses aligned like these. It asks the library
+ * once for each shape. The device's context is current. Addresses that are not known yet may be any
+ * multiple of 256. */
 bool cuda_blas_plan(cuda_instance *instance, int32_t device, cuda_blas_job *job);
-/* Planned with the same. 0, or the library's error; then nothing that counts was enqueued. */
+/* The job was planned with the same values. Returns 0, or the library's error; then nothing that
+ * matters was enqueued. */
 int cuda_blas_enqueue(cuda_instance *instance, int32_t device, const cuda_blas_job *job,
                       CUstream native);
 

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A product that waits for chunks of its input: how its failure is told. No peer is known here. */
+/* A product that waits for chunks of its input: how its failure is reported. No peer is known
+ * here. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cuda_internal.h"
 
-symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p) {
+symmem_status cuda_take_chunk_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
     symmem_cuda_fault *found = signal->fault;
     /* acquire; pairs with: the fence before the kernel's store. The kernel has ended. */
     uint32_t code = __atomic_load_n(&found->code, __ATOMIC_ACQUIRE);
-    /* The next launch of the same graph, on another stream, is not given up. */
+    /* The next launch of the same graph, on another stream, is not canceled. */
     __atomic_store_n(&found->missing[0], 0, __ATOMIC_RELAXED);
     if (code == 0)
         return SYMMEM_OK;
@@ -29,10 +30,10 @@ symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *
     return record_p->status;
 }
 
-void cuda_end_waiting(const cuda_signal_op *signal) {
+void cuda_cancel_chunk_waits(const cuda_signal_op *signal) {
     __atomic_store_n(&signal->fault->missing[0], 1, __ATOMIC_RELEASE);
 }
 
-void cuda_go_on_waiting(const cuda_signal_op *signal) {
+void cuda_allow_chunk_waits(const cuda_signal_op *signal) {
     __atomic_store_n(&signal->fault->missing[0], 0, __ATOMIC_RELEASE);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Matrix products: the user's own, cuBLASLt's, or else a plain kernel.
+ * Matrix products: the user's entry, by cuBLASLt or by a portable kernel.
  *
- * The library's product cannot be left out of a stream, nor does it scale rows and columns. So what
- * is a part of an operation, waits for chunks or is scaled is summed into memory of the stream's,
- * from which a kernel of ours brings it to out, or does not.
+ * The library's product cannot be skipped in a stream, nor does it scale rows and columns. So a
+ * product that is a step of a composite operation, waits for chunks or is scaled is summed into
+ * memory of the stream. From there a kernel of this library stores it to out, or does not.
  */
 #include <string.h>
 
@@ -14,11 +14,11 @@
 #define PLACE 256
 #define AWAIT_THREADS 32
 
-/* Of the library's errors, those that come before anything is enqueued; -1 is our own. */
+/* The library's errors that come before anything is enqueued. -1 is this backend's own. */
 enum { INVALID_VALUE = 7, ARCH_MISMATCH = 8, NOT_SUPPORTED = 15 };
 
 typedef struct product_work {
-    cuda_work work; /* first: enqueue gets it */
+    cuda_work work; /* first, because enqueue gets it */
     const symmem_matmul *product;
     uint32_t timeout_ms;
 } product_work;
@@ -50,7 +50,7 @@ static int32_t real_of(symmem_dtype dtype) {
     }
 }
 
-/* --- kernels of ours ---------------------------------------------------------------- */
+/* --- the portable kernel ----------------------------------------------------------- */
 
 static symmem_cuda_product args_of(const symmem_matmul *p, const uint64_t *failed,
                                    const void *sums) {
@@ -76,7 +76,7 @@ static symmem_cuda_product args_of(const symmem_matmul *p, const uint64_t *faile
                                  .sums = sums};
 }
 
-/* sums NULL: the whole product; else what is left to do of it. */
+/* sums NULL: the whole product; else the rest of it. */
 static symmem_status enqueue_kernel(cuda_instance *instance, const cuda_work *work,
                                     const symmem_matmul *p, const uint64_t *failed,
                                     const void *sums, CUstream native) {
@@ -94,7 +94,7 @@ static size_t places(size_t bytes) {
     return (bytes + PLACE - 1) / PLACE * PLACE;
 }
 
-/* False: nothing was enqueued, and the plain kernel is to do it. */
+/* Returns false if nothing was enqueued, and the portable kernel is to compute it. */
 static bool enqueue_blas(cuda_instance *instance, const cuda_work *work, const cuda_blas_job *job,
                          const uint64_t *failed, CUstream native, symmem_status *status_p) {
     int error = cuda_blas_enqueue(instance, work->device, job, native);
@@ -111,8 +111,8 @@ static bool enqueue_blas(cuda_instance *instance, const cuda_work *work, const c
     return true;
 }
 
-/* In memory of the stream's, which a graph takes and gives back in each launch. Likewise false
- * where there is none. */
+/* Sums into memory of the stream, which a graph allocates and frees in each launch. Also returns
+ * false if there is none. */
 static bool enqueue_library(cuda_instance *instance, const cuda_work *work, const symmem_matmul *p,
                             const uint64_t *failed, CUstream native, symmem_status *status_p) {
     const size_t sum = p->dtype == SYMMEM_FLOAT64 ? sizeof(double) : sizeof(float);
@@ -171,14 +171,14 @@ static symmem_matmul chunk_of(const symmem_matmul *p, int32_t chunk) {
     return some;
 }
 
-/* Bytes from the first element to behind the last. */
+/* Returns the bytes from the first element to the end of the last. */
 static size_t extent_of_a(const symmem_matmul *p) {
     return ((size_t)(p->m - 1) * (size_t)p->a_row + (size_t)(p->k - 1) * (size_t)p->a_column + 1) *
            element_bytes(p->dtype);
 }
 
-/* The product of whatever lies in memory of the stream's, to nowhere: the library then has loaded
- * its kernel, which it might not get done while another one waits for a chunk. */
+/* Multiplies arbitrary memory of the stream and discards the result. So the library has loaded its
+ * kernel, which might be blocked later, while another kernel waits for a chunk. */
 static void warm(cuda_instance *instance, const cuda_work *work, const symmem_matmul *p,
                  CUstream native) {
     symmem_matmul idle = *p;
@@ -198,7 +198,7 @@ static void warm(cuda_instance *instance, const cuda_work *work, const symmem_ma
     job.sums = (void *)(uintptr_t)memory;
     job.workspace = workspace > 0 ? (void *)(uintptr_t)(memory + sums) : NULL;
     (void)cuda_blas_enqueue(instance, work->device, &job,
-                            native); /* the product itself will tell */
+                            native); /* the product itself reports it */
     cuda_scratch_give(instance, memory, native);
 }
 
@@ -248,14 +248,14 @@ static symmem_status enqueue(cuda_instance *instance, cuda_work *work, CUstream 
                : enqueue_one(instance, work, product->product, work->failed, native);
 }
 
-/* Where the kernels tell of a chunk that does not come. */
+/* Where the kernels report a chunk that does not arrive. */
 static symmem_status take_fault(cuda_instance *instance, product_work *product) {
     void *fault;
     cuda_work *work = &product->work;
     symmem_status status = cuda_enter(instance, work->device, work->operation);
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = cuda_piece_take(&instance->driver, &fault);
+    CUresult result = cuda_small_block_take(&instance->driver, &fault);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, work->operation);
@@ -277,7 +277,7 @@ symmem_status cuda_matmul(void *opaque, int32_t device, const symmem_matmul *mat
         .product = matmul,
         .timeout_ms = exec->timeout_ms,
     };
-    symmem_status status = cuda_point(instance, "cuda.matmul");
+    symmem_status status = cuda_failpoint(instance, "cuda.matmul");
     if (status == SYMMEM_OK && matmul->signals != NULL)
         status = take_fault(instance, &product);
     return status == SYMMEM_OK ? cuda_work_run(instance, &product.work, exec) : status;

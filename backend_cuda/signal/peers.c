@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The peers' tables on the device, and what poisons and resets their state. */
+/* The peers' tables on the device, and how their state is poisoned and reset. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "memory/mapping.h"
 
-#define REST_MS 100u /* a share of a device that several processes take turns on comes late */
+#define REST_MS 100u /* when several processes share a device, its time slice comes late */
 #define POISON_MS 1000u
 
 _Static_assert(3 * sizeof(void *) * SYMMEM_MAX_WORLD_SIZE <= CUDA_STAGED_BYTES, "tables are sent");
 
 static symmem_status fail(const cuda_instance *instance, CUresult result, const char *operation) {
-    return result == CUDA_ERROR_NOT_READY ? cuda_late(instance, operation)
+    return result == CUDA_ERROR_NOT_READY ? cuda_fail_timeout(instance, operation)
                                           : cuda_fail(instance, result, operation);
 }
 
-/* One copy, on a lane: the driver's plain copies use a stream of everybody's. */
+/* Copies once, on a private stream, because the driver's synchronous copies use the shared default
+ * stream. */
 static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers, CUdeviceptr tables,
                              CUstream native, cuda_staging **staging_p) {
     const size_t count = (size_t)peers->world_size;
@@ -31,8 +32,8 @@ static CUresult write_tables(cuda_instance *instance, const symmem_peers *peers,
     return result;
 }
 
-/* From memory that the instance keeps: the driver's common pool gives all back to the device when a
- * stream has been waited for, so each rendezvous would map some anew. */
+/* Uses memory of the instance's pool. The driver's default pool returns everything to the device
+ * when a stream has been waited for, so each rendezvous would map memory again. */
 static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own,
                             CUstream native, cuda_staging **staging_p) {
     CUresult result =
@@ -47,14 +48,14 @@ static CUresult fill_tables(cuda_instance *instance, const symmem_peers *peers, 
     return result;
 }
 
-/* What was not in time reads the staging yet, which is lost where that cannot be noted. */
-static void leave_tables(cuda_instance *instance, int32_t device, CUstream native,
-                         cuda_staging *staging) {
+/* A late copy still reads the staging memory, which is lost if no entry for it can be allocated. */
+static void orphan_tables(cuda_instance *instance, int32_t device, CUstream native,
+                          cuda_staging *staging) {
     const cuda_needs needs = {.staging = staging};
-    cuda_leave_behind(cuda_leaving_make(instance, device), native, NULL, &needs, "rendezvous");
+    cuda_orphan(cuda_orphan_make(instance, device), native, NULL, &needs, "rendezvous");
 }
 
-/* The largest for which there is as much signal state as the core has asked for. */
+/* Returns the largest block size for which the core has requested this much signal state. */
 static size_t find_block_bytes(const symmem_peers *peers) {
     const size_t sizes[] = {SYMMEM_CUDA_CHUNKED_BLOCK, SYMMEM_CUDA_LARGE_BLOCK};
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
@@ -64,41 +65,41 @@ static size_t find_block_bytes(const symmem_peers *peers) {
     return 0;
 }
 
-/* And tells the others how they are linked: both are there before anybody's first operation. */
+/* Also tells the other ranks about NVLink. Both are there before any rank's first operation. */
 static CUresult open_own(cuda_instance *instance, const symmem_peers *peers, cuda_peers *own) {
-    cuda_lane *lane;
+    cuda_private_stream *private_stream;
     cuda_staging *staging = NULL;
     void *control = NULL;
-    CUresult result = cuda_piece_take(&instance->driver, &control);
+    CUresult result = cuda_small_block_take(&instance->driver, &control);
     if (result != CUDA_SUCCESS)
         return result;
     own->control = control;
-    result = cuda_lane_take(instance, peers->device, &lane);
+    result = cuda_private_stream_take(instance, peers->device, &private_stream);
     if (result != CUDA_SUCCESS)
         goto give_control;
     own->links = cuda_links_find(instance, peers);
     own->block_bytes = find_block_bytes(peers);
-    result = cuda_links_tell(instance, peers, own->links, lane->native);
+    result = cuda_links_tell(instance, peers, own->links, private_stream->native);
     if (result == CUDA_SUCCESS)
-        result = fill_tables(instance, peers, own, lane->native, &staging);
+        result = fill_tables(instance, peers, own, private_stream->native, &staging);
     if (result == CUDA_ERROR_NOT_READY)
-        leave_tables(instance, peers->device, lane->native, staging);
+        orphan_tables(instance, peers->device, private_stream->native, staging);
     else
         cuda_staging_give(staging);
     if (result == CUDA_SUCCESS) {
-        cuda_lane_give(instance, peers->device, lane);
+        cuda_private_stream_give(instance, peers->device, private_stream);
         return CUDA_SUCCESS;
     }
-    cuda_lane_end(instance, peers->device, lane);
+    cuda_private_stream_end(instance, peers->device, private_stream);
 give_control:
-    cuda_piece_give(control);
+    cuda_small_block_give(control);
     return result;
 }
 
 symmem_status cuda_peers_open(void *opaque, symmem_peers *peers, void **buffers_dev_p,
                               void **pads_dev_p) {
     cuda_instance *instance = opaque;
-    symmem_status status = cuda_point(instance, "cuda.peers.open");
+    symmem_status status = cuda_failpoint(instance, "cuda.peers.open");
     if (status != SYMMEM_OK)
         return status;
     cuda_peers *own = calloc(1, sizeof *own);
@@ -122,43 +123,44 @@ free_own:
     return status;
 }
 
-/* In stream order: nothing is pending, and freeing at once would wait for the whole device. A lane
- * that is at rest soon is used again. Any other is noted, or the instance's end would wait for it
- * in the driver. */
+/* Frees in stream order: nothing is pending, and freeing at once would wait for the whole device. A
+ * private stream that is idle is used again. Any other one becomes an orphan. Otherwise the
+ * instance's end would wait for it in the driver. */
 static void give_tables(cuda_instance *instance, int32_t device, CUdeviceptr tables) {
     const cuda_needs needs = {.staging = NULL};
-    cuda_lane *lane;
-    if (cuda_lane_take(instance, device, &lane) != CUDA_SUCCESS)
+    cuda_private_stream *private_stream;
+    if (cuda_private_stream_take(instance, device, &private_stream) != CUDA_SUCCESS)
         return;
-    cuda_scratch_give(instance, tables, lane->native);
-    if (cuda_wait_idle(instance, lane->native, REST_MS, NULL) == CUDA_SUCCESS) {
-        cuda_lane_give(instance, device, lane);
+    cuda_scratch_give(instance, tables, private_stream->native);
+    if (cuda_wait_idle(instance, private_stream->native, REST_MS, NULL) == CUDA_SUCCESS) {
+        cuda_private_stream_give(instance, device, private_stream);
         return;
     }
-    cuda_leave_behind(cuda_leaving_make(instance, device), lane->native, NULL, &needs, "release");
-    cuda_lane_end(instance, device, lane);
+    cuda_orphan(cuda_orphan_make(instance, device), private_stream->native, NULL, &needs,
+                "release");
+    cuda_private_stream_end(instance, device, private_stream);
 }
 
 void cuda_peers_close(void *opaque, symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
-    (void)cuda_point(instance, "cuda.peers.close*");
-    pthread_mutex_lock(&instance->collecting); /* the watcher is not looking at them */
+    (void)cuda_failpoint(instance, "cuda.peers.close*");
+    pthread_mutex_lock(&instance->collecting); /* the watcher does not access them */
     peers->priv = NULL;
     pthread_mutex_unlock(&instance->collecting);
     if (cuda_enter(instance, peers->device, "release") == SYMMEM_OK) {
         give_tables(instance, peers->device, own->tables);
         cuda_leave(instance);
     }
-    cuda_piece_give(own->control);
+    cuda_small_block_give(own->control);
     free(own);
 }
 
 /* --- the control stream -------------------------------------------------------------- */
 
-/* What it was given for these peers was not in time. It writes to own signal memory, which may be
- * given back before. */
-static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
+/* Its writes for these peers were late. They go to this rank's signal memory, which may be freed
+ * before. */
+static void orphan_control(cuda_instance *instance, const symmem_peers *peers) {
     CUstream control = instance->devices[peers->device].control;
     cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
     atomic_store(&instance->devices[peers->device].late, true);
@@ -168,7 +170,7 @@ static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
         (void)cuda_wait_idle(instance, control, instance->late_ms, NULL);
 }
 
-/* All but the links, which stay as they are. */
+/* Clears everything but the links. */
 static CUresult clear_state(const cuda_instance *instance, const symmem_peers *peers) {
     CUstream control = instance->devices[peers->device].control;
     const CUdeviceptr state = cuda_address(peers->signals[peers->rank]);
@@ -180,13 +182,14 @@ static CUresult clear_state(const cuda_instance *instance, const symmem_peers *p
                : result;
 }
 
-/* On the stream that poisons, so that no poisoning of earlier comes after it. Failures of launches
- * that the library does not know of may not have been told yet, and would poison what is reset. */
+/* Runs on the stream that poisons, so that no earlier poisoning comes after it. Failures of graph
+ * launches that the library does not know of may not have been reported yet. They would poison the
+ * handle again after the reset. */
 symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
     cuda_collect(instance);
-    symmem_status status = cuda_point(instance, "cuda.reset.before");
+    symmem_status status = cuda_failpoint(instance, "cuda.reset.before");
     if (status == SYMMEM_OK && cuda_has_pending(instance, peers))
         status =
             instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
@@ -200,16 +203,16 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     if (result == CUDA_SUCCESS)
         result = cuda_wait_in_time(instance, control);
     if (result == CUDA_ERROR_NOT_READY)
-        leave_control(instance, peers);
+        orphan_control(instance, peers);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return fail(instance, result, "reset");
     atomic_store(&instance->devices[peers->device].late, false);
     memset(own->control, 0, sizeof *own->control);
-    return cuda_point(instance, "cuda.reset.done");
+    return cuda_failpoint(instance, "cuda.reset.done");
 }
 
-/* A word of the own state, by no kernel: there may be no room for one. */
+/* Writes a word of this rank's state without a kernel, because a kernel may have no room. */
 static CUresult enqueue_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
     const cuda_driver *driver = &instance->driver;
     CUstream control = instance->devices[peers->device].control;
@@ -220,21 +223,22 @@ static CUresult enqueue_word(cuda_instance *instance, const symmem_peers *peers,
     return result;
 }
 
-/* Waits until it is written, however long. */
+/* Waits without a limit until it is written. */
 static CUresult write_word(cuda_instance *instance, const symmem_peers *peers, size_t offset) {
     CUstream control = instance->devices[peers->device].control;
     CUresult result = enqueue_word(instance, peers, offset);
     return result == CUDA_SUCCESS ? cuda_wait_idle(instance, control, 0, NULL) : result;
 }
 
-/* Own kernels learn of it by the control word. Peers' look at the state's first word: a kernel that
- * failed has written it, but a failure may be the host's alone. It is there afterwards, for kernels
- * that are launched then are to find it, unless the device does not get on: others may need the
- * lock under which a failure is told, so that is not waited for long, and not twice. */
+/* This rank's kernels learn of it by the control word. Peers' kernels read the state's first word.
+ * A kernel that failed has written it, but only the host may know of a failure. The word is written
+ * before this returns, because later kernels have to find it, unless the device is stuck. Other
+ * threads may need the lock under which a failure is reported, so the wait is short and happens
+ * once. */
 void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     cuda_instance *instance = opaque;
     cuda_peers *own = peers->priv;
-    (void)cuda_point(instance, "cuda.poison*");
+    (void)cuda_failpoint(instance, "cuda.poison*");
     __atomic_store_n(&own->control->poisoned, 1, __ATOMIC_RELEASE);
     if (cuda_enter(instance, peers->device, "poison") != SYMMEM_OK)
         return;
@@ -244,7 +248,7 @@ void cuda_signal_poison(void *opaque, const symmem_peers *peers) {
     if (result == CUDA_SUCCESS)
         result = cuda_wait_idle(instance, device->control, limit_ms, NULL);
     if (result == CUDA_ERROR_NOT_READY)
-        leave_control(instance, peers);
+        orphan_control(instance, peers);
     else
         atomic_store(&device->late, false);
     cuda_leave(instance);
@@ -254,7 +258,7 @@ static size_t state_at(const symmem_peers *peers, int32_t channel) {
     return symmem_cuda_state_at(peers->world_size, peers->channel_count, channel);
 }
 
-/* Behind what another thread may be about to write: the poison, too. */
+/* Runs after anything that another thread may be about to write, the poison included. */
 CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, int32_t channel) {
     CUresult result = write_word(instance, peers, 0);
     return result == CUDA_SUCCESS
@@ -263,21 +267,21 @@ CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, i
                : result;
 }
 
-CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+CUresult cuda_channel_read(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
                            symmem_cuda_state *state_p) {
     CUstream control = instance->devices[peers->device].control;
     const CUdeviceptr state = cuda_address(peers->signals[peers->rank]) + state_at(peers, channel);
     void *piece;
-    CUresult result = cuda_piece_take(&instance->driver, &piece);
+    CUresult result = cuda_small_block_take(&instance->driver, &piece);
     if (result != CUDA_SUCCESS)
         return result;
     result = instance->driver.MemcpyAsync(cuda_address(piece), state, sizeof *state_p, control);
     if (result == CUDA_SUCCESS)
         result = cuda_wait_idle(instance, control, 0, NULL);
     if (result != CUDA_SUCCESS)
-        return result; /* the piece is lost: it may still be written */
+        return result; /* the block is lost, because it may still be written */
     memcpy(state_p, piece, sizeof *state_p);
-    cuda_piece_give(piece);
+    cuda_small_block_give(piece);
     return result;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Signals and the barrier: one small kernel each. */
+/* Signals and the barrier, by one small kernel each. */
 #include <string.h>
 
 #include "cuda_internal.h"
@@ -26,14 +26,14 @@ static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstre
     return cuda_launch_kernel(instance, launch->kernel, 1, launch->threads, &launch->args, native);
 }
 
-bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
+bool cuda_small_barrier_of(const cuda_launch *launch, symmem_cuda_small_barrier *small) {
     const symmem_cuda_signal_args *args = &launch->args;
     const int32_t ranks = args->world_size, channels = args->channel_count, channel = args->channel;
-    if (ranks > SYMMEM_CUDA_NEAR_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
+    if (ranks > SYMMEM_CUDA_SMALL_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
         launch->signal.call.kind != SYMMEM_CALL_NONE ||
         symmem_cuda_signal_size(ranks, channels, SYMMEM_CUDA_CHUNKED_BLOCK) > UINT32_MAX)
         return false;
-    *near = (symmem_cuda_near){
+    *small = (symmem_cuda_small_barrier){
         .rank = (uint32_t)args->rank,
         .ranks = (uint32_t)ranks,
         .arrivals_at = (uint32_t)symmem_cuda_arrival_at(ranks, channels, channel, 0),
@@ -42,12 +42,12 @@ bool cuda_near_of(const cuda_launch *launch, symmem_cuda_near *near) {
         .calls_at = (uint32_t)symmem_cuda_call_at(ranks, channels, channel, 0),
     };
     for (int32_t turn = 0; turn < ranks; turn++)
-        near->signals[turn] = args->near[(args->rank + turn) % ranks];
+        small->signals[turn] = args->small[(args->rank + turn) % ranks];
     return true;
 }
 
-/* Its first kernels are on their way and the rest will not come: neither those nor peers are to
- * wait for it. */
+/* Its first kernels are enqueued and the rest will not follow. Neither those nor peers may wait for
+ * the rest. */
 static void give_up(const cuda_launch *launch) {
     const symmem_peers *peers = launch->signal.peers;
     const symmem_fault fault = {.operation = launch->signal.operation,
@@ -57,21 +57,21 @@ static void give_up(const cuda_launch *launch) {
     peers->host->signal_failed(peers, &fault, NULL);
 }
 
-/* Enqueues it and waits. *ended_p: what became of what was enqueued; *status_p: see
+/* Enqueues it and waits. *ended_p: the result of what was enqueued. *status_p: see
  * cuda_launch_wait. */
 static CUresult enqueue_now(cuda_instance *instance, int32_t device, cuda_launch *launch,
                             const symmem_exec *exec, CUresult *ended_p, symmem_status *status_p) {
-    cuda_lane *lane;
-    CUresult result = cuda_lane_take(instance, device, &lane);
+    cuda_private_stream *private_stream;
+    CUresult result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
         return result;
-    result = launch->enqueue(instance, launch, lane->native);
+    result = launch->enqueue(instance, launch, private_stream->native);
     if (result != CUDA_SUCCESS && launch->begun)
         give_up(launch);
     if (result == CUDA_SUCCESS || launch->begun)
-        *ended_p = cuda_launch_wait(instance, device, launch, exec, lane, status_p);
+        *ended_p = cuda_launch_wait(instance, device, launch, exec, private_stream, status_p);
     else /* a launch that failed before it ran left nothing behind */
-        cuda_lane_give(instance, device, lane);
+        cuda_private_stream_give(instance, device, private_stream);
     return result;
 }
 
@@ -80,17 +80,17 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     const char *operation = launch->signal.operation;
     CUresult ended = CUDA_SUCCESS;
     symmem_status status = SYMMEM_OK;
-    launch->leaving = cuda_leaving_make(instance, device);
-    if (launch->leaving == NULL) {
-        cuda_piece_give(launch->signal.fault);
+    launch->orphan = cuda_orphan_make(instance, device);
+    if (launch->orphan == NULL) {
+        cuda_small_block_give(launch->signal.fault);
         return cuda_no_memory(instance, operation);
     }
     CUresult result = enqueue_now(instance, device, launch, exec, &ended, &status);
-    cuda_leaving_drop(launch->leaving);
+    cuda_orphan_drop(launch->orphan);
     if (result != CUDA_SUCCESS || (ended != CUDA_SUCCESS && ended != CUDA_ERROR_NOT_READY)) {
         cuda_forget_fault(instance, &launch->signal);
-        if (ended == CUDA_SUCCESS) /* or a kernel may write there that is not known to be over */
-            cuda_piece_give(launch->signal.fault);
+        if (ended == CUDA_SUCCESS) /* otherwise a kernel may write there that may still run */
+            cuda_small_block_give(launch->signal.fault);
         return cuda_fail(instance, result != CUDA_SUCCESS ? result : ended, operation);
     }
     if (ended == CUDA_ERROR_NOT_READY)
@@ -98,22 +98,22 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
     symmem_error_record record;
     cuda_await_cause(instance, &launch->signal);
     status = cuda_take_fault(&launch->signal, &record);
-    cuda_piece_give(launch->signal.fault);
+    cuda_small_block_give(launch->signal.fault);
     return status;
 }
 
-/* `pending`: of this launch, NULL where the stream captures. False: what it needs is not the
- * caller's any more. */
+/* `pending`: of this launch, NULL if the stream captures. Returns false if the caller does not own
+ * what it needs any more. */
 static bool end_failed(cuda_instance *instance, cuda_launch *launch, cuda_pending *pending,
                        const symmem_exec *exec) {
     const cuda_needs needs = {.signal = &launch->signal};
-    if (launch->begun && pending == NULL) /* a part of it is in somebody's graph */
+    if (launch->begun && pending == NULL) /* a part of it is in the program's graph */
         return false;
-    if (launch->begun) { /* kernels end before their memory is given to another */
+    if (launch->begun) { /* kernels end before their memory is reused */
         give_up(launch);
         return cuda_pending_rest(pending, exec, &needs, launch->signal.operation);
     }
-    cuda_part_end_failed(instance, pending, exec, launch->signal.operation);
+    cuda_composite_end_failed(instance, pending, exec, launch->signal.operation);
     return true;
 }
 
@@ -127,10 +127,10 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     if (status == SYMMEM_OK && id == 0)
         status = cuda_pending_make(stream, operation, &pending);
     if (status != SYMMEM_OK) {
-        cuda_piece_give(launch->signal.fault);
+        cuda_small_block_give(launch->signal.fault);
         return status;
     }
-    CUresult result = cuda_part_begin(instance, exec, stream->native);
+    CUresult result = cuda_composite_begin(instance, exec, stream->native);
     if (result == CUDA_SUCCESS)
         result = launch->enqueue(instance, launch, stream->native);
     if (result == CUDA_SUCCESS)
@@ -139,7 +139,7 @@ static symmem_status run_on(cuda_instance *instance, cuda_stream *stream, cuda_l
     if (id != 0)
         cuda_captured_rest(instance, id, exec);
     if (end_failed(instance, launch, pending, exec))
-        cuda_piece_give(launch->signal.fault);
+        cuda_small_block_give(launch->signal.fault);
     return cuda_fail(instance, result, operation);
 }
 
@@ -147,7 +147,7 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
                              int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     const cuda_peers *own = peers->priv;
     void *fault;
-    CUresult result = cuda_piece_take(&instance->driver, &fault);
+    CUresult result = cuda_small_block_take(&instance->driver, &fault);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, launch->signal.operation);
     launch->signal.peers = peers;
@@ -168,10 +168,10 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
         .stream = exec->stream != NULL ? (uint64_t)(uintptr_t)exec->stream : SYMMEM_CUDA_NO_STREAM,
     };
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
-    if (peers->world_size <= SYMMEM_CUDA_NEAR_RANKS)
-        memcpy(launch->args.near, peers->signals, sizeof(void *) * (size_t)peers->world_size);
+    if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
+        memcpy(launch->args.small, peers->signals, sizeof(void *) * (size_t)peers->world_size);
     if (exec->stream != NULL && exec->whole != NULL) {
-        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_PART;
+        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_COMPOSITE_STEP;
         launch->args.state = cuda_state_of(exec->whole);
     }
     return SYMMEM_OK;
@@ -193,15 +193,15 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
 }
 
 static CUresult enqueue_barrier(cuda_instance *instance, cuda_launch *launch, CUstream native) {
-    symmem_cuda_near_args args = {.signal = launch->args};
+    symmem_cuda_small_barrier_args args = {.signal = launch->args};
     const cuda_kernels *kernels = &instance->devices[launch->signal.peers->device].kernels;
-    if (kernels->near_barrier == NULL || !cuda_near_of(launch, &args.near))
+    if (kernels->small_barrier == NULL || !cuda_small_barrier_of(launch, &args.small))
         return enqueue_one(instance, launch, native);
-    return cuda_launch_kernel(instance, kernels->near_barrier, 1, SYMMEM_CUDA_NEAR_THREADS, &args,
-                              native);
+    return cuda_launch_kernel(instance, kernels->small_barrier, 1,
+                              SYMMEM_CUDA_SMALL_BARRIER_THREADS, &args, native);
 }
 
-/* The functions are there once the device is open, which it is: memory came from it. */
+/* The functions are loaded once the device is open. It is open, because memory came from it. */
 symmem_status cuda_barrier(void *opaque, const symmem_peers *peers, int32_t channel,
                            const symmem_exec *exec) {
     cuda_instance *instance = opaque;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Events. Before one counts as reached, failures of the work before it have been told. */
+/* Events. Failures of the work before an event have been reported before it counts as reached. */
 #include <stdlib.h>
 
 #include "cuda_internal.h"
@@ -12,8 +12,8 @@ typedef struct cuda_event {
     int32_t device;
 } cuda_event;
 
-/* Of an event that was recorded in a capture which is over, drivers say INVALID_VALUE. These events
- * are valid. */
+/* For an event that was recorded in a capture which is over, drivers return INVALID_VALUE. These
+ * events are valid. */
 static symmem_status event_failed(cuda_instance *instance, CUresult result, const char *entry) {
     return cuda_fail(
         instance, result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_CAPTURED_EVENT : result, entry);

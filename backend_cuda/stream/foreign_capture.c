@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Captures that the program began itself, on a stream of its own. Their graphs are the program's:
- * what was captured stays alive for them until the driver says that a graph and all that was made
- * of it are gone, which it does through a "user object" of the graph's. Nobody says when they are
- * launched, so whether one of their operations has failed is looked at all the time.
+ * Captures that the program began itself, on a stream of its own. Their graphs belong to the
+ * program. What was captured stays alive until the driver says that a graph and everything made of
+ * it are gone. It does so through a "user object" of the graph. The library does not learn when
+ * they are launched, so it checks all the time whether one of their operations has failed.
  */
 #include <stdlib.h>
 
 #include "cuda_internal.h"
 
-/* How long a kernel may still write once its failure can be seen, and how long a consequence waits
+/* How long a kernel may still write after its failure can be seen, and how long a consequence waits
  * for its cause (see inflight.c). */
 #define SETTLE_NS CUDA_NS_PER_MS
 #define CAUSE_NS (20 * CUDA_NS_PER_MS)
 
-/* The capture's, and the driver's for as long as there is a user object. */
-struct cuda_ending {
+/* Owned by the capture, and by the driver while there is a user object. */
+struct cuda_graph_end {
     atomic_int users;
     atomic_bool over; /* the graph is gone */
 };
 
-/* Two threads may capture into one graph, which the driver wants to be changed by one at a time. */
+/* Two threads may capture into one graph, which the driver allows only one at a time to change. */
 static pthread_mutex_t adopting = PTHREAD_MUTEX_INITIALIZER;
 
-static void drop_ending(cuda_ending *ending) {
+static void drop_ending(cuda_graph_end *ending) {
     if (atomic_fetch_sub(&ending->users, 1) == 1)
         free(ending);
 }
 
-/* In a thread of the driver's, which may not call it: the instance may be gone as well. */
+/* Runs in a thread of the driver, which may not call the driver. The instance may be gone too. */
 static void CUDA_CB graph_is_gone(void *opaque) {
-    cuda_ending *ending = opaque;
+    cuda_graph_end *ending = opaque;
     atomic_store(&ending->over, true);
     drop_ending(ending);
 }
 
-/* --- adopting ----------------------------------------------------------------------- */
+/* --- beginning to track a capture -------------------------------------------------- */
 
 /* The context is current. */
-static CUresult attach(const cuda_driver *driver, CUstream native, cuda_ending *ending) {
+static CUresult attach(const cuda_driver *driver, CUstream native, cuda_graph_end *ending) {
     CUstreamCaptureStatus capturing;
     CUgraph graph = NULL;
     CUuserObject object = NULL;
@@ -54,12 +54,12 @@ static CUresult attach(const cuda_driver *driver, CUstream native, cuda_ending *
     }
     result = driver->GraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
     if (result != CUDA_SUCCESS)
-        (void)driver->UserObjectRelease(object, 1); /* comes to graph_is_gone */
+        (void)driver->UserObjectRelease(object, 1); /* calls graph_is_gone */
     return result;
 }
 
 static symmem_status attach_to(cuda_instance *instance, const cuda_stream *stream,
-                               cuda_ending *ending, const char *operation) {
+                               cuda_graph_end *ending, const char *operation) {
     symmem_status status = cuda_enter(instance, stream->device, operation);
     if (status != SYMMEM_OK)
         return status;
@@ -71,7 +71,7 @@ static symmem_status attach_to(cuda_instance *instance, const cuda_stream *strea
 static symmem_status adopt(cuda_instance *instance, cuda_stream *stream, cuuint64_t id,
                            const char *operation) {
     cuda_capture *capture = calloc(1, sizeof *capture);
-    cuda_ending *ending = calloc(1, sizeof *ending);
+    cuda_graph_end *ending = calloc(1, sizeof *ending);
     if (capture == NULL || ending == NULL) {
         free(ending);
         free(capture);
@@ -88,9 +88,9 @@ static symmem_status adopt(cuda_instance *instance, cuda_stream *stream, cuuint6
     capture->held_end = &capture->held;
     pthread_mutex_lock(&instance->lock);
     stream->users++;
-    capture->next = instance->adopted;
-    instance->adopted = capture;
-    atomic_fetch_add(&instance->adopted_count, 1);
+    capture->next = instance->foreign_captures;
+    instance->foreign_captures = capture;
+    atomic_fetch_add(&instance->foreign_count, 1);
     pthread_cond_signal(&instance->work);
     pthread_mutex_unlock(&instance->lock);
     return SYMMEM_OK;
@@ -123,21 +123,21 @@ symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, co
     return status;
 }
 
-/* --- looking for failures ------------------------------------------------------------- */
+/* --- checking for failures --------------------------------------------------------- */
 
-/* What is asked of all operations in turn. */
-typedef struct look_round {
-    cuda_stream *stream;   /* who tells */
+/* The state of one pass over all operations. */
+typedef struct check_pass {
+    cuda_stream *stream;   /* the stream that reports */
     bool over;             /* the graph is gone: none of its kernels runs */
-    uint64_t patience_ns;  /* what is seen later has not to be waited for */
-    bool unsettled, await; /* something is to be told yet; something that is to be waited for */
-} look_round;
+    uint64_t patience_ns;  /* a failure seen later need not be waited for */
+    bool unsettled, await; /* something is still to be reported; something is to be waited for */
+} check_pass;
 
 static uint32_t code_of(const cuda_captured *held) {
     return __atomic_load_n(&held->signal.fault->code, __ATOMIC_ACQUIRE);
 }
 
-static void judge(look_round *look, cuda_captured *held) {
+static void judge(check_pass *look, cuda_captured *held) {
     const uint64_t now_ns = cuda_now_ns();
     if (held->failed_ns == 0)
         held->failed_ns = now_ns;
@@ -146,20 +146,20 @@ static void judge(look_round *look, cuda_captured *held) {
                                                                 : SETTLE_NS;
     if (now_ns - held->failed_ns >= rest_ns) {
         held->failed_ns = 0;
-        cuda_look_for_fault(look->stream, &held->signal);
+        cuda_check_fault(look->stream, &held->signal);
         return;
     }
     look->unsettled = true;
     look->await = look->await || held->failed_ns <= look->patience_ns;
 }
 
-static void look_at(look_round *look, cuda_captured *held) {
+static void look_at(check_pass *look, cuda_captured *held) {
     if (held->signal.fault != NULL && code_of(held) != 0)
         judge(look, held);
 }
 
-/* Captures and what they hold go only while `collecting` is held. Both get more meanwhile: what is
- * there now stays as it is. */
+/* Captures and what they hold are freed only while `collecting` is held. Both lists grow meanwhile.
+ * What is there now stays as it is. */
 static cuda_captured *last_held(cuda_instance *instance, const cuda_capture *capture) {
     pthread_mutex_lock(&instance->lock);
     cuda_captured *last = capture->held_last;
@@ -169,12 +169,12 @@ static cuda_captured *last_held(cuda_instance *instance, const cuda_capture *cap
 
 static cuda_capture *first_adopted(cuda_instance *instance) {
     pthread_mutex_lock(&instance->lock);
-    cuda_capture *first = instance->adopted;
+    cuda_capture *first = instance->foreign_captures;
     pthread_mutex_unlock(&instance->lock);
     return first;
 }
 
-static void look_at_all(cuda_instance *instance, look_round *look, const cuda_capture *capture) {
+static void look_at_all(cuda_instance *instance, check_pass *look, const cuda_capture *capture) {
     const cuda_captured *last = last_held(instance, capture);
     for (cuda_captured *held = last != NULL ? capture->held : NULL; held != NULL;
          held = held == last ? NULL : held->next)
@@ -183,10 +183,10 @@ static void look_at_all(cuda_instance *instance, look_round *look, const cuda_ca
 
 /* --- their end ------------------------------------------------------------------------ */
 
-/* One that has nothing to tell any more, or any; out of the list. */
+/* Removes a capture from the list: one that has nothing left to report, or any. */
 static cuda_capture *take(cuda_instance *instance, bool any) {
     pthread_mutex_lock(&instance->lock);
-    cuda_capture **link = &instance->adopted;
+    cuda_capture **link = &instance->foreign_captures;
     while (*link != NULL && !any && !(*link)->settled)
         link = &(*link)->next;
     cuda_capture *capture = *link;
@@ -201,18 +201,18 @@ static void end(cuda_instance *instance, cuda_capture *capture) {
     cuda_stream_drop(capture->stream);
     drop_ending(capture->ending);
     free(capture);
-    atomic_fetch_sub(&instance->adopted_count, 1);
+    atomic_fetch_sub(&instance->foreign_count, 1);
 }
 
-bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
+bool cuda_foreign_captures_check(cuda_instance *instance, uint64_t begin_ns) {
     bool await = false;
     cuda_capture *gone;
-    if (instance->looking) /* what is told and released comes back here */
+    if (instance->looking) /* reporting and releasing may come back here */
         return false;
     instance->looking = true;
     for (cuda_capture *capture = first_adopted(instance); capture != NULL;
          capture = capture->next) {
-        look_round look = {.stream = capture->stream,
+        check_pass look = {.stream = capture->stream,
                            .over = atomic_load(&capture->ending->over),
                            .patience_ns = begin_ns + SETTLE_NS};
         look_at_all(instance, &look, capture);
@@ -225,7 +225,7 @@ bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
     return await;
 }
 
-void cuda_adopted_close(cuda_instance *instance) {
+void cuda_foreign_captures_close(cuda_instance *instance) {
     cuda_capture *capture;
     while ((capture = take(instance, true)) != NULL)
         end(instance, capture);

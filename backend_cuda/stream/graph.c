@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Captured graphs, and what they hold: references, and where their kernels tell of failures. */
+/* Captured graphs, and what they hold: references, and where their kernels report failures. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ void cuda_captured_free(cuda_captured *held) {
         cuda_captured *next = held->next;
         for (int32_t i = 0; i < held->ref_count; i++)
             held->refs[i].release(held->refs[i].object);
-        cuda_piece_give(held->signal.fault);
+        cuda_small_block_give(held->signal.fault);
         cuda_staging_give(held->staging);
         cuda_stream_drop(held->stream);
         free(held);
@@ -61,7 +61,7 @@ static void put_capture(cuda_instance *instance, cuda_capture *capture) {
     pthread_mutex_unlock(&instance->lock);
 }
 
-/* Relaxed: the end may come from another thread, and allocations elsewhere go on. */
+/* Relaxed: the end may come from another thread, and other threads go on allocating. */
 static CUresult begin_capture(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
     CUgraph graph = NULL;
     CUresult result = driver->StreamBeginCapture(native, CU_STREAM_CAPTURE_MODE_RELAXED);
@@ -109,10 +109,10 @@ static cuda_capture *find_in(cuda_capture *list, cuuint64_t id) {
 
 cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id) {
     cuda_capture *own = find_in(instance->captures, id);
-    return own != NULL ? own : find_in(instance->adopted, id);
+    return own != NULL ? own : find_in(instance->foreign_captures, id);
 }
 
-/* Of peers that none before it has. */
+/* For peers that none before it has. */
 static void watch(cuda_capture *capture, cuda_captured *held) {
     cuda_captured **link = &capture->watched;
     if (held->signal.peers == NULL)
@@ -148,7 +148,7 @@ static cuda_captured *make_held(const symmem_exec *exec, const cuda_needs *needs
     return held;
 }
 
-/* False: the capture is over, and nothing is held. */
+/* Returns false if the capture is over, and nothing is held. */
 static bool hold(cuda_instance *instance, cuuint64_t id, cuda_captured *held) {
     pthread_mutex_lock(&instance->lock);
     cuda_capture *capture = cuda_capture_find(instance, id);
@@ -181,7 +181,7 @@ void cuda_captured_rest(cuda_instance *instance, cuuint64_t id, const symmem_exe
         (void)hold(instance, id, held);
 }
 
-/* Ends the capture; *executable_p is NULL if it was malformed. */
+/* Ends the capture. *executable_p is NULL if it was malformed. */
 static CUresult end_capture(const cuda_driver *driver, CUstream native, CUgraphExec *executable_p) {
     CUgraph graph = NULL;
     CUresult result = driver->StreamEndCapture(native, &graph);
@@ -225,14 +225,14 @@ symmem_status cuda_capture_end(void *opaque, void *opaque_stream, void **graph_p
 
 /* --- graphs ------------------------------------------------------------------------- */
 
-/* The launch before it may have been told that nobody waits for its chunks any more; somebody does,
- * for the same ones. From now on nobody says so, until there is a note of the launch. */
+/* The launch before it may have been told that its chunk waits are canceled. This launch waits for
+ * the same chunks again. From now on nothing cancels them until the launch has an entry. */
 static void begin_launch(cuda_instance *instance, cuda_graph *graph) {
     pthread_mutex_lock(&instance->lock);
     graph->is_launched = true;
     for (const cuda_captured *held = graph->held; held != NULL; held = held->next)
         if (held->signal.fault != NULL && held->signal.peers == NULL)
-            cuda_go_on_waiting(&held->signal);
+            cuda_allow_chunk_waits(&held->signal);
     pthread_mutex_unlock(&instance->lock);
 }
 
@@ -273,7 +273,7 @@ void cuda_graph_drop(cuda_instance *instance, cuda_graph *graph) {
     pthread_mutex_unlock(&instance->lock);
     if (!last)
         return;
-    /* Its context is there; and where it is lost nobody may be left to be told. */
+    /* Its context is open. If it is lost there may be no reader left to inform. */
     if (cuda_reenter(instance, graph->device)) {
         (void)instance->driver.GraphExecDestroy(graph->executable);
         cuda_leave(instance);

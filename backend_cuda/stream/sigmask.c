@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The signal mask that new threads get. A thread's own faults stay open: blocked they would end the
- * process without the program's handler, if it has one. */
+/* The signal mask that new threads inherit. A thread's own faults stay unblocked. If blocked, they
+ * would end the process without the program's handler, if it has one. */
 #include <pthread.h>
 
 #include "driver/driver.h"

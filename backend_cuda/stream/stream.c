@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, and waiting for them. The driver's own waits have no deadline, so all of these ask. */
+/* Streams, and waits for them. The driver's own waits have no deadline, so all of these poll. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ CUresult cuda_wait_call(cuda_instance *instance, CUstream native) {
     return cuda_wait_idle(instance, native, 0, NULL);
 }
 
-/* An older core says none. */
+/* An older core has none. */
 uint64_t cuda_call_deadline(const symmem_host *host) {
     const bool known = host->size >= offsetof(symmem_host, deadline_ns) + sizeof host->deadline_ns;
     return known && host->deadline_ns != NULL ? host->deadline_ns(host) : 0;
@@ -71,7 +71,8 @@ static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstre
     cuda_stream *stream = calloc(1, sizeof *stream);
     if (stream == NULL)
         return cuda_no_memory(instance, "stream_create");
-    CUresult result = wrapped ? CUDA_SUCCESS : cuda_native_take(instance, device, false, &native);
+    CUresult result =
+        wrapped ? CUDA_SUCCESS : cuda_cached_stream_take(instance, device, false, &native);
     if (result != CUDA_SUCCESS) {
         free(stream);
         return cuda_fail(instance, result, "stream_create");
@@ -91,7 +92,7 @@ static symmem_status make_stream(cuda_instance *instance, int32_t device, CUstre
 
 symmem_status cuda_stream_create(void *opaque, int32_t device, void **stream_p) {
     cuda_instance *instance = opaque;
-    symmem_status status = cuda_point(instance, "cuda.stream.create");
+    symmem_status status = cuda_failpoint(instance, "cuda.stream.create");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, device, "stream_create");
     if (status != SYMMEM_OK)
@@ -121,12 +122,12 @@ void cuda_stream_drop(cuda_stream *stream) {
 
 static void end_native(cuda_instance *instance, const cuda_stream *stream) {
     bool entered = cuda_enter(instance, stream->device, "stream_destroy") == SYMMEM_OK;
-    cuda_native_give(instance, stream->device, stream->native, entered);
+    cuda_cached_stream_give(instance, stream->device, stream->native, entered);
     if (entered)
         cuda_leave(instance);
 }
 
-/* What fills it may be the waiting for a chunk, which ends by that. */
+/* It may be full because of a wait for a chunk, which this cancels. */
 static void give_up(cuda_instance *instance, cuda_stream *stream) {
     pthread_mutex_lock(&instance->lock);
     stream->given_up = true;
@@ -151,7 +152,7 @@ void cuda_stream_destroy(void *opaque, void *opaque_stream) {
     give_up(instance, stream);
     delist(instance, stream);
     if (!stream->wrapped)
-        end_native(instance, stream); /* work that still runs goes on */
+        end_native(instance, stream); /* running work goes on */
     cuda_stream_drop(stream);
 }
 
@@ -192,8 +193,8 @@ static bool has_pending(cuda_instance *instance, const cuda_stream *stream) {
     return pending != NULL;
 }
 
-/* Of a wrapper that ends while the program captures its stream: no event could be recorded there,
- * but what was enqueued by it before is known. */
+/* For a wrapper that is destroyed while the program captures its stream. No event could be recorded
+ * there, but the work that it enqueued before is known. */
 static CUresult wait_pending(cuda_instance *instance, const cuda_stream *stream,
                              uint32_t timeout_ms) {
     const uint64_t start_ns = cuda_now_ns();
@@ -243,7 +244,7 @@ symmem_status cuda_stream_query(void *opaque, void *opaque_stream, bool *idle_p)
     if (status != SYMMEM_OK)
         return status;
     CUresult result = CUDA_SUCCESS;
-    if (id != 0) { /* nothing that is captured runs, but what came before may */
+    if (id != 0) { /* captured work does not run, but earlier work may */
         cuda_collect(instance);
         result = has_pending(instance, stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
     } else {
@@ -257,7 +258,7 @@ symmem_status cuda_stream_query(void *opaque, void *opaque_stream, bool *idle_p)
     return SYMMEM_OK;
 }
 
-/* The list from there on stays as it is while none of them can end. */
+/* The list from there on does not change while none of them can be destroyed. */
 static const cuda_stream *first_stream(cuda_instance *instance) {
     pthread_mutex_lock(&instance->lock);
     const cuda_stream *first = instance->streams;
@@ -265,7 +266,8 @@ static const cuda_stream *first_stream(cuda_instance *instance) {
     return first;
 }
 
-/* One event for each stream of the device that does not capture. `ending` held; context current. */
+/* Records one event for each stream of the device that does not capture. `ending` held; context
+ * current. */
 static CUresult record_all(const cuda_instance *instance, const cuda_stream *first, int32_t device,
                            CUevent *events, int32_t *count_p) {
     const cuda_driver *driver = &instance->driver;
@@ -288,7 +290,7 @@ static CUresult record_all(const cuda_instance *instance, const cuda_stream *fir
     return CUDA_SUCCESS;
 }
 
-/* *events_p: NULL where there is no memory. */
+/* events_p: NULL without memory. */
 static CUresult mark_all(cuda_instance *instance, int32_t device, CUevent **events_p,
                          int32_t *count_p) {
     int32_t capacity = 1;
@@ -330,7 +332,8 @@ symmem_status cuda_device_synchronize(void *opaque, int32_t device, uint32_t tim
     return result == CUDA_SUCCESS ? SYMMEM_OK : fail_wait(instance, result, "device_synchronize");
 }
 
-/* It has no references, but counts as pending: what close gives back has to wait for it. */
+/* It has no references, but counts as pending, because close must not free its instance before it
+ * ends. */
 symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *arg), void *arg) {
     cuda_instance *instance = opaque;
     cuda_stream *stream = opaque_stream;
@@ -345,7 +348,7 @@ symmem_status cuda_host_fn(void *opaque, void *opaque_stream, void (*fn)(void *a
         status = cuda_pending_make(stream, "host_fn", &pending);
     if (status == SYMMEM_OK) {
         CUresult result = instance->driver.LaunchHostFunc(stream->native, fn, arg);
-        if (result == CUDA_SUCCESS && pending != NULL) { /* it runs, whatever becomes of the note */
+        if (result == CUDA_SUCCESS && pending != NULL) { /* it runs, with or without an entry */
             (void)cuda_pending_add(pending, NULL, &(cuda_needs){.graph = NULL}, "host_fn");
         } else if (result != CUDA_SUCCESS) {
             cuda_pending_drop(instance, pending);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The driver's streams, of the process and not of an instance. Streams that wait for one another on
- * the device need queues of their own there. One that the driver makes after others were destroyed
- * may share a queue even if there are enough (seen on an H200), so none is destroyed: whoever needs
- * one takes the first made of those at rest. They are kept for as long as the device's context
- * lives; only what exceeds them is made and destroyed.
+ * The driver's streams. They belong to the process and not to an instance. Streams that wait for
+ * one another on the device need separate hardware queues. A stream that the driver makes after
+ * others were destroyed may share a queue even if there are enough (seen on an H200). So none is
+ * destroyed, and a user gets the idle one that was made first. They are kept as long as the
+ * device's context lives. Only streams beyond the cache's size are made and destroyed.
  */
 #include "cuda_internal.h"
 
@@ -18,20 +18,21 @@ typedef struct native {
     bool taken;
 } native;
 
-/* The lock is over notes only: it is not held while the driver is asked, which may take long. */
-typedef struct shelf {
+/* The lock protects only these fields. It is not held during calls of the driver, which may take
+ * long. */
+typedef struct stream_cache {
     pthread_mutex_t lock;
-    unsigned long long context; /* its id: one that is reset takes its streams along. 0: none yet */
+    unsigned long long context; /* its id; a reset context takes its streams along. 0: none yet */
     native ordinary[ORDINARY], urgent[URGENT];
-} shelf;
+} stream_cache;
 
-static shelf shelves[CUDA_MAX_DEVICES] = {
+static stream_cache stream_caches[CUDA_MAX_DEVICES] = {
     [0 ... CUDA_MAX_DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER},
 };
 
-/* Where contexts cannot be told apart nothing is kept. */
-void cuda_natives_open(cuda_instance *instance, int32_t index) {
-    shelf *own = &shelves[index];
+/* If contexts cannot be distinguished nothing is kept. */
+void cuda_stream_cache_open(cuda_instance *instance, int32_t index) {
+    stream_cache *own = &stream_caches[index];
     const unsigned long long context = instance->devices[index].context_id;
     if (context == 0)
         return;
@@ -54,7 +55,7 @@ static CUresult make(const cuda_driver *driver, bool urgent, CUstream *stream_p)
                : result;
 }
 
-/* Not with work of who took it last, nor in a capture, which a query would break. */
+/* Not with work of its previous user, nor in a capture, which a query would break. */
 static bool is_at_rest(const cuda_driver *driver, CUstream stream) {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     return driver->StreamGetCaptureInfo(stream, &capturing, NULL, NULL, NULL, NULL) ==
@@ -63,7 +64,8 @@ static bool is_at_rest(const cuda_driver *driver, CUstream stream) {
            driver->StreamQuery(stream) == CUDA_SUCCESS;
 }
 
-static bool reserve(shelf *own, unsigned long long context, native *each, CUstream *stream_p) {
+static bool reserve(stream_cache *own, unsigned long long context, native *each,
+                    CUstream *stream_p) {
     pthread_mutex_lock(&own->lock);
     const bool reserved = own->context == context && !each->taken;
     if (reserved) {
@@ -74,8 +76,8 @@ static bool reserve(shelf *own, unsigned long long context, native *each, CUstre
     return reserved;
 }
 
-/* What has become of one that was reserved; nothing where the context has been reset since. */
-static void settle(shelf *own, unsigned long long context, native *each, CUstream stream,
+/* Updates a reserved stream. A no-op if the context has been reset since. */
+static void settle(stream_cache *own, unsigned long long context, native *each, CUstream stream,
                    bool taken) {
     pthread_mutex_lock(&own->lock);
     if (own->context == context)
@@ -83,10 +85,11 @@ static void settle(shelf *own, unsigned long long context, native *each, CUstrea
     pthread_mutex_unlock(&own->lock);
 }
 
-CUresult cuda_native_take(cuda_instance *instance, int32_t index, bool urgent, CUstream *stream_p) {
+CUresult cuda_cached_stream_take(cuda_instance *instance, int32_t index, bool urgent,
+                                 CUstream *stream_p) {
     const cuda_driver *driver = &instance->driver;
     const unsigned long long context = instance->devices[index].context_id;
-    shelf *own = &shelves[index];
+    stream_cache *own = &stream_caches[index];
     native *natives = urgent ? own->urgent : own->ordinary;
     const int count = urgent ? URGENT : ORDINARY;
     CUresult made = CUDA_SUCCESS;
@@ -118,9 +121,10 @@ static bool put_back(native *natives, int count, CUstream stream) {
     return i < count;
 }
 
-void cuda_native_give(cuda_instance *instance, int32_t index, CUstream stream, bool entered) {
+void cuda_cached_stream_give(cuda_instance *instance, int32_t index, CUstream stream,
+                             bool entered) {
     const unsigned long long context = instance->devices[index].context_id;
-    shelf *own = &shelves[index];
+    stream_cache *own = &stream_caches[index];
     bool done = false;
     pthread_mutex_lock(&own->lock);
     if (context != 0) /* it went with its context, or stays */
@@ -128,5 +132,5 @@ void cuda_native_give(cuda_instance *instance, int32_t index, CUstream stream, b
                put_back(own->urgent, URGENT, stream);
     pthread_mutex_unlock(&own->lock);
     if (!done && entered)
-        (void)instance->driver.StreamDestroy(stream); /* behind its work */
+        (void)instance->driver.StreamDestroy(stream); /* after its work */
 }

@@ -3,30 +3,31 @@
 
 #include "cpu/move.h"
 
-static void pull(const symmem_collective *call, const symmem_cpu_team *team, size_t bytes) {
-    for (int32_t step = 0; step < team->world_size; step++) {
-        int32_t rank = symmem_cpu_turn(team, step);
+static void pull(const symmem_collective *call, const symmem_cpu_comm *comm, size_t bytes) {
+    for (int32_t step = 0; step < comm->world_size; step++) {
+        int32_t rank = symmem_cpu_peer_at_step(comm, step);
         symmem_cpu_move((char *)call->out + (size_t)rank * bytes,
-                        symmem_cpu_at(team, rank, call->offset), bytes);
+                        symmem_cpu_at(comm, rank, call->offset), bytes);
     }
 }
 
-static void push(const symmem_collective *call, const symmem_cpu_team *team, size_t bytes) {
-    size_t chunk = call->offset + (size_t)team->rank * bytes;
-    for (int32_t step = 0; step < team->world_size; step++)
-        symmem_cpu_move(symmem_cpu_at(team, symmem_cpu_turn(team, step), chunk), call->in, bytes);
+static void push(const symmem_collective *call, const symmem_cpu_comm *comm, size_t bytes) {
+    size_t chunk = call->offset + (size_t)comm->rank * bytes;
+    for (int32_t step = 0; step < comm->world_size; step++)
+        symmem_cpu_move(symmem_cpu_at(comm, symmem_cpu_peer_at_step(comm, step), chunk), call->in,
+                        bytes);
 }
 
-symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_team *team) {
+symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_comm *comm) {
     size_t bytes = call->count * symmem_cpu_width(call);
-    symmem_status status = team->meet(team);
+    symmem_status status = comm->barrier(comm);
     if (status != SYMMEM_OK)
         return status;
     if (bytes == 0)
-        return team->meet(team); /* out may be NULL */
+        return comm->barrier(comm); /* out may be NULL */
     if (call->in != NULL)
-        push(call, team, bytes);
+        push(call, comm, bytes);
     else
-        pull(call, team, bytes);
-    return team->meet(team);
+        pull(call, comm, bytes);
+    return comm->barrier(comm);
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Copies. What fits in the cache is memcpy's, which nobody beats there. */
+/* Copies. memcpy does what fits in the cache, because nothing is faster there. */
 #include <string.h>
 
-#include "lines.h"
+#include "prefetch.h"
 #include "reduce.h"
 #include "stream.h"
 
 enum {
     AT_A_TIME = 4 * VECTOR_BYTES,
-    LEAST_BYTES = 4096, /* below, the fence costs more than the cache's lines */
-    CLAIM_BYTES = 1024, /* the lines of as many bytes are on their way while as many are written */
+    LEAST_BYTES = 4096,    /* below this the fence costs more than it saves */
+    PREFETCH_BYTES = 1024, /* how far ahead of the writes cache lines are requested */
 };
 
-/* to is aligned to lines. */
+/* `to` is aligned to cache lines. */
 static void copy_past_cache(char *to, const char *from, size_t bytes) {
     for (size_t at = 0; at < bytes; at += AT_A_TIME) {
         vec a = load_vec(from + at), b = load_vec(from + at + VECTOR_BYTES);
@@ -40,9 +40,9 @@ void symmem_cpu_copy(void *dst, const void *src, size_t bytes, bool streaming) {
 void symmem_cpu_copy_to_readers(void *dst, const void *src, size_t bytes) {
     size_t next = 0;
     for (size_t at = 0; at < bytes; at = next) {
-        next = bytes - at > CLAIM_BYTES ? at + CLAIM_BYTES : bytes;
-        symmem_cpu_claim_lines((char *)dst + next,
-                               bytes - next < CLAIM_BYTES ? bytes - next : CLAIM_BYTES);
+        next = bytes - at > PREFETCH_BYTES ? at + PREFETCH_BYTES : bytes;
+        symmem_cpu_prefetch_for_write(
+            (char *)dst + next, bytes - next < PREFETCH_BYTES ? bytes - next : PREFETCH_BYTES);
         memcpy((char *)dst + at, (const char *)src + at, next - at);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The floating-point environment of the loops: the one a program starts with, whatever the caller
- * made of its own. Ranks that round differently, or flush denormals, would get different bits, and
- * a caller that traps exceptions would be killed by what is no error here.
+ * The floating-point environment of the loops is the one with which a program starts, whatever the
+ * caller set. Ranks that round differently, or flush denormals, would get different bits. A caller
+ * that traps exceptions would be killed by an operation that is no error here.
  */
 #ifndef SYMMEM_KERNELS_CPU_FLOAT_MODE_H
 #define SYMMEM_KERNELS_CPU_FLOAT_MODE_H
@@ -11,7 +11,7 @@
 
 #if defined(__SSE2__)
 
-/* To nearest, denormals kept, no traps; the bits below are flags, not modes. */
+/* Rounds to nearest, keeps denormals, traps nothing. The bits below are flags, not modes. */
 #define SYMMEM_CPU_FLOAT_DEFAULT 0x1F80u
 #define SYMMEM_CPU_FLOAT_FLAGS 0x3Fu
 
@@ -38,7 +38,7 @@ static inline void symmem_cpu_float_set(uint64_t mode) {
     __asm__ __volatile__("msr fpcr, %0" : : "r"(mode) : "memory");
 }
 
-#else /* the caller's it is */
+#else /* unknown processor: the caller's mode is used */
 
 #define SYMMEM_CPU_FLOAT_DEFAULT 0u
 #define SYMMEM_CPU_FLOAT_FLAGS 0u
@@ -57,7 +57,7 @@ static inline int symmem_cpu_float_is_usual(uint64_t mode) {
     return (mode & ~(uint64_t)SYMMEM_CPU_FLOAT_FLAGS) == SYMMEM_CPU_FLOAT_DEFAULT;
 }
 
-/* Returns what symmem_cpu_float_end is to put back. */
+/* Returns the mode that symmem_cpu_float_end restores. */
 static inline uint64_t symmem_cpu_float_begin(void) {
     uint64_t mode = symmem_cpu_float_get();
     if (!symmem_cpu_float_is_usual(mode))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Vectors of 16-bit floats from and to float32. A NaN to be rounded must be the one of finish(). */
+/* Conversion of vectors between 16-bit floats and float32. A NaN must be canonical before it is
+ * rounded, see finish(). */
 #ifndef SYMMEM_KERNELS_CPU_HALF_H
 #define SYMMEM_KERNELS_CPU_HALF_H
 
@@ -47,13 +48,13 @@ INLINE half_vec to_half(vec value) {
 
 #else
 
-#ifdef __SSE2__ /* for which the compiler takes the vectors apart */
+#ifdef __SSE2__ /* for which the compiler splits the vectors */
 
 INLINE vec_u32 widen(half_vec half) {
     return (vec_u32)_mm_unpacklo_epi16(_mm_cvtsi64_si128((long long)half), _mm_setzero_si128());
 }
 
-/* Extended by their sign, 16 bits saturate to themselves. */
+/* With sign extension, saturation leaves 16 bits unchanged. */
 INLINE half_vec narrow(vec_u32 wide) {
     __m128i extended = _mm_srai_epi32(_mm_slli_epi32((__m128i)wide, 16), 16);
     return (half_vec)_mm_cvtsi128_si64(_mm_packs_epi32(extended, extended));
@@ -71,8 +72,8 @@ INLINE half_vec narrow(vec_u32 wide) {
 
 #endif
 
-/* Exponent and mantissa in their new places are a float 2^-112 times too small: even for subnormals
- * the product is exact. Exponent 31 becomes 255. */
+/* Shifting exponent and mantissa into place gives a float that is 2^-112 times too small. The
+ * product is exact even for subnormals. Exponent 31 becomes 255. */
 INLINE vec from_half(half_vec half) {
     vec_u32 bits = widen(half);
     vec_u32 sign = (bits & 0x8000u) << 16;
@@ -82,7 +83,7 @@ INLINE vec from_half(half_vec half) {
     return (vec)(sign | (vec_u32)pick(special, (vec)(small | 0x7f800000u), (vec)scaled));
 }
 
-/* The cases of the scalar reference, chosen by masks. */
+/* The cases of the scalar reference, selected by masks. */
 INLINE half_vec to_half(vec value) {
     vec_u32 bits = (vec_u32)value;
     vec_u32 sign = bits >> 16 & 0x8000u;
@@ -103,7 +104,8 @@ INLINE vec from_bfloat(half_vec half) {
     return (vec)(widen(half) << 16);
 }
 
-/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
+/* Adds slightly less than half a unit of the kept bits, or exactly half if they are odd, and
+ * truncates. */
 INLINE half_vec to_bfloat(vec value) {
     vec_u32 bits = (vec_u32)value;
     return narrow((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);

@@ -5,59 +5,59 @@
 
 static symmem_status pull(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
-    symmem_cpu_team *team = work->team;
+    symmem_cpu_comm *comm = work->comm;
     size_t bytes = call->count * work->element;
-    symmem_status status = team->meet(team);
+    symmem_status status = comm->barrier(comm);
     if (status != SYMMEM_OK)
         return status;
-    symmem_cpu_work_reduce(work, call->offset + (size_t)team->rank * bytes, NULL, call->count,
+    symmem_cpu_work_reduce(work, call->offset + (size_t)comm->rank * bytes, NULL, call->count,
                            &call->out, 1);
-    return team->meet(team);
+    return comm->barrier(comm);
 }
 
 static void push_parts(const symmem_cpu_work *work, size_t bytes) {
     const symmem_collective *call = work->call;
-    const symmem_cpu_team *team = work->team;
-    for (int32_t step = 0; step < team->world_size; step++) {
-        int32_t rank = (team->rank - step + team->world_size) % team->world_size;
-        symmem_cpu_copy(symmem_cpu_at(team, rank, call->offset + (size_t)team->rank * bytes),
+    const symmem_cpu_comm *comm = work->comm;
+    for (int32_t step = 0; step < comm->world_size; step++) {
+        int32_t rank = (comm->rank - step + comm->world_size) % comm->world_size;
+        symmem_cpu_copy(symmem_cpu_at(comm, rank, call->offset + (size_t)comm->rank * bytes),
                         (const char *)call->in + (size_t)rank * bytes, bytes, work->streaming);
     }
 }
 
-/* The parts that were pushed here. */
-/* Not inlined, or its table lies on the stack of the other way, which has one of its own. */
+/* Reduces the parts that were pushed to this rank. */
+/* Not inlined. Otherwise its table lies on the stack of the other form, which has its own. */
 __attribute__((noinline)) static void reduce_own(const symmem_cpu_work *work, size_t bytes) {
     const symmem_collective *call = work->call;
-    const symmem_cpu_team *team = work->team;
+    const symmem_cpu_comm *comm = work->comm;
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
-    for (int32_t rank = 0; rank < team->world_size; rank++)
-        srcs[rank] = symmem_cpu_at(team, team->rank, call->offset + (size_t)rank * bytes);
+    for (int32_t rank = 0; rank < comm->world_size; rank++)
+        srcs[rank] = symmem_cpu_at(comm, comm->rank, call->offset + (size_t)rank * bytes);
     const symmem_cpu_reduce_args args = {.dsts = &call->out,
                                          .dst_count = 1,
                                          .srcs = srcs,
-                                         .src_count = team->world_size,
+                                         .src_count = comm->world_size,
                                          .count = call->count,
                                          .streaming = work->streaming};
     work->reduce(&args);
 }
 
 static symmem_status push(const symmem_cpu_work *work) {
-    symmem_cpu_team *team = work->team;
+    symmem_cpu_comm *comm = work->comm;
     size_t bytes = work->call->count * work->element;
-    symmem_status status = team->meet(team);
+    symmem_status status = comm->barrier(comm);
     if (status != SYMMEM_OK)
         return status;
     if (bytes > 0)
         push_parts(work, bytes);
-    status = team->meet(team);
+    status = comm->barrier(comm);
     if (status == SYMMEM_OK && bytes > 0)
         reduce_own(work, bytes);
     return status;
 }
 
 symmem_status symmem_cpu_low_contention_reduce_scatter(const symmem_collective *call,
-                                                       symmem_cpu_team *team) {
-    const symmem_cpu_work work = symmem_cpu_work_of(call, team);
+                                                       symmem_cpu_comm *comm) {
+    const symmem_cpu_work work = symmem_cpu_work_of(call, comm);
     return call->in == NULL ? pull(&work) : push(&work);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The plain product goes through blocks that fit into the first cache: a's and b's elements are
- * widened to double once a block, so that one loop serves all dtypes and rounds once.
+ * The portable product works in blocks that fit into the first-level cache. Each block widens the
+ * elements of a and b to double once. So one loop serves all dtypes and rounds once.
  */
 #include "cpu/matmul.h"
 
@@ -10,13 +10,13 @@
 #include "reference/matmul.h"
 #include "reference/reduce.h"
 
-/* The sums are the largest of them: all is on the stack of whoever calls, and deeper blocks are no
+/* The sums are the largest table. Everything is on the caller's stack, and deeper blocks are no
  * faster. */
 enum { ROWS = 16, COLUMNS = 32, DEPTH = 4 };
 
-/* --- plain ---------------------------------------------------------------------------------- */
+/* --- portable ---------------------------------------------------------------------- */
 
-/* A place in the product: rows of a, columns of b, and what both share. */
+/* A block of the product: rows of a, columns of b, and the shared dimension. */
 typedef struct block {
     int64_t row, column, depth;
     int rows, columns, depths;
@@ -33,7 +33,7 @@ static void load_a(const symmem_matmul *p, const block *at, double a[ROWS][DEPTH
                 p->dtype, p->a, (at->row + i) * p->a_row + (at->depth + l) * p->a_column);
 }
 
-/* With zeros behind the last column, so that the loop over it is of one length. */
+/* Pads with zeros after the last column, so that the loop over columns has a fixed length. */
 static void load_b(const symmem_matmul *p, const block *at, double b[DEPTH][COLUMNS]) {
     for (int l = 0; l < at->depths; l++)
         for (int j = 0; j < COLUMNS; j++)
@@ -89,16 +89,17 @@ static void plain(const symmem_matmul *p) {
 
 /* --- CBLAS ---------------------------------------------------------------------------------- */
 
-enum { ROW_MAJOR = 101, COLUMN_MAJOR = 102, AS_IS = 111, TRANSPOSED = 112 }; /* of cblas.h */
+enum { ROW_MAJOR = 101, COLUMN_MAJOR = 102, AS_IS = 111, TRANSPOSED = 112 }; /* values of cblas.h */
 
-/* One matrix, seen from an order of storage: whether it is transposed, and its long stride. */
+/* One matrix, described for one storage order by whether it is transposed and its leading
+ * dimension. */
 typedef struct side {
     int transposed;
     int64_t stride;
 } side;
 
-/* The stride of a side without a second element means nothing, but BLAS wants a long one that is no
- * shorter than what it steps over. */
+/* The stride of a dimension of one element means nothing, but BLAS wants a leading dimension that
+ * is at least as long as a row. */
 static side side_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride,
                     bool row_major) {
     int64_t inner = row_major ? columns : rows, outer = row_major ? rows : columns;
@@ -113,7 +114,7 @@ static bool fits(int64_t value) {
     return value <= INT_MAX;
 }
 
-/* False if BLAS cannot do it. */
+/* Returns false if BLAS cannot compute this product. */
 static bool by_blas(const symmem_matmul *p, const symmem_cpu_blas *blas) {
     side out = side_of(p->m, p->n, p->out_row, p->out_column, true);
     bool row_major = out.transposed == AS_IS;
@@ -135,7 +136,7 @@ static bool by_blas(const symmem_matmul *p, const symmem_cpu_blas *blas) {
     return true;
 }
 
-/* --- front ---------------------------------------------------------------------------------- */
+/* --- entry points ------------------------------------------------------------------ */
 
 void symmem_cpu_matmul(const symmem_matmul *product, const symmem_cpu_blas *blas) {
     if (product->m == 0 || product->n == 0)
@@ -144,7 +145,7 @@ void symmem_cpu_matmul(const symmem_matmul *product, const symmem_cpu_blas *blas
         plain(product);
 }
 
-/* Not the library's, on which no kernel depends. */
+/* Not the library's function, because kernels do not depend on the library. */
 static int64_t element_bytes(symmem_dtype dtype) {
     return (int64_t)symmem_reference_element_bytes(dtype, SYMMEM_SUM);
 }

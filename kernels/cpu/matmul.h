@@ -5,7 +5,7 @@
 
 #include <symmem/backend.h>
 
-/* cblas_sgemm and cblas_dgemm with 32-bit integers, the enumerations of cblas.h being ints. */
+/* cblas_sgemm and cblas_dgemm with 32-bit integers. The enumerations of cblas.h are ints. */
 typedef struct symmem_cpu_blas {
     void (*sgemm)(int order, int a_transposed, int b_transposed, int m, int n, int k, float alpha,
                   const float *a, int lda, const float *b, int ldb, float beta, float *c, int ldc);
@@ -14,11 +14,11 @@ typedef struct symmem_cpu_blas {
                   int ldc);
 } symmem_cpu_blas;
 
-/* What *product says, its hook and signals left aside. blas NULL: plain loops; otherwise for the
- * products that it can do, which are those of float32 and float64 without scales. */
+/* Computes *product without its hook and signals. With blas NULL it uses portable loops. Otherwise
+ * BLAS computes the products that it supports, which are float32 and float64 without scales. */
 void symmem_cpu_matmul(const symmem_matmul *product, const symmem_cpu_blas *blas);
 
-/* The part of a product that belongs to `rows` rows of a from `first` on. */
+/* Returns the part of a product for `rows` rows of a, starting at `first`. */
 symmem_matmul symmem_cpu_matmul_rows(const symmem_matmul *product, int64_t first, int64_t rows);
 
 void symmem_cpu_copy_strided(const symmem_strided_copy *copy);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of the loops this machine can run. */
+/* Selects the loops that this machine can run. */
 #if defined(__x86_64__) && defined(__clang__)
 #include <cpuid.h>
 #endif
@@ -8,7 +8,7 @@
 
 #ifdef __x86_64__
 static bool has_f16c(void) {
-#ifdef __clang__ /* whose __builtin_cpu_supports did not always know this one */
+#ifdef __clang__ /* old clang versions of __builtin_cpu_supports do not know this feature */
     unsigned a, b, c = 0, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 #else

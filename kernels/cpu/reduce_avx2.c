@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX2 and F16C, see CMakeLists.txt; called only where the machine has them. */
+/* Compiled for AVX2 and F16C, see CMakeLists.txt. Called only on machines that have them. */
 #if defined(__AVX2__) && defined(__F16C__)
 #include "reduce_loops.h"
 

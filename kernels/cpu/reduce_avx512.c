@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled for AVX-512, see CMakeLists.txt; called only where the machine has it. */
+/* Compiled for AVX-512, see CMakeLists.txt. Called only on machines that have it. */
 #if defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #include "reduce_loops.h"
 

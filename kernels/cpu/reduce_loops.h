@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loops of one instruction set. A file that includes this is compiled for that set and offers
- * the table at the end under a name of its own.
+ * The loops of one instruction set. A file that includes this header is compiled for that set. It
+ * exports the table at the end under a name of its own.
  */
 #ifndef SYMMEM_KERNELS_CPU_REDUCE_LOOPS_H
 #define SYMMEM_KERNELS_CPU_REDUCE_LOOPS_H
@@ -14,7 +14,7 @@
 
 #define AHEAD_BYTES ((size_t)2 << 10)
 
-/* What goes through one register: 16-bit floats are twice as wide there. */
+/* Returns the bytes that fill one register. 16-bit floats are twice as wide there. */
 INLINE size_t step_bytes(symmem_dtype dtype) {
     return dtype == SYMMEM_FLOAT16 || dtype == SYMMEM_BFLOAT16 ? VECTOR_BYTES / 2 : VECTOR_BYTES;
 }
@@ -36,7 +36,7 @@ INLINE void store(char *to, vec value, symmem_dtype dtype, bool past_cache) {
         store_vec(to, value, past_cache);
 }
 
-/* --- four registers at a time: enough to hide what one addition takes --------------- */
+/* --- four registers at a time, enough to hide the latency of an addition ----------- */
 
 typedef struct quad {
     vec a, b, c, d;
@@ -83,7 +83,7 @@ INLINE void reduce_quad(const symmem_cpu_reduce_args *args, size_t at, int32_t s
     }
 }
 
-/* What a quad will read that is AHEAD_BYTES from here. */
+/* Prefetches what a quad will read AHEAD_BYTES from here. */
 INLINE void read_ahead(const symmem_cpu_reduce_args *args, size_t at, size_t bytes,
                        int32_t src_count) {
     for (int32_t k = 0; k < src_count; k++)
@@ -91,9 +91,10 @@ INLINE void read_ahead(const symmem_cpu_reduce_args *args, size_t at, size_t byt
             __builtin_prefetch((const char *)args->srcs[k] + at + AHEAD_BYTES + line, 0, 3);
 }
 
-/* --- what is left over -------------------------------------------------------------- */
+/* --- the remainder ----------------------------------------------------------------- */
 
-/* `bytes` of less than one register: by way of a buffer, so that nothing beyond them is touched. */
+/* Reduces `bytes` of less than one register through a buffer, so that nothing beyond them is
+ * accessed. */
 INLINE void reduce_part(const symmem_cpu_reduce_args *args, size_t at, size_t bytes,
                         int32_t src_count, symmem_dtype dtype, symmem_reduce_op op) {
     char part[VECTOR_BYTES] = {0};
@@ -108,7 +109,7 @@ INLINE void reduce_part(const symmem_cpu_reduce_args *args, size_t at, size_t by
         memcpy((char *)args->dsts[k] + at, part, bytes);
 }
 
-/* One register, without the detour. */
+/* Reduces one full register without the buffer. */
 INLINE void reduce_one(const symmem_cpu_reduce_args *args, size_t at, int32_t src_count,
                        symmem_dtype dtype, symmem_reduce_op op) {
     vec sum = load((const char *)args->srcs[0] + at, dtype);
@@ -128,17 +129,16 @@ INLINE void reduce_bytes(const symmem_cpu_reduce_args *args, size_t at, size_t e
         reduce_part(args, at, end - at, src_count, dtype, op);
 }
 
-/* --- all of it ---------------------------------------------------------------------- */
+/* --- the whole loop ---------------------------------------------------------------- */
 
-/* Up to the first whole line of the cache, if lines are to be written past it. */
+/* Returns the bytes up to the first whole cache line, if lines bypass the cache. */
 INLINE size_t lead_bytes(const symmem_cpu_reduce_args *args, size_t end, bool past_cache) {
     size_t bytes = past_cache ? -(uintptr_t)args->dsts[args->cached_count] % STREAM_LINE_BYTES : 0;
     return bytes < end ? bytes : end;
 }
 
-/* Which elements share a register, and which stores go past the cache, may depend on addresses;
- * what an element becomes depends on neither. Two sources are no special case: that was no faster.
- */
+/* Addresses may decide which elements share a register and which stores bypass the cache. They do
+ * not affect an element's result. Two sources are no special case, because that was no faster. */
 INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symmem_reduce_op op) {
     int32_t src_count = args->src_count;
     if (src_count == 1) {
@@ -148,7 +148,7 @@ INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symme
     bool past_cache = args->streaming && CAN_STREAM && args->cached_count < args->dst_count;
     size_t quad_bytes = 4 * step_bytes(dtype), end = args->count * element_bytes(dtype);
     size_t at = 0, stop = lead_bytes(args, end, past_cache);
-    for (;;) { /* the lead, quads, the rest: the first and last by one and the same code */
+    for (;;) { /* The lead, the quads and the rest: the same code handles the first and the last. */
         reduce_bytes(args, at, stop, src_count, dtype, op);
         if (stop == end)
             break;
@@ -163,14 +163,14 @@ INLINE void reduce(const symmem_cpu_reduce_args *args, symmem_dtype dtype, symme
         stream_fence();
 }
 
-/* --- one function for each pair ----------------------------------------------------- */
+/* --- one function for each pair ---------------------------------------------------- */
 
 #define LOOP(name, dtype, op)                                                                      \
     static void name(const symmem_cpu_reduce_args *args) {                                         \
         reduce(args, dtype, op);                                                                   \
     }
 
-/* Sums that wrap are the same with and without sign. */
+/* Wrapping sums are the same with and without sign. */
 LOOP(sum_i8, SYMMEM_INT8, SYMMEM_SUM)
 LOOP(sum_i16, SYMMEM_INT16, SYMMEM_SUM)
 LOOP(sum_i32, SYMMEM_INT32, SYMMEM_SUM)
@@ -208,7 +208,7 @@ LOOP(max_bf16, SYMMEM_BFLOAT16, SYMMEM_MAX)
 LOOP(max_f32, SYMMEM_FLOAT32, SYMMEM_MAX)
 LOOP(max_f64, SYMMEM_FLOAT64, SYMMEM_MAX)
 
-/* By dtype and op: sum, avg, min, max. */
+/* Indexed by dtype and op: sum, avg, min, max. */
 static const symmem_cpu_reduce_fn loops[SYMMEM_DTYPE_COUNT][SYMMEM_REDUCE_OP_COUNT] = {
     [SYMMEM_UINT8] = {sum_i8, NULL, min_u8, max_u8},
     [SYMMEM_INT8] = {sum_i8, NULL, min_i8, max_i8},

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stores of vectors, plain or past the cache. The latter need addresses aligned to the vector and,
- * before anything that publishes them, stream_fence(). Sanitizers do not see them: builds with
- * those, and machines for which the compiler has none, store plainly.
+ * Vector stores, normal or bypassing the cache. The latter need addresses aligned to the vector,
+ * and a stream_fence() before anything that publishes them. Sanitizers do not see such stores. So
+ * sanitizer builds, and machines without such instructions, use normal stores.
  */
 #ifndef SYMMEM_KERNELS_CPU_STREAM_H
 #define SYMMEM_KERNELS_CPU_STREAM_H
 
 #include "vector.h"
 
-#define STREAM_LINE_BYTES 64 /* whole lines spare the memory a read */
+#define STREAM_LINE_BYTES 64 /* whole lines save the memory a read */
 
 #if defined(__SSE2__) && (!defined(SYMMEM_INSTRUMENTED) || defined(SYMMEM_COVERAGE_BUILD))
 

@@ -3,7 +3,7 @@
 
 #include "cpu/matmul.h"
 
-/* One dimension of two strides. */
+/* Copies one dimension with two strides. */
 static void copy_line(size_t element, int64_t count, char *dst, int64_t dst_step, const char *src,
                       int64_t src_step) {
     if (dst_step == 1 && src_step == 1) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One vector register of the instruction set that a file is compiled for, in the compiler's own
- * vector types, and what the reductions need of it. Everything is inlined; `dtype` and `op` are
- * constants at every use, so that their switches vanish.
+ * vector types, and the operations that reductions need. Everything is inlined. `dtype` and `op`
+ * are constants at every use, so that their switches vanish.
  */
 #ifndef SYMMEM_KERNELS_CPU_VECTOR_H
 #define SYMMEM_KERNELS_CPU_VECTOR_H
@@ -27,7 +27,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* vec: VECTOR_BYTES of anything. A cast to one of the others keeps the bits. */
+/* vec holds VECTOR_BYTES of any type. A cast to another vector type keeps the bits. */
 typedef uint64_t vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint8_t vec_u8 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int8_t vec_i8 __attribute__((vector_size(VECTOR_BYTES)));
@@ -39,10 +39,10 @@ typedef uint64_t vec_u64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef int64_t vec_i64 __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vec_f32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef double vec_f64 __attribute__((vector_size(VECTOR_BYTES)));
-/* As many 16-bit elements as a vec has of 32 bits. */
+/* Holds as many 16-bit elements as a vec has elements of 32 bits. */
 typedef uint16_t half_vec __attribute__((vector_size(VECTOR_BYTES / 2)));
 
-/* The same in memory, at any address and of any type. */
+/* The same types in memory, at any address and of any type. */
 typedef uint64_t vec_memory __attribute__((vector_size(VECTOR_BYTES), aligned(1), may_alias));
 typedef uint16_t half_vec_memory
     __attribute__((vector_size(VECTOR_BYTES / 2), aligned(1), may_alias));
@@ -73,7 +73,7 @@ INLINE size_t element_bytes(symmem_dtype dtype) {
     }
 }
 
-/* Bit by bit: b where the mask has ones, else a. */
+/* Selects bit by bit: b where the mask has ones, else a. */
 INLINE vec pick(vec mask, vec b, vec a) {
     return (mask & b) | (~mask & a);
 }
@@ -94,7 +94,7 @@ INLINE vec add(vec a, vec b, symmem_dtype dtype) {
         return (vec)((vec_u64)a + (vec_u64)b);
     case SYMMEM_FLOAT64:
         return (vec)((vec_f64)a + (vec_f64)b);
-    default: /* 16-bit floats are float32 by now */
+    default: /* 16-bit floats have been converted to float32 */
         return (vec)((vec_f32)a + (vec_f32)b);
     }
 }
@@ -125,7 +125,7 @@ INLINE vec less(vec a, vec b, symmem_dtype dtype) {
     }
 }
 
-/* All ones in the elements that are a NaN; no integer is. */
+/* All ones in the elements that are a NaN. No integer is one. */
 INLINE vec is_nan(vec a, symmem_dtype dtype) {
     switch (dtype) {
     case SYMMEM_FLOAT64:
@@ -139,7 +139,8 @@ INLINE vec is_nan(vec a, symmem_dtype dtype) {
     }
 }
 
-/* The accumulated a with the next source's b. A NaN stays: it is never greater nor less. */
+/* Combines the accumulated a with the next source's b. A NaN stays, because no comparison with it
+ * is true. */
 INLINE vec combine(vec a, vec b, symmem_dtype dtype, symmem_reduce_op op) {
     if (op == SYMMEM_SUM || op == SYMMEM_AVG)
         return add(a, b, dtype);
@@ -147,7 +148,7 @@ INLINE vec combine(vec a, vec b, symmem_dtype dtype, symmem_reduce_op op) {
     return pick(beats | is_nan(b, dtype), b, a);
 }
 
-/* Division for avg, and the one NaN. */
+/* Divides for avg, and makes every NaN canonical. */
 INLINE vec finish(vec a, int32_t src_count, symmem_dtype dtype, symmem_reduce_op op) {
     if (op == SYMMEM_AVG && dtype == SYMMEM_FLOAT64)
         a = (vec)((vec_f64)a / (double)src_count);

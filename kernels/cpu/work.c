@@ -3,11 +3,11 @@
 
 #include "reference/reduce.h"
 
-symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_team *team) {
+symmem_cpu_work symmem_cpu_work_of(const symmem_collective *call, symmem_cpu_comm *comm) {
     size_t element = symmem_reference_element_bytes(call->dtype, call->op);
     return (symmem_cpu_work){.call = call,
-                             .team = team,
-                             .reduce = symmem_cpu_reduce_find(team->isa, call->dtype, call->op),
+                             .comm = comm,
+                             .reduce = symmem_cpu_reduce_find(comm->isa, call->dtype, call->op),
                              .element = element,
                              .streaming = call->count * element > SYMMEM_CPU_LARGE_BYTES};
 }
@@ -17,14 +17,14 @@ void symmem_cpu_work_reduce(const symmem_cpu_work *work, size_t offset, const vo
     const void *srcs[SYMMEM_MAX_WORLD_SIZE];
     if (count == 0)
         return;
-    for (int32_t rank = 0; rank < work->team->world_size; rank++)
-        srcs[rank] = symmem_cpu_at(work->team, rank, offset);
+    for (int32_t rank = 0; rank < work->comm->world_size; rank++)
+        srcs[rank] = symmem_cpu_at(work->comm, rank, offset);
     if (own != NULL)
-        srcs[work->team->rank] = own;
+        srcs[work->comm->rank] = own;
     const symmem_cpu_reduce_args args = {.dsts = dsts != NULL ? dsts : (void *const *)srcs,
                                          .dst_count = dst_count,
                                          .srcs = srcs,
-                                         .src_count = work->team->world_size,
+                                         .src_count = work->comm->world_size,
                                          .count = count,
                                          .streaming = work->streaming,
                                          .cached_count = work->cached_count,

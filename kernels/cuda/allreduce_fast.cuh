@@ -1,31 +1,32 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The common reductions: kernels of their own for sums of few ranks that lie in whole units
-// everywhere. The host has found that out, and there is little code and hardly a stack. They
-// meet, and put their lines, as the others do, so that of these ranks need not choose alike.
-#ifndef SYMMEM_KERNELS_CUDA_PLAIN_CUH
-#define SYMMEM_KERNELS_CUDA_PLAIN_CUH
+// The fast reductions: separate kernels for sums of few ranks whose addresses and sizes are all
+// whole units. The host has checked that, so they have little code and hardly a stack. They
+// synchronize and lay out their lines as the general kernels do. So the ranks of one operation may
+// choose differently.
+#ifndef SYMMEM_KERNELS_CUDA_ALLREDUCE_FAST_CUH
+#define SYMMEM_KERNELS_CUDA_ALLREDUCE_FAST_CUH
 
 #include "cuda/chunks.cuh"
 #include "cuda/collective.h"
 #include "cuda/device.cuh"
 #include "cuda/barrier_small.cuh"
 #include "cuda/reduce_loop.h"
-#include "cuda/rounds.cuh"
+#include "cuda/ll.cuh"
 
-static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_NEAR_THREADS &&
-                  SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_NEAR_THREADS,
+static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_SMALL_BARRIER_THREADS &&
+                  SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_SMALL_BARRIER_THREADS,
               "somebody looks");
 
 namespace {
 
-// The state of the second meeting, looked up beside what comes before that.
-__device__ uint32_t look_ahead(const symmem_cuda_near &near) {
-    return threadIdx.x < TEAM ? load_volatile(near_word(near, 0, 0)) : 0;
+// Loads the poisoned word for the second barrier early, so that it is not waited for there.
+__device__ uint32_t load_poisoned_early(const symmem_cuda_small_barrier &small) {
+    return threadIdx.x < SYNC_WARP ? load_volatile(small_word(small, 0, 0)) : 0;
 }
 
-// --- lines -------------------------------------------------------------------------------
+// --- LL ----------------------------------------------------------------------------
 
-// A unit of each rank's, in rank order, to what is stored.
+// Reduces one unit of each rank, in rank order, to the unit that is stored.
 template <typename Element, int Most>
 __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t ranks,
                                          int32_t op) {
@@ -51,15 +52,15 @@ __device__ symmem_cuda_unit sum_of_units(const symmem_cuda_unit *units, uint32_t
     return sum;
 }
 
-// Of at most so many ranks, with all that a round needs in registers. DEALT: what is added up here
-// is not what is pushed.
-template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
-    const symmem_cuda_lines_args &args;
+// The data of up to `Most` ranks, with everything that a round needs in registers. OWN_DIFFERS:
+// what is added here is not what is pushed.
+template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS> struct fast_ops {
+    const symmem_cuda_ll_args &args;
 
-    __device__ void meanwhile() const {}
+    __device__ void overlapped_work() const {}
 
     __device__ uint32_t ranks() const {
-        return Most == 2 ? 2 : args.near.ranks;
+        return Most == 2 ? 2 : args.small.ranks;
     }
 
     __device__ uint32_t units() const {
@@ -70,12 +71,12 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
         return SHORT;
     }
 
-    __device__ const symmem_cuda_round_places &places() const {
+    __device__ const symmem_cuda_ll_layout &layout() const {
         return args.rounds;
     }
 
-    __device__ uint32_t *turn_word(uint32_t warp) const {
-        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    __device__ uint32_t *round_number_word(uint32_t warp) const {
+        return small_word(args.small, 0, args.rounds.round_numbers_at) + warp;
     }
 
     __device__ symmem_cuda_unit load(uint32_t unit) const {
@@ -94,18 +95,18 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
         return reinterpret_cast<const symmem_cuda_unit *>(args.own)[unit];
     }
 
-    // Of two ranks.
+    // For two ranks.
     __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
                          const symmem_cuda_unit &other) const {
-        const symmem_cuda_unit units[2] = {args.near.rank == 0 ? own : other,
-                                           args.near.rank == 0 ? other : own};
+        const symmem_cuda_unit units[2] = {args.small.rank == 0 ? own : other,
+                                           args.small.rank == 0 ? other : own};
         store(unit, sum_of_units<Element, 2>(units, 2, args.op));
     }
 
     __device__ void take_rest(size_t, size_t) const {}
 
     __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
-        if (!DEALT)
+        if (!OWN_DIFFERS)
             return pushed;
         carried own = {};
 #pragma unroll
@@ -118,37 +119,39 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
     template <bool WIDE>
     __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
 #pragma unroll
-        for (uint32_t turn = 1; turn < Most; turn++)
-            if (turn < ranks()) {
-                const uint32_t index = source_index(args.near.rank, near_rank(args.near, turn));
-                store_pair<WIDE>(args.near.signals[turn] + at + index * args.rounds.source_bytes,
+        for (uint32_t distance = 1; distance < Most; distance++)
+            if (distance < ranks()) {
+                const uint32_t index =
+                    source_index(args.small.rank, small_peer(args.small, distance));
+                store_pair<WIDE>(args.small.signals[distance] + at +
+                                     index * args.rounds.source_bytes,
                                  lines, SHORT, lane);
             }
     }
 
-    // From all sources whose lines are not here yet; whether they are for all lanes.
+    // Polls all sources whose lines have not arrived. Returns whether all lanes have theirs.
     template <bool WIDE>
     __device__ bool look(const char *from, uint32_t lane, uint32_t flag, line_pair *found) const {
         bool full = true;
-        come_together<WIDE>();
+        converge<WIDE>();
 #pragma unroll
         for (uint32_t k = 0; k < Most; k++)
-            if (k < ranks() && k != args.near.rank)
-                found[k] = load_pair<WIDE>(from + source_index(k, args.near.rank) *
+            if (k < ranks() && k != args.small.rank)
+                found[k] = load_pair<WIDE>(from + source_index(k, args.small.rank) *
                                                       args.rounds.source_bytes,
                                            SHORT, lane, flag);
 #pragma unroll
         for (uint32_t k = 0; k < Most; k++)
-            if (k < ranks() && k != args.near.rank)
+            if (k < ranks() && k != args.small.rank)
                 full = full && found[k].full;
         return __all_sync(~0u, full);
     }
 
     template <bool WIDE>
     __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, op_result *result,
                          carried *sums) const {
-        const char *from = args.near.signals[0] + at;
+        const char *from = args.small.signals[0] + at;
         const carried own = own_of(pushed, base, lane);
         line_pair found[Most];
         bool came = false;
@@ -169,7 +172,7 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
                 continue;
 #pragma unroll
             for (uint32_t k = 0; k < Most; k++)
-                units[k] = k == args.near.rank ? own.units[p] : unit_in<WIDE>(found[k], p, lane);
+                units[k] = k == args.small.rank ? own.units[p] : unit_in<WIDE>(found[k], p, lane);
             sums->units[p] = sum_of_units<Element, Most>(units, ranks(), args.op);
         }
         return true;
@@ -177,30 +180,30 @@ template <typename Element, int Most, bool SHORT, bool DEALT> struct plain_ops {
 };
 
 template <typename Ops>
-__device__ void plain_rounds(const Ops &ops, const symmem_cuda_signal_args &signal,
-                             verdict *result) {
-    const symmem_cuda_near &near = ops.args.near;
+__device__ void fast_rounds(const Ops &ops, const symmem_cuda_signal_args &signal,
+                            op_result *result) {
+    const symmem_cuda_small_barrier &small = ops.args.small;
     const uint32_t warp = own_warp();
     beginning at;
     at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
-    at.turn = load_volatile(ops.turn_word(warp));
-    at.poisoned = load_volatile(near_word(near, 0, 0)) != 0;
-    at.wide = are_linked(near_word(near, 0, SYMMEM_CUDA_HEADER_BYTES), near.rank, ops.ranks(),
+    at.sequence = load_volatile(ops.round_number_word(warp));
+    at.poisoned = load_volatile(small_word(small, 0, 0)) != 0;
+    at.wide = are_linked(small_word(small, 0, SYMMEM_CUDA_HEADER_BYTES), small.rank, ops.ranks(),
                          ops.args.rounds);
     at.start_ns = 0;
     run_rounds(ops, signal, at, result);
 }
 
-template <typename Element, int Most, bool SHORT, bool DEALT>
-__device__ void plain_by_lines(const symmem_cuda_lines_args &args) {
-    __shared__ verdict result;
-    const plain_ops<Element, Most, SHORT, DEALT> ops = {args};
-    plain_rounds(ops, args.signal, &result);
+template <typename Element, int Most, bool SHORT, bool OWN_DIFFERS>
+__device__ void fast_ll(const symmem_cuda_ll_args &args) {
+    __shared__ op_result result;
+    const fast_ops<Element, Most, SHORT, OWN_DIFFERS> ops = {args};
+    fast_rounds(ops, args.signal, &result);
 }
 
-// --- moves -------------------------------------------------------------------------------
+// --- moves -------------------------------------------------------------------------
 
-// Of two ranks.
+// For two ranks.
 template <bool SHORT> struct moving_ops {
     const symmem_cuda_moves_args &args;
 
@@ -222,12 +225,12 @@ template <bool SHORT> struct moving_ops {
         return SHORT;
     }
 
-    __device__ const symmem_cuda_round_places &places() const {
+    __device__ const symmem_cuda_ll_layout &layout() const {
         return args.rounds;
     }
 
-    __device__ uint32_t *turn_word(uint32_t warp) const {
-        return near_word(args.near, 0, args.rounds.turns_at) + warp;
+    __device__ uint32_t *round_number_word(uint32_t warp) const {
+        return small_word(args.small, 0, args.rounds.round_numbers_at) + warp;
     }
 
     __device__ symmem_cuda_unit load(uint32_t unit) const {
@@ -241,11 +244,11 @@ template <bool SHORT> struct moving_ops {
             reinterpret_cast<symmem_cuda_unit *>(args.exchange.pull)[unit] = value;
     }
 
-    __device__ void meanwhile() const {
+    __device__ void overlapped_work() const {
         take_from(0, own_lane(), all_lanes());
     }
 
-    // Own units that go elsewhere in the own memory, from one on.
+    // Moves units within this rank's memory, starting at `begin`.
     __device__ void take_from(uint32_t begin, size_t lane, size_t lanes) const {
         const symmem_cuda_exchange &moved = args.exchange;
         const size_t at = begin * sizeof(symmem_cuda_unit);
@@ -276,25 +279,26 @@ template <bool SHORT> struct moving_ops {
             reinterpret_cast<symmem_cuda_unit *>(args.exchange.own_to)[unit] = own;
     }
 
-    // What is more than goes from rank to rank.
+    // Moves the units beyond those that go from rank to rank.
     __device__ void take_rest(size_t lane, size_t lanes) const {
         take_from(units(), lane, lanes);
     }
 
     template <bool WIDE>
     __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
-        store_pair<WIDE>(args.near.signals[1] + at, lines, SHORT, lane);
+        store_pair<WIDE>(args.small.signals[1] + at, lines, SHORT, lane);
     }
 
     template <bool WIDE>
     __device__ bool pull(const carried &, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
-        const char *from = args.near.signals[0] + at;
+                         uint32_t flag, uint64_t *start_ns, op_result *result,
+                         carried *kept) const {
+        const char *from = args.small.signals[0] + at;
         line_pair found = {};
         bool came = false;
 #pragma unroll 1
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !came; i++) {
-            come_together<WIDE>();
+            converge<WIDE>();
             found = load_pair<WIDE>(from, SHORT, lane, flag);
             came = __all_sync(~0u, found.full);
         }
@@ -312,33 +316,32 @@ template <bool SHORT> struct moving_ops {
     }
 };
 
-template <bool SHORT> __device__ void plain_moves(const symmem_cuda_moves_args &args) {
-    __shared__ verdict result;
+template <bool SHORT> __device__ void fast_moves(const symmem_cuda_moves_args &args) {
+    __shared__ op_result result;
     const moving_ops<SHORT> ops = {args};
-    plain_rounds(ops, args.signal, &result);
+    fast_rounds(ops, args.signal, &result);
 }
 
-// --- chunks ------------------------------------------------------------------------------
+// --- chunks ------------------------------------------------------------------------
 
-template <typename Ops, typename Args> __device__ void plain_by_chunks(const Args &args) {
-    __shared__ verdict result;
+template <typename Ops, typename Args> __device__ void fast_chunks(const Args &args) {
+    __shared__ op_result result;
     const Ops ops = {args};
-    const chunk_places at =
-        places_of_block(args.near.signals[0], args.near.signals[1], args.rounds.chunks_at);
-    run_chunks(ops, args.signal, at, load_volatile(near_word(args.near, 0, 0)) != 0, 0, &result);
+    const chunk_slots at =
+        chunk_slots_of_block(args.small.signals[0], args.small.signals[1], args.rounds.chunks_at);
+    run_chunks(ops, args.signal, at, load_volatile(small_word(args.small, 0, 0)) != 0, 0, &result);
 }
 
-template <typename Element>
-__device__ void plain_sums_by_chunks(const symmem_cuda_lines_args &args) {
-    plain_by_chunks<plain_ops<Element, 2, false, false>>(args);
+template <typename Element> __device__ void fast_sums_by_chunks(const symmem_cuda_ll_args &args) {
+    fast_chunks<fast_ops<Element, 2, false, false>>(args);
 }
 
-// --- blocks ------------------------------------------------------------------------------
+// --- per block ---------------------------------------------------------------------
 
-// Of so many ranks and no fewer: then all loads are under way before the first sum, as no condition
-// lies between them.
+// For exactly `Ranks` ranks. No condition lies between the loads, so all are in flight before the
+// first sum.
 template <int Ranks>
-__device__ symmem_cuda_ends<Ranks> plain_ends(const symmem_cuda_plain_args &args) {
+__device__ symmem_cuda_ends<Ranks> fast_ends(const symmem_cuda_fast_args &args) {
     symmem_cuda_ends<Ranks> ends;
     ends.ranks = Ranks;
     ends.targets = args.targets;
@@ -351,8 +354,8 @@ __device__ symmem_cuda_ends<Ranks> plain_ends(const symmem_cuda_plain_args &args
     return ends;
 }
 
-// Which units are a thread's, found out before the meeting. The compiler would rather do so anew
-// behind it than keep two registers.
+// The units of a thread, computed before the barrier. Otherwise the compiler would compute them
+// again after it to save two registers.
 struct share {
     uint32_t lane, lanes;
 };
@@ -366,47 +369,47 @@ __device__ share own_share() {
 }
 
 template <typename Element, int Ranks, int Units>
-__device__ void plain_units(const symmem_cuda_plain_args &args, share own) {
-    symmem_cuda_reduce_between<Element, Ranks, Units>(plain_ends<Ranks>(args), args.units, own.lane,
+__device__ void fast_units(const symmem_cuda_fast_args &args, share own) {
+    symmem_cuda_reduce_between<Element, Ranks, Units>(fast_ends<Ranks>(args), args.units, own.lane,
                                                       own.lanes);
 }
 
-// Meeting, the step, meeting. SHAPE: of two ranks; of four or eight; or of those with twice the
+// Barrier, one step, barrier. SHAPE: two ranks; four or eight; or four or eight with twice the
 // threads, each with half the registers.
-enum shape { OF_TWO, OF_MORE, OF_MORE_WIDE };
+enum shape { TWO_RANKS, MORE_RANKS, MORE_RANKS_WIDE };
 
 template <typename Element, shape SHAPE>
-__device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
-    __shared__ verdict result;
-    const near_spot where = near_spot_of(args.near);
+__device__ void fast_per_block(const symmem_cuda_fast_args &args) {
+    __shared__ op_result result;
+    const small_sync_place where = small_sync_of(args.small);
     const share own = own_share();
-    if (!near_meet<false>(args.near, args.signal, where, &result))
+    if (!small_sync<false>(args.small, args.signal, where, &result))
         return;
-    const uint32_t poisoned = look_ahead(args.near);
-    if (SHAPE == OF_TWO)
-        plain_units<Element, 2, 4>(args, own);
-    else if (args.near.ranks == 4)
-        plain_units<Element, 4, SHAPE == OF_MORE_WIDE ? 1 : 2>(args, own);
+    const uint32_t poisoned = load_poisoned_early(args.small);
+    if (SHAPE == TWO_RANKS)
+        fast_units<Element, 2, 4>(args, own);
+    else if (args.small.ranks == 4)
+        fast_units<Element, 4, SHAPE == MORE_RANKS_WIDE ? 1 : 2>(args, own);
     else
-        plain_units<Element, 8, 1>(args, own);
+        fast_units<Element, 8, 1>(args, own);
     __syncthreads();
-    if (threadIdx.x < TEAM)
-        near_meet_again(args.near, args.signal, where, &result, poisoned);
+    if (threadIdx.x < SYNC_WARP)
+        small_sync_again(args.small, args.signal, where, &result, poisoned);
 }
 
 } // namespace
 
 #define KERNEL(name, given, threads, body)                                                         \
     extern "C" __global__ void __launch_bounds__(threads, 1)                                       \
-        symmem_plain_##name(const __grid_constant__ given args) {                                  \
+        symmem_fast_##name(const __grid_constant__ given args) {                                   \
         body(args);                                                                                \
     }
 
 #define LINES(name, most, is_short, dealt, element)                                                \
-    KERNEL(lines_##name, symmem_cuda_lines_args, SYMMEM_CUDA_LINE_THREADS,                         \
-           (plain_by_lines<element, most, is_short, dealt>))
+    KERNEL(ll_##name, symmem_cuda_ll_args, SYMMEM_CUDA_LL_THREADS,                                 \
+           (fast_ll<element, most, is_short, dealt>))
 
-#define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_plain_args, threads, body)
+#define BLOCKS(name, threads, body) KERNEL(name, symmem_cuda_fast_args, threads, body)
 
 #define KERNELS(name, element)                                                                     \
     LINES(of_two_##name, 2, false, false, element)                                                 \
@@ -415,22 +418,22 @@ __device__ void plain_in_blocks(const symmem_cuda_plain_args &args) {
     LINES(short_of_two_##name, 2, true, false, element)                                            \
     LINES(short_of_four_##name, 4, true, false, element)                                           \
     LINES(short_of_eight_##name, 8, true, false, element)                                          \
-    LINES(dealt_##name, 2, false, true, element)                                                   \
-    LINES(short_dealt_##name, 2, true, true, element)                                              \
-    KERNEL(chunks_##name, symmem_cuda_lines_args, SYMMEM_CUDA_CHUNK_THREADS,                       \
-           (plain_sums_by_chunks<element>))                                                        \
+    LINES(scatter_##name, 2, false, true, element)                                                 \
+    LINES(short_scatter_##name, 2, true, true, element)                                            \
+    KERNEL(chunks_##name, symmem_cuda_ll_args, SYMMEM_CUDA_CHUNK_THREADS,                          \
+           (fast_sums_by_chunks<element>))                                                         \
     BLOCKS(blocks_of_two_##name, SYMMEM_CUDA_COLLECTIVE_THREADS,                                   \
-           (plain_in_blocks<element, OF_TWO>))                                                     \
-    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (plain_in_blocks<element, OF_MORE>))     \
-    BLOCKS(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (plain_in_blocks<element, OF_MORE_WIDE>))
+           (fast_per_block<element, TWO_RANKS>))                                                   \
+    BLOCKS(blocks_##name, SYMMEM_CUDA_COLLECTIVE_THREADS, (fast_per_block<element, MORE_RANKS>))   \
+    BLOCKS(wide_##name, SYMMEM_CUDA_WIDE_THREADS, (fast_per_block<element, MORE_RANKS_WIDE>))
 
 KERNELS(f16, symmem_cuda_f16)
 KERNELS(bf16, symmem_cuda_bf16)
 KERNELS(f32, symmem_cuda_f32)
-KERNEL(lines_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<false>)
+KERNEL(ll_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LL_THREADS, fast_moves<false>)
 KERNEL(chunks_moves, symmem_cuda_moves_args, SYMMEM_CUDA_CHUNK_THREADS,
-       plain_by_chunks<moving_ops<false>>)
-KERNEL(lines_short_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LINE_THREADS, plain_moves<true>)
+       fast_chunks<moving_ops<false>>)
+KERNEL(ll_short_moves, symmem_cuda_moves_args, SYMMEM_CUDA_LL_THREADS, fast_moves<true>)
 
 #undef KERNELS
 #undef BLOCKS

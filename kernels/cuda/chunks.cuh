@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Large operations of two ranks: each pushes all it has for the other one, chunk by chunk, and each
-// adds up or keeps what comes. For an all-reduce that is as much over the link as if each reduced a
-// half for both, and nobody waits for results. Ranks do not meet. Who has nothing to push says so
-// chunk by chunk all the same, by which the other one knows what has been taken.
+// Large operations of two ranks. Each rank pushes all its data for the other one, chunk by chunk,
+// and adds or stores the chunks that arrive. For an all-reduce that sends as much over the link as
+// if each rank reduced half for both, and no rank waits for results. Ranks pass no barrier. A rank
+// without data to push announces empty chunks all the same, which tells the other one what has been
+// consumed.
 //
-// A block has places for its chunks with the peer's block of its number, which are used by turns. A
-// word there says how many of them have come, over all calls. So that the link is not idle while a
-// block waits, AHEAD chunks are pushed before the one that is added up. Who has the peer's chunk i
-// knows that the peer was through with i - AHEAD - 1, for then it pushed that one; so with twice as
-// many places as chunks under way a place is free when its turn has come again. From call to call
-// it is the same. The number of the block's last chunk lies in memory.
+// A block exchanges chunks with the peer's block of the same number, through slots that are reused
+// in order. A word there says how many chunks have arrived, over all calls. AHEAD chunks are pushed
+// before the one that is added, so that the link is not idle while a block waits. When the peer's
+// chunk i is here, the peer has consumed chunk i - AHEAD - 1, because only then it pushed chunk i.
+// So with twice as many slots as chunks in flight a slot is free when its number comes up again.
+// The same holds from call to call. The number of the block's last chunk lies in memory.
 //
-// The word is told behind a fence, which takes as long as all that the block has under way takes to
-// arrive. So one warp of the block does nothing but that: the others count, in shared memory, who
-// is through with the pushing of a chunk.
+// The word is written after a fence, which takes until all data that the block has in flight has
+// arrived. So one warp of the block does only that. The other warps count in shared memory which of
+// them have finished pushing a chunk.
 #ifndef SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 #define SYMMEM_KERNELS_CUDA_CHUNKS_CUH
 
-#include "cuda/rounds.cuh"
+#include "cuda/ll.cuh"
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has a CPU version
 namespace symmem {
 
-// Of threads of one block, in shared memory.
+// For threads of one block, in shared memory.
 __device__ inline void count_up(uint32_t *word) {
     asm volatile("red.release.cta.add.u32 [%0], 1;" : : "l"(word) : "memory");
 }
@@ -39,38 +40,38 @@ __device__ inline uint32_t load_count(const uint32_t *word) {
 namespace {
 
 constexpr uint32_t CHUNK_UNITS = SYMMEM_CUDA_CHUNK_BYTES / sizeof(symmem_cuda_unit);
-constexpr uint32_t PLACES = SYMMEM_CUDA_CHUNK_PLACES, AHEAD = PLACES / 2 - 1;
-constexpr uint32_t UNDER_WAY = 4; // units of a thread
-// OPS: how units are loaded, pushed and taken: allreduce_fast.cuh's and rounds.cuh's.
-static_assert(PLACES >= 2 && PLACES % 2 == 0, "a place is free when its turn has come");
+constexpr uint32_t SLOTS = SYMMEM_CUDA_CHUNK_SLOTS, AHEAD = SLOTS / 2 - 1;
+constexpr uint32_t IN_FLIGHT = 4; // units of a thread
+// OPS, from allreduce_fast.cuh or ll.cuh, loads, pushes and takes units.
+static_assert(SLOTS >= 2 && SLOTS % 2 == 0, "a slot is free when its number comes up again");
 
-// What a block has to do with, and what a thread of it has looked up.
-struct chunk_places {
-    uint32_t *turn, *come; // the own words
-    uint32_t *there;       // the peer's, which says what has come
-    char *here_places, *there_places;
+// The words and slots of a block.
+struct chunk_slots {
+    uint32_t *sequence, *arrived; // this rank's words
+    uint32_t *peer_arrived;       // the peer's word, which says what has arrived there
+    char *own_slots, *peer_slots;
 };
 
 struct chunk_walk {
-    chunk_places at;
-    uint32_t turn; // before the call
+    chunk_slots at;
+    uint32_t sequence; // before the call
     uint32_t count, units;
     uint32_t worker, workers; // threads that move and add
 };
 
 // `own`, `peer`: signal states.
-__device__ chunk_places places_of_block(char *own, char *peer, uint32_t chunks_at) {
+__device__ chunk_slots chunk_slots_of_block(char *own, char *peer, uint32_t chunks_at) {
     const size_t words = chunks_at + blockIdx.x * size_t{2 * SYMMEM_CUDA_CHUNK_LINE};
-    const size_t places = chunks_at + SYMMEM_CUDA_CHUNK_BLOCKS * 2 * SYMMEM_CUDA_CHUNK_LINE +
-                          blockIdx.x * PLACES * SYMMEM_CUDA_CHUNK_BYTES;
+    const size_t slots = chunks_at + SYMMEM_CUDA_CHUNK_BLOCKS * 2 * SYMMEM_CUDA_CHUNK_LINE +
+                         blockIdx.x * SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
     return {reinterpret_cast<uint32_t *>(own + words),
             reinterpret_cast<uint32_t *>(own + words + SYMMEM_CUDA_CHUNK_LINE),
-            reinterpret_cast<uint32_t *>(peer + words + SYMMEM_CUDA_CHUNK_LINE), own + places,
-            peer + places};
+            reinterpret_cast<uint32_t *>(peer + words + SYMMEM_CUDA_CHUNK_LINE), own + slots,
+            peer + slots};
 }
 
-__device__ chunk_walk walk_of_block(const chunk_places &at, uint32_t units) {
-    chunk_walk walk = {at, load_volatile(at.turn), 0, units, 0, 1};
+__device__ chunk_walk walk_of_block(const chunk_slots &at, uint32_t units) {
+    chunk_walk walk = {at, load_volatile(at.sequence), 0, units, 0, 1};
     const uint32_t chunks = (units + CHUNK_UNITS - 1) / CHUNK_UNITS;
     if (chunks > blockIdx.x)
         walk.count = (chunks - blockIdx.x + gridDim.x - 1) / gridDim.x;
@@ -81,7 +82,7 @@ __device__ chunk_walk walk_of_block(const chunk_places &at, uint32_t units) {
     return walk;
 }
 
-// The chunk's first unit, and how many there are.
+// Returns the chunk's first unit. chunk_units returns how many units it has.
 __device__ uint32_t chunk_begin(uint32_t chunk) {
     return (chunk * gridDim.x + blockIdx.x) * CHUNK_UNITS;
 }
@@ -91,16 +92,16 @@ __device__ uint32_t chunk_units(const chunk_walk &walk, uint32_t chunk) {
     return left < CHUNK_UNITS ? left : CHUNK_UNITS;
 }
 
-__device__ symmem_cuda_unit *chunk_place(const chunk_walk &walk, char *places, uint32_t chunk) {
-    return reinterpret_cast<symmem_cuda_unit *>(places + (walk.turn + chunk) % PLACES *
-                                                             SYMMEM_CUDA_CHUNK_BYTES);
+__device__ symmem_cuda_unit *chunk_slot(const chunk_walk &walk, char *slots, uint32_t chunk) {
+    return reinterpret_cast<symmem_cuda_unit *>(slots + (walk.sequence + chunk) % SLOTS *
+                                                            SYMMEM_CUDA_CHUNK_BYTES);
 }
 
-// Of a thread's units of a chunk, UNDER_WAY at a time, visit those that there are.
+// Visits a thread's units of a chunk, up to IN_FLIGHT at a time.
 template <typename Visit>
 __device__ void for_each_unit(const chunk_walk &walk, uint32_t first, uint32_t units, Visit visit) {
 #pragma unroll
-    for (uint32_t u = 0; u < UNDER_WAY; u++)
+    for (uint32_t u = 0; u < IN_FLIGHT; u++)
         if (first + u * walk.workers < units)
             visit(u, first + u * walk.workers);
 }
@@ -110,9 +111,9 @@ __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
     const uint32_t begin = chunk_begin(chunk), all = ops.push_units();
     const uint32_t left = begin < all ? all - begin : 0, most = chunk_units(walk, chunk);
     const uint32_t units = left < most ? left : most;
-    symmem_cuda_unit *to = chunk_place(walk, walk.at.there_places, chunk);
-    for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
-        symmem_cuda_unit own[UNDER_WAY];
+    symmem_cuda_unit *to = chunk_slot(walk, walk.at.peer_slots, chunk);
+    for (uint32_t i = walk.worker; i < units; i += IN_FLIGHT * walk.workers) {
+        symmem_cuda_unit own[IN_FLIGHT];
         for_each_unit(walk, i, units,
                       [&](uint32_t u, uint32_t unit) { own[u] = ops.load(begin + unit); });
         for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) { to[unit] = own[u]; });
@@ -122,9 +123,9 @@ __device__ void push_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
 template <typename Ops>
 __device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chunk) {
     const uint32_t begin = chunk_begin(chunk), units = chunk_units(walk, chunk);
-    const symmem_cuda_unit *from = chunk_place(walk, walk.at.here_places, chunk);
-    for (uint32_t i = walk.worker; i < units; i += UNDER_WAY * walk.workers) {
-        symmem_cuda_unit own[UNDER_WAY], other[UNDER_WAY];
+    const symmem_cuda_unit *from = chunk_slot(walk, walk.at.own_slots, chunk);
+    for (uint32_t i = walk.worker; i < units; i += IN_FLIGHT * walk.workers) {
+        symmem_cuda_unit own[IN_FLIGHT], other[IN_FLIGHT];
         for_each_unit(walk, i, units, [&](uint32_t u, uint32_t unit) {
             own[u] = ops.load_own(begin + unit);
             other[u] = from[unit];
@@ -134,33 +135,34 @@ __device__ void take_chunk(const Ops &ops, const chunk_walk &walk, uint32_t chun
     }
 }
 
-// --- what does not come soon -------------------------------------------------------------
+// --- slow waits --------------------------------------------------------------------
 
-// One thread looks for its warp: whether the word is as far.
-__device__ bool chunk_comes(const uint32_t *word, uint32_t turn) {
+// One thread polls for its warp. Returns whether the word has reached `sequence`.
+__device__ bool chunk_arrives(const uint32_t *word, uint32_t sequence) {
     bool here = !is_first_lane();
 #pragma unroll 1
     for (int i = 0; i < LOOKS_BETWEEN_CHECKS && !here; i++)
-        here = static_cast<int32_t>(load_acquire(word) - turn) >= 0;
+        here = static_cast<int32_t>(load_acquire(word) - sequence) >= 0;
     const bool all = __all_sync(~0u, here);
-    __syncwarp(); // what the first lane has seen orders the others' loads, which a vote does not
-                  // say
+    __syncwarp(); // the first lane's acquire must order the other lanes' loads, which a vote
+                  // does not do
     return all;
 }
 
-// As await_lines. What a peer did before it ended or was poisoned counts, so there is a last look.
+// Like await_lines. Work that a peer finished before it ended or was poisoned counts, so the word
+// is checked once more.
 __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args,
-                                             const uint32_t *word, uint32_t turn, uint64_t start_ns,
-                                             verdict *result) {
+                                             const uint32_t *word, uint32_t sequence,
+                                             uint64_t start_ns, op_result *result) {
     const int32_t peer = 1 - args.rank;
     const uint64_t start = start_ns != 0 ? start_ns : now_ns();
-    while (!chunk_comes(word, turn)) {
-        const bool checking = is_first_lane() && is_blocks_time_to_check(args, start, result);
+    while (!chunk_arrives(word, sequence)) {
+        const bool checking = is_first_lane() && is_block_check_due(args, start, result);
         int32_t failed_rank = -1;
-        const uint32_t code = why_give_up(args, peer, checking, start, result, &failed_rank);
+        const uint32_t code = wait_failure_code(args, peer, checking, start, result, &failed_rank);
         if (__all_sync(~0u, code == OK))
             continue;
-        if (chunk_comes(word, turn))
+        if (chunk_arrives(word, sequence))
             return start;
         if (is_first_lane() && (code == TIMEOUT || code == PEER_LOST))
             atomicOr(&result->missing[peer / 32], 1u << (peer % 32));
@@ -171,48 +173,51 @@ __device__ __noinline__ uint64_t await_chunk(const symmem_cuda_signal_args &args
     return start;
 }
 
-// --- a block -----------------------------------------------------------------------------
+// --- a block -----------------------------------------------------------------------
 
 #ifndef SYMMEM_CUDA_LONE_LANE
-// `pushed`: for each place how many warps have pushed to it. A warp may be ahead of another one,
-// but not by all places: before it comes to one again the peer has had all of what was there.
+// `pushed`: for each slot the number of warps that have pushed to it. A warp may be ahead of
+// another one, but not by all slots. Before it reuses a slot the peer has received everything that
+// was there.
 template <typename Ops>
 __device__ void push_and_count(const Ops &ops, const chunk_walk &walk, uint32_t chunk,
                                uint32_t *pushed) {
     push_chunk(ops, walk, chunk);
     __syncwarp();
     if (is_first_lane())
-        symmem::count_up(pushed + chunk % PLACES);
+        symmem::count_up(pushed + chunk % SLOTS);
 }
 
-// The last warp's first lane, until all is told or the others have given up, who have a deadline.
-__device__ void tell_chunks(const chunk_walk &walk, const uint32_t *pushed, const verdict *result) {
+// The last warp's first lane announces chunks until all are announced, or until the others give up.
+// Those have a deadline.
+__device__ void announce_chunks(const chunk_walk &walk, const uint32_t *pushed,
+                                const op_result *result) {
     const uint32_t warps = walk.workers / LANES;
     for (uint32_t i = 0; i < walk.count; i++) {
-        while (symmem::load_count(pushed + i % PLACES) < (i / PLACES + 1) * warps)
+        while (symmem::load_count(pushed + i % SLOTS) < (i / SLOTS + 1) * warps)
             if (load_volatile(&result->code) != OK)
                 return;
-        store_release(walk.at.there, walk.turn + i + 1);
+        store_release(walk.at.peer_arrived, walk.sequence + i + 1);
     }
 }
 
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
-                              const chunk_walk &walk, uint64_t start_ns, verdict *result) {
-    __shared__ uint32_t pushed[PLACES];
-    if (threadIdx.x < PLACES)
+                              const chunk_walk &walk, uint64_t start_ns, op_result *result) {
+    __shared__ uint32_t pushed[SLOTS];
+    if (threadIdx.x < SLOTS)
         pushed[threadIdx.x] = 0;
     begin_block_of_rounds(result, start_ns);
     if (walk.worker >= walk.workers) {
         if (is_first_lane())
-            tell_chunks(walk, pushed, result);
+            announce_chunks(walk, pushed, result);
         return true;
     }
     for (uint32_t i = 0; i < walk.count && i <= AHEAD; i++)
         push_and_count(ops, walk, i, pushed);
     for (uint32_t i = 0; i < walk.count; i++) {
-        if (!chunk_comes(walk.at.come, walk.turn + i + 1)) {
-            start_ns = await_chunk(args, walk.at.come, walk.turn + i + 1, start_ns, result);
+        if (!chunk_arrives(walk.at.arrived, walk.sequence + i + 1)) {
+            start_ns = await_chunk(args, walk.at.arrived, walk.sequence + i + 1, start_ns, result);
             if (start_ns == 0)
                 return false;
         }
@@ -223,20 +228,20 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
     return true;
 }
 #else
-// One thread of the block does it all.
+// One thread of the block does everything.
 template <typename Ops>
 __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &args,
-                              const chunk_walk &walk, uint64_t start_ns, verdict *result) {
+                              const chunk_walk &walk, uint64_t start_ns, op_result *result) {
     begin_block_of_rounds(result, start_ns);
     const auto push = [&](uint32_t i) {
         push_chunk(ops, walk, i);
-        store_release(walk.at.there, walk.turn + i + 1);
+        store_release(walk.at.peer_arrived, walk.sequence + i + 1);
     };
     const uint32_t count = threadIdx.x == 0 ? walk.count : 0;
     for (uint32_t i = 0; i < count && i <= AHEAD; i++)
         push(i);
     for (uint32_t i = 0; i < count; i++) {
-        start_ns = await_chunk(args, walk.at.come, walk.turn + i + 1, start_ns, result);
+        start_ns = await_chunk(args, walk.at.arrived, walk.sequence + i + 1, start_ns, result);
         if (start_ns == 0)
             return false;
         take_chunk(ops, walk, i);
@@ -247,12 +252,12 @@ __device__ bool run_chunks_of(const Ops &ops, const symmem_cuda_signal_args &arg
 }
 #endif
 
-// All threads of a block, and nothing after it. A rank that is poisoned pushes nothing.
+// Called by all threads of a block as the last thing that they do. A poisoned rank pushes nothing.
 template <typename Ops>
 __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
-                           const chunk_places &at, bool is_poisoned, uint64_t start_ns,
-                           verdict *result) {
-    const bool poisoned = !__all_sync(~0u, !is_poisoned); // for a warp the same
+                           const chunk_slots &at, bool is_poisoned, uint64_t start_ns,
+                           op_result *result) {
+    const bool poisoned = !__all_sync(~0u, !is_poisoned); // uniform within a warp
     chunk_walk walk = walk_of_block(at, ops.units());
     walk.count = poisoned ? 0 : walk.count;
     const bool came = run_chunks_of(ops, args, walk, start_ns, result);
@@ -264,19 +269,19 @@ __device__ void run_chunks(const Ops &ops, const symmem_cuda_signal_args &args,
     if (threadIdx.x != 0)
         return;
     if (all_came)
-        *walk.at.turn = walk.turn + walk.count;
+        *walk.at.sequence = walk.sequence + walk.count;
     else
         fail(args, result);
 }
 
-// Of any elements.
+// For any elements.
 template <typename Ops>
-__device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, verdict *result) {
+__device__ void run_general_chunks(const Ops &ops, uint64_t start_ns, op_result *result) {
     const symmem_cuda_signal_args &signal = ops.args.signal;
     const int32_t rank = signal.rank;
-    const chunk_places at =
-        places_of_block(static_cast<char *>(signal.signals[rank]),
-                        static_cast<char *>(signal.signals[1 - rank]), ops.args.rounds.chunks_at);
+    const chunk_slots at = chunk_slots_of_block(static_cast<char *>(signal.signals[rank]),
+                                                static_cast<char *>(signal.signals[1 - rank]),
+                                                ops.args.rounds.chunks_at);
     run_chunks(ops, signal, at, own_poisoned(signal), start_ns, result);
 }
 

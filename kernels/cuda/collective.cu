@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Collectives on the device. collective_plan.h says what their steps are.
+// Collectives on the device. collective_plan.h defines their steps.
 //
-// One that is meeting, step, meeting is one kernel of several blocks, unless it is very large or on
-// a high channel. Each block meets those of its number on the other ranks and waits for no other of
-// its own rank. All ranks have as many blocks, which follows from what they pass alike; where ranks
-// compare that, they have met and done so in a kernel before. All blocks of all ranks that share a
-// device must fit there at once, or they wait for those that do not run: hence so few, and those
-// channels only.
+// An operation that is barrier, step, barrier is one kernel of several blocks, unless it is very
+// large or on a high channel. Each block synchronizes with the blocks of its number on the other
+// ranks and waits for no other block of its own rank. All ranks have the same number of blocks,
+// which follows from arguments that are the same on all ranks. If ranks compare those, a barrier
+// kernel before has done it. All blocks of all ranks that share a device must fit there at once, or
+// they wait for blocks that do not run. Hence the low limits on blocks and channels.
 //
-// Of the others a large one is a kernel for each step, one after the other on a stream: a meeting
-// is the barrier's kernel, one block, and what moves and reduces has as many blocks as it likes,
-// for they wait for nobody. A small one, or one of many small pieces, is one kernel of one block
-// that does all of it. Of these ranks need not choose alike: they only meet as often.
+// Another large operation is a kernel for each step, in order on a stream. A barrier is the barrier
+// kernel, with one block. A kernel that moves or reduces has as many blocks as it likes, because
+// they wait for no other. A small operation, or one of many small pieces, is one kernel of one
+// block that runs all steps. Ranks may choose differently between these two, because both have the
+// same number of barriers.
 //
-// A small operation is a kernel in which ranks push their elements to all with flags, round by
-// round (rounds.cuh), and each reduces or keeps what came: they do not meet. A large one of
-// two ranks goes likewise by chunks, each with a flag of its own (chunks.cuh). Again as many blocks
-// on all ranks.
+// A small operation is a kernel in which ranks push their elements to all others with flags, round
+// by round (ll.cuh). Each rank reduces or stores what arrives, and there is no barrier. A large
+// operation of two ranks does the same by chunks, each with one flag (chunks.cuh). Here too all
+// ranks have the same number of blocks.
 //
-// This file takes in that of the signals, for the same meeting in all, and at its end the common
-// reductions and that of the products: one image.
+// This file includes signal.cu, for the same barrier in all kernels, and at its end the fast
+// reductions and product.cu. All kernels are one image.
 #include "cuda/signal.cu"
 
 #include "cuda/barrier_small.cuh"
@@ -29,10 +30,10 @@
 
 namespace {
 
-// Of a signed one no more than it has.
+// A signed element has no more bits than its type.
 template <typename Bits> __device__ uint64_t raw_bits(Bits element) {
     uint64_t raw = 0;
-    memcpy(&raw, &element, sizeof element); // the low bytes come first
+    memcpy(&raw, &element, sizeof element); // little-endian: the low bytes come first
     return raw;
 }
 
@@ -40,7 +41,7 @@ template <typename Bits> __device__ uint64_t raw_bits(Bits element) {
 
 namespace {
 
-// The lane of a thread and how many there are, over all blocks.
+// Returns the index of this thread over all blocks. all_lanes returns the number of threads.
 __device__ size_t own_lane() {
     return blockIdx.x * static_cast<size_t>(blockDim.x) + threadIdx.x;
 }
@@ -51,14 +52,14 @@ __device__ size_t all_lanes() {
 
 } // namespace
 
-#include "cuda/rounds.cuh"
+#include "cuda/ll.cuh"
 
 #include "cuda/chunks.cuh"
 
 namespace {
 
-// What a kernel has beside the others. FETCHES_PARTS: all-to-alls, on whose splits ranks may have
-// to agree. The others have no code for it.
+// The parts of a kernel that not all kernels have. FETCHES_PARTS marks all-to-alls, whose ranks may
+// have to agree on splits. Other kernels have no code for that.
 struct bytes_only {
     static constexpr bool FETCHES_PARTS = true;
 
@@ -71,12 +72,12 @@ struct bytes_only {
     }
 
     static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                      verdict *result) {
+                                      op_result *result) {
         run_general_chunks(exchange(args), start_ns, result);
     }
 
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                     verdict *result) {
+                                     op_result *result) {
         const gathering_ops gathers = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count * args.job.element}};
         if (args.job.world_size == 2)
@@ -90,14 +91,14 @@ template <typename Element> struct reduces {
     static constexpr bool FETCHES_PARTS = false;
 
     static __device__ void run_lines(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                     verdict *result) {
+                                     op_result *result) {
         const reducing_ops<Element> ops = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
         run_general(ops, start_ns, result);
     }
 
     static __device__ void run_chunks(const symmem_cuda_collective_args &args, uint64_t start_ns,
-                                      verdict *result) {
+                                      op_result *result) {
         const reducing_ops<Element> ops = {
             {args, symmem_cuda_pushed_of(&args.job), args.job.count}};
         run_general_chunks(ops, start_ns, result);
@@ -120,9 +121,9 @@ __device__ void work(const symmem_cuda_job &job, const symmem_cuda_step &step, s
         Reduce::run(job, step, lane, lanes);
 }
 
-// The operation fails because of what `rank` shows its peers.
+// Fails the operation because `rank` published an invalid value.
 __device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t rank, uint64_t value,
-                             verdict *result) {
+                             op_result *result) {
     if (threadIdx.x == 0) {
         decide(result, CORRUPT, rank, static_cast<uint32_t>(value));
         fail(args.signal, result);
@@ -130,14 +131,14 @@ __device__ bool fail_corrupt(const symmem_cuda_collective_args &args, int32_t ra
     return false;
 }
 
-// False: a step would go where a board sends it that cannot be. What is looked at here and changed
-// later moves nothing.
-__device__ __noinline__ bool parts_can_be(const symmem_cuda_collective_args &args, verdict *result,
-                                          uint64_t start_ns) {
+// Returns false if a step would follow an invalid split table. A table that is changed after this
+// check makes no step move anything.
+__device__ __noinline__ bool splits_are_valid(const symmem_cuda_collective_args &args,
+                                              op_result *result, uint64_t start_ns) {
     __shared__ int32_t wrong;
     begin(result, start_ns);
     if (threadIdx.x == 0)
-        wrong = symmem_cuda_impossible_part(&args.job);
+        wrong = symmem_cuda_invalid_split(&args.job);
     __syncthreads();
     return wrong == args.job.world_size || fail_corrupt(args, wrong, 0, result);
 }
@@ -147,25 +148,26 @@ template <typename Reduce> __device__ bool fetches_parts(const symmem_cuda_step 
            step.route == SYMMEM_CUDA_FETCH_PARTS;
 }
 
-// One block: no rank moves anything unless all splits fit. Every rank comes to the same conclusion.
-__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verdict *result,
+// Called by one block. No rank moves anything unless all splits fit. Every rank reaches the same
+// conclusion.
+__device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, op_result *result,
                                    uint64_t start_ns) {
-    __shared__ symmem_cuda_dispute found;
-    if (!parts_can_be(args, result, start_ns))
+    __shared__ symmem_cuda_split_mismatch found;
+    if (!splits_are_valid(args, result, start_ns))
         return false;
     if (threadIdx.x == 0)
-        symmem_cuda_show_verdict(&args.job);
-    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
+        symmem_cuda_publish_split_check(&args.job);
+    if (!sync_ranks(args.signal, channel_sync_words(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0)
-        found = symmem_cuda_find_dispute(&args.job);
+        found = symmem_cuda_find_split_mismatch(&args.job);
     __syncthreads();
     if (found.rank < 0)
         return true;
     if (found.corrupt)
         return fail_corrupt(args, found.rank, found.own, result);
-    // Before the next operation writes the boards, all have read them.
-    if (!meet(args.signal, channel_spot(args.signal), result, start_ns, false))
+    // All ranks must have read the tables before the next operation writes them.
+    if (!sync_ranks(args.signal, channel_sync_words(args.signal), result, start_ns, false))
         return false;
     if (threadIdx.x == 0) {
         decide(result, MISMATCH, found.rank, found.own);
@@ -178,18 +180,18 @@ __device__ __noinline__ bool agree(const symmem_cuda_collective_args &args, verd
 }
 
 template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     const uint64_t start_ns = now_ns();
-    symmem_cuda_place place = {};
+    symmem_cuda_cursor place = {};
     symmem_cuda_step step;
     bool going = true;
     while (going && symmem_cuda_next(&args.job, &place, &step)) {
-        if (step.kind == SYMMEM_CUDA_MEET)
-            going = meet(args.signal, channel_spot(args.signal), &result, start_ns,
-                         step.first && args.signal.call[0] != CALL_NONE);
+        if (step.kind == SYMMEM_CUDA_SYNC)
+            going = sync_ranks(args.signal, channel_sync_words(args.signal), &result, start_ns,
+                               step.first && args.signal.call[0] != CALL_NONE);
         else if (Reduce::FETCHES_PARTS && step.kind == SYMMEM_CUDA_AGREE)
             going = agree(args, &result, start_ns);
-        else if (fetches_parts<Reduce>(step) && !parts_can_be(args, &result, start_ns))
+        else if (fetches_parts<Reduce>(step) && !splits_are_valid(args, &result, start_ns))
             going = false;
         else
             work<Reduce>(args.job, step, threadIdx.x, blockDim.x);
@@ -198,18 +200,18 @@ template <typename Reduce> __device__ void run_all(const symmem_cuda_collective_
 }
 
 __device__ void agree_alone(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ bool going;
     uint64_t start_ns;
     const bool joins = join(args.signal, &start_ns);
-    if (threadIdx.x == 0) // for all, as in a barrier
+    if (threadIdx.x == 0) // one answer for all threads, as in a barrier
         going = joins;
     __syncthreads();
     if (going)
         (void)agree(args, &result, start_ns);
 }
 
-// Of a kernel behind the operation's meeting; another block may fail just now.
+// For a kernel after the operation's first barrier. Another block may fail at this moment.
 __device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     const symmem_cuda_state *state = state_of(args);
     const bool going = is_unbroken(&state->failed);
@@ -217,52 +219,52 @@ __device__ bool goes_on(const symmem_cuda_signal_args &args, uint64_t *start_ns)
     return going;
 }
 
-// A meeting, one step, a meeting; but where ranks compare their calls, a barrier's kernel was the
-// first one.
-template <typename Reduce> __device__ void run_spread(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
-    const spot where = block_spot(args.signal);
+// Barrier, one step, barrier. If ranks compare their calls, a barrier kernel was the first one.
+template <typename Reduce> __device__ void run_per_block(const symmem_cuda_collective_args &args) {
+    __shared__ op_result result;
+    const sync_words where = block_sync_words(args.signal);
     uint64_t start_ns = now_ns();
-    if (args.way == SYMMEM_CUDA_IN_BLOCKS_AFTER) {
+    if (args.algorithm == SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER) {
         if (!goes_on(args.signal, &start_ns))
             return;
-    } else if (!meet(args.signal, where, &result, start_ns, false)) {
+    } else if (!sync_ranks(args.signal, where, &result, start_ns, false)) {
         return;
     }
-    if (fetches_parts<Reduce>(args.step) && !parts_can_be(args, &result, start_ns))
+    if (fetches_parts<Reduce>(args.step) && !splits_are_valid(args, &result, start_ns))
         return;
     work<Reduce>(args.job, args.step, own_lane(), all_lanes());
-    (void)meet(args.signal, where, &result, start_ns, false);
+    (void)sync_ranks(args.signal, where, &result, start_ns, false);
 }
 
-template <typename Reduce> __device__ void run_by_lines(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
+template <typename Reduce> __device__ void run_ll(const symmem_cuda_collective_args &args) {
+    __shared__ op_result result;
     uint64_t start_ns = 0;
-    if ((args.way == SYMMEM_CUDA_BY_LINES_AFTER || args.way == SYMMEM_CUDA_BY_CHUNKS_AFTER) &&
+    if ((args.algorithm == SYMMEM_CUDA_LL_AFTER_BARRIER ||
+         args.algorithm == SYMMEM_CUDA_CHUNKS_AFTER_BARRIER) &&
         !goes_on(args.signal, &start_ns))
         return;
-    if (args.way >= SYMMEM_CUDA_BY_CHUNKS)
+    if (args.algorithm >= SYMMEM_CUDA_CHUNKS)
         Reduce::run_chunks(args, start_ns, &result);
     else
         Reduce::run_lines(args, start_ns, &result);
 }
 
-// As keep, with the tables of the job.
+// Like keep, with the tables of the job.
 __device__ void keep_all(const symmem_cuda_collective_args &args,
                          symmem_cuda_collective_args *kept) {
     if (threadIdx.x != 0)
         return;
     *kept = args;
-    if (args.signal.world_size > SYMMEM_CUDA_NEAR_RANKS)
+    if (args.signal.world_size > SYMMEM_CUDA_SMALL_RANKS)
         return;
-    kept->signal.signals = kept->job.signals = kept->signal.near;
-    kept->job.buffers = kept->near_buffers;
+    kept->signal.signals = kept->job.signals = kept->signal.small;
+    kept->job.buffers = kept->small_buffers;
 }
 
-// One thread: whether the block is to do anything. A call without a stream may have been withdrawn,
-// and its caller's memory given back. The host stops such calls first and then looks whether as
-// many blocks have ended as have begun: each comes after the fence of the other, so that a block
-// which does not find the word is one that the host finds.
+// Called by one thread. Returns whether the block is to do anything. A call without a stream may
+// have been abandoned, and its caller's memory freed. The host first stops such calls, then checks
+// whether as many blocks have ended as have begun. Each access follows the other side's fence. So
+// the host finds every block that does not find the word.
 __device__ bool begin_block(const symmem_cuda_signal_args &args) {
     if (args.stream != SYMMEM_CUDA_NO_STREAM)
         return true;
@@ -272,7 +274,7 @@ __device__ bool begin_block(const symmem_cuda_signal_args &args) {
     return load_volatile(&state->stopped) == 0;
 }
 
-// All threads.
+// Called by all threads.
 __device__ void end_block(const symmem_cuda_signal_args &args) {
     if (args.stream != SYMMEM_CUDA_NO_STREAM)
         return;
@@ -283,20 +285,20 @@ __device__ void end_block(const symmem_cuda_signal_args &args) {
     atomicAdd(&state_of(args)->ended, 1u);
 }
 
-// One of several kernels.
+// One kernel of several.
 template <typename Reduce> __device__ void run_step(const symmem_cuda_collective_args &args) {
-    __shared__ verdict result;
-    if (!fetches_parts<Reduce>(args.step) || parts_can_be(args, &result, now_ns()))
+    __shared__ op_result result;
+    if (!fetches_parts<Reduce>(args.step) || splits_are_valid(args, &result, now_ns()))
         work<Reduce>(args.job, args.step, own_lane(), all_lanes());
 }
 
-template <typename Reduce> __device__ void run_way(const symmem_cuda_collective_args &args) {
-    if (args.way >= SYMMEM_CUDA_BY_LINES)
-        run_by_lines<Reduce>(args);
-    else if (args.way == SYMMEM_CUDA_ALL_STEPS)
+template <typename Reduce> __device__ void run_algorithm(const symmem_cuda_collective_args &args) {
+    if (args.algorithm >= SYMMEM_CUDA_LL)
+        run_ll<Reduce>(args);
+    else if (args.algorithm == SYMMEM_CUDA_ONE_BLOCK)
         run_all<Reduce>(args);
-    else if (args.way != SYMMEM_CUDA_ONE_STEP)
-        run_spread<Reduce>(args);
+    else if (args.algorithm != SYMMEM_CUDA_ONE_STEP)
+        run_per_block<Reduce>(args);
     else if (Reduce::FETCHES_PARTS && args.step.kind == SYMMEM_CUDA_AGREE)
         agree_alone(args);
     else if (args.step.first || is_unbroken(&state_of(args.signal)->failed))
@@ -311,7 +313,7 @@ template <typename Reduce> __device__ void run(const symmem_cuda_collective_args
         going = begin_block(args.signal);
     __syncthreads();
     if (going)
-        run_way<Reduce>(args);
+        run_algorithm<Reduce>(args);
     end_block(args.signal);
 }
 
@@ -339,14 +341,15 @@ KERNEL(f64, reduces<symmem_cuda_f64>)
 
 #undef KERNEL
 
-extern "C" __global__ void symmem_show_words(const __grid_constant__ symmem_cuda_show_args args) {
+extern "C" __global__ void
+symmem_store_words(const __grid_constant__ symmem_cuda_store_words_args args) {
     for (uint32_t i = threadIdx.x; i < args.count; i += blockDim.x)
         args.to[i] = args.words[i];
 }
 
-// Once a part has failed, the rest of the operation does nothing.
+// After one step has failed, the rest of the operation does nothing.
 extern "C" __global__ void __launch_bounds__(SYMMEM_CUDA_COLLECTIVE_THREADS)
-    symmem_move_part(const __grid_constant__ symmem_cuda_part_args args) {
+    symmem_composite_move(const __grid_constant__ symmem_cuda_composite_args args) {
     if (is_unbroken(&args.state->failed))
         symmem_cuda_move(args.segment, own_lane(), all_lanes());
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core's description of a collective to the device's. For the host. */
+/* Converts the core's description of a collective to the device's. For the host. */
 #ifndef SYMMEM_KERNELS_CUDA_COLLECTIVE_JOB_H
 #define SYMMEM_KERNELS_CUDA_COLLECTIVE_JOB_H
 
@@ -33,9 +33,9 @@ static inline symmem_cuda_form symmem_cuda_form_of(const symmem_collective *call
     case SYMMEM_CALL_TWO_SHOT_ALL_REDUCE:
         return symmem_cuda_two_shot_form(call);
     case SYMMEM_CALL_REDUCE_SCATTER:
-        return SYMMEM_CUDA_SCATTER;
+        return SYMMEM_CUDA_REDUCE_SCATTER;
     case SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER:
-        return call->in == NULL ? SYMMEM_CUDA_SCATTER : SYMMEM_CUDA_PUSH_SCATTER;
+        return call->in == NULL ? SYMMEM_CUDA_REDUCE_SCATTER : SYMMEM_CUDA_PUSH_SCATTER;
     case SYMMEM_CALL_ALL_GATHER:
         return call->in == NULL ? SYMMEM_CUDA_GATHER_PULL : SYMMEM_CUDA_GATHER_PUSH;
     case SYMMEM_CALL_BROADCAST:
@@ -47,13 +47,14 @@ static inline symmem_cuda_form symmem_cuda_form_of(const symmem_collective *call
     }
 }
 
-/* Kinds that the device can do. */
-static inline bool symmem_cuda_knows(symmem_call_kind kind) {
+/* True for the kinds that the device implements. */
+static inline bool symmem_cuda_supports(symmem_call_kind kind) {
     return (kind >= SYMMEM_CALL_ONE_SHOT_ALL_REDUCE && kind <= SYMMEM_CALL_ALL_TO_ALL) ||
            kind == SYMMEM_CALL_LOW_CONTENTION_REDUCE_SCATTER;
 }
 
-/* All but the tables of pointers, the board and what it is held to. */
+/* Fills everything but the tables of pointers, the split table and the limits by which it is
+ * checked. */
 static inline symmem_cuda_job symmem_cuda_job_of(const symmem_collective *call, int32_t rank,
                                                  int32_t world_size, size_t element,
                                                  bool checking) {
@@ -79,26 +80,27 @@ static inline symmem_cuda_job symmem_cuda_job_of(const symmem_collective *call, 
     return job;
 }
 
-/* What a step moves, roughly; of an all-to-all `parts`. */
+/* Estimates the bytes that a step moves, for an all-to-all the largest split. */
 static inline size_t symmem_cuda_step_bytes(const symmem_cuda_job *job,
                                             const symmem_cuda_step *step, size_t parts) {
     size_t bytes = step->count * job->element;
-    if (step->kind == SYMMEM_CUDA_MEET || step->kind == SYMMEM_CUDA_AGREE)
+    if (step->kind == SYMMEM_CUDA_SYNC || step->kind == SYMMEM_CUDA_AGREE)
         return 0;
     if (step->kind == SYMMEM_CUDA_REDUCE)
         return bytes * (size_t)job->world_size;
     if (step->kind == SYMMEM_CUDA_MOVE && step->route == SYMMEM_CUDA_FETCH_PARTS)
         return parts;
-    bool all = step->route == SYMMEM_CUDA_GATHER || step->route == SYMMEM_CUDA_SPREAD ||
-               step->route == SYMMEM_CUDA_DEAL;
+    bool all = step->route == SYMMEM_CUDA_GATHER || step->route == SYMMEM_CUDA_PUSH ||
+               step->route == SYMMEM_CUDA_SCATTER;
     return step->kind == SYMMEM_CUDA_MOVE && all ? bytes * (size_t)job->world_size : bytes;
 }
 
-/* What this rank shows of an all-to-all: words of its board. `own`: its buffer's base. */
-static inline void symmem_cuda_fill_board(const symmem_cuda_job *job, const symmem_collective *call,
-                                          const void *own, uint64_t *words) {
+/* Fills this rank's split table of an all-to-all. `own` is the base of its buffer. */
+static inline void symmem_cuda_fill_split_table(const symmem_cuda_job *job,
+                                                const symmem_collective *call, const void *own,
+                                                uint64_t *words) {
     uint64_t *rooms = words + job->world_size + 3;
-    memset(words, 0, sizeof *words * SYMMEM_CUDA_BOARD_WORDS(job->world_size));
+    memset(words, 0, sizeof *words * SYMMEM_CUDA_SPLIT_TABLE_WORDS(job->world_size));
     if (call->in != NULL)
         words[0] = (uint64_t)(job->in - (const char *)own);
     for (int32_t rank = 0; rank < job->world_size; rank++) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a collective on the device does, step by step, and which bytes each step touches. Computed
- * alike by the host, which starts a kernel for each step of a large one, by the one block that runs
- * all steps of a small one, and by the unit test, which runs all ranks on the CPU. Plain C.
+ * The steps of a collective on the device, and the bytes that each step accesses. Three users
+ * compute the same plan: the host, which starts a kernel for each step of a large collective; the
+ * one block that runs all steps of a small one; and the unit test, which runs all ranks on the CPU.
+ * Plain C.
  *
- * Between two meetings no rank writes what another one reads or writes. Each step is complete, on
+ * Between two barriers no rank writes what another one reads or writes. Each step is complete, on
  * its rank, before the next one begins.
  */
 #ifndef SYMMEM_KERNELS_CUDA_COLLECTIVE_PLAN_H
@@ -15,24 +16,24 @@
 #include "cuda/signal.h"
 
 #define SYMMEM_CUDA_SHARD_UNIT 64
-/* Bytes of an all-reduce of two ranks: where there are chunks, and where not; what two ranks move
- */
-#define SYMMEM_CUDA_MOST_BY_LINES ((size_t)8 << 20)
-#define SYMMEM_CUDA_MOST_WITHOUT_CHUNKS ((size_t)16 << 20)
-#define SYMMEM_CUDA_MOST_MOVED ((size_t)4 << 20)
-#define SYMMEM_CUDA_SHORT_WARPS 768                   /* that may have a short round */
-#define SYMMEM_CUDA_WARPS_BY_TURNS 768                /* of each of two ranks that share a device */
-#define SYMMEM_CUDA_MOST_BY_CHUNKS ((size_t)32 << 30) /* units are counted by 32 bits */
+/* The sizes up to which LL is used, in bytes: for an all-reduce of two ranks with chunks and
+ * without, and for what two ranks move. */
+#define SYMMEM_CUDA_LL_MAX_BYTES ((size_t)8 << 20)
+#define SYMMEM_CUDA_LL_MAX_BYTES_WITHOUT_CHUNKS ((size_t)16 << 20)
+#define SYMMEM_CUDA_LL_MAX_MOVED_BYTES ((size_t)4 << 20)
+#define SYMMEM_CUDA_LL_SHORT_WARPS 768         /* warps that may use short rounds */
+#define SYMMEM_CUDA_LL_WARPS_SHARED_DEVICE 768 /* of each of two ranks that share a device */
+#define SYMMEM_CUDA_CHUNKS_MAX_BYTES ((size_t)32 << 30) /* units are counted by 32 bits */
 
 typedef enum symmem_cuda_form {
-    SYMMEM_CUDA_NOTHING, /* no elements: only a meeting */
+    SYMMEM_CUDA_NOTHING, /* no elements: only a barrier */
     SYMMEM_CUDA_ONE_SHOT,
     SYMMEM_CUDA_ONE_SHOT_COPY,
     SYMMEM_CUDA_IN_PLACE, /* two-shot */
     SYMMEM_CUDA_COPY_IN_PLACE,
-    SYMMEM_CUDA_TWO_SHOT, /* out apart, the inputs kept */
+    SYMMEM_CUDA_TWO_SHOT, /* into a separate out, keeping the inputs */
     SYMMEM_CUDA_TWO_SHOT_COPY,
-    SYMMEM_CUDA_SCATTER, /* reduce-scatter, and the low-contention pull */
+    SYMMEM_CUDA_REDUCE_SCATTER, /* reduce-scatter, and the low-contention pull */
     SYMMEM_CUDA_PUSH_SCATTER,
     SYMMEM_CUDA_GATHER_PULL,
     SYMMEM_CUDA_GATHER_PUSH,
@@ -47,9 +48,9 @@ typedef struct symmem_cuda_job {
     int32_t rank;
     int32_t world_size;
     int32_t root;
-    int32_t checking; /* the first meeting compares the ranks' calls */
+    int32_t checking; /* the first barrier compares the ranks' calls */
     size_t element;   /* bytes */
-    size_t count;     /* elements, as in symmem_collective, and so on */
+    size_t count;     /* elements, as in symmem_collective; so are the next fields */
     size_t offset;
     size_t in_row;
     size_t out_row;
@@ -57,81 +58,82 @@ typedef struct symmem_cuda_job {
     char *out;
     void *const *buffers;
     void *const *signals;
-    size_t board_at;     /* in a rank's signal state: the channel's board */
-    size_t buffer_bytes; /* of each rank's buffer; */
-    size_t out_bytes;    /* of out, in an all-to-all: within both is what boards say */
+    size_t split_table_at; /* in a rank's signal state: the channel's split table */
+    size_t buffer_bytes;   /* of each rank's buffer; */
+    size_t out_bytes;      /* of out, in an all-to-all; split tables must stay within both */
 } symmem_cuda_job;
 
 typedef enum symmem_cuda_step_kind {
-    SYMMEM_CUDA_MEET,
-    SYMMEM_CUDA_AGREE, /* on splits; meets, too */
+    SYMMEM_CUDA_SYNC,
+    SYMMEM_CUDA_AGREE, /* on splits; includes a barrier */
     SYMMEM_CUDA_MOVE,
-    SYMMEM_CUDA_SWAP, /* bytes at `out` and in the own buffer */
+    SYMMEM_CUDA_SWAP, /* exchanges bytes at `out` and in this rank's buffer */
     SYMMEM_CUDA_REDUCE,
 } symmem_cuda_step_kind;
 
-/* What a MOVE moves; p is each rank in turn, beginning with another one on each rank. */
+/* The data of a MOVE. p takes the value of each rank, and every rank begins with another one. */
 typedef enum symmem_cuda_route {
     SYMMEM_CUDA_IN_TO_OWN,
     SYMMEM_CUDA_OWN_TO_OUT,
-    SYMMEM_CUDA_GATHER, /* p's elements to chunk p of out */
-    SYMMEM_CUDA_SHARDS, /* p's shard to its place in out; not the own one */
-    SYMMEM_CUDA_SPREAD, /* in to chunk `rank` of p's buffer */
-    SYMMEM_CUDA_DEAL,   /* part p of in to chunk `rank` of p's buffer */
+    SYMMEM_CUDA_GATHER,        /* p's elements to chunk p of out */
+    SYMMEM_CUDA_GATHER_SHARDS, /* p's shard to its offset in out, except this rank's */
+    SYMMEM_CUDA_PUSH,          /* `in` to chunk `rank` of p's buffer */
+    SYMMEM_CUDA_SCATTER,       /* part p of `in` to chunk `rank` of p's buffer */
     SYMMEM_CUDA_FROM_ROOT,
     SYMMEM_CUDA_FETCH_PARTS, /* all-to-all */
 } symmem_cuda_route;
 
-/* Where a REDUCE leaves its results: bits. */
+/* Where a REDUCE stores its results. These are bits. */
 enum { SYMMEM_CUDA_TO_OUT = 1, SYMMEM_CUDA_TO_OWN = 2, SYMMEM_CUDA_TO_ALL = 4 };
 
 typedef struct symmem_cuda_step {
     int32_t kind;
     int32_t route;
-    bool first;    /* no meeting came before */
-    bool from_own; /* REDUCE: source k is the k-th of the parts in the own buffer */
+    bool first;    /* no barrier came before */
+    bool from_own; /* REDUCE: source k is the k-th of the parts in this rank's buffer */
     int32_t to;    /* REDUCE */
-    size_t at;     /* bytes, of in and out; source and other destinations: from `offset` */
-    size_t offset; /* bytes, in the buffers */
-    size_t count;  /* elements; SHARDS: of all shards */
+    size_t at;     /* byte offset in `in` and `out`; other addresses use `offset` */
+    size_t offset; /* byte offset in the buffers */
+    size_t count;  /* elements; GATHER_SHARDS: of all shards */
     size_t row;    /* REDUCE: elements of a row of out, and from row to row of a source */
     size_t row_step;
 } symmem_cuda_step;
 
-/* --- boards: what ranks tell each other of an all-to-all ---------------------------- */
+/* --- split tables, which ranks publish in an all-to-all ---------------------------- */
 
-/* Words of 64 bits: where the rank's part for p begins, in bytes from its buffer, for p up to the
- * world's size, where the last one ends; two words of verdict, as in cpu/all_to_all.c; and, for the
- * rank alone, where p's part begins in out, in bytes. */
-SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_board(const symmem_cuda_job *job, int32_t rank) {
-    return (const uint64_t *)(const void *)((const char *)job->signals[rank] + job->board_at);
+/* Returns rank's split table, in words of 64 bits. Word p, up to world_size - 1, is where its part
+ * for p begins, in bytes from its buffer. The next word is where the last part ends. Two words with
+ * the check result follow, as in cpu/all_to_all.c. The rest, for the rank itself only, is where p's
+ * part begins in out, in bytes. */
+SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_split_table(const symmem_cuda_job *job, int32_t rank) {
+    return (const uint64_t *)(const void *)((const char *)job->signals[rank] + job->split_table_at);
 }
 
-/* Bytes that `rank` has for this one. */
-SYMMEM_CUDA_BOTH uint64_t symmem_cuda_part(const symmem_cuda_job *job, int32_t rank) {
-    const uint64_t *board = symmem_cuda_board(job, rank);
-    return board[job->rank + 1] - board[job->rank];
+/* Returns the bytes that `rank` has for this one. */
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_split_bytes(const symmem_cuda_job *job, int32_t rank) {
+    const uint64_t *split_table = symmem_cuda_split_table(job, rank);
+    return split_table[job->rank + 1] - split_table[job->rank];
 }
 
-SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_rooms(const symmem_cuda_job *job) {
-    return symmem_cuda_board(job, job->rank) + job->world_size + 3;
+SYMMEM_CUDA_BOTH const uint64_t *symmem_cuda_out_spaces(const symmem_cuda_job *job) {
+    return symmem_cuda_split_table(job, job->rank) + job->world_size + 3;
 }
 
-SYMMEM_CUDA_BOTH uint64_t symmem_cuda_room(const symmem_cuda_job *job, int32_t rank) {
-    return symmem_cuda_rooms(job)[rank + 1] - symmem_cuda_rooms(job)[rank];
+SYMMEM_CUDA_BOTH uint64_t symmem_cuda_out_space(const symmem_cuda_job *job, int32_t rank) {
+    return symmem_cuda_out_spaces(job)[rank + 1] - symmem_cuda_out_spaces(job)[rank];
 }
 
-/* What one of the steps of an all-to-all fetches: from where in rank p's buffer, to where in out.
- */
+/* One copy of an all-to-all: its address in rank p's buffer and its address in out. */
 typedef struct symmem_cuda_fetch {
     uint64_t from, to, bytes;
     int32_t can_be;
 } symmem_cuda_fetch;
 
-/* Read once, and held to what can be: boards are memory that peers write, the own one as well. */
+/* Reads the table once and validates it, because peers can write to every split table. */
 SYMMEM_CUDA_BOTH symmem_cuda_fetch symmem_cuda_fetch_of(const symmem_cuda_job *job, int32_t p) {
-    const volatile uint64_t *board = symmem_cuda_board(job, p), *rooms = symmem_cuda_rooms(job);
-    const uint64_t from = board[job->rank], from_end = board[job->rank + 1];
+    const volatile uint64_t *split_table = symmem_cuda_split_table(job, p),
+                            *rooms = symmem_cuda_out_spaces(job);
+    const uint64_t from = split_table[job->rank], from_end = split_table[job->rank + 1];
     const uint64_t to = rooms[p], to_end = rooms[p + 1];
     symmem_cuda_fetch fetch = {from, to, 0, 0};
     if (from > from_end || from_end > job->buffer_bytes || to > to_end || to_end > job->out_bytes ||
@@ -143,49 +145,51 @@ SYMMEM_CUDA_BOTH symmem_cuda_fetch symmem_cuda_fetch_of(const symmem_cuda_job *j
     return fetch;
 }
 
-/* The first rank whose part cannot be; world_size: all can. */
-SYMMEM_CUDA_BOTH int32_t symmem_cuda_impossible_part(const symmem_cuda_job *job) {
+/* Returns the first rank whose split is invalid, or world_size if all are valid. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_invalid_split(const symmem_cuda_job *job) {
     int32_t rank = 0;
     while (rank < job->world_size && symmem_cuda_fetch_of(job, rank).can_be)
         rank++;
     return rank;
 }
 
-/* The first rank whose part is not as long as the room for it; world_size: all are. */
-SYMMEM_CUDA_BOTH int32_t symmem_cuda_wrong_part(const symmem_cuda_job *job) {
+/* Returns the first rank whose split does not match this rank's out, or world_size if all match. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_wrong_split(const symmem_cuda_job *job) {
     int32_t rank = 0;
-    while (rank < job->world_size && symmem_cuda_part(job, rank) == symmem_cuda_room(job, rank))
+    while (rank < job->world_size &&
+           symmem_cuda_split_bytes(job, rank) == symmem_cuda_out_space(job, rank))
         rank++;
     return rank;
 }
 
-/* On the own board; before a meeting. */
-SYMMEM_CUDA_BOTH void symmem_cuda_show_verdict(const symmem_cuda_job *job) {
-    uint64_t *verdict =
-        (uint64_t *)(void *)((char *)job->signals[job->rank] + job->board_at) + job->world_size + 1;
-    int32_t rank = symmem_cuda_wrong_part(job);
+/* Writes the check result to this rank's table, before a barrier. */
+SYMMEM_CUDA_BOTH void symmem_cuda_publish_split_check(const symmem_cuda_job *job) {
+    uint64_t *check = (uint64_t *)(void *)((char *)job->signals[job->rank] + job->split_table_at) +
+                      job->world_size + 1;
+    int32_t rank = symmem_cuda_wrong_split(job);
     bool differs = rank < job->world_size;
-    verdict[0] = differs ? (uint64_t)rank + 1 : 0;
-    verdict[1] = differs ? symmem_cuda_room(job, rank) / job->element : 0;
+    check[0] = differs ? (uint64_t)rank + 1 : 0;
+    check[1] = differs ? symmem_cuda_out_space(job, rank) / job->element : 0;
 }
 
 /* A pair of ranks whose splits differ, as this rank sees it. */
-typedef struct symmem_cuda_dispute {
-    int32_t rank; /* -1: there is none */
+typedef struct symmem_cuda_split_mismatch {
+    int32_t rank; /* -1: none */
     int32_t own_matter;
     uint64_t own, other; /* elements */
-    int32_t corrupt;     /* `rank` has told what cannot be, and nobody else may have seen it */
-} symmem_cuda_dispute;
+    int32_t corrupt; /* `rank` published an invalid result, which perhaps no other rank has seen */
+} symmem_cuda_split_mismatch;
 
-SYMMEM_CUDA_BOTH symmem_cuda_dispute symmem_cuda_find_dispute(const symmem_cuda_job *job) {
-    symmem_cuda_dispute found = {-1, 0, 0, 0, 0};
+SYMMEM_CUDA_BOTH symmem_cuda_split_mismatch
+symmem_cuda_find_split_mismatch(const symmem_cuda_job *job) {
+    symmem_cuda_split_mismatch found = {-1, 0, 0, 0, 0};
     for (int32_t rank = 0; rank < job->world_size && !found.own_matter; rank++) {
-        const volatile uint64_t *verdict = symmem_cuda_board(job, rank) + job->world_size + 1;
-        const uint64_t word = verdict[0];
+        const volatile uint64_t *check = symmem_cuda_split_table(job, rank) + job->world_size + 1;
+        const uint64_t word = check[0];
         if (word == 0)
             continue;
-        const uint64_t *own = symmem_cuda_board(job, job->rank);
-        symmem_cuda_dispute seen = {rank, 0, 0, 0, 0};
+        const uint64_t *own = symmem_cuda_split_table(job, job->rank);
+        symmem_cuda_split_mismatch seen = {rank, 0, 0, 0, 0};
         if (word > (uint64_t)job->world_size) {
             seen.corrupt = 1;
             seen.own = word;
@@ -194,11 +198,11 @@ SYMMEM_CUDA_BOTH symmem_cuda_dispute symmem_cuda_find_dispute(const symmem_cuda_
         int32_t blamed = (int32_t)word - 1;
         if (rank == job->rank) {
             seen.rank = blamed;
-            seen.own = verdict[1];
-            seen.other = symmem_cuda_part(job, blamed) / job->element;
+            seen.own = check[1];
+            seen.other = symmem_cuda_split_bytes(job, blamed) / job->element;
         } else if (blamed == job->rank) {
             seen.own = (own[rank + 1] - own[rank]) / job->element;
-            seen.other = verdict[1];
+            seen.other = check[1];
         }
         seen.own_matter = rank == job->rank || blamed == job->rank;
         if (seen.own_matter || found.rank < 0)
@@ -207,14 +211,14 @@ SYMMEM_CUDA_BOTH symmem_cuda_dispute symmem_cuda_find_dispute(const symmem_cuda_
     return found;
 }
 
-/* --- shards: what each rank reduces for all in a two-shot --------------------------- */
+/* --- shards: what each rank reduces for all ranks in a two-shot -------------------- */
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* Where `rank`'s shard of `count` elements begins: whole lines; the last ones may have less, or
- * nothing. */
+/* Returns where `rank`'s shard of `count` elements begins. Shards are whole lines. The last ones
+ * may be shorter or empty. */
 SYMMEM_CUDA_CALLED size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t count,
                                             int32_t rank) {
     size_t ranks = (size_t)job->world_size, line = SYMMEM_CUDA_SHARD_UNIT / job->element;
@@ -227,7 +231,7 @@ SYMMEM_CUDA_CALLED size_t symmem_cuda_shard(const symmem_cuda_job *job, size_t c
 
 /* --- steps -------------------------------------------------------------------------- */
 
-/* Elements that travel through the buffers at a time. */
+/* Returns the elements that travel through the buffers at a time. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_piece(const symmem_cuda_job *job) {
     bool passes = job->form == SYMMEM_CUDA_ONE_SHOT_COPY || job->form == SYMMEM_CUDA_TWO_SHOT_COPY;
     return passes ? symmem_cuda_least(job->in_row, job->count) : job->count;
@@ -239,7 +243,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_move_step(const symmem_cuda_job *j
     return step;
 }
 
-/* Of `count` elements from `begin` on, in one row. */
+/* Reduces `count` elements starting at `begin`, in one row. */
 SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_reduce_step(const symmem_cuda_job *job, size_t begin,
                                                           size_t count, int32_t to) {
     size_t at = begin * job->element;
@@ -248,7 +252,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_reduce_step(const symmem_cuda_job 
     return step;
 }
 
-/* The own shard of `count` elements. */
+/* Reduces this rank's shard of `count` elements. */
 SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_shard_step(const symmem_cuda_job *job, size_t count,
                                                          int32_t to) {
     size_t begin = symmem_cuda_shard(job, count, job->rank);
@@ -256,9 +260,9 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_shard_step(const symmem_cuda_job *
                                    to);
 }
 
-/* The step's place in out and in for elements that begin there. */
-SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_step_behind(const symmem_cuda_job *job,
-                                                          symmem_cuda_step step, size_t elements) {
+/* Returns the step with out and in advanced to the elements at `begin`. */
+SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_step_from(const symmem_cuda_job *job,
+                                                        symmem_cuda_step step, size_t elements) {
     step.at += elements * job->element;
     return step;
 }
@@ -271,14 +275,15 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_scatter_step(const symmem_cuda_job
     return step;
 }
 
-/* The parts that were pushed here. */
+/* Reduces the parts that were pushed to this rank. */
 SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_parts_step(const symmem_cuda_job *job) {
     symmem_cuda_step step = symmem_cuda_reduce_step(job, 0, job->count, SYMMEM_CUDA_TO_OUT);
     step.from_own = true;
     return step;
 }
 
-/* Of those that are not meetings, the index-th; of pieces, in the piece. */
+/* Returns the index-th step that is no barrier. In a form by pieces the index counts within the
+ * piece. */
 SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, size_t piece,
                                                    int32_t index) {
     size_t whole = symmem_cuda_piece(job), begin = piece * whole;
@@ -287,7 +292,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, s
     case SYMMEM_CUDA_ONE_SHOT:
         return symmem_cuda_reduce_step(job, 0, count, SYMMEM_CUDA_TO_OUT);
     case SYMMEM_CUDA_ONE_SHOT_COPY:
-        return symmem_cuda_step_behind(
+        return symmem_cuda_step_from(
             job,
             index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_IN_TO_OWN, count)
                        : symmem_cuda_reduce_step(job, 0, count, SYMMEM_CUDA_TO_OUT),
@@ -297,10 +302,10 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, s
     case SYMMEM_CUDA_COPY_IN_PLACE:
         return index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_IN_TO_OWN, count)
                           : symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_ALL);
-    case SYMMEM_CUDA_TWO_SHOT: { /* the own shard of the input waits in its place of out */
+    case SYMMEM_CUDA_TWO_SHOT: { /* this rank's shard of the input waits at its offset in out */
         symmem_cuda_step step = symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_OWN);
         if (index == 2)
-            return symmem_cuda_move_step(job, SYMMEM_CUDA_SHARDS, count);
+            return symmem_cuda_move_step(job, SYMMEM_CUDA_GATHER_SHARDS, count);
         if (index != 1)
             step.kind = index == 0 ? SYMMEM_CUDA_MOVE : SYMMEM_CUDA_SWAP;
         step.route = SYMMEM_CUDA_OWN_TO_OUT;
@@ -311,18 +316,18 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, s
             symmem_cuda_shard_step(job, count, SYMMEM_CUDA_TO_OUT | SYMMEM_CUDA_TO_OWN);
         if (index != 1)
             step = symmem_cuda_move_step(
-                job, index == 0 ? SYMMEM_CUDA_IN_TO_OWN : SYMMEM_CUDA_SHARDS, count);
-        return symmem_cuda_step_behind(job, step, begin);
+                job, index == 0 ? SYMMEM_CUDA_IN_TO_OWN : SYMMEM_CUDA_GATHER_SHARDS, count);
+        return symmem_cuda_step_from(job, step, begin);
     }
-    case SYMMEM_CUDA_SCATTER:
+    case SYMMEM_CUDA_REDUCE_SCATTER:
         return symmem_cuda_scatter_step(job);
     case SYMMEM_CUDA_PUSH_SCATTER:
-        return index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_DEAL, count)
+        return index == 0 ? symmem_cuda_move_step(job, SYMMEM_CUDA_SCATTER, count)
                           : symmem_cuda_parts_step(job);
     case SYMMEM_CUDA_GATHER_PULL:
         return symmem_cuda_move_step(job, SYMMEM_CUDA_GATHER, count);
     case SYMMEM_CUDA_GATHER_PUSH:
-        return symmem_cuda_move_step(job, SYMMEM_CUDA_SPREAD, count);
+        return symmem_cuda_move_step(job, SYMMEM_CUDA_PUSH, count);
     case SYMMEM_CUDA_BROADCAST:
         return symmem_cuda_move_step(job, SYMMEM_CUDA_FROM_ROOT, count);
     default:
@@ -330,10 +335,11 @@ SYMMEM_CUDA_BOTH symmem_cuda_step symmem_cuda_work(const symmem_cuda_job *job, s
     }
 }
 
-/* A form's steps: '.' a meeting, a digit the work of that index, '?' agreement on splits. Those
- * before the bar come once, the others once for each piece. Where ranks do not compare their calls
- * a ',' is left out, the meeting that lets nothing be written before; and so is '?'. */
-SYMMEM_CUDA_BOTH const char *symmem_cuda_script(int32_t form) {
+/* Returns the schedule of a form. '.' is a barrier, a digit is the step of that index, and '?' is
+ * the agreement on splits. What is before the bar runs once, the rest once for each piece. If ranks
+ * do not compare their calls, '?' and ',' are skipped. ',' is the barrier that prevents all writes
+ * before the comparison. */
+SYMMEM_CUDA_BOTH const char *symmem_cuda_schedule(int32_t form) {
     switch (form) {
     case SYMMEM_CUDA_NOTHING:
         return "|.";
@@ -354,53 +360,54 @@ SYMMEM_CUDA_BOTH const char *symmem_cuda_script(int32_t form) {
     }
 }
 
-/* Where in a job one is; all zero at the start. */
-typedef struct symmem_cuda_place {
+/* The position in a job. All zero at the start. */
+typedef struct symmem_cuda_cursor {
     size_t piece;
-    int32_t at; /* in the script */
+    int32_t at; /* in the schedule */
     bool met;
-} symmem_cuda_place;
+} symmem_cuda_cursor;
 
 SYMMEM_CUDA_BOTH bool symmem_cuda_another_piece(const symmem_cuda_job *job,
-                                                symmem_cuda_place *place) {
+                                                symmem_cuda_cursor *place) {
     size_t whole = symmem_cuda_piece(job);
     size_t pieces = whole == 0 ? 1 : job->count / whole + (job->count % whole != 0);
-    const char *script = symmem_cuda_script(job->form);
+    const char *schedule = symmem_cuda_schedule(job->form);
     if (++place->piece >= pieces)
         return false;
     place->at = 0;
-    while (script[place->at++] != '|')
+    while (schedule[place->at++] != '|')
         ;
     return true;
 }
 
-/* The next step; false: there is none. */
-SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda_place *place,
+/* Gets the next step. Returns false after the last one. */
+SYMMEM_CUDA_CALLED bool symmem_cuda_next(const symmem_cuda_job *job, symmem_cuda_cursor *place,
                                          symmem_cuda_step *step) {
-    const char *script = symmem_cuda_script(job->form);
+    const char *schedule = symmem_cuda_schedule(job->form);
     char sign;
     do {
-        if (script[place->at] == 0 && !symmem_cuda_another_piece(job, place))
+        if (schedule[place->at] == 0 && !symmem_cuda_another_piece(job, place))
             return false;
-        sign = script[place->at++];
+        sign = schedule[place->at++];
     } while (sign == '|' || ((sign == ',' || sign == '?') && !job->checking));
     if (sign >= '0' && sign <= '9') {
         *step = symmem_cuda_work(job, place->piece, sign - '0');
     } else {
         *step = symmem_cuda_move_step(job, 0, 0);
-        step->kind = sign == '?' ? SYMMEM_CUDA_AGREE : SYMMEM_CUDA_MEET;
+        step->kind = sign == '?' ? SYMMEM_CUDA_AGREE : SYMMEM_CUDA_SYNC;
     }
     step->first = !place->met;
-    place->met = place->met || step->kind == SYMMEM_CUDA_MEET;
+    place->met = place->met || step->kind == SYMMEM_CUDA_SYNC;
     return true;
 }
 
-/* --- by lines ----------------------------------------------------------------------- */
+/* --- LL ---------------------------------------------------------------------------- */
 
-/* What a rank pushes to the others' signal state, what it adds to theirs, and where that goes. */
+/* What a rank pushes to the others' signal state, what it adds to theirs, and where the results
+ * go. */
 typedef struct symmem_cuda_pushed {
     const char *src;
-    const char *own; /* src, but where each rank reduces a part */
+    const char *own; /* equals src, unless each rank reduces a part */
     char *dst;
 } symmem_cuda_pushed;
 
@@ -421,20 +428,20 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_is_gather(int32_t form) {
     return form == SYMMEM_CUDA_GATHER_PULL || form == SYMMEM_CUDA_GATHER_PUSH;
 }
 
-/* The common reductions in blocks have code for so many ranks and no fewer. */
-SYMMEM_CUDA_BOTH bool symmem_cuda_are_plainly_many(int32_t ranks) {
+/* True if the fast per-block reductions have code for exactly this many ranks. */
+SYMMEM_CUDA_BOTH bool symmem_cuda_has_fast_kernel(int32_t ranks) {
     return ranks == 2 || ranks == 4 || ranks == 8;
 }
 
-/* How each rank goes about that, of things that all ranks pass alike. */
-typedef struct symmem_cuda_rounds {
-    uint32_t warps; /* 0: it is not for lines */
+/* The LL parameters, computed from values that are the same on all ranks. */
+typedef struct symmem_cuda_ll_choice {
+    uint32_t warps; /* 0: LL is not used */
     uint32_t units; /* of a round: SYMMEM_CUDA_ROUND_UNITS or SYMMEM_CUDA_SHORT_UNITS */
-} symmem_cuda_rounds;
+} symmem_cuda_ll_choice;
 
-/* Of a reduce-scatter whose parts are each in one piece. */
+/* True for a reduce-scatter whose parts are each contiguous. */
 SYMMEM_CUDA_BOTH bool symmem_cuda_is_whole_scatter(const symmem_cuda_job *job) {
-    return (job->form == SYMMEM_CUDA_SCATTER || job->form == SYMMEM_CUDA_PUSH_SCATTER) &&
+    return (job->form == SYMMEM_CUDA_REDUCE_SCATTER || job->form == SYMMEM_CUDA_PUSH_SCATTER) &&
            job->out_row == job->count;
 }
 
@@ -443,7 +450,7 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_is_move(int32_t form) {
            form == SYMMEM_CUDA_ALL_TO_ALL;
 }
 
-/* Of two ranks. `words`: of an all-to-all, those that collective_job.h fills. */
+/* For two ranks. `words`, for an all-to-all, are those that collective_job.h fills. */
 SYMMEM_CUDA_BOTH symmem_cuda_exchange symmem_cuda_exchange_of(const symmem_cuda_job *job,
                                                               const uint64_t *words) {
     char *buffer = (char *)job->buffers[job->rank], *own = buffer + job->offset;
@@ -456,7 +463,8 @@ SYMMEM_CUDA_BOTH symmem_cuda_exchange symmem_cuda_exchange_of(const symmem_cuda_
         moved.push_bytes = rank == job->root ? bytes : 0;
         moved.pull_bytes = bytes - moved.push_bytes;
     } else if (job->form == SYMMEM_CUDA_ALL_TO_ALL) {
-        const uint64_t *rooms = words + 2 + 3; /* behind the parts' ends and the verdict */
+        /* after the ends of the parts and the check result */
+        const uint64_t *rooms = words + 2 + 3;
         moved.push = buffer + words[peer];
         moved.push_bytes = words[peer + 1] - words[peer];
         moved.pull = job->out + rooms[peer];
@@ -476,71 +484,74 @@ SYMMEM_CUDA_BOTH symmem_cuda_exchange symmem_cuda_exchange_of(const symmem_cuda_
     return moved;
 }
 
-/* How an operation goes: of things that all ranks pass alike. */
+/* The conditions that choose an algorithm. They are the same on all ranks. */
 typedef struct symmem_cuda_terms {
     size_t block_bytes; /* of the memory that the handle shares */
     size_t pair_bytes;  /* the most that a rank has for another one */
     int32_t channel;
-    bool take_turns; /* ranks, on a device */
+    bool share_device; /* ranks share a device */
 } symmem_cuda_terms;
 
-/* Two ranks of which each has a device. */
+/* True for two ranks that each have a device. */
 SYMMEM_CUDA_BOTH bool symmem_cuda_are_a_pair(const symmem_cuda_job *job,
                                              const symmem_cuda_terms *terms) {
-    return job->world_size == 2 && terms->channel == 0 && !terms->take_turns;
+    return job->world_size == 2 && terms->channel == 0 && !terms->share_device;
 }
 
-/* In how many blocks a large operation goes by chunks; 0: it does not. */
+/* Returns the number of blocks of a large operation by chunks, or 0 if chunks are not used. */
 SYMMEM_CUDA_BOTH uint32_t symmem_cuda_chunk_blocks(const symmem_cuda_job *job,
                                                    const symmem_cuda_terms *terms) {
     const size_t chunks = terms->pair_bytes / SYMMEM_CUDA_CHUNK_BYTES + 1;
     const bool reduces = symmem_cuda_is_all_reduce(job->form);
     const bool for_two = symmem_cuda_is_whole_scatter(job) || symmem_cuda_is_move(job->form);
-    const size_t by_lines = reduces ? SYMMEM_CUDA_MOST_BY_LINES : SYMMEM_CUDA_MOST_MOVED;
+    const size_t by_lines = reduces ? SYMMEM_CUDA_LL_MAX_BYTES : SYMMEM_CUDA_LL_MAX_MOVED_BYTES;
     if (!(reduces || for_two) || !symmem_cuda_are_a_pair(job, terms) ||
         !symmem_cuda_has_chunks(job->world_size, terms->block_bytes) ||
-        terms->pair_bytes <= by_lines || terms->pair_bytes > SYMMEM_CUDA_MOST_BY_CHUNKS)
+        terms->pair_bytes <= by_lines || terms->pair_bytes > SYMMEM_CUDA_CHUNKS_MAX_BYTES)
         return 0;
-    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
+    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks must agree on splits */
         return 0;
     return (uint32_t)symmem_cuda_least(chunks, SYMMEM_CUDA_CHUNK_BLOCKS);
 }
 
-/* The most bytes that go by lines; 0: none. All goes to all, which of two ranks is as much as if
- * each reduced a half for both, in half the time of flight; of more ranks it is more, and the limit
- * is two rounds. So it is of two that take turns on a device. All-gathers of more ranks are quicker
- * by lines in one short round only: their kernel is not made for the common case. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_most_by_lines(const symmem_cuda_job *job,
-                                                  const symmem_cuda_terms *terms, size_t places) {
+/* Returns the most bytes for which LL is used; 0: never. Every rank sends everything to every rank.
+ * For two ranks that is as much as if each reduced half for both, in half the latency. For more
+ * ranks it is more, so the limit is two rounds. The same limit holds for two ranks that share a
+ * device. All-gathers of more ranks are faster by LL in one short round only, because their kernel
+ * is the general one. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_ll_max_bytes(const symmem_cuda_job *job,
+                                                 const symmem_cuda_terms *terms, size_t places) {
     const bool reduces = symmem_cuda_is_all_reduce(job->form);
     const bool for_two = symmem_cuda_is_whole_scatter(job) || symmem_cuda_is_move(job->form);
-    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks have to agree on splits */
+    if (job->form == SYMMEM_CUDA_ALL_TO_ALL && job->checking) /* ranks must agree on splits */
         return 0;
     if (symmem_cuda_are_a_pair(job, terms))
-        return for_two                                         ? SYMMEM_CUDA_MOST_MOVED
-               : !reduces                                      ? 0
-               : symmem_cuda_has_chunks(2, terms->block_bytes) ? SYMMEM_CUDA_MOST_BY_LINES
-                                                               : SYMMEM_CUDA_MOST_WITHOUT_CHUNKS;
+        return for_two    ? SYMMEM_CUDA_LL_MAX_MOVED_BYTES
+               : !reduces ? 0
+               : symmem_cuda_has_chunks(2, terms->block_bytes)
+                   ? SYMMEM_CUDA_LL_MAX_BYTES
+                   : SYMMEM_CUDA_LL_MAX_BYTES_WITHOUT_CHUNKS;
     if (reduces || (for_two && job->world_size == 2))
-        return 2 * places * SYMMEM_CUDA_ROUND_UNITS * SYMMEM_CUDA_LINE_SIZE;
+        return 2 * places * SYMMEM_CUDA_ROUND_UNITS * SYMMEM_CUDA_LL_LINE_BYTES;
     return symmem_cuda_is_gather(job->form)
-               ? places * SYMMEM_CUDA_SHORT_UNITS * SYMMEM_CUDA_LINE_SIZE
+               ? places * SYMMEM_CUDA_SHORT_UNITS * SYMMEM_CUDA_LL_LINE_BYTES
                : 0;
 }
 
-SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job *job,
-                                                          const symmem_cuda_terms *terms) {
-    const size_t unit = SYMMEM_CUDA_LINE_SIZE, bytes = terms->pair_bytes;
+SYMMEM_CUDA_BOTH symmem_cuda_ll_choice symmem_cuda_ll_choice_of(const symmem_cuda_job *job,
+                                                                const symmem_cuda_terms *terms) {
+    const size_t unit = SYMMEM_CUDA_LL_LINE_BYTES, bytes = terms->pair_bytes;
     const size_t warps_there =
-        symmem_cuda_line_warps(job->world_size, terms->block_bytes, terms->channel);
-    /* The blocks of both have to be on the device at once, or each waits for the other's. */
-    const size_t places = terms->take_turns
-                              ? symmem_cuda_least(warps_there, SYMMEM_CUDA_WARPS_BY_TURNS)
+        symmem_cuda_ll_warps(job->world_size, terms->block_bytes, terms->channel);
+    /* The blocks of both ranks must fit on the device at once. Otherwise each waits for the
+     * other. */
+    const size_t places = terms->share_device
+                              ? symmem_cuda_least(warps_there, SYMMEM_CUDA_LL_WARPS_SHARED_DEVICE)
                               : warps_there;
-    const size_t few = symmem_cuda_least(places, SYMMEM_CUDA_SHORT_WARPS);
+    const size_t few = symmem_cuda_least(places, SYMMEM_CUDA_LL_SHORT_WARPS);
     const bool is_short = bytes <= few * SYMMEM_CUDA_SHORT_UNITS * unit;
-    symmem_cuda_rounds rounds = {0, 0};
-    if (bytes > symmem_cuda_most_by_lines(job, terms, places))
+    symmem_cuda_ll_choice rounds = {0, 0};
+    if (bytes > symmem_cuda_ll_max_bytes(job, terms, places))
         return rounds;
     rounds.units = is_short ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
     const size_t round = rounds.units * unit, warps = bytes / round + (bytes % round != 0);
@@ -548,7 +559,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_rounds symmem_cuda_rounds_of(const symmem_cuda_job 
     return rounds;
 }
 
-/* Of a reduce-scatter two ranks'. */
+/* A reduce-scatter has two ranks. */
 SYMMEM_CUDA_BOTH symmem_cuda_pushed symmem_cuda_pushed_of(const symmem_cuda_job *job) {
     char *own = (char *)job->buffers[job->rank] + job->offset;
     const char *src = job->in != NULL ? job->in : own;
@@ -560,9 +571,9 @@ SYMMEM_CUDA_BOTH symmem_cuda_pushed symmem_cuda_pushed_of(const symmem_cuda_job 
     return pushed;
 }
 
-/* --- what a step touches ------------------------------------------------------------ */
+/* --- the bytes that a step accesses ------------------------------------------------ */
 
-/* One piece of memory to another one. */
+/* A copy from one address to another. */
 typedef struct symmem_cuda_segment {
     char *dst;
     const char *src;
@@ -573,8 +584,9 @@ SYMMEM_CUDA_BOTH char *symmem_cuda_at(const symmem_cuda_job *job, int32_t rank, 
     return (char *)job->buffers[rank] + offset;
 }
 
-/* The index-th rank from the own one on, round about. No division: the device is slow at it. */
-SYMMEM_CUDA_BOTH int32_t symmem_cuda_turn_of(const symmem_cuda_job *job, int32_t index) {
+/* Returns the index-th rank, counted from this rank with wrap-around. It avoids division, which is
+ * slow on the device. */
+SYMMEM_CUDA_BOTH int32_t symmem_cuda_peer_at_step(const symmem_cuda_job *job, int32_t index) {
     int32_t rank = job->rank + index;
     return rank < job->world_size ? rank : rank - job->world_size;
 }
@@ -586,11 +598,12 @@ SYMMEM_CUDA_BOTH int32_t symmem_cuda_segments(const symmem_cuda_job *job,
     return one ? 1 : job->world_size;
 }
 
-/* The index-th of a MOVE; one that moves to where it comes from is the caller's to leave out. */
+/* Returns the index-th segment of a MOVE. The caller skips a segment whose source is its
+ * destination. */
 SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_job *job,
                                                             const symmem_cuda_step *step,
                                                             int32_t index) {
-    int32_t p = symmem_cuda_turn_of(job, index);
+    int32_t p = symmem_cuda_peer_at_step(job, index);
     size_t bytes = step->count * job->element, chunk = step->offset + (size_t)job->rank * bytes;
     char *own = symmem_cuda_at(job, job->rank, step->offset);
     symmem_cuda_segment segment = {own, own, bytes};
@@ -605,7 +618,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_jo
         segment.dst = job->out + (size_t)p * bytes;
         segment.src = symmem_cuda_at(job, p, step->offset);
         break;
-    case SYMMEM_CUDA_SHARDS: {
+    case SYMMEM_CUDA_GATHER_SHARDS: {
         size_t begin = symmem_cuda_shard(job, step->count, p) * job->element;
         size_t end = symmem_cuda_shard(job, step->count, p + 1) * job->element;
         segment.dst = job->out + step->at + begin;
@@ -613,19 +626,19 @@ SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_jo
         segment.bytes = p == job->rank ? 0 : end - begin;
         break;
     }
-    case SYMMEM_CUDA_SPREAD:
+    case SYMMEM_CUDA_PUSH:
         segment.dst = symmem_cuda_at(job, p, chunk);
         segment.src = job->in;
         break;
-    case SYMMEM_CUDA_DEAL: /* backwards: nobody sends to where another one does */
-        p = symmem_cuda_turn_of(job, index == 0 ? 0 : job->world_size - index);
+    case SYMMEM_CUDA_SCATTER: /* backwards, so that no two ranks send to the same one */
+        p = symmem_cuda_peer_at_step(job, index == 0 ? 0 : job->world_size - index);
         segment.dst = symmem_cuda_at(job, p, chunk);
         segment.src = job->in + (size_t)p * bytes;
         break;
     case SYMMEM_CUDA_FROM_ROOT:
         segment.src = symmem_cuda_at(job, job->root, step->offset);
         break;
-    default: { /* FETCH_PARTS; without checking the shorter of the two counts */
+    default: { /* FETCH_PARTS; without checking the smaller of the two counts */
         const symmem_cuda_fetch fetch = symmem_cuda_fetch_of(job, p);
         segment.dst = job->out + (fetch.can_be ? fetch.to : 0);
         segment.src = symmem_cuda_at(job, p, fetch.can_be ? fetch.from : 0);
@@ -636,7 +649,7 @@ SYMMEM_CUDA_BOTH symmem_cuda_segment symmem_cuda_segment_of(const symmem_cuda_jo
     return segment;
 }
 
-/* Source k of a REDUCE. */
+/* Returns source k of a REDUCE. */
 SYMMEM_CUDA_BOTH const char *symmem_cuda_source(const symmem_cuda_job *job,
                                                 const symmem_cuda_step *step, int32_t k) {
     if (step->from_own)
@@ -645,7 +658,7 @@ SYMMEM_CUDA_BOTH const char *symmem_cuda_source(const symmem_cuda_job *job,
     return symmem_cuda_at(job, k, step->offset);
 }
 
-/* Destinations of a REDUCE: out, the own buffer, or all of them. */
+/* Returns the number of destinations of a REDUCE: out, this rank's buffer, or all buffers. */
 SYMMEM_CUDA_BOTH int32_t symmem_cuda_targets(const symmem_cuda_job *job,
                                              const symmem_cuda_step *step) {
     if (step->to == SYMMEM_CUDA_TO_ALL)
@@ -656,7 +669,7 @@ SYMMEM_CUDA_BOTH int32_t symmem_cuda_targets(const symmem_cuda_job *job,
 SYMMEM_CUDA_BOTH char *symmem_cuda_target(const symmem_cuda_job *job, const symmem_cuda_step *step,
                                           int32_t index) {
     if (step->to == SYMMEM_CUDA_TO_ALL)
-        return symmem_cuda_at(job, symmem_cuda_turn_of(job, index), step->offset);
+        return symmem_cuda_at(job, symmem_cuda_peer_at_step(job, index), step->offset);
     if (index == 0 && (step->to & SYMMEM_CUDA_TO_OUT) != 0)
         return job->out + step->at;
     return symmem_cuda_at(job, job->rank, step->offset);

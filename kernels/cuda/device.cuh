@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// For users' own kernels, on the pointers of a handle: symmem_handle_buffer_ptrs_dev and
-// symmem_handle_signal_pad_ptrs_dev give the tables, symmem_handle_get_info rank, world size and
-// how many channels a pad has. Installed as <symmem/device.cuh>. CUDA C++17, from sm_70 on.
+// For users' own kernels, on the pointers of a handle. symmem_handle_buffer_ptrs_dev and
+// symmem_handle_signal_pad_ptrs_dev give the tables. symmem_handle_get_info gives rank, world size
+// and the number of channels of a pad. Installed as <symmem/device.cuh>. CUDA C++17, from sm_70 on.
 //
-// Signals
-//   A pad's slot is one word: `source` puts it from 0 to 1 in the pad of the rank that is to know,
-//   and that rank waits for 1 and makes it 0 again. So a second put waits for the first to be
-//   consumed, nothing is lost, and a graph that holds such kernels may be launched again. Each slot
-//   has one rank that puts and one that waits, and one thread of either at a time.
+// Signals: a pad's slot is one word. `source` sets it from 0 to 1 in the pad of the receiving rank.
+// That rank waits for 1 and sets it to 0 again. So a second put waits until the first is consumed,
+// nothing is lost, and a graph that holds such kernels may be launched again. Each slot has one
+// rank that puts and one that waits, and one thread of either at a time.
 //
-// Deadlines
-//   Every wait ends with its deadline, on the device's clock, and says so: nothing traps, and the
-//   context goes on working. After a false the slots are in an unknown state: the kernel should
-//   tell its host and end, and all ranks zero their own pad between two host barriers before they
-//   use it again. A deadline does not end before it was looked at once: a signal that is there is
-//   taken. The clock may have a step of up to a millisecond. A wait spins; what it waits for must
-//   be able to run, so all blocks of a kernel that waits must fit on the device at once.
+// Deadlines: every wait ends at its deadline, on the device's clock, and reports that. Nothing
+// traps, and the context stays usable. After a false the slots are in an unknown state. The kernel
+// should tell its host and end. All ranks then zero their own pad between two host barriers before
+// they use it again. A wait checks at least once before its deadline ends it, so a signal that is
+// present is taken. The clock may have a resolution of up to a millisecond. A wait spins. The
+// kernels it waits for must be able to run, so all blocks of a waiting kernel must fit on the
+// device at once.
 //
 // Orderings are system-wide, on the access itself.
 #ifndef SYMMEM_DEVICE_CUH
@@ -30,7 +29,7 @@
 
 namespace symmem {
 
-#ifndef SYMMEM_CUDA_ON_HOST // the library's own tests have others, for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // the library's tests have CPU versions
 // --- words -------------------------------------------------------------------------------
 
 __device__ inline uint32_t load_relaxed(const uint32_t *word) {
@@ -54,9 +53,9 @@ __device__ inline void store_release(uint32_t *word, uint32_t value) {
 }
 
 enum class order { relaxed, acquire, release, acq_rel };
-constexpr order unfenced = order::relaxed; // what meet_first_unfenced puts with
+constexpr order unfenced = order::relaxed; // the order of the put in sync_first_unfenced
 
-// `value` if the word is `expected`; what it was.
+// Stores `value` if the word is `expected`. Returns the old value.
 template <order ORDER>
 __device__ inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32_t value) {
     uint32_t found;
@@ -83,7 +82,7 @@ __device__ inline uint32_t exchange_if(uint32_t *word, uint32_t expected, uint32
     return found;
 }
 
-// Adds to a word, here or on a peer; what it was. Peers' adds to one word need no other order.
+// Adds to a word, here or on a peer, and returns the old value. Adds by peers need no other order.
 template <order ORDER> __device__ inline uint32_t fetch_add(uint32_t *word, uint32_t value) {
     uint32_t found;
     if constexpr (ORDER == order::relaxed)
@@ -109,7 +108,7 @@ template <order ORDER> __device__ inline uint32_t fetch_add(uint32_t *word, uint
     return found;
 }
 
-// The same without the answer, so that nobody waits for the journey to a peer and back.
+// Adds without an answer, so that no thread waits for the round trip to a peer.
 template <order ORDER> __device__ inline void add(uint32_t *word, uint32_t value) {
     static_assert(ORDER == order::relaxed || ORDER == order::release, "it reads nothing");
     if constexpr (ORDER == order::relaxed)
@@ -133,12 +132,12 @@ __device__ inline uint64_t now_ns() {
 }
 #endif
 
-// On now_ns; 0: none.
+// A time of now_ns; 0: none.
 struct deadline {
     uint64_t end_ns;
 };
 
-// From now on; 0: none.
+// Counted from now; 0: none.
 __device__ inline deadline deadline_in_ms(uint32_t timeout_ms) {
     return {timeout_ms == 0 ? 0 : now_ns() + uint64_t(timeout_ms) * 1000000};
 }
@@ -149,17 +148,17 @@ __device__ inline bool is_over(deadline limit) {
 
 // --- signals, each by one thread -----------------------------------------------------------
 
-// The slot of `source` in the pad of `owner`. Channels from 0 to channel_count - 1.
+// Returns the slot of `source` in the pad of `owner`. Channels are 0 to channel_count - 1.
 __device__ inline uint32_t *signal_slot(void *const *pads, int32_t owner, int32_t world_size,
                                         int32_t channel, int32_t source) {
     return static_cast<uint32_t *>(pads[owner]) + size_t(channel) * size_t(world_size) +
            size_t(source);
 }
 
-// From `from` to `to`; false: the deadline passed first, and the slot is as it was. Looks by plain
-// loads, for a failed exchange costs a journey to the peer and back as well.
+// Changes the slot from `from` to `to`. Returns false if the deadline passed first; the slot is
+// unchanged then. It polls with loads, because a failed exchange takes a round trip to the peer.
 template <order ORDER>
-__device__ inline bool turn_slot(uint32_t *slot, uint32_t from, uint32_t to, deadline limit) {
+__device__ inline bool exchange_slot(uint32_t *slot, uint32_t from, uint32_t to, deadline limit) {
     for (;;) {
         if (load_relaxed(slot) == from && exchange_if<ORDER>(slot, from, to) == from)
             return true;
@@ -168,20 +167,20 @@ __device__ inline bool turn_slot(uint32_t *slot, uint32_t from, uint32_t to, dea
     }
 }
 
-// Release: whoever waits for it sees what this thread wrote before, and what other threads of the
-// block wrote before a __syncthreads() that came before it.
+// Release: the rank that waits for it sees what this thread wrote before, and what other threads of
+// the block wrote before a __syncthreads() that came before it.
 __device__ inline bool put(uint32_t *slot, deadline limit) {
-    return turn_slot<order::release>(slot, 0, 1, limit);
+    return exchange_slot<order::release>(slot, 0, 1, limit);
 }
 
-// Acquire: this thread sees what the source wrote before it put, and after a __syncthreads() the
+// Acquire: this thread sees what the source wrote before it put. After a __syncthreads() the whole
 // block does.
 __device__ inline bool wait(uint32_t *slot, deadline limit) {
-    return turn_slot<order::acquire>(slot, 1, 0, limit);
+    return exchange_slot<order::acquire>(slot, 1, 0, limit);
 }
 
 // --- a word's value, by one thread -------------------------------------------------------------
-// Of numbers without a sign. `reached`: of counts that wrap, no more than 2^31 apart.
+// Compares as unsigned numbers. `reached` is for counts that wrap and differ by no more than 2^31.
 
 enum class compare { eq, ne, gt, ge, lt, le, reached };
 
@@ -204,8 +203,8 @@ template <compare HOW> __device__ inline bool compares(uint32_t found, uint32_t 
     }
 }
 
-// Acquire: this thread sees what came before the release that wrote the value. The word stays as it
-// is. False: the deadline passed first.
+// Acquire: this thread sees what came before the release that wrote the value. The word is not
+// changed. Returns false if the deadline passed first.
 template <compare HOW>
 __device__ inline bool wait_until(const uint32_t *word, uint32_t wanted, deadline limit) {
     while (!compares<HOW>(load_acquire(word), wanted))
@@ -215,10 +214,9 @@ __device__ inline bool wait_until(const uint32_t *word, uint32_t wanted, deadlin
 }
 
 // --- a block and the blocks of its number on all ranks -----------------------------------------
-// All threads of the block call, with the same arguments; all get the same answer, false if some
-// peer did not come in time. Block b uses channel first_channel + b, so the ranks launch the same
-// number of blocks, and blocks of one number do the same pieces of work. Blocks are counted along
-// x.
+// All threads of the block call, with the same arguments, and get the same answer. It is false if a
+// peer did not arrive in time. Block b uses channel first_channel + b. So the ranks launch the same
+// number of blocks, and blocks of one number process the same pieces. Blocks are counted along x.
 
 struct peers {
     void *const *pads;
@@ -227,8 +225,8 @@ struct peers {
     int32_t first_channel;
 };
 
-// What the threads that put have seen or written comes before, unless PUT is relaxed, and what
-// peers put before comes before what follows in the threads that wait.
+// Everything that the putting threads have seen or written comes before the put, unless PUT is
+// relaxed. What peers wrote before their put comes before what follows in the waiting threads.
 template <order PUT = order::release>
 __device__ inline bool exchange_signals(const peers &all, deadline limit) {
     const int32_t channel = all.first_channel + int32_t(blockIdx.x);
@@ -237,44 +235,47 @@ __device__ inline bool exchange_signals(const peers &all, deadline limit) {
         int32_t(threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z));
     bool came = true;
     for (int32_t peer = first; peer < all.world_size; peer += step)
-        came = turn_slot<PUT>(signal_slot(all.pads, peer, all.world_size, channel, all.rank), 0, 1,
-                              limit) &&
+        came = exchange_slot<PUT>(signal_slot(all.pads, peer, all.world_size, channel, all.rank), 0,
+                                  1, limit) &&
                came;
     for (int32_t peer = first; peer < all.world_size; peer += step)
         came = wait(signal_slot(all.pads, all.rank, all.world_size, channel, peer), limit) && came;
     return came;
 }
 
-// First in a kernel: the block sees what kernels that ended before this one on the peers' streams
-// have written. The put releases that: nothing says that a kernel's end does so for other devices.
-__device__ inline bool meet_first(const peers &all, deadline limit) {
+// For the start of a kernel. The block sees what kernels wrote that ended before this one on the
+// peers' streams. The put releases those writes, because no document says that a kernel's end
+// releases them to other devices.
+__device__ inline bool sync_first(const peers &all, deadline limit) {
     return __syncthreads_and(exchange_signals(all, limit));
 }
 
-// The same without a fence, which is half a microsecond sooner. It relies on the order of a stream:
-// a kernel begins when what kernels and copies before it in its stream wrote is complete, on peers,
-// too. CUDA's manual does not say so in as many words; the library's own operations rely on it. Not
-// for a kernel that has written anything before, nor for one that begins before the one in front of
-// it has ended (programmatic dependent launch).
-__device__ inline bool meet_first_unfenced(const peers &all, deadline limit) {
+// The same without a fence, which saves half a microsecond. It relies on the order of a stream. A
+// kernel begins when everything that earlier kernels and copies of its stream wrote is complete, on
+// peers too. CUDA's manual does not say so in as many words, but the library's own operations rely
+// on it. Do not use it in a kernel that has written anything before, nor in one that begins before
+// its predecessor has ended (programmatic dependent launch).
+__device__ inline bool sync_first_unfenced(const peers &all, deadline limit) {
     return __syncthreads_and(exchange_signals<unfenced>(all, limit));
 }
 
-// In between: afterwards each block sees what the blocks of its number wrote before.
-__device__ inline bool meet_between(const peers &all, deadline limit) {
+// For the middle of a kernel. Afterwards each block sees what the blocks of its number wrote
+// before.
+__device__ inline bool sync_between(const peers &all, deadline limit) {
     __syncthreads();
     return __syncthreads_and(exchange_signals(all, limit));
 }
 
-// Last in a kernel: the peers' blocks of this number have read what they wanted here, and kernels
-// that follow may write again, or read what peers have written here. Acquires for that: nothing
-// says that a kernel's beginning does so for other devices.
-__device__ inline bool meet_last(const peers &all, deadline limit) {
-    return meet_between(all, limit);
+// For the end of a kernel. The peers' blocks of this number have finished reading here. So later
+// kernels may write again, or read what peers have written here. It acquires for them, because no
+// document says that a kernel's start acquires from other devices.
+__device__ inline bool sync_last(const peers &all, deadline limit) {
+    return sync_between(all, limit);
 }
 
 // --- sixteen bytes at once ----------------------------------------------------------------------
-// Aligned to 16 bytes. Not torn within a word of 32 bits, and in no order: signals order them.
+// Aligned to 16 bytes. Not torn within a word of 32 bits, but unordered. Signals order the
+// accesses.
 
 #ifndef SYMMEM_CUDA_ON_HOST
 struct alignas(16) vec16 {
@@ -299,13 +300,13 @@ __device__ inline void store_vec16(void *to, const vec16 &v) {
 #endif
 
 // --- copies, here or to and from a peer ---------------------------------------------------------
-// Each byte is one thread's. In no order: a signal, or a meeting, comes behind.
+// One thread copies each byte. The accesses are unordered, so a signal or a barrier must follow.
 
-// The share of thread `self` of `threads`.
+// Copies the share of thread `self` of `threads`.
 __device__ inline void copy_share(char *to, const char *from, size_t bytes, size_t self,
                                   size_t threads) {
     constexpr size_t VEC = sizeof(vec16);
-    constexpr int AT_ONCE = 4; // loads under way
+    constexpr int AT_ONCE = 4; // loads in flight
     const size_t to_align = (VEC - reinterpret_cast<uintptr_t>(to) % VEC) % VEC;
     const bool alike = (reinterpret_cast<uintptr_t>(from) + to_align) % VEC == 0;
     const size_t head = !alike || to_align > bytes ? bytes : to_align;
@@ -327,7 +328,7 @@ __device__ inline void copy_share(char *to, const char *from, size_t bytes, size
         to[i] = from[i];
 }
 
-// By all 32 lanes of a warp, in blocks counted along x. Fast where both are alike modulo 16.
+// By all 32 lanes of a warp, in blocks counted along x. Fast if both addresses are equal modulo 16.
 __device__ inline void copy_by_warp(void *to, const void *from, size_t bytes) {
     copy_share(static_cast<char *>(to), static_cast<const char *>(from), bytes, threadIdx.x % 32,
                32);
@@ -339,12 +340,13 @@ __device__ inline void copy_by_block(void *to, const void *from, size_t bytes) {
                blockDim.x);
 }
 
-// --- lines: data that carry their own word of arrival -------------------------------------------
-// Two words of 64 bits, of which each has 32 bits of data and, above them, 32 of flag, and is
-// written and read as a whole: whoever finds the flag that it waits for has the data. So lines need
-// no order, and no meeting behind them. A flag must differ from all that lay there before, so
-// number the rounds; two places by turns let a rank send the next round while a peer still reads:
-// its own next line says that it has read the one before. Lines are aligned to 16 bytes.
+// --- lines: data with an arrival flag (as in NCCL's LL) ----------------------------------------
+// A line is two words of 64 bits. Each has 32 bits of data and, above them, 32 bits of flag, and is
+// written and read as a whole. So a reader that finds the expected flag has the data. Lines need no
+// order, and no barrier after them. A flag must differ from all flags that lay there before, so
+// number the rounds. With two alternating slots a rank can send the next round while a peer still
+// reads. The peer's own next line says that it has read the one before. Lines are aligned to 16
+// bytes.
 
 struct line {
     uint64_t low, high;
@@ -381,12 +383,12 @@ __device__ inline line load_line(const line *from) {
     return found;
 }
 
-// Of a wide line the warp's lanes store and load their parts at once.
+// The lanes of a warp store and load their parts of a wide line at the same time.
 template <bool WIDE> __device__ inline void store_line_of(line *to, const line &value, uint32_t) {
     store_line(to, value);
 }
 
-// *full: no longer, unless the flag is there; of a wide line the lane knows that has it.
+// Clears *full unless the flag is there. In a wide line only the lane with the flag knows.
 template <bool WIDE>
 __device__ inline line load_line_of(const line *from, uint32_t lane, uint32_t flag, bool *full) {
     const line found = load_line(from);
@@ -395,7 +397,7 @@ __device__ inline line load_line_of(const line *from, uint32_t lane, uint32_t fl
 }
 #endif
 
-// By one thread. False: the deadline passed first.
+// By one thread. Returns false if the deadline passed first.
 __device__ inline bool await_line(const line *from, uint32_t flag, deadline limit,
                                   uint64_t *data_p) {
     for (;;) {
@@ -409,11 +411,11 @@ __device__ inline bool await_line(const line *from, uint32_t flag, deadline limi
     }
 }
 
-// Wide lines have 128 bytes, of which the last eight are the flag. Four of them are a warp's: each
-// lane has 16 bytes, in the order of the lanes, the last one of eight lanes 8 and the flag. All
-// lanes call. They are aligned to 128 bytes. It relies on what no manual promises: that the stores
-// of eight lanes to one such line arrive as a whole. Between devices with NVLink they do (NCCL's
-// LL128 relies on it); elsewhere use lines of 16 bytes.
+// Wide lines have 128 bytes, of which the last eight are the flag. A warp has four of them. Each
+// lane has 16 bytes, in the order of the lanes. The last one of eight lanes has 8 bytes and the
+// flag. All lanes call. Wide lines are aligned to 128 bytes. They rely on what no manual promises:
+// the stores of eight lanes to one such line arrive as a whole. Between devices with NVLink they
+// do, and NCCL's LL128 relies on it. Elsewhere use lines of 16 bytes.
 __device__ inline void store_wide_line(line *to, line own, uint32_t flag) {
     const uint32_t lane = threadIdx.x % 32;
     if (lane % 8 == 7)
@@ -422,7 +424,7 @@ __device__ inline void store_wide_line(line *to, line own, uint32_t flag) {
     store_line_of<true>(to + lane, own, lane);
 }
 
-// The same for all lanes. *found_p: the lane's part.
+// The same for all lanes. *found_p gets the lane's part.
 __device__ inline bool await_wide_line(const line *from, uint32_t flag, deadline limit,
                                        line *found_p) {
     const uint32_t lane = threadIdx.x % 32;

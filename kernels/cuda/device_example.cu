@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Kernels of a user's own. symmem-cuda-check runs them, and times them beside the library's
-// operations.
+// Kernels as a user would write them. symmem-cuda-check runs them, and times them beside the
+// library's operations.
 //
-// The first one: every rank gets the sum of all ranks' buffers, with the same bits everywhere.
-// Shows the three ways in which blocks meet their peers. The host gives the two tables of the
-// handle, launches as many blocks on every rank, at most info.channel_count and no more than run at
-// once, and looks at *late when the stream has been synchronized:
+// The first one gives every rank the sum of all ranks' buffers, with the same bits everywhere. It
+// shows the three ways to synchronize blocks with their peers. The host passes the two tables of
+// the handle and launches the same number of blocks on every rank, at most info.channel_count and
+// no more than run at once. It reads *late after it has synchronized the stream:
 //
 //     symmem_handle_info info;
 //     void *buffers, *pads; // the tables, in memory that the device reads
@@ -40,8 +40,9 @@ __device__ float4 sum_at(void *const *buffers, int32_t world_size, size_t at) {
     return sum;
 }
 
-// Adds up `count` times four floats in place. What a block reads of the peers' buffers and writes
-// to its own is the same piece on every rank, so it need only meet the blocks of its number.
+// Adds `count` times four floats in place. A block reads from the peers' buffers and writes to its
+// own buffer the same piece on every rank. So it needs to synchronize only with the blocks of its
+// number.
 extern "C" __global__ void sum_of_all(void *const *buffers, void *const *pads, int32_t rank,
                                       int32_t world_size, float4 *scratch, size_t count,
                                       uint32_t timeout_ms, uint32_t *late) {
@@ -51,20 +52,20 @@ extern "C" __global__ void sum_of_all(void *const *buffers, void *const *pads, i
     const size_t step = size_t(gridDim.x) * blockDim.x;
 
     // Earlier kernels have filled the buffers.
-    bool came = symmem::meet_first(all, limit);
+    bool came = symmem::sync_first(all, limit);
     for (size_t at = first; came && at < count; at += step)
         scratch[at] = sum_at(buffers, world_size, at);
-    // Nobody writes before all have read. It would do without the second half of the ordering.
-    came = came && symmem::meet_between(all, limit);
+    // No rank writes before all have read. The second half of the ordering would not be needed.
+    came = came && symmem::sync_between(all, limit);
     for (size_t at = first; came && at < count; at += step)
         symmem::store_vec16(static_cast<float4 *>(buffers[rank]) + at, as_words(scratch[at]));
-    // Peers' later kernels may read the sums here by the pointers they have.
-    came = came && symmem::meet_last(all, limit);
+    // Peers' later kernels may read the sums here through their pointers.
+    came = came && symmem::sync_last(all, limit);
     if (!came && threadIdx.x == 0)
         *late = 1; // host memory that the device can write, 0 before the launch
 }
 
-// One rank hands a word to the next: data, then the signal; signal, then the data. One thread.
+// One rank passes a word to the next: data, then the signal; signal, then the data. One thread.
 extern "C" __global__ void hand_on(void *const *buffers, void *const *pads, int32_t rank,
                                    int32_t world_size, int32_t channel, uint32_t value,
                                    uint32_t timeout_ms, uint32_t *received, uint32_t *late) {
@@ -80,10 +81,10 @@ extern "C" __global__ void hand_on(void *const *buffers, void *const *pads, int3
         *late = 1;
 }
 
-// A small sum of pairs of floats in place, one a thread, in one journey: each thread sends its pair
-// to all peers as a line, and adds up the lines that come, in the order of the ranks. A rank's
-// buffer has two places for each source, of a line a thread. rounds: a word for each block, 0 at
-// first, in the device's memory, so that a graph may be launched again.
+// A small sum of pairs of floats in place, one pair for each thread, in one trip. Each thread sends
+// its pair to all peers as a line, and adds the lines that arrive, in the order of the ranks. A
+// rank's buffer has two slots for each source, with one line for each thread. rounds: a word for
+// each block, 0 at first, in the device's memory, so that a graph may be launched again.
 extern "C" __global__ void sum_by_lines(void *const *buffers, int32_t rank, int32_t world_size,
                                         float2 *pairs, size_t count, uint32_t *rounds,
                                         uint32_t timeout_ms, uint32_t *late) {
@@ -113,15 +114,16 @@ extern "C" __global__ void sum_by_lines(void *const *buffers, int32_t rank, int3
         if (came)
             pairs[at] = sum;
     }
-    __syncthreads(); // all have read the block's word
+    __syncthreads(); // all threads have read the block's word
     if (threadIdx.x == 0)
         rounds[blockIdx.x] = round;
     if (!came)
         *late = 1;
 }
 
-// A large sum of pairs, by wide lines: a warp has 60 pairs, two a lane but the last one of eight
-// has one. Buffers as above, of four wide lines a warp; blocks of whole warps.
+// A large sum of pairs by wide lines. A warp has 60 pairs: two for each lane, but one for the last
+// of eight lanes. Buffers are as above, with four wide lines for each warp. Blocks consist of whole
+// warps.
 extern "C" __global__ void sum_by_wide_lines(void *const *buffers, int32_t rank, int32_t world_size,
                                              float2 *pairs, size_t count, uint32_t *rounds,
                                              uint32_t timeout_ms, uint32_t *late) {
@@ -166,8 +168,8 @@ extern "C" __global__ void sum_by_wide_lines(void *const *buffers, int32_t rank,
         *late = 1;
 }
 
-// Every rank gets the ranks' parts of `bytes`, one after the other, in its buffer. Each block
-// copies its piece of the own part to all ranks.
+// Every rank gets the ranks' parts of `bytes`, concatenated, in its buffer. Each block copies its
+// piece of this rank's part to all ranks.
 extern "C" __global__ void gather_parts(void *const *buffers, void *const *pads, int32_t rank,
                                         int32_t world_size, const void *part, size_t bytes,
                                         uint32_t timeout_ms, uint32_t *late) {
@@ -177,19 +179,19 @@ extern "C" __global__ void gather_parts(void *const *buffers, void *const *pads,
     const bool is_last = blockIdx.x + 1 == gridDim.x;
     const size_t size = from >= bytes ? 0 : is_last || bytes - from < piece ? bytes - from : piece;
 
-    // Kernels before this one on the peers' streams are through with what lies there.
-    bool came = symmem::meet_first_unfenced(all, limit);
+    // Earlier kernels on the peers' streams no longer access the buffers.
+    bool came = symmem::sync_first_unfenced(all, limit);
     for (int32_t step = 0; came && step < world_size; step++)
         symmem::copy_by_block(static_cast<char *>(buffers[(rank + step) % world_size]) +
                                   size_t(rank) * bytes + from,
                               static_cast<const char *>(part) + from, size);
-    came = came && symmem::meet_last(all, limit);
+    came = came && symmem::sync_last(all, limit);
     if (!came && threadIdx.x == 0)
         *late = 1;
 }
 
-// A barrier of one block: it counts up every rank's word, and waits for its own one, which all
-// ranks count up. The words are the buffers' first ones, 0 at first. No rank counts for the
+// A barrier of one block. It increments every rank's word and waits for its own word, which all
+// ranks increment. The words are the first ones of the buffers, 0 at first. No rank counts for the
 // next round before all have counted for this one.
 extern "C" __global__ void count_in(void *const *buffers, int32_t rank, int32_t world_size,
                                     uint32_t *rounds, uint32_t timeout_ms, uint32_t *late) {
@@ -197,7 +199,7 @@ extern "C" __global__ void count_in(void *const *buffers, int32_t rank, int32_t 
     const uint32_t round = *rounds + 1;
     for (uint32_t peer = threadIdx.x; peer < static_cast<uint32_t>(world_size); peer += blockDim.x)
         symmem::add<symmem::order::release>(static_cast<uint32_t *>(buffers[peer]), 1);
-    __syncthreads(); // all have read the round
+    __syncthreads(); // all threads have read the round
     if (threadIdx.x != 0)
         return;
     *rounds = round;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The MOVE and SWAP steps of a collective, as one thread of many does them: `lane` of `lanes`. CUDA
- * C++, and C++ for the unit test. Nothing beyond a segment's bytes is touched, and no byte by two
- * lanes.
+ * The MOVE and SWAP steps of a collective, executed by one thread of many: `lane` of `lanes`. CUDA
+ * C++, and C++ for the unit test. Lanes access nothing beyond a segment's bytes, and no two lanes
+ * access one byte.
  */
 #ifndef SYMMEM_KERNELS_CUDA_MOVE_LOOP_H
 #define SYMMEM_KERNELS_CUDA_MOVE_LOOP_H
@@ -13,7 +13,7 @@ struct alignas(16) symmem_cuda_unit {
     uint64_t low, high;
 };
 
-/* Four at a time, so that as many loads are under way. */
+/* Four at a time, so that four loads are in flight. */
 template <typename Unit>
 SYMMEM_CUDA_BOTH void symmem_cuda_move_units(char *to, const char *from, size_t count, size_t lane,
                                              size_t lanes) {
@@ -42,7 +42,7 @@ SYMMEM_CUDA_BOTH void symmem_cuda_swap_units(char *one, char *other, size_t coun
     }
 }
 
-/* The widest unit that both places have at the same bytes: 16, 8, 4, 2 or 1. */
+/* Returns the largest unit to which both addresses have the same alignment: 16, 8, 4, 2 or 1. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_unit_bytes(const void *a, const void *b) {
     uintptr_t apart = ((uintptr_t)a ^ (uintptr_t)b) | 16;
     return (size_t)(apart & (~apart + 1));
@@ -53,7 +53,7 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_head_bytes(const void *at, size_t unit, size
     return head < bytes ? head : bytes;
 }
 
-/* The lead, the body in whole units, the rest. */
+/* Moves the lead, the body in whole units, and the rest. */
 SYMMEM_CUDA_CALLED void symmem_cuda_move(const symmem_cuda_segment &segment, size_t lane,
                                          size_t lanes) {
     char *dst = segment.dst;
@@ -85,7 +85,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_move(const symmem_cuda_job &job,
         symmem_cuda_move(symmem_cuda_segment_of(&job, &step, i), lane, lanes);
 }
 
-/* Elements are of 1, 2, 4 or 8 bytes, and both places are multiples of that. */
+/* Elements have 1, 2, 4 or 8 bytes, and both addresses are aligned to that. */
 SYMMEM_CUDA_CALLED void symmem_cuda_run_swap(const symmem_cuda_job &job,
                                              const symmem_cuda_step &step, size_t lane,
                                              size_t lanes) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Stores to every rank's buffer and reductions over them, through a multicast address. None of this
-// has ever run on hardware, see multimem.h.
+// Stores to every rank's buffer and reductions over all buffers, through a multicast address. None
+// of this has ever run on hardware, see multimem.h.
 //
-// Everything goes by lines of 16 bytes, of which the first and the last may be asked for in part.
-// What the instructions cannot do, bytes and halves of a word, is stored rank by rank through the
-// peers' usual addresses; loading a word of which only a half is wanted does no harm. No byte is
-// touched by two lanes.
+// Everything goes by lines of 16 bytes. The first and the last line may be partial. The
+// instructions cannot store bytes or halves of a word, so those are stored rank by rank through the
+// peers' unicast addresses. Loading a word of which only a half is needed does no harm. No two
+// lanes access one byte.
 #ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has the instructions for the CPU
 #include "cuda/multimem_access.cuh"
 #endif
@@ -42,7 +42,7 @@ __device__ unsigned char *bytes_of(line *line) {
 
 // --- lines from and to one rank's memory --------------------------------------------------
 
-// `from`: of the part's first byte.
+// `from`: the address of the part's first byte.
 __device__ line fetch(const part &part, const char *from) {
     if (is_whole(part) && address_of(from) % LINE == 0)
         return *reinterpret_cast<const line *>(from);
@@ -57,7 +57,7 @@ __device__ line fetch(const part &part, const char *from) {
     return value;
 }
 
-// Elements of 2 bytes or more, for `to` is a multiple of theirs.
+// Elements have 2 bytes or more, because `to` is aligned to them.
 __device__ void put(const part &part, line *value, char *to) {
     if (is_whole(part) && address_of(to) % LINE == 0) {
         *reinterpret_cast<line *>(to) = *value;
@@ -68,10 +68,10 @@ __device__ void put(const part &part, line *value, char *to) {
         *reinterpret_cast<uint16_t *>(to + (i - part.low)) = halves[i / 2];
 }
 
-// --- lines to every rank's ----------------------------------------------------------------
+// --- lines to every rank -----------------------------------------------------------
 
-__device__ void spread_bytes(const symmem_multimem_place &to, uintptr_t at, line *value, size_t low,
-                             size_t high) {
+__device__ void store_bytes_to_each(const symmem_multimem_address &to, uintptr_t at, line *value,
+                                    size_t low, size_t high) {
     for (int32_t rank = 0; rank < to.world_size; rank++) {
         char *buffer = static_cast<char *>(to.buffers[rank]) + to.offset;
         for (size_t i = low; i < high; i++)
@@ -79,7 +79,7 @@ __device__ void spread_bytes(const symmem_multimem_place &to, uintptr_t at, line
     }
 }
 
-__device__ void spread(const symmem_multimem_place &to, const part &part, line *value) {
+__device__ void spread(const symmem_multimem_address &to, const part &part, line *value) {
     if (is_whole(part)) {
         multimem::store_line(reinterpret_cast<char *>(part.at), *value);
         return;
@@ -90,7 +90,7 @@ __device__ void spread(const symmem_multimem_place &to, const part &part, line *
         if (high - low == 4)
             multimem::store_word(reinterpret_cast<char *>(part.at + word), value->words[word / 4]);
         else
-            spread_bytes(to, part.at, value, low, high);
+            store_bytes_to_each(to, part.at, value, low, high);
     }
 }
 
@@ -114,7 +114,7 @@ __device__ line load(const part &part, int32_t type, int32_t op) {
     return value;
 }
 
-// The quotient of an average, and of any NaN the one that all ranks agree on.
+// Divides for an average, and makes every NaN the one that all ranks agree on.
 __device__ void finish(line *value, int32_t type, int32_t op, int32_t world_size) {
     for (int i = 0; i < 4; i++) {
         uint32_t *word = &value->words[i];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the host and the kernels of multimem.cu share. Plain C and CUDA C++ alike.
+ * What the host and the kernels of multimem.cu share. It compiles as C and as CUDA C++.
  *
- * These kernels have never run on hardware, and no build has them unless it asks for them, see
+ * These kernels have never run on hardware. No build includes them unless asked to, see
  * backend_cuda/README.md.
  */
 #ifndef SYMMEM_KERNELS_CUDA_MULTIMEM_H
@@ -26,24 +26,24 @@ typedef enum symmem_multimem_type {
     SYMMEM_MULTIMEM_U64,
 } symmem_multimem_type;
 
-/* A place in every rank's buffer. */
-typedef struct symmem_multimem_place {
-    char *multicast;      /* its address */
+/* An address in every rank's buffer. */
+typedef struct symmem_multimem_address {
+    char *multicast;      /* its multicast address */
     void *const *buffers; /* each rank's; the device reads the table */
-    size_t offset;        /* of the place, in each of them */
+    size_t offset;        /* of the address, in each buffer */
     int32_t world_size;
-} symmem_multimem_place;
+} symmem_multimem_address;
 
 typedef struct symmem_multimem_store_args {
-    symmem_multimem_place to;
+    symmem_multimem_address to;
     const char *from;
     size_t bytes;
-    const symmem_cuda_state *state; /* of the operation; NULL: this is all of it */
+    const symmem_cuda_state *state; /* of the composite operation; NULL: none */
 } symmem_multimem_store_args;
 
 typedef struct symmem_multimem_reduce_args {
-    symmem_multimem_place from;
-    char *to; /* NULL: back to where it came from, on every rank */
+    symmem_multimem_address from;
+    char *to; /* NULL: back to the source address, on every rank */
     size_t count;
     int32_t type; /* symmem_multimem_type */
     int32_t op;
@@ -59,11 +59,11 @@ SYMMEM_CUDA_BOTH size_t symmem_multimem_element(int32_t type) {
 }
 
 /*
- * Which pairs the instructions do as the contracts want it. Not those of
- *   8 and 16-bit integers           there are none
- *   minima and maxima of floats     none for 32 and 64 bits, and for 16 it is not documented what
- *                                   becomes of NaNs
- *   averages of 16-bit floats       the sum would come rounded, or infinite where they are finite
+ * True for the pairs of type and op that the instructions reduce as the contracts require. Not so:
+ *   8 and 16-bit integers           no instructions
+ *   minima and maxima of floats     none for 32 and 64 bits; for 16 bits the result for NaNs is not
+ *                                   documented
+ *   averages of 16-bit floats       the sum would be rounded, or infinite where the average is not
  */
 SYMMEM_CUDA_BOTH int symmem_multimem_reduces(int32_t type, int32_t op) {
     switch (type) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The instructions that a multicast address is for, one function each. Nothing else may touch such
-// an address. From sm_90 on. Relaxed and system-wide: the meetings before and after order them.
+// The instructions for a multicast address, one function each. No other code may access such an
+// address. From sm_90 on. Relaxed and system-wide: the barriers before and after order them.
 #ifndef SYMMEM_KERNELS_CUDA_MULTIMEM_ACCESS_CUH
 #define SYMMEM_KERNELS_CUDA_MULTIMEM_ACCESS_CUH
 
@@ -12,8 +12,8 @@ struct alignas(SYMMEM_MULTIMEM_LINE) line {
     uint32_t words[SYMMEM_MULTIMEM_LINE / 4];
 };
 
-// Memory that is reached by two addresses, the multicast one and the usual one, is only seen alike
-// behind this.
+// Accesses through the multicast address and through the unicast address of the same memory are
+// ordered only by this.
 __device__ inline void fence() {
     asm volatile("fence.proxy.alias;" ::: "memory");
 }
@@ -56,7 +56,7 @@ LOAD(max_u64, "max.u64", "=l", uint64_t)
 
 #undef LOAD
 
-// A sum: an average's too.
+// A sum, also for an average.
 __device__ inline uint32_t load_32(int32_t type, int32_t op, const char *at) {
     const bool least = op == SYMMEM_CUDA_MIN, most = op == SYMMEM_CUDA_MAX;
     if (type == SYMMEM_MULTIMEM_F16)
@@ -79,7 +79,7 @@ __device__ inline uint64_t load_64(int32_t type, int32_t op, const char *at) {
     return least ? min_u64(at) : most ? max_u64(at) : add_64(at);
 }
 
-// Sums of floats have an instruction for a whole line. False: this pair has none.
+// Sums of floats have an instruction for a whole line. Returns false if this pair has none.
 __device__ inline bool load_line(int32_t type, const char *at, line *value) {
     uint32_t *words = value->words;
     if (type == SYMMEM_MULTIMEM_F16) {

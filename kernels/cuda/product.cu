@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the fused operations need of one device: products, strided copies and reductions of its own
-// memory, and waiting for chunks of a product's input.
-// product_loop.h says what they do. collective.cu takes this file in: one image.
+// What the fused operations need on one device: products, strided copies and reductions of its own
+// memory, and waits for chunks of a product's input. product_loop.h defines the computations.
+// collective.cu includes this file, so that there is one image.
 #include "cuda/product.h"
 #include "cuda/product_loop.h"
 
 namespace {
 
-// The chunk's word, acquired; else why not, once the host or the clock says so.
+// Waits until the chunk's word is set, with acquire. Returns a failure if the host or the clock
+// ends the wait.
 __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns) {
     for (;;) {
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS; i++)
@@ -18,14 +19,14 @@ __device__ uint32_t await_chunk(const symmem_cuda_await &args, uint64_t start_ns
             code = NOT_INITIALIZED;
         else if (is_late(start_ns, args.timeout_ms))
             code = TIMEOUT;
-        if (code != OK) // once more: the clock may have run on while nobody looked
+        if (code != OK) // once more, because the clock may have advanced between two polls
             return load_acquire(args.word) != 0 ? static_cast<uint32_t>(OK) : code;
     }
 }
 
 } // namespace
 
-// One thread.
+// Called by one thread.
 extern "C" __global__ void symmem_await_chunk(const __grid_constant__ symmem_cuda_await args) {
     if (threadIdx.x != 0)
         return;
@@ -41,7 +42,7 @@ extern "C" __global__ void symmem_await_chunk(const __grid_constant__ symmem_cud
     if (code == OK)
         return;
     store_state(&state->failed, 1);
-    // In a graph that was launched again before the host looked, the first failure stays.
+    // If a graph was launched again before the host looked, the first failure stays.
     if (load_volatile(&args.fault->code) != OK)
         return;
     args.fault->actual = static_cast<uint64_t>(args.chunk);

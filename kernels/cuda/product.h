@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What the host and the kernels of product.cu share: matrix products, strided copies and local
- * reductions, which know no peers. Plain C and CUDA C++ alike.
+ * reductions, which know no peers. It compiles as C and as CUDA C++.
  *
- * `failed` is a word of the operation of which the work is a part: unless that is 0 the kernel does
- * nothing. NULL: it is no part of one.
+ * `failed` is a word of the composite operation to which the work belongs. If it is not 0, the
+ * kernel does nothing. NULL: the work belongs to no composite operation.
  */
 #ifndef SYMMEM_KERNELS_CUDA_PRODUCT_H
 #define SYMMEM_KERNELS_CUDA_PRODUCT_H
@@ -16,7 +16,7 @@
 #define SYMMEM_CUDA_PRODUCT_THREADS 256
 #define SYMMEM_CUDA_MAX_NDIM 8 /* SYMMEM_COPY_MAX_NDIM */
 
-/* What out is of. */
+/* The element type of out. */
 typedef enum symmem_cuda_real {
     SYMMEM_CUDA_REAL_F32 = 0,
     SYMMEM_CUDA_REAL_F64,
@@ -24,7 +24,7 @@ typedef enum symmem_cuda_real {
     SYMMEM_CUDA_REAL_BF16,
 } symmem_cuda_real;
 
-/* symmem/matmul.h says what it is; a's and b's dtype is the kernel's own. */
+/* symmem/matmul.h defines the product. The dtype of a and b is the kernel's own. */
 typedef struct symmem_cuda_product {
     const uint64_t *failed;
     int64_t m, n, k;
@@ -40,20 +40,20 @@ typedef struct symmem_cuda_product {
     bool b_scale_by_column;
     const float *a_scale; /* NULL: not scaled */
     const float *b_scale;
-    /* Of the kernels that finish a product: a x b, (m, n) close together in out's order, in float32
+    /* For the kernels that finish a product: a x b, (m, n) contiguous in out's order, in float32
      * (float64 for float64). */
     const void *sums;
 } symmem_cuda_product;
 
-/* Waits for the word of one chunk. fault->actual is the chunk that did not come, and the host
- * writes fault->missing[0] if nobody is to wait any more. */
+/* Waits for the word of one chunk. fault->actual is the missing chunk. The host writes
+ * fault->missing[0] to cancel all waits. */
 typedef struct symmem_cuda_await {
     const uint32_t *word;
     symmem_cuda_state *state; /* of all chunks together */
     symmem_cuda_fault *fault;
     uint32_t timeout_ms;
     int32_t chunk;
-    bool first; /* chunk of the operation */
+    bool first; /* the first chunk of the operation */
 } symmem_cuda_await;
 
 typedef struct symmem_cuda_strided {

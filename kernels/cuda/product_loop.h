@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Products, strided copies and local reductions as one thread of many does them: `lane` of `lanes`.
- * CUDA C++, and C++ for the unit test. Each element of the result is one lane's.
+ * Products, strided copies and local reductions, executed by one thread of many: `lane` of `lanes`.
+ * CUDA C++, and C++ for the unit test. Each element of the result belongs to one lane.
  *
- * The product is the plain one: an element's sum goes along k, in float32 (float64 for float64).
- * What a library has summed is scaled, added and rounded here all the same.
+ * The portable product sums an element along k, in float32 (float64 for float64). Sums that a
+ * library computed are also scaled, added and rounded here.
  */
 #ifndef SYMMEM_KERNELS_CUDA_PRODUCT_LOOP_H
 #define SYMMEM_KERNELS_CUDA_PRODUCT_LOOP_H
@@ -24,12 +24,12 @@ SYMMEM_CUDA_BOTH void symmem_cuda_store_at(void *base, int64_t at, typename Elem
 
 /* --- products ----------------------------------------------------------------------- */
 
-/* An element of the product, and where it lies in out. */
+/* An element of the product, and its offset in out. */
 struct symmem_cuda_element {
     int64_t row, column, at;
 };
 
-/* In the order in which out's elements lie. */
+/* In the order of out's elements in memory. */
 SYMMEM_CUDA_BOTH symmem_cuda_element symmem_cuda_element_of(const symmem_cuda_product &p,
                                                             int64_t i) {
     symmem_cuda_element e;
@@ -133,13 +133,13 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_strided(const symmem_cuda_strided &copy,
 
 /* --- local reductions --------------------------------------------------------------- */
 
-/* What one access moves. */
+/* The data of one access. */
 template <typename Bits> struct alignas(16) symmem_cuda_packed {
     static constexpr int elements = 16 / sizeof(Bits);
     Bits at[elements];
 };
 
-/* Units at its front that begin everywhere at multiples of 16 bytes. */
+/* Returns the whole units at the start, if all addresses are multiples of 16 bytes there. */
 SYMMEM_CUDA_BOTH uint64_t symmem_cuda_whole_units(const symmem_cuda_local_reduce &reduce,
                                                   size_t element) {
     const uintptr_t places = reinterpret_cast<uintptr_t>(reduce.src) |
@@ -148,7 +148,7 @@ SYMMEM_CUDA_BOTH uint64_t symmem_cuda_whole_units(const symmem_cuda_local_reduce
     return places % 16 == 0 ? reduce.count * element / 16 : 0;
 }
 
-/* The i-th of the T, which are units or elements; with one source its bits, whatever they are. */
+/* Reduces the i-th T, which is a unit or an element. With one source it copies the bits. */
 template <typename Element, typename T, typename Bits, int COUNT>
 SYMMEM_CUDA_BOTH void symmem_cuda_reduce_at(const symmem_cuda_local_reduce &reduce, uint64_t i) {
     const char *src = static_cast<const char *>(reduce.src);
@@ -173,7 +173,8 @@ SYMMEM_CUDA_CALLED void symmem_cuda_run_local_reduce(const symmem_cuda_local_red
                                                      size_t lane, size_t lanes) {
     typedef typename Element::bits bits;
     typedef symmem_cuda_packed<bits> unit;
-    const symmem_cuda_local_reduce reduce = args; // in registers: behind a reference it is memory
+    // in registers; a reference would be read from memory
+    const symmem_cuda_local_reduce reduce = args;
     const uint64_t units = symmem_cuda_whole_units(reduce, sizeof(bits));
     for (uint64_t i = lane; i < units; i += lanes)
         symmem_cuda_reduce_at<Element, unit, bits, unit::elements>(reduce, i);

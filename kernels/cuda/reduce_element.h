@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the device does with one element of a reduction: reference/reduce.h, word for word. Plain C,
- * so that a machine without a device can compare every one of these with the reference. Compiled
- * without contraction of products and sums, and without flushing denormals.
+ * Reduces one element on the device, literally as reference/reduce.h says. Plain C, so that a
+ * machine without a device can compare every function with the reference. It is compiled without
+ * contraction of products and sums, and without flushing denormals.
  */
 #ifndef SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
 #define SYMMEM_KERNELS_CUDA_REDUCE_ELEMENT_H
@@ -12,7 +12,7 @@
 
 #include "cuda/signal.h"
 
-/* The device does not see symmem_reduce_op; collective_job.h holds both to be the same. */
+/* The device does not see symmem_reduce_op. collective_job.h asserts that both are the same. */
 enum { SYMMEM_CUDA_SUM, SYMMEM_CUDA_AVG, SYMMEM_CUDA_MIN, SYMMEM_CUDA_MAX };
 
 SYMMEM_CUDA_BOTH uint32_t symmem_cuda_bits(float value) {
@@ -35,7 +35,7 @@ SYMMEM_CUDA_BOTH double symmem_cuda_double(uint64_t bits) {
 
 /* --- 16-bit floats ------------------------------------------------------------------ */
 
-/* What float16 means; the host's way. */
+/* Converts float16 without instructions for it, on the host. */
 SYMMEM_CUDA_BOTH float symmem_cuda_from_half_plain(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
     uint32_t exponent = ((uint32_t)half >> 10) & 0x1fu;
@@ -63,9 +63,10 @@ SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_half_plain(float value) {
     return (uint16_t)(sign | (magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-/* The device has instructions for it: with the branches of these, unrolled, kernels need more
- * registers and stack than there are. They differ in NaNs alone: to float the device keeps no bits
- * of one, as no result does; to float16 it is mended here. */
+/* The device has instructions for this. The branches of the portable form, unrolled, would need
+ * more registers and stack than a kernel has. Only NaNs differ: the instruction to float does
+ * not keep the bits of a NaN, which no result needs, and the instruction to float16 is corrected
+ * here. */
 SYMMEM_CUDA_BOTH float symmem_cuda_from_half(uint16_t half) {
 #ifdef __CUDA_ARCH__
     float value;
@@ -91,7 +92,8 @@ SYMMEM_CUDA_BOTH float symmem_cuda_from_bfloat(uint16_t half) {
     return symmem_cuda_float((uint32_t)half << 16);
 }
 
-/* Adds just less than half a unit of what stays, or just half if that is odd, and cuts. */
+/* Adds slightly less than half a unit of the kept bits, or exactly half if they are odd, and
+ * truncates. */
 SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_bfloat(float value) {
     uint32_t bits = symmem_cuda_bits(value);
     if ((bits & 0x7fffffffu) > 0x7f800000u)
@@ -99,12 +101,12 @@ SYMMEM_CUDA_BOTH uint16_t symmem_cuda_to_bfloat(float value) {
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/* Of what is no NaN there is less to do, and one look tells it of two. */
+/* Numbers that are no NaNs need less work, and one comparison checks two of them. */
 SYMMEM_CUDA_BOTH bool symmem_cuda_are_numbers(float a, float b) {
     return a == a && b == b;
 }
 
-/* Two numbers as bfloat16, the first in the low bits. */
+/* Converts two numbers to bfloat16, the first in the low bits. */
 SYMMEM_CUDA_BOTH uint32_t symmem_cuda_numbers_to_bfloats(float a, float b) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     uint32_t both;
@@ -130,7 +132,7 @@ SYMMEM_CUDA_BOTH uint32_t symmem_cuda_numbers_to_halves(float a, float b) {
 
 /* --- two elements to one ------------------------------------------------------------ */
 
-/* float16 and bfloat16 too. Of equals, as -0.0 and +0.0 are, the first stays. */
+/* Also for float16 and bfloat16. Among equals, as -0.0 and +0.0 are, the first stays. */
 SYMMEM_CUDA_BOTH float symmem_cuda_combine_float(float a, float b, int32_t op) {
     if (op == SYMMEM_CUDA_SUM || op == SYMMEM_CUDA_AVG)
         return a + b;
@@ -151,7 +153,7 @@ SYMMEM_CUDA_BOTH double symmem_cuda_combine_double(double a, double b, int32_t o
     return b > a ? b : a;
 }
 
-/* Integers of every width are extended to 64 bits and cut again: sums wrap. */
+/* Integers of every width are extended to 64 bits and truncated again, so sums wrap. */
 SYMMEM_CUDA_BOTH int64_t symmem_cuda_combine_signed(int64_t a, int64_t b, int32_t op) {
     if (op == SYMMEM_CUDA_SUM)
         return (int64_t)((uint64_t)a + (uint64_t)b);
@@ -168,9 +170,9 @@ SYMMEM_CUDA_BOTH uint64_t symmem_cuda_combine_unsigned(uint64_t a, uint64_t b, i
     return b > a ? b : a;
 }
 
-/* --- the end of several sources ----------------------------------------------------- */
+/* --- finishing the result of several sources --------------------------------------- */
 
-/* Of any NaN the one that all ranks agree on. */
+/* Makes every NaN the one that all ranks agree on. */
 SYMMEM_CUDA_BOTH float symmem_cuda_finish_float(float sum, int32_t src_count, int32_t op) {
     if (op == SYMMEM_CUDA_AVG)
         sum /= (float)src_count;

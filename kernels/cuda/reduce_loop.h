@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The REDUCE step of a collective, as one thread of many does it: `lane` of `lanes`. CUDA C++, and
- * C++ for the unit test. Each element is one lane's, from its sources, in rank order, to its
- * destinations, of which one may be a source. Which elements share a register depends on
- * addresses; what becomes of one does not.
+ * The REDUCE step of a collective, executed by one thread of many: `lane` of `lanes`. CUDA C++, and
+ * C++ for the unit test. One lane reads an element from its sources, in rank order, and stores it
+ * to its destinations, of which one may be a source. Addresses decide which elements share a
+ * register. They do not affect an element's result.
  */
 #ifndef SYMMEM_KERNELS_CUDA_REDUCE_LOOP_H
 #define SYMMEM_KERNELS_CUDA_REDUCE_LOOP_H
@@ -11,7 +11,7 @@
 #include "cuda/move_loop.h"
 #include "cuda/reduce_element.h"
 
-/* --- what differs between dtypes: bits in memory, and what they are worked on as ---- */
+/* --- what differs between dtypes: bits in memory, and the type of the computation ---- */
 
 struct symmem_cuda_f32 {
     typedef uint32_t bits;
@@ -117,7 +117,7 @@ template <typename Number> struct symmem_cuda_unsigned {
 
 /* --- loops -------------------------------------------------------------------------- */
 
-/* `Count` elements that lie together: one, or a whole unit. */
+/* `Count` adjacent elements: one, or a whole unit. */
 template <typename Bits, int Count> struct symmem_cuda_group { Bits at[Count]; };
 
 template <typename Group> SYMMEM_CUDA_BOTH Group symmem_cuda_load_group(const char *from) {
@@ -141,7 +141,7 @@ template <typename Group> SYMMEM_CUDA_BOTH void symmem_cuda_store_group(char *to
     }
 }
 
-/* Elements at byte `from` of the sources to byte `to` of the destinations. */
+/* Reduces the elements at byte `from` of the sources to byte `to` of the destinations. */
 template <typename Element, int Count>
 SYMMEM_CUDA_BOTH void symmem_cuda_reduce_group(const symmem_cuda_job &job,
                                                const symmem_cuda_step &step, size_t from,
@@ -163,7 +163,7 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_group(const symmem_cuda_job &job,
         symmem_cuda_store_group(symmem_cuda_target(&job, &step, k) + to, bits);
 }
 
-/* Whether all sources and destinations have whole units at the same elements. */
+/* True if all sources and destinations have whole units at the same elements. */
 SYMMEM_CUDA_CALLED bool symmem_cuda_are_alike(const symmem_cuda_job &job,
                                               const symmem_cuda_step &step) {
     const char *first = symmem_cuda_source(&job, &step, 0);
@@ -185,7 +185,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_singly(const symmem_cuda_job &job,
         symmem_cuda_reduce_group<Element, 1>(job, step, i * bytes, i * bytes);
 }
 
-/* Every element of out lies in a row; from row to row of a source it may be further. */
+/* Every element of out lies in a row. The rows of a source may have a larger stride. */
 template <typename Element>
 SYMMEM_CUDA_CALLED void symmem_cuda_reduce_rows(const symmem_cuda_job &job,
                                                 const symmem_cuda_step &step, size_t lane,
@@ -197,8 +197,8 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_rows(const symmem_cuda_job &job,
     }
 }
 
-/* Sources and destinations of a world of at most `Most` ranks, in registers: between two loads
- * nothing has to be looked up. */
+/* Sources and destinations of a world of at most `Most` ranks, in registers, so that no table is
+ * read between two loads. */
 template <int Most> struct symmem_cuda_ends {
     const char *from[Most];
     char *to[Most];
@@ -220,8 +220,8 @@ symmem_cuda_ends_of(const symmem_cuda_job &job, const symmem_cuda_step &step, si
     return ends;
 }
 
-/* Sums and means to what is stored: one branch for all of them, where each would have its own.
- * Where Element can store two at once it does so if all are numbers. */
+/* Finishes sums and means for storing, with one branch for all instead of one for each. If Element
+ * can store two at once, it does so when all are numbers. */
 template <typename Element, int Count>
 SYMMEM_CUDA_BOTH void symmem_cuda_end_all(typename Element::value *sums, int32_t ranks, int32_t op,
                                           typename Element::bits *bits) {
@@ -244,12 +244,12 @@ SYMMEM_CUDA_BOTH void symmem_cuda_end_all(typename Element::value *sums, int32_t
             return;
     }
 #pragma unroll
-    for (int i = 0; i < Count; i++) /* of means nothing changes any more */
+    for (int i = 0; i < Count; i++) /* a mean is already divided */
         bits[i] = Element::store(Element::finish(sums[i], ranks, SYMMEM_CUDA_SUM));
 }
 
-/* Sums and means. The loads of `Units` units are all under way before the first of them is used:
- * one from a peer takes as long as thousands of sums. `apart`: bytes from unit to unit. */
+/* Sums and means. All loads of `Units` units are in flight before the first of them is used,
+ * because one from a peer takes as long as thousands of sums. `apart`: bytes from unit to unit. */
 template <typename Element, int Most, int Units>
 SYMMEM_CUDA_BOTH void symmem_cuda_reduce_together(const symmem_cuda_ends<Most> &ends, size_t at,
                                                   size_t apart) {
@@ -302,8 +302,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_few(const symmem_cuda_job &job,
                                                      units, lane, lanes);
 }
 
-/* Of job and step there are copies, so that no store can change what the next load needs to know.
- */
+/* Job and step are copied, so that no store can change what the next load needs. */
 template <typename Element>
 SYMMEM_CUDA_CALLED void symmem_cuda_reduce_many(const symmem_cuda_job &job,
                                                 const symmem_cuda_step &step, size_t begin,
@@ -317,7 +316,7 @@ SYMMEM_CUDA_CALLED void symmem_cuda_reduce_many(const symmem_cuda_job &job,
     }
 }
 
-/* Whole units from byte `begin` on. What is most used has code of its own. */
+/* Reduces whole units starting at byte `begin`. The most frequent cases have their own code. */
 template <typename Element>
 SYMMEM_CUDA_BOTH void symmem_cuda_reduce_units(const symmem_cuda_job &job,
                                                const symmem_cuda_step &step, size_t begin,
@@ -335,7 +334,7 @@ SYMMEM_CUDA_BOTH void symmem_cuda_reduce_units(const symmem_cuda_job &job,
         symmem_cuda_reduce_many<Element>(job, step, begin, units, lane, lanes);
 }
 
-/* One source: its bits, whatever they are. */
+/* Copies the bits of one source. */
 SYMMEM_CUDA_CALLED void symmem_cuda_reduce_alone(const symmem_cuda_job &job,
                                                  const symmem_cuda_step &step, size_t lane,
                                                  size_t lanes) {

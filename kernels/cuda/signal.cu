@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Put, wait and barrier on the device: one small block each.
+// Put, wait and barrier on the device, by one small block each.
 //
-// A kernel that waits looks for what it waits for, then, every LOOKS_BETWEEN_CHECKS looks, for the
-// deadline, for its host's word that the state is poisoned or a peer's process has ended, and for a
-// peer's word in its own signal state that that is poisoned. A failure is written to host memory
-// and the kernel ends: the context goes on working.
-#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has the words and the clock of it for the CPU
+// A kernel that waits polls. Every LOOKS_BETWEEN_CHECKS polls it checks three things: the deadline,
+// its host's word that the state is poisoned or a peer's process has ended, and a peer's word in
+// its own signal state that the peer is poisoned. It writes a failure to host memory and ends, so
+// the context stays usable.
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has CPU versions of the words and the clock
 #include "cuda/device.cuh"
 #endif
 #include "cuda/signal.h"
@@ -22,7 +22,7 @@ constexpr int CHECK_EVERY = 20; // a millisecond, as a power of two of nanosecon
 constexpr uint64_t NS_PER_MS = 1000000;
 constexpr uint32_t CALL_NONE = 0;
 
-// Of symmem_status, negated.
+// Negated symmem_status values.
 enum code : uint32_t {
     OK = 0,
     NOT_INITIALIZED = 2,
@@ -35,70 +35,70 @@ enum code : uint32_t {
 enum look { READY, ABSENT, BROKEN };
 enum operation { BARRIER, PUT, WAIT };
 
-// What became of the block's operation; in shared memory.
-struct verdict {
+// The result of the block's operation, in shared memory.
+struct op_result {
     uint32_t code;
     int32_t failed_rank;
     uint32_t actual;
     uint32_t epoch;
-    bool entered;      // the meeting
-    uint32_t checked;  // rounds.cuh: when somebody of the block looked for failures
+    bool entered;      // the barrier
+    uint32_t checked;  // ll.cuh: when a warp of the block last checked for failures
     uint64_t start_ns; // of one thread's clock, for all
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 };
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has CPU versions
 __device__ uint32_t load_volatile(const uint32_t *word) {
     return *static_cast<const volatile uint32_t *>(word);
 }
 #endif
 
-// A copy in shared memory, for thread 0 at once and for the others after a __syncthreads(). What a
-// function that is called gets by reference is otherwise read from global memory, again and again,
-// for an acquire empties the nearest cache; and so is the table, before a peer can be told
-// anything.
+// Copies the arguments to shared memory, for thread 0 at once and for the others after a
+// __syncthreads(). Otherwise a called function reads arguments passed by reference from global
+// memory again and again, because an acquire invalidates the first-level cache. The same holds for
+// the table, which is needed before the first word is sent to a peer.
 __device__ void keep(const symmem_cuda_signal_args &args, symmem_cuda_signal_args *kept) {
     if (threadIdx.x != 0)
         return;
     *kept = args;
-    if (args.world_size <= SYMMEM_CUDA_NEAR_RANKS)
-        kept->signals = kept->near;
+    if (args.world_size <= SYMMEM_CUDA_SMALL_RANKS)
+        kept->signals = kept->small;
 }
 
 __device__ uint32_t *word_at(const symmem_cuda_signal_args &args, int32_t owner, size_t offset) {
     return reinterpret_cast<uint32_t *>(static_cast<char *>(args.signals[owner]) + offset);
 }
 
-// Where ranks meet, in each one's signal state: bytes.
-struct spot {
-    size_t arrivals; // a word for each rank
+// The words of a barrier in each rank's signal state: byte offsets.
+struct sync_words {
+    size_t arrivals; // one word for each rank
     size_t epoch;
 };
 
-__device__ spot channel_spot(const symmem_cuda_signal_args &args) {
+__device__ sync_words channel_sync_words(const symmem_cuda_signal_args &args) {
     return {symmem_cuda_arrival_at(args.world_size, args.channel_count, args.channel, 0),
             symmem_cuda_epoch_at(args.world_size, args.channel_count, args.channel)};
 }
 
-// Of this block and those of its number. The first one's is the channel's own, so that a rank that
-// comes with one block meets whoever comes with any.
-__device__ spot block_spot(const symmem_cuda_signal_args &args) {
+// Returns the words of this block and the blocks of its number. Block 0 uses the channel's own
+// words. So a rank that uses one block synchronizes with ranks that use any number.
+__device__ sync_words block_sync_words(const symmem_cuda_signal_args &args) {
     if (blockIdx.x == 0)
-        return channel_spot(args);
+        return channel_sync_words(args);
     const size_t at = symmem_cuda_block_at(args.world_size, args.channel_count, args.channel,
                                            static_cast<int32_t>(blockIdx.x));
     return {at, at + sizeof(uint32_t) * static_cast<size_t>(args.world_size)};
 }
 
-__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, spot where, int32_t owner,
+__device__ uint32_t *arrival(const symmem_cuda_signal_args &args, sync_words where, int32_t owner,
                              int32_t source) {
     return word_at(args, owner, where.arrivals) + source;
 }
 
-// The word to look at for `rank`; of a barrier at `where`.
+// Returns the word to poll for `rank`, for a barrier at `where`.
 template <operation OP>
-__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, spot where, int32_t rank) {
+__device__ uint32_t *word_of(const symmem_cuda_signal_args &args, sync_words where, int32_t rank) {
     if (OP == BARRIER)
         return arrival(args, where, args.rank, rank);
     return OP == PUT
@@ -121,22 +121,21 @@ template <operation OP> __device__ look attempt(uint32_t *slot, uint32_t epoch, 
     return *value <= 1 ? ABSENT : BROKEN;
 }
 
-// The first failure of the block's is the operation's.
-__device__ void decide(verdict *verdict, uint32_t code, int32_t failed_rank, uint32_t actual) {
-    if (atomicCAS(&verdict->code, OK, code) == OK) {
-        verdict->failed_rank = failed_rank;
-        verdict->actual = actual;
+// The block's first failure is the operation's.
+__device__ void decide(op_result *result, uint32_t code, int32_t failed_rank, uint32_t actual) {
+    if (atomicCAS(&result->code, OK, code) == OK) {
+        result->failed_rank = failed_rank;
+        result->actual = actual;
     }
 }
 
-// As the device has it. The host writes it there too, before it says that it has; its own word is
-// for who waits already, for a look at the host's memory takes as long as a meeting.
+// Returns the device's copy. The host writes it there too, before it sets its own word. The host's
+// word is for threads that already wait, because reading host memory takes as long as a barrier.
 __device__ bool own_poisoned(const symmem_cuda_signal_args &args) {
     return load_volatile(word_at(args, args.rank, 0)) != 0;
 }
 
-// It may be another processor's clock that says when the operation began, and be ahead: no time
-// then.
+// Another processor's clock may have set the start and may be ahead. Then no time has elapsed.
 __device__ uint64_t elapsed_since(uint64_t start_ns) {
     const int64_t elapsed_ns = static_cast<int64_t>(now_ns() - start_ns);
     return elapsed_ns > 0 ? static_cast<uint64_t>(elapsed_ns) : 0;
@@ -146,7 +145,8 @@ __device__ bool is_late(uint64_t start_ns, uint32_t timeout_ms) {
     return timeout_ms != 0 && elapsed_since(start_ns) >= timeout_ms * NS_PER_MS;
 }
 
-// Whether it makes sense to go on waiting for `rank`; the caller looks once more before it acts.
+// Returns whether to go on waiting for `rank`. The caller polls once more before it acts on a
+// failure.
 __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uint64_t start_ns,
                           int32_t *failed_rank) {
     *failed_rank = rank;
@@ -161,11 +161,11 @@ __device__ uint32_t check(const symmem_cuda_signal_args &args, int32_t rank, uin
     return is_late(start_ns, args.timeout_ms) ? TIMEOUT : OK;
 }
 
-// Of a thread that waits: whether check() is due, which looks at the host's memory. Such looks of
-// many blocks come one after the other, a microsecond each: were all to look as soon as they wait,
-// ranks would keep each other waiting for good.
-__device__ bool is_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
-                                 uint64_t *checked) {
+// Returns whether a waiting thread should call check(), which reads host memory. Such reads of many
+// blocks are serialized, a microsecond each. If all blocks read as soon as they wait, ranks would
+// delay each other without end.
+__device__ bool is_check_due(const symmem_cuda_signal_args &args, uint64_t start_ns,
+                             uint64_t *checked) {
     const uint64_t turn = now_ns() >> CHECK_EVERY;
     const bool is_due = turn != *checked;
     *checked = turn;
@@ -173,9 +173,9 @@ __device__ bool is_time_to_check(const symmem_cuda_signal_args &args, uint64_t s
 }
 
 template <operation OP>
-__device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_t rank,
-                         verdict *verdict) {
-    const uint32_t epoch = OP == BARRIER ? verdict->epoch : 0;
+__device__ void wait_for(const symmem_cuda_signal_args &args, sync_words where, int32_t rank,
+                         op_result *result) {
+    const uint32_t epoch = OP == BARRIER ? result->epoch : 0;
     uint32_t *word = word_of<OP>(args, where, rank);
     uint64_t checked = now_ns() >> CHECK_EVERY;
     for (;;) {
@@ -184,103 +184,104 @@ __device__ void wait_for(const symmem_cuda_signal_args &args, spot where, int32_
 #pragma unroll 1
         for (int i = 0; i < LOOKS_BETWEEN_CHECKS && seen == ABSENT; i++)
             seen = attempt<OP>(word, epoch, &value);
-        if (seen == READY || load_volatile(&verdict->code) != OK)
+        if (seen == READY || load_volatile(&result->code) != OK)
             return;
         int32_t failed_rank = rank;
         uint32_t code = seen == BROKEN ? CORRUPT : OK;
-        if (code == OK && is_time_to_check(args, verdict->start_ns, &checked))
-            code = check(args, rank, verdict->start_ns, &failed_rank);
+        if (code == OK && is_check_due(args, result->start_ns, &checked))
+            code = check(args, rank, result->start_ns, &failed_rank);
         if (code == OK)
             continue;
-        // What the peer did before it ended or was poisoned counts, so look again.
+        // Work that the peer finished before it ended or was poisoned counts, so poll again.
         if (seen != BROKEN && attempt<OP>(word, epoch, &value) == READY)
             return;
         if (code == TIMEOUT || code == PEER_LOST)
-            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
-        decide(verdict, code, failed_rank, code == CORRUPT ? value : 0);
+            atomicOr(&result->missing[rank / 32], 1u << (rank % 32));
+        decide(result, code, failed_rank, code == CORRUPT ? value : 0);
         return;
     }
 }
 
-// As one of `threads`; what one of them writes is seen after the next __syncthreads().
-__device__ void begin_among(verdict *verdict, uint64_t start_ns, uint32_t thread,
+// Called by one of `threads`. Its writes are seen after the next __syncthreads().
+__device__ void begin_among(op_result *result, uint64_t start_ns, uint32_t thread,
                             uint32_t threads) {
     for (uint32_t i = thread; i < SYMMEM_CUDA_MAX_RANKS / 32; i += threads)
-        verdict->missing[i] = 0;
+        result->missing[i] = 0;
     if (thread == 0) {
-        verdict->code = OK;
-        verdict->failed_rank = -1;
-        verdict->actual = 0;
-        verdict->start_ns = start_ns;
+        result->code = OK;
+        result->failed_rank = -1;
+        result->actual = 0;
+        result->start_ns = start_ns;
     }
 }
 
-// All threads.
-__device__ void begin(verdict *verdict, uint64_t start_ns) {
-    begin_among(verdict, start_ns, threadIdx.x, blockDim.x);
+// Called by all threads.
+__device__ void begin(op_result *result, uint64_t start_ns) {
+    begin_among(result, start_ns, threadIdx.x, blockDim.x);
 }
 
-// One rank late: it is named.
-__device__ void name_late(verdict *verdict) {
+// If only one rank is late, it is named.
+__device__ void name_late_rank(op_result *result) {
     int32_t count = 0, last = -1;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++) {
-        count += __popc(verdict->missing[i]);
-        if (verdict->missing[i] != 0)
-            last = 32 * i + 31 - __clz(verdict->missing[i]);
+        count += __popc(result->missing[i]);
+        if (result->missing[i] != 0)
+            last = 32 * i + 31 - __clz(result->missing[i]);
     }
-    if (verdict->failed_rank < 0 && count == 1)
-        verdict->failed_rank = last;
+    if (result->failed_rank < 0 && count == 1)
+        result->failed_rank = last;
 }
 
 __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
-    if (args.turn == SYMMEM_CUDA_PART)
+    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP)
         return args.state;
     return reinterpret_cast<symmem_cuda_state *>(word_at(
         args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count, args.channel)));
 }
 
-// One thread, after a failure: peers are told, then the host. Of several blocks the first one's is
-// the operation's: it has claimed the place before others see the poison that follows from it. In a
-// graph that was launched again before the host looked, the first failure stays.
-__device__ void fail(const symmem_cuda_signal_args &args, verdict *verdict) {
+// Called by one thread after a failure. It tells the peers, then the host. With several blocks the
+// first failure is the operation's. Its block claims the record before others see the poison that
+// follows. If a graph was launched again before the host looked, the first failure stays.
+__device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
     symmem_cuda_fault *fault = args.fault;
     const bool first = load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
     if (args.turn != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
         store_state(&state_of(args)->failed, args.stream);
-    if (verdict->code == TIMEOUT || verdict->code == PEER_LOST)
-        name_late(verdict);
-    if (verdict->code != MISMATCH)
+    if (result->code == TIMEOUT || result->code == PEER_LOST)
+        name_late_rank(result);
+    if (result->code != MISMATCH)
         store_release(word_at(args, args.rank, 0), 1);
     if (!first)
         return;
-    fault->failed_rank = verdict->failed_rank;
-    fault->elapsed_ns = elapsed_since(verdict->start_ns);
-    fault->actual = verdict->actual;
+    fault->failed_rank = result->failed_rank;
+    fault->elapsed_ns = elapsed_since(result->start_ns);
+    fault->actual = result->actual;
     for (int32_t i = 0; i < SYMMEM_CUDA_MAX_RANKS / 32; i++)
-        fault->missing[i] = verdict->missing[i];
+        fault->missing[i] = result->missing[i];
     for (int32_t i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++)
-        fault->other[i] = verdict->other[i];
+        fault->other[i] = result->other[i];
     __threadfence_system();
-    *static_cast<volatile uint32_t *>(&fault->code) = verdict->code;
+    *static_cast<volatile uint32_t *>(&fault->code) = result->code;
     __threadfence_system();
 }
 
 // --- barrier ---------------------------------------------------------------------------
 
-// After a __syncthreads(): the release is of what the whole block wrote before that.
-__device__ void arrive(const symmem_cuda_signal_args &args, spot where, uint32_t epoch) {
+// Called after a __syncthreads(), so that it releases everything that the block wrote before.
+__device__ void arrive(const symmem_cuda_signal_args &args, sync_words where, uint32_t epoch) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
         if (rank != args.rank)
             store_release(arrival(args, where, rank, args.rank), epoch);
 }
 
-// Ranks that had not come when another thread gave up.
-__device__ void collect_late(const symmem_cuda_signal_args &args, spot where, verdict *verdict) {
+// Adds the ranks that had not arrived when another thread gave up.
+__device__ void collect_late(const symmem_cuda_signal_args &args, sync_words where,
+                             op_result *result) {
     for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x) {
         uint32_t value;
         if (rank != args.rank &&
-            attempt<BARRIER>(word_of<BARRIER>(args, where, rank), verdict->epoch, &value) != READY)
-            atomicOr(&verdict->missing[rank / 32], 1u << (rank % 32));
+            attempt<BARRIER>(word_of<BARRIER>(args, where, rank), result->epoch, &value) != READY)
+            atomicOr(&result->missing[rank / 32], 1u << (rank % 32));
     }
 }
 
@@ -289,24 +290,25 @@ __device__ uint32_t *call_of(const symmem_cuda_signal_args &args, int32_t rank, 
                    symmem_cuda_call_at(args.world_size, args.channel_count, args.channel, epoch));
 }
 
-// All have met: whether they came for the same. The lowest rank that differs is named.
-__device__ void compare_calls(const symmem_cuda_signal_args &args, verdict *verdict) {
+// All ranks have arrived. Compares their calls. The lowest rank that differs is named.
+__device__ void compare_calls(const symmem_cuda_signal_args &args, op_result *result) {
     for (int32_t rank = 0; rank < args.world_size; rank++) {
-        const uint32_t *other = call_of(args, rank, verdict->epoch);
+        const uint32_t *other = call_of(args, rank, result->epoch);
         bool same = true;
         for (int i = 0; i < SYMMEM_CUDA_CALL_WORDS; i++) {
-            verdict->other[i] = load_volatile(other + i);
-            same = same && verdict->other[i] == args.call[i];
+            result->other[i] = load_volatile(other + i);
+            same = same && result->other[i] == args.call[i];
         }
-        if (!same && verdict->other[0] != CALL_NONE) {
-            decide(verdict, MISMATCH, rank, 0);
+        if (!same && result->other[0] != CALL_NONE) {
+            decide(result, MISMATCH, rank, 0);
             return;
         }
     }
 }
 
-// One thread of a first block: this rank's call, if that is to be compared, before anybody is told
-// that it came; else that none is, if one is still there. Other blocks' meetings have none.
+// Called by one thread of block 0. Publishes this rank's call before it announces its arrival, if
+// calls are compared. Otherwise it removes a call that is still there. The barriers of other blocks
+// have no calls.
 __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, bool comparing,
                           bool shown) {
     uint32_t *call = call_of(args, args.rank, epoch);
@@ -316,9 +318,10 @@ __device__ void show_call(const symmem_cuda_signal_args &args, uint32_t epoch, b
         call[i] = args.call[i];
 }
 
-// The rest of a meeting for which `result` is begun, and the arrival told if it entered.
-__device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot where,
-                                    verdict *result, bool comparing) {
+// Completes a barrier for which `result` is initialized and, if it entered, the arrival is
+// announced.
+__device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, sync_words where,
+                                    op_result *result, bool comparing) {
     if (result->entered)
         for (int32_t rank = threadIdx.x; rank < args.world_size; rank += blockDim.x)
             if (rank != args.rank)
@@ -335,21 +338,21 @@ __device__ __noinline__ bool finish(const symmem_cuda_signal_args &args, spot wh
     }
     __syncthreads();
     const bool met = result->code == OK;
-    __syncthreads(); // before the next one begins
+    __syncthreads(); // before the next barrier begins
     return met;
 }
 
-// One block: all ranks meet at `where`. False, for every thread: the operation has failed, and
-// peers and host know. What the block wrote before is visible to all ranks after it, and what they
-// wrote to it. No fence is needed for that: the release and the acquire of each thread come after
-// and before a __syncthreads(), and orders pass through.
+// One block of each rank synchronizes at `where`. Returns false to every thread if the operation
+// has failed; then peers and host know. Everything that the block wrote before is visible to all
+// ranks after it, and so is what they wrote to it. No fence is needed for that: each thread's
+// release and acquire come after and before a __syncthreads(), and the orders are transitive.
 //
 // A rank that is poisoned on the device does not arrive.
-__device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot where, verdict *result,
-                                  uint64_t start_ns, bool comparing) {
+__device__ __noinline__ bool sync_ranks(const symmem_cuda_signal_args &args, sync_words where,
+                                        op_result *result, uint64_t start_ns, bool comparing) {
     begin(result, start_ns);
     if (threadIdx.x == 0) {
-        // All loads before the first of them is used.
+        // All loads are issued before the first of them is used.
         const uint32_t poisoned = load_volatile(word_at(args, args.rank, 0));
         const uint32_t calls[2] = {load_volatile(call_of(args, args.rank, 0)),
                                    load_volatile(call_of(args, args.rank, 1))};
@@ -364,26 +367,27 @@ __device__ __noinline__ bool meet(const symmem_cuda_signal_args &args, spot wher
     if (result->entered) {
         arrive(args, where, result->epoch);
         if (threadIdx.x == 0)
-            *word_at(args, args.rank, where.epoch) = result->epoch; // nobody else looks there
+            *word_at(args, args.rank, where.epoch) = result->epoch; // only this thread reads it
     }
     return finish(args, where, result, comparing);
 }
 
-// Whether the operation that this kernel is a part of is still to be run, and when it began.
+// Returns whether the composite operation of this kernel still runs, and when it began.
 __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     *start_ns = now_ns();
     if (args.turn == SYMMEM_CUDA_ALONE)
         return true;
     symmem_cuda_state *state = state_of(args);
-    if (args.turn == SYMMEM_CUDA_PART && threadIdx.x == 0 && load_state(&state->start_ns) == 0)
+    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && threadIdx.x == 0 &&
+        load_state(&state->start_ns) == 0)
         store_state(&state->start_ns, *start_ns);
     __syncthreads();
     if (args.turn != SYMMEM_CUDA_FIRST) {
         *start_ns = load_state(&state->start_ns);
         const uint64_t failed = load_state(&state->failed);
-        // A stream that has not told of the failure does so now, if that concerns others.
-        return failed == 0 ||
-               (args.turn == SYMMEM_CUDA_PART && failed != args.stream && own_poisoned(args));
+        // A stream that has not reported the failure does so now, if it concerns others.
+        return failed == 0 || (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && failed != args.stream &&
+                               own_poisoned(args));
     }
     if (threadIdx.x == 0) {
         store_state(&state->start_ns, *start_ns);
@@ -393,7 +397,7 @@ __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
 }
 
 template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ symmem_cuda_signal_args kept;
     const uint64_t start_ns = now_ns();
     keep(args, &kept);
@@ -405,7 +409,7 @@ template <operation OP> __device__ void one_slot(const symmem_cuda_signal_args &
         decide(&result, POISONED, args.rank, 0);
     __threadfence_system();
     if (result.code == OK)
-        wait_for<OP>(kept, spot(), args.peer, &result);
+        wait_for<OP>(kept, sync_words(), args.peer, &result);
     __threadfence_system();
     if (result.code != OK)
         fail(kept, &result);
@@ -421,20 +425,21 @@ extern "C" __global__ void symmem_wait_signal(const symmem_cuda_signal_args args
     one_slot<WAIT>(args);
 }
 
-// No more registers than a product that fills the device leaves for one warp: fused operations meet
-// beside one.
+// Uses no more registers than a product that fills the device leaves for one warp, because fused
+// operations run a barrier beside one.
 extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)
     symmem_barrier(const __grid_constant__ symmem_cuda_signal_args args) {
-    __shared__ verdict result;
+    __shared__ op_result result;
     __shared__ symmem_cuda_signal_args kept;
     __shared__ bool going;
     uint64_t start_ns;
     keep(args, &kept);
     const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
     const bool joins = join(args, &start_ns);
-    if (threadIdx.x == 0) // for all: another stream's part may fail just now
+    // one answer for all threads, because another stream's step may fail at this moment
+    if (threadIdx.x == 0)
         going = joins;
     __syncthreads();
     if (going)
-        (void)meet(kept, channel_spot(args), &result, start_ns, comparing);
+        (void)sync_ranks(kept, channel_sync_words(args), &result, start_ns, comparing);
 }

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the host and the kernels of signal.cu share: the layout of a rank's signal state, and the
- * form in which a kernel is started and tells of a failure. Plain C and CUDA C++ alike.
+ * What the host and the kernels of signal.cu share: the layout of a rank's signal state, the
+ * arguments of a kernel, and the record of a failure. It compiles as C and as CUDA C++.
  *
- * A rank's signal state, words of 32 bits and 0 at the start:
+ * A rank's signal state consists of words of 32 bits, which are 0 at the start:
  *   header   64 bytes; the first word is not 0 once the owner's state is poisoned
- *   links    [source]  SYMMEM_CUDA_LINKED: `source` is linked by NVLink with all other ranks. It is
- *                      written before the first operation and stays in a reset
+ *   links    [source]  SYMMEM_CUDA_LINKED: `source` has NVLink to all other ranks. Written before
+ *                      the first operation and kept by a reset
  *   slots    [channel][source]  0 or 1: put by `source`, consumed by the owner
  *   arrivals [channel][source]  the epoch of the last barrier that `source` entered
- *   epochs   [channel]          the owner's own count of barriers, and of what stands for one;
- *                               nobody else touches it
- *   calls    [channel][2]       what the owner calls in its last two barriers
- * and behind those, at a multiple of 64 bytes, words of 64 bits:
- *   states   [channel]          of the owner's operation of several kernels; nobody else's
- *   boards   [channel]          what the owner shows of an all-to-all, collective_plan.h
- *   blocks   [channel][block]   of kernels whose blocks meet each for itself: arrivals [source] and
- *                               the owner's epoch; for the first channels only
- *   turns    [channel][warp]    the number of the owner's last round of lines; nobody else's
- *   rounds   [channel][parity][source][warp]  lines that `source` pushes, rounds.cuh; likewise
- *   chunks   of the first channel, of two ranks whose memory is large: chunks.cuh
- * Epochs and turns live here and never in an argument, so that what was captured can be replayed.
- * They wrap; of epochs differences are compared. A line's flag is its turn, and where it lies there
- * was that of two turns before.
+ *   epochs   [channel]          the owner's count of barriers and of their equivalents; only the
+ *                               owner accesses it
+ *   calls    [channel][2]       the owner's calls in its last two barriers
+ * Then, at a multiple of 64 bytes, come words of 64 bits:
+ *   states   [channel]          the owner's composite operation; only the owner accesses it
+ *   splits   [channel]          the owner's split table of an all-to-all, collective_plan.h
+ *   blocks   [channel][block]   for kernels with a barrier per block: arrivals [source] and the
+ *                               owner's epoch; for the first channels only
+ *   numbers  [channel][warp]    the number of the owner's last LL round; only the owner accesses it
+ *   rounds   [channel][parity][source][warp]  lines that `source` pushes, ll.cuh; only the owner
+ * reads chunks   of the first channel, if two ranks share much memory, chunks.cuh Epochs and round
+ * numbers live here and never in an argument, so that a captured operation can be replayed. They
+ * wrap, and epochs are compared by their difference. A line's flag is its round number. The slot
+ * held the flag of two rounds before.
  */
 #ifndef SYMMEM_KERNELS_CUDA_SIGNAL_H
 #define SYMMEM_KERNELS_CUDA_SIGNAL_H
@@ -35,52 +35,54 @@
 #define SYMMEM_CUDA_MAX_RANKS 1024
 #define SYMMEM_CUDA_CALL_WORDS 6 /* a symmem_call_id */
 #define SYMMEM_CUDA_MAX_THREADS 1024
-#define SYMMEM_CUDA_NEAR_RANKS 8 /* of a table that travels in a kernel's arguments */
+#define SYMMEM_CUDA_SMALL_RANKS 8 /* of a table that travels in a kernel's arguments */
 #ifndef SYMMEM_CUDA_BARRIER_REGISTERS
 #define SYMMEM_CUDA_BARRIER_REGISTERS 32
 #endif
-#define SYMMEM_CUDA_NEAR_THREADS                                                                   \
-    64 /* of barrier_small.cuh at least: one warp meets, another one looks */
+#define SYMMEM_CUDA_SMALL_BARRIER_THREADS                                                          \
+    64 /* barrier_small.cuh needs at least two warps: one synchronizes, another polls */
 
-/* In host memory that the device can write. `code` is a symmem_status, negated; 0: no failure. */
+/* In host memory that the device can write. `code` is a negated symmem_status; 0: no failure. */
 typedef struct symmem_cuda_fault {
     uint32_t code;
     int32_t failed_rank;
     uint64_t elapsed_ns;
-    uint32_t claimed; /* by the block that writes all this, for several may fail at once */
-    uint64_t actual;  /* MISMATCH of an all-to-all's splits: the own elements, `other` has theirs */
+    uint32_t claimed; /* by the block that writes the record, because several may fail at once */
+    /* MISMATCH of an all-to-all's splits: this rank's elements; `other` has the peer's */
+    uint64_t actual;
     uint32_t missing[SYMMEM_CUDA_MAX_RANKS / 32];
     uint32_t other[SYMMEM_CUDA_CALL_WORDS];
 } symmem_cuda_fault;
 
 /* In host memory that the device can read: what a waiting kernel cannot find out itself. */
 typedef struct symmem_cuda_control {
-    uint32_t poisoned;                         /* of this rank, as its host knows it */
+    uint32_t poisoned;                         /* this rank is poisoned, as its host knows */
     uint32_t gone[SYMMEM_CUDA_MAX_RANKS / 32]; /* bit r: the process of group rank r has ended */
 } symmem_cuda_control;
 
-/* An operation of several kernels: the first meeting sets it, what follows looks at it. */
+/* An operation of several kernels. The first barrier sets it, later kernels read it. */
 typedef struct symmem_cuda_state {
     uint64_t start_ns;
-    uint64_t failed; /* by a kernel of the stream that this names; 0: not */
-    /* Of calls without a stream, until a reset. Blocks of theirs that find `stopped` do nothing; of
-     * others `begun` says that they have looked, and `ended` that they work no more. */
+    uint64_t failed; /* names the stream whose kernel failed; 0: no failure */
+    /* For calls without a stream, until a reset. Their blocks do nothing if they find `stopped`.
+     * `begun` counts blocks that have looked, and `ended` blocks that have finished. */
     uint32_t stopped, begun, ended;
     uint32_t reserved;
 } symmem_cuda_state;
 
-/* Bytes of a state that are its operation's. */
+/* The bytes of a state that belong to its operation. */
 #define SYMMEM_CUDA_STATE_OF_OPERATION offsetof(symmem_cuda_state, stopped)
 
-#define SYMMEM_CUDA_NO_STREAM 1 /* the name of none */
+#define SYMMEM_CUDA_NO_STREAM 1 /* names no stream */
 
-/* A barrier's place in an operation of several kernels. */
-typedef enum symmem_cuda_turn {
+/* The position of a barrier in an operation of several kernels. */
+typedef enum symmem_cuda_phase {
     SYMMEM_CUDA_ALONE = 0,
-    SYMMEM_CUDA_FIRST, /* of the operation's meetings */
-    SYMMEM_CUDA_LATER, /* not run once the operation has failed; one limit for all of them */
-    SYMMEM_CUDA_PART,  /* as LATER, the first one too: the host has cleared the state before */
-} symmem_cuda_turn;
+    SYMMEM_CUDA_FIRST, /* the first barrier of the operation */
+    SYMMEM_CUDA_LATER, /* skipped once the operation has failed; one limit for all barriers */
+    /* as LATER, even for the first one, because the host has cleared the state */
+    SYMMEM_CUDA_COMPOSITE_STEP,
+} symmem_cuda_phase;
 
 typedef struct symmem_cuda_signal_args {
     void *const *signals; /* every rank's signal state; the device reads the table */
@@ -90,29 +92,31 @@ typedef struct symmem_cuda_signal_args {
     int32_t world_size;
     int32_t channel_count;
     int32_t channel;
-    int32_t peer;             /* put, wait */
-    uint32_t timeout_ms;      /* 0: no limit */
-    int32_t turn;             /* barrier: symmem_cuda_turn */
-    symmem_cuda_state *state; /* PART: the operation's, which may be another channel's */
-    uint64_t stream;          /* a name for it, not 0 */
+    int32_t peer;        /* put, wait */
+    uint32_t timeout_ms; /* 0: no limit */
+    int32_t turn;        /* barrier: symmem_cuda_phase */
+    /* COMPOSITE_STEP: the operation's state, which may be another channel's */
+    symmem_cuda_state *state;
+    uint64_t stream; /* names the stream, not 0 */
     uint32_t call[SYMMEM_CUDA_CALL_WORDS];
-    void *near[SYMMEM_CUDA_NEAR_RANKS]; /* what the table holds, if that is all of it */
+    void *small[SYMMEM_CUDA_SMALL_RANKS]; /* the contents of the table, if all fits */
 } symmem_cuda_signal_args;
 
-/* A meeting of few ranks, of calls that nobody compares (barrier_small.cuh): what it takes, in few
- * lines of the constants' cache. Places are bytes in a rank's signal state. */
-typedef struct symmem_cuda_near {
+/* A barrier of few ranks without comparing calls (barrier_small.cuh). The arguments occupy few
+ * lines of the constant cache. Offsets are bytes in a rank's signal state. */
+typedef struct symmem_cuda_small_barrier {
     uint32_t rank, ranks;
     uint32_t arrivals_at, epoch_at; /* of the first block: the channel's own */
-    uint32_t blocks_at;             /* of the others */
+    uint32_t blocks_at;             /* of the other blocks */
     uint32_t calls_at;
-    char *signals[SYMMEM_CUDA_NEAR_RANKS]; /* every rank's, from the own one on, round about */
-} symmem_cuda_near;
+    /* every rank's, starting with this rank and wrapping around */
+    char *signals[SYMMEM_CUDA_SMALL_RANKS];
+} symmem_cuda_small_barrier;
 
-typedef struct symmem_cuda_near_args {
-    symmem_cuda_near near;
-    symmem_cuda_signal_args signal; /* for when it is not as usual */
-} symmem_cuda_near_args;
+typedef struct symmem_cuda_small_barrier_args {
+    symmem_cuda_small_barrier small;
+    symmem_cuda_signal_args signal; /* for the slow path */
+} symmem_cuda_small_barrier_args;
 
 /* Byte offsets in a rank's signal state. */
 #ifdef __CUDACC__
@@ -123,7 +127,7 @@ typedef struct symmem_cuda_near_args {
 #define SYMMEM_CUDA_CALLED static inline
 #endif
 
-/* Where the links end, and what a reset clears begins again. */
+/* Where the links end, and where a reset begins to clear. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_links_end(int32_t world_size) {
     return SYMMEM_CUDA_HEADER_BYTES + (sizeof(uint32_t) * (size_t)world_size + 63) / 64 * 64;
 }
@@ -144,8 +148,8 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_epoch_at(int32_t world_size, int32_t channel
            sizeof(uint32_t) * (size_t)channel;
 }
 
-/* Two calls by turns: who writes the one again has met everybody since, and so after they read it.
- */
+/* Alternates between two calls. A rank that writes one again has passed a barrier since all ranks
+ * read it. */
 SYMMEM_CUDA_BOTH size_t symmem_cuda_call_at(int32_t world_size, int32_t channel_count,
                                             int32_t channel, uint32_t epoch) {
     return symmem_cuda_epoch_at(world_size, channel_count, channel_count) +
@@ -158,36 +162,37 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_state_at(int32_t world_size, int32_t channel
     return (words + 63) / 64 * 64 + sizeof(symmem_cuda_state) * (size_t)channel;
 }
 
-#define SYMMEM_CUDA_BOARD_WORDS(world_size) (2 * (size_t)(world_size) + 4)
+#define SYMMEM_CUDA_SPLIT_TABLE_WORDS(world_size) (2 * (size_t)(world_size) + 4)
 
-SYMMEM_CUDA_BOTH size_t symmem_cuda_board_at(int32_t world_size, int32_t channel_count,
-                                             int32_t channel) {
+SYMMEM_CUDA_BOTH size_t symmem_cuda_split_table_at(int32_t world_size, int32_t channel_count,
+                                                   int32_t channel) {
     return symmem_cuda_state_at(world_size, channel_count, channel_count) +
-           sizeof(uint64_t) * SYMMEM_CUDA_BOARD_WORDS(world_size) * (size_t)channel;
+           sizeof(uint64_t) * SYMMEM_CUDA_SPLIT_TABLE_WORDS(world_size) * (size_t)channel;
 }
 
-/* Blocks that meet each for itself must all fit on the device at once, in several kernels on
+/* Blocks that each have a barrier must all fit on the device at once, for several kernels on
  * several channels. */
-#define SYMMEM_CUDA_SPREAD_BLOCKS 64
-#define SYMMEM_CUDA_SPREAD_CHANNELS 4
+#define SYMMEM_CUDA_MAX_SYNC_BLOCKS 64
+#define SYMMEM_CUDA_SYNC_BLOCK_CHANNELS 4
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel_count,
                                              int32_t channel, int32_t block) {
-    return symmem_cuda_board_at(world_size, channel_count, channel_count) +
+    return symmem_cuda_split_table_at(world_size, channel_count, channel_count) +
            sizeof(uint32_t) * ((size_t)world_size + 1) *
-               ((size_t)channel * SYMMEM_CUDA_SPREAD_BLOCKS + (size_t)block);
+               ((size_t)channel * SYMMEM_CUDA_MAX_SYNC_BLOCKS + (size_t)block);
 }
 
-/* Lines: what an all-reduce pushes in rounds. In one a warp has a place of so many bytes from each
- * source, for so many units of 16 bytes of data; in a short one for fewer, and less to do. */
-#define SYMMEM_CUDA_LINE_SIZE 16
+/* LL lines, which an all-reduce pushes in rounds. In a round a warp has a slot of a fixed size from
+ * each source, for a fixed number of units of 16 data bytes. A short round has fewer units and less
+ * work. */
+#define SYMMEM_CUDA_LL_LINE_BYTES 16
 #define SYMMEM_CUDA_ROUND_BYTES 1024
 #define SYMMEM_CUDA_ROUND_UNITS 60
 #define SYMMEM_CUDA_SHORT_UNITS 28
 #define SYMMEM_CUDA_ROUND_CHANNELS 4
-/* Of all sources' two rounds: what is under way between two ranks at a time, and so their speed.
- * The first channel has most, for all of it is memory of each handle; of two ranks it has more
- * where the memory that is shared is larger than that, but not as much as would fill a device
+/* Two rounds of all sources. This limits the data in flight between two ranks, and so their speed.
+ * The first channel has most, because this is memory of every handle. With two ranks it has more if
+ * they share more memory than that, but not enough to fill a device
  * (backend_cuda/collective/collective.c). */
 #define SYMMEM_CUDA_ROUNDS_FIRST ((size_t)3 << 19)
 #define SYMMEM_CUDA_ROUNDS_LARGE ((size_t)2048 * 2 * SYMMEM_CUDA_ROUND_BYTES)
@@ -195,9 +200,9 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_block_at(int32_t world_size, int32_t channel
 #define SYMMEM_CUDA_LARGE_BLOCK ((size_t)1 << 20) /* bytes of the memory that a handle shares */
 #define SYMMEM_CUDA_LINKED 1
 
-/* Warps that have places on the channel; 0: there are no lines. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_line_warps(int32_t world_size, size_t block_bytes,
-                                               int32_t channel) {
+/* Returns the warps that have LL slots on the channel; 0: no LL there. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_ll_warps(int32_t world_size, size_t block_bytes,
+                                             int32_t channel) {
     const bool large = world_size == 2 && block_bytes >= SYMMEM_CUDA_LARGE_BLOCK;
     const size_t bytes = channel != 0 ? SYMMEM_CUDA_ROUNDS_OTHER
                          : large      ? SYMMEM_CUDA_ROUNDS_LARGE
@@ -207,47 +212,48 @@ SYMMEM_CUDA_BOTH size_t symmem_cuda_line_warps(int32_t world_size, size_t block_
     return bytes / (2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1));
 }
 
-/* Bytes of a channel's turns and rounds. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_lines_bytes(int32_t world_size, size_t block_bytes,
-                                                int32_t channel) {
-    const size_t warps = symmem_cuda_line_warps(world_size, block_bytes, channel);
+/* Returns the bytes of a channel's round numbers and rounds. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_ll_bytes(int32_t world_size, size_t block_bytes,
+                                             int32_t channel) {
+    const size_t warps = symmem_cuda_ll_warps(world_size, block_bytes, channel);
     return (sizeof(uint32_t) * warps + 127) / 128 * 128 +
            2 * SYMMEM_CUDA_ROUND_BYTES * ((size_t)world_size - 1) * warps;
 }
 
-/* A multiple of 128, as the state's place is not: what it is added to is. */
-SYMMEM_CUDA_BOTH size_t symmem_cuda_turns_at(int32_t world_size, int32_t channel_count,
-                                             size_t block_bytes, int32_t channel) {
-    const int32_t spread =
-        channel_count < SYMMEM_CUDA_SPREAD_CHANNELS ? channel_count : SYMMEM_CUDA_SPREAD_CHANNELS;
+/* A multiple of 128 from the aligned base, which the state's own offset is not. */
+SYMMEM_CUDA_BOTH size_t symmem_cuda_round_numbers_at(int32_t world_size, int32_t channel_count,
+                                                     size_t block_bytes, int32_t channel) {
+    const int32_t spread = channel_count < SYMMEM_CUDA_SYNC_BLOCK_CHANNELS
+                               ? channel_count
+                               : SYMMEM_CUDA_SYNC_BLOCK_CHANNELS;
     size_t at = (symmem_cuda_block_at(world_size, channel_count, spread, 0) + 127) / 128 * 128;
     for (int32_t i = 0; i < channel; i++)
-        at += symmem_cuda_lines_bytes(world_size, block_bytes, i);
+        at += symmem_cuda_ll_bytes(world_size, block_bytes, i);
     return at;
 }
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_rounds_at(int32_t world_size, int32_t channel_count,
                                               size_t block_bytes, int32_t channel) {
-    const size_t turns =
-        sizeof(uint32_t) * symmem_cuda_line_warps(world_size, block_bytes, channel);
-    return symmem_cuda_turns_at(world_size, channel_count, block_bytes, channel) +
+    const size_t turns = sizeof(uint32_t) * symmem_cuda_ll_warps(world_size, block_bytes, channel);
+    return symmem_cuda_round_numbers_at(world_size, channel_count, block_bytes, channel) +
            (turns + 127) / 128 * 128;
 }
 
-/* Chunks: what a large all-reduce of two ranks pushes. Each block has so many places for them, and
- * the peer's blocks as many here. In front of the places, for each block: the number of the owner's
- * last chunk, nobody else's; and, a line apart, that of the last one that has come. */
+/* Chunks, which a large all-reduce of two ranks pushes. Each block has a fixed number of chunk
+ * slots, and so has the peer's block of the same number. Before the slots each block has two words:
+ * the number of the owner's last chunk, which only the owner accesses, and a line further the
+ * number of the last chunk that has arrived. */
 #define SYMMEM_CUDA_CHUNK_BLOCKS 128
 #define SYMMEM_CUDA_CHUNK_BYTES ((size_t)32 << 10)
-#define SYMMEM_CUDA_CHUNK_PLACES 4
+#define SYMMEM_CUDA_CHUNK_SLOTS 4
 #define SYMMEM_CUDA_CHUNK_LINE 128
-#define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* of smaller memory there are none */
+#define SYMMEM_CUDA_CHUNKED_BLOCK ((size_t)8 << 20) /* smaller memory has no chunks */
 
 SYMMEM_CUDA_BOTH size_t symmem_cuda_chunks_at(int32_t world_size, int32_t channel_count,
                                               size_t block_bytes) {
     const int32_t channels =
         channel_count < SYMMEM_CUDA_ROUND_CHANNELS ? channel_count : SYMMEM_CUDA_ROUND_CHANNELS;
-    return symmem_cuda_turns_at(world_size, channel_count, block_bytes, channels);
+    return symmem_cuda_round_numbers_at(world_size, channel_count, block_bytes, channels);
 }
 
 SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_bytes) {
@@ -257,7 +263,7 @@ SYMMEM_CUDA_BOTH bool symmem_cuda_has_chunks(int32_t world_size, size_t block_by
 SYMMEM_CUDA_BOTH size_t symmem_cuda_signal_size(int32_t world_size, int32_t channel_count,
                                                 size_t block_bytes) {
     const size_t of_block =
-        2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_PLACES * SYMMEM_CUDA_CHUNK_BYTES;
+        2 * SYMMEM_CUDA_CHUNK_LINE + SYMMEM_CUDA_CHUNK_SLOTS * SYMMEM_CUDA_CHUNK_BYTES;
     return symmem_cuda_chunks_at(world_size, channel_count, block_bytes) +
            (symmem_cuda_has_chunks(world_size, block_bytes) ? SYMMEM_CUDA_CHUNK_BLOCKS * of_block
                                                             : 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Words of an operation's state (symmem_cuda_state). What copies and what multiplies are kernels of
-// two streams and of one operation, so one may fail while another one looks.
+// The words of an operation's state (symmem_cuda_state). The kernels that copy and those that
+// multiply run on two streams of one operation. So one may fail while another one reads the state.
 #ifndef SYMMEM_CUDA_STATE_CUH
 #define SYMMEM_CUDA_STATE_CUH
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has others for the CPU
+#ifndef SYMMEM_CUDA_ON_HOST // tests/fakes/cuda has a CPU version
 __device__ inline uint64_t load_state(const uint64_t *word) {
     uint64_t value;
     asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -20,8 +20,7 @@ __device__ inline void store_state(uint64_t *word, uint64_t value) {
 }
 #endif
 
-// All threads call, once in a kernel; one answer for the block. NULL: there is nothing that can
-// fail.
+// All threads call, once in a kernel, and the block gets one answer. NULL: nothing can have failed.
 __device__ inline bool is_unbroken(const uint64_t *failed) {
     __shared__ bool unbroken;
     if (threadIdx.x == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One element after the other, one source after the other: written to be read, not to be fast. */
+/* Processes one element after the other and one source after the other. The code is written to be
+ * read, not to be fast. */
 #include "reduce.h"
 
 #include <float.h>
@@ -99,7 +100,7 @@ uint16_t symmem_reference_to_bfloat(float value) {
 
 /* --- one element -------------------------------------------------------------------- */
 
-/* One reduction. Elements are moved by memcpy: any alignment will do. */
+/* One reduction. Elements are moved by memcpy, so any alignment works. */
 typedef struct reduction {
     const void *const *srcs;
     int32_t src_count;
@@ -153,7 +154,8 @@ static double combine_double(double a, double b, symmem_reduce_op op) {
     return b > a ? b : a;
 }
 
-/* Integers of every width are worked on as 64 bits; little-endian, as all our machines are. */
+/* Integers of every width are processed as 64 bits. The bytes are little-endian, as on all
+ * supported machines. */
 static uint64_t load_integer(const char *from, symmem_dtype dtype) {
     size_t bytes = bytes_of(dtype);
     uint64_t value = 0;

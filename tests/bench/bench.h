@@ -50,7 +50,7 @@ typedef struct bench_options {
     int timeout_s;      /* the whole run is ended after that */
 } bench_options;
 
-#define BENCH_CHECKING_BOTH 2 /* off and on by turns */
+#define BENCH_CHECKING_BOTH 2 /* off and on, interleaved */
 
 /* Exit statuses. */
 enum { BENCH_DONE = 0, BENCH_FAILED = 1, BENCH_USAGE = 2, BENCH_NO_BACKEND = 3 };
@@ -62,11 +62,12 @@ bool bench_list_has(const char *list, const char *name);
 
 /* --- measuring (measure.c) ---------------------------------------------------------- */
 
-/* How one program's ranks meet and compare numbers. Both return false if a rank was lost. */
+/* How the ranks of one program synchronize and compare numbers. Both functions return false if a
+ * rank was lost. */
 typedef struct bench_side {
     int rank;
     void *arg;
-    bool (*meet)(void *arg);
+    bool (*barrier)(void *arg);
     bool (*largest)(void *arg, double value, double *largest_p); /* the same on all ranks */
 } bench_side;
 
@@ -79,25 +80,24 @@ typedef struct bench_result {
 /* One operation. False if it failed. */
 typedef bool (*bench_step)(void *state);
 
-/* What one kind of samples consists of. */
+/* One kind of samples. */
 typedef struct bench_turn {
     bench_step once;
-    bench_step prepare; /* before each batch, outside of what is timed; NULL: nothing */
+    bench_step prepare; /* called before each batch, not timed; NULL: nothing */
     void *state;
-    int divisor; /* 2 where an operation goes there and back and one way is asked for; 0 counts as 1
-                  */
+    int divisor; /* 2 for a round trip of which one way is reported; 0 counts as 1 */
     bool single; /* each operation needs `prepare` before it: batches of one */
 } bench_turn;
 
 /*
- * Times the operations on all ranks together, one batch of each by turns, so that what the machine
- * does meanwhile meets all of them alike; all ranks pass the same. The results, one a turn, are the
- * same everywhere.
+ * Times the operations on all ranks together, with interleaved batches, so that other load on the
+ * machine affects all of them alike. All ranks pass the same arguments. The results, one for each
+ * kind, are the same everywhere.
  *
- * Operations shorter than the clock's own time are timed in batches: as many in a row as take
+ * An operation shorter than a reading of the clock is timed in batches. A batch runs for
  * BENCH_BATCH_US, which is thousands of times what reading the clock takes, and short beside a time
- * slice of the scheduler. Before each batch the ranks meet; the batch took as long as its slowest
- * rank. One batch is one sample.
+ * slice of the scheduler. The ranks synchronize before each batch. A batch takes as long as its
+ * slowest rank. One batch is one sample.
  */
 #define BENCH_BATCH_US 300.0
 #define BENCH_MAX_TURNS 4
@@ -129,14 +129,15 @@ typedef struct bench_line {
     const char *device; /* NULL: the processor */
     size_t bytes;
     int ranks;
-    int checking;   /* of the ranks' arguments: 0 off, 1 on, -1: not asked for */
+    int checking;   /* checking of the ranks' arguments (0 off, 1 on, -1 not requested) */
     int graph;      /* operations in the graph that was timed; 0: calls were */
     bool by_device; /* timed by the device's clock */
 } bench_line;
 
 /* One line on standard output: JSON or, for people, a row of a table. */
 void bench_print(const bench_options *options, const bench_line *line, const bench_result *result);
-/* The exit status of a process that has printed: `status`, or worse if that went nowhere. */
+/* Returns the exit status of a process that has printed: `status`, or worse if the output
+ * failed. */
 int bench_printed(int status);
 
 #endif

@@ -142,7 +142,7 @@ static double limit_of(const compare_data *data, const char *limit, const compar
     return found != NULL ? found->spread[LIMIT].median : 0;
 }
 
-/* One hop where ranks meet, one pass over the bytes where there are any. */
+/* One hop if ranks synchronize, and one pass over the bytes if there are any. */
 static void find_limit(const compare_data *data, compare_point *point) {
     static const char moves[] = "put,get,copy";
     bool reduces = strstr(point->op, "reduce") != NULL;

@@ -52,7 +52,7 @@ static bool finish(const replay *self) {
 
 static bool time_by_device(replay *self) {
     device_clock *clock = self->rank->clock;
-    bool good = world_meet(self->rank->world) && launch(self);
+    bool good = world_barrier(self->rank->world) && launch(self);
     for (int i = 0; good && i < LAUNCHES; i++)
         good = device_clock_mark(clock, i) && launch(self);
     good = good && device_clock_mark(clock, LAUNCHES) && finish(self);
@@ -63,7 +63,7 @@ static bool time_by_device(replay *self) {
 
 static bool time_by_host(replay *self) {
     for (int i = 0; i < LAUNCHES; i++) {
-        if (!world_meet(self->rank->world))
+        if (!world_barrier(self->rank->world))
             return false;
         uint64_t start_ns = bench_now_ns();
         if (!launch(self) || !finish(self))
@@ -132,5 +132,5 @@ bool bench_measure_graph(bench_rank *self, bench_result *result) {
         good = good && failed(&state, "graph_destroy");
     if (symmem_stream_destroy(state.stream) != SYMMEM_OK)
         good = good && failed(&state, "stream_destroy");
-    return good && world_meet(self->world); /* before anybody's memory goes */
+    return good && world_barrier(self->world); /* before anybody's memory goes */
 }

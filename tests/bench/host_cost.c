@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank of a job: how long calls keep the host. host-cost [ROUNDS] prints, on rank 0, nanoseconds
- * of one call, the median and the least of the rounds: of calls on a stream until they return, of
- * calls without a stream until they are over, of a graph's launch for each operation in it, and of
- * the driver's own launch of the same kernel with the same arguments, by turns.
+ * A rank of a job that measures how long calls occupy the host. host-cost [ROUNDS] prints, on rank
+ * 0, nanoseconds of one call, as the median and the minimum of the rounds. It measures calls on a
+ * stream until they return, calls without a stream until they are over, a graph's launch for each
+ * operation in it, and the driver's launch of the same kernel with the same arguments, interleaved.
  *
  *     SYMMEM_BACKEND=cuda tests/run_ranks.sh 2 build/bin/host-cost
  */

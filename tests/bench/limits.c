@@ -51,7 +51,7 @@ static bool hop(void *state) {
     return self->rank == 1 || await(self, 1, self->turn);
 }
 
-/* Keeps the compiler from leaving out what nobody looks at. */
+/* Keeps the compiler from removing unused results. */
 static void use(const void *memory) {
     __asm__ __volatile__("" : : "r"(memory) : "memory");
 }

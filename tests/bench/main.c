@@ -10,7 +10,7 @@ static const bench_op *const tables[] = {bench_sync_ops, bench_move_ops, bench_c
                                          bench_multimem_ops, bench_fused_ops};
 #define TABLE_COUNT (sizeof tables / sizeof tables[0])
 
-/* Where the ranks' contexts meet. */
+/* The store of the ranks' contexts. */
 typedef struct meeting {
     char directory[256]; /* of ranks that are processes */
     symmem_store *store; /* of threads */
@@ -242,7 +242,7 @@ static int run_job(job *work) {
     return status;
 }
 
-/* A world of each size in turn, then what follows from all. */
+/* Runs a world of each size in order, then computes the table. */
 static int run_tune(job *work, bench_options *options) {
     int last = options->ranks, status = BENCH_DONE;
     if (last < TUNE_FIRST_WORLD || last > TUNE_LAST_WORLD ||

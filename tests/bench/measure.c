@@ -64,7 +64,7 @@ static bool run_steps(bench_step once, void *state, int64_t count) {
 /* Microseconds that `count` operations take on the slowest rank. */
 static bool time_batch(const bench_side *side, const bench_turn *turn, int64_t count,
                        double *us_p) {
-    if ((turn->prepare != NULL && !turn->prepare(turn->state)) || !side->meet(side->arg))
+    if ((turn->prepare != NULL && !turn->prepare(turn->state)) || !side->barrier(side->arg))
         return false;
     uint64_t start_ns = bench_now_ns();
     if (!run_steps(turn->once, turn->state, count))
@@ -92,7 +92,7 @@ static bool calibrate(const bench_side *side, const bench_options *options, cons
     return true;
 }
 
-/* One turn's own plan: how often it runs, and for how long at most. */
+/* The plan of one kind of samples: how often it runs, and for how long at most. */
 typedef struct plan {
     bench_turn turn;
     bench_result *result;
@@ -127,7 +127,7 @@ static bool begin_plan(const bench_side *side, const bench_options *options, pla
     return self->samples != NULL;
 }
 
-/* Fewer than planned where batches have become slow: on a busy machine they do, by far. */
+/* Takes fewer than planned if batches have become slow, as they do on a busy machine. */
 static bool wants_more(const plan *self, const bench_options *options) {
     return self->result->samples < self->planned &&
            (self->result->samples < MIN_SAMPLES || self->total_us <= 2e6 * options->seconds);
@@ -144,7 +144,8 @@ static bool take_sample(const bench_side *side, plan *self) {
     return true;
 }
 
-/* One of each as long as each wants more: what is compared has stood side by side. */
+/* Takes one sample of each kind as long as each needs more, so that compared samples are
+ * interleaved. */
 static bool take_samples(const bench_side *side, const bench_options *options, plan *plans,
                          int count) {
     for (;;) {

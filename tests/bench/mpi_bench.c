@@ -231,7 +231,7 @@ static bool largest(void *arg, double value, double *largest_p) {
 static bool run_one(state *self, const op *which, size_t bytes, const char *library) {
     bool parts = which->out_scale == PER_RANK || which->once == all_to_all;
     timed run = {.self = self, .which = which};
-    bench_side side = {.rank = self->rank, .meet = meet, .largest = largest};
+    bench_side side = {.rank = self->rank, .barrier = meet, .largest = largest};
     bench_result result;
     self->bytes = bench_whole_bytes(bytes, sizeof(float), parts ? (size_t)self->ranks : 1);
     self->count = (int)(self->bytes / sizeof(float));

@@ -18,7 +18,7 @@ bool bench_on_device(const bench_rank *self) {
     return self->device.device_type != kDLCPU;
 }
 
-/* Of a device: symmetric memory that nobody else asks for is as good as any. */
+/* For a device. Symmetric memory that is not shared serves as private memory. */
 static void *device_memory(bench_rank *self, size_t bytes) {
     void *memory = NULL;
     if (symmem_alloc(self->context, bytes, -1, NULL, &memory) != SYMMEM_OK)
@@ -144,7 +144,7 @@ static bool close_copy(bench_rank *self, void *copy, void *memory, size_t bytes,
     return good || bench_failed(self, "copy");
 }
 
-/* Known numbers, or zeros. */
+/* Fills it with known numbers, or with zeros. */
 static bool fill_input(bench_rank *self, bool zeros) {
     size_t bytes = self->count * symmem_dtype_size(self->dtype);
     void *in = open_copy(self, self->in, bytes);
@@ -181,12 +181,12 @@ static bool check_output(bench_rank *self) {
     return close_copy(self, out, self->out, bytes, false) && good;
 }
 
-/* Runs once on known inputs and looks at what came out. *supported_p: the backend has the op. */
+/* Runs once on known inputs and checks the output. *supported_p: the backend has the op. */
 static bool check(bench_rank *self, bool *supported_p) {
     *supported_p = true;
     if (self->op->check != NULL)
         return self->op->check(self);
-    if (!fill_input(self, false) || !world_meet(self->world))
+    if (!fill_input(self, false) || !world_barrier(self->world))
         return false;
     symmem_status status = self->op->once(self);
     *supported_p = status != SYMMEM_UNSUPPORTED;
@@ -194,9 +194,10 @@ static bool check(bench_rank *self, bool *supported_p) {
         return true;
     if (status != SYMMEM_OK)
         return bench_failed(self, self->op->name);
-    if (!world_meet(self->world) || !check_output(self))
+    if (!world_barrier(self->world) || !check_output(self))
         return false;
-    return world_meet(self->world); /* before anybody's next run changes what others look at */
+    /* before another rank's next run changes what this rank reads */
+    return world_barrier(self->world);
 }
 
 /* --- the measurement ---------------------------------------------------------------- */
@@ -230,7 +231,7 @@ bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
                          bench_result *results) {
     world_seat seat = {.world = self->world, .rank = self->rank};
     bench_side side = world_side(&seat);
-    return world_meet(self->world) &&
+    return world_barrier(self->world) &&
            bench_measure_by_turns(&side, self->options, turns, count, results);
 }
 
@@ -274,7 +275,7 @@ bool bench_begin(bench_rank *self, const bench_op *op, size_t bytes, bool *suppo
     *supported_p = !bench_on_device(self) || (op->flags & BENCH_HOST_MEMORY) == 0;
     if (!*supported_p)
         return true;
-    /* Zeros in the end: sums in place stay what they are. */
+    /* Fills with zeros at the end, so that sums in place do not grow. */
     return make_memory(self) && check(self, supported_p) && fill_input(self, true);
 }
 

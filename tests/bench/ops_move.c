@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ops that move bytes and wait for nobody. All ranks work at once, each with its neighbor. */
+/* Ops that move bytes and wait for no other rank. All ranks work at once, each with its
+ * neighbor. */
 #include "rank.h"
 
 BENCH_ONCE(put, symmem_put(self->handle, self->right, self->out_offset, self->in, self->bytes,

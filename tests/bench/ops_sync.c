@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ops whose time is that of the ranks' meeting. */
+/* Ops whose time is that of a synchronization of the ranks. */
 #include "rank.h"
 
 BENCH_ONCE(barrier, symmem_barrier(self->handle, BENCH_ON_CHANNEL))
 BENCH_ONCE(host_barrier, symmem_group_barrier(self->group, BENCH_TIMEOUT_MS))
 
-/* After a barrier everybody sees what everybody wrote before it. */
+/* After a barrier every rank sees what all ranks wrote before it. */
 static bool check_barrier(bench_rank *self) {
     uint32_t number = (uint32_t)self->rank + 1;
     size_t own = (size_t)self->rank * sizeof number;
@@ -24,7 +24,7 @@ static bool check_barrier(bench_rank *self) {
     return right;
 }
 
-/* Ping-pong of ranks 0 and 1. Whoever waits looks at every cache line that has come. */
+/* Ping-pong of ranks 0 and 1. The receiver reads every cache line that arrived. */
 static symmem_status send(bench_rank *self, int peer) {
     symmem_status status = SYMMEM_OK;
     if (self->bytes > 0)
@@ -50,7 +50,7 @@ static symmem_status put_wait(bench_rank *self) {
 
 BENCH_EXPECTED(put_wait_expected, self->rank > 1 ? 0 : bench_pattern(1 - self->rank, index))
 
-/* A buffer from its allocation to its end. */
+/* A buffer from its allocation to its release. */
 static symmem_status rendezvous(bench_rank *self) {
     symmem_handle *handle = NULL;
     void *memory = NULL;
@@ -64,7 +64,7 @@ static symmem_status rendezvous(bench_rank *self) {
     return status != SYMMEM_OK ? status : freed;
 }
 
-/* The same without its memory's allocation and end. */
+/* The same without allocation and release of the memory. */
 static bool allocate(bench_rank *self) {
     symmem_handle_release(self->fresh_handle);
     self->fresh_handle = NULL;

@@ -192,7 +192,7 @@ class Rank:
         if self.input is None or self.output is None:
             raise RuntimeError(f"no symmetric memory: 2 x {MOST_BYTES} bytes")
         self.graphs = {}
-        self.meet()
+        self.barrier()
 
     def start(self, meeting):
         library, number = self.library, UniqueId()
@@ -272,14 +272,14 @@ class Rank:
         result = ctypes.create_string_buffer(2 * count * len(wanted))
         self.driver.copy(self.output, bytes(len(result)), len(result))
         self.driver.copy(self.input, bfloat16(self.rank + 1) * (nbytes // 2), nbytes)
-        self.meet()
+        self.barrier()
         run()
         self.driver.wait()
         self.driver.copy(result, target, len(result))
-        self.meet()
+        self.barrier()
         for buffer, size in ((self.input, nbytes), (self.output, len(result))):
             self.driver.copy(buffer, bytes(size), size)
-        self.meet()
+        self.barrier()
         if result.raw != b"".join(bfloat16(number) * count for number in wanted):
             raise RuntimeError(f"{op}: wrong results")
 
@@ -290,7 +290,7 @@ class Rank:
         if key not in self.graphs:
             run = self.make(op, nbytes)
             run()  # whatever is made ready by the first call
-            self.meet()
+            self.barrier()
             self.graphs[key] = self.driver.captured(run, count)
         return self.driver.times(self.graphs[key])
 

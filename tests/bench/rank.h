@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank of symmem-bench, and what an op is to it. A new op is a line in a table of ops_*.c:
- * where its input and output lie, the call, and what each element of the output has to be.
+ * One rank of symmem-bench, and the definition of an op. A new op is a line in a table of ops_*.c.
+ * It says where input and output lie, the call, and the expected value of each output element.
  */
 #ifndef SYMMEM_BENCH_RANK_H
 #define SYMMEM_BENCH_RANK_H
@@ -43,15 +43,15 @@ struct bench_rank {
     DLTensor in_tensor, out_tensor;
     void *fresh; /* of rendezvous_alone */
     symmem_handle *fresh_handle;
-    /* Of products only: the second matrix, the scales and the signals. */
+    /* For products: the second matrix, the scales and the signals. */
     void *factor;
     float scale;
     uint32_t signals[4];
     int64_t factor_shape[2], scale_shape[2], signals_shape[2];
     DLTensor factor_tensor, scale_tensor, signals_tensor;
-    int checking;     /* what was asked of the context, -1: nothing */
-    bench_rank *twin; /* the same rank with a context that checks, measured by turns with this
-                         one's; NULL: none */
+    int checking; /* what was asked of the context, -1: nothing */
+    /* the same rank with a context that checks, measured interleaved with this one; NULL: none */
+    bench_rank *twin;
 };
 
 /* Where input and output lie; neither flag: in private memory. */
@@ -132,7 +132,7 @@ bool bench_run_one(bench_rank *self, const bench_op *op, size_t bytes);
  * has the op. */
 bool bench_begin(bench_rank *self, const bench_op *op, size_t bytes, bool *supported_p);
 void bench_end(bench_rank *self);
-/* What bench_begin has made ready, as one turn of a measurement. */
+/* Returns what bench_begin has prepared, as one kind of samples. */
 bench_turn bench_turn_of(bench_rank *self);
 bool bench_measure_turns(bench_rank *self, const bench_turn *turns, int count,
                          bench_result *results);
@@ -150,7 +150,7 @@ bool bench_on_device(const bench_rank *self);
 bool bench_measure_graph(bench_rank *self, bench_result *result);
 /* serve.c: until the end of standard input. */
 int bench_serve(bench_rank *self);
-/* main.c: NULL: there is none of that name. */
+/* main.c. NULL: there is none of that name. */
 const bench_op *bench_find_op(const char *name);
 /* Prints the thread's error record. Always false. */
 bool bench_failed(const bench_rank *self, const char *what);

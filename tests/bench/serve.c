@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Measures what lines on standard input ask for: whoever compares programs that take long to start
- * starts each once, and lets them take turns. While nothing is asked, all ranks sleep. */
+/* Runs the measurements that lines on standard input request. A script that compares programs with
+ * a slow start starts each once and interleaves their measurements. All ranks sleep between
+ * requests. */
 #include "rank.h"
 
 #define NAME_BYTES 40
 
-/* One line; what cannot be measured is said in a line of its own. */
+/* Handles one line. A measurement that is impossible is reported in a line of its own. */
 static bool answer(bench_rank *self, const char *line) {
     bench_options own = *self->options;
     const bench_options *options = self->options;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The algorithms of symmem_all_reduce, measured by turns on the same memory. */
+/* The algorithms of symmem_all_reduce, measured interleaved on the same memory. */
 #include "tune.h"
 
 #include "rank.h"
@@ -37,7 +37,7 @@ static const bench_op places[TUNE_PLACES] = {{.name = "all_reduce between privat
                                               .once = all_reduce,
                                               .expected = bench_summed}};
 
-/* Both algorithms have the one context and its memory by turns; the table says whose turn it is. */
+/* Both algorithms share the one context and its memory. The table selects the active one. */
 typedef struct algorithm_turn {
     bench_rank *self;
     symmem_all_reduce_algorithm algorithm;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * symmem-bench --tune: which algorithm symmem_all_reduce should take. The algorithms are measured
- * by turns in worlds of each size, and the table that follows is printed as C and as text.
+ * symmem-bench --tune: which algorithm symmem_all_reduce should choose. The algorithms are measured
+ * interleaved in worlds of each size, and the resulting table is printed as C and as text.
  */
 #ifndef SYMMEM_BENCH_TUNE_H
 #define SYMMEM_BENCH_TUNE_H

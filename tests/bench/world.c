@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Starting ranks, watching over them, and their meeting place. */
+/* Starts ranks, supervises them, and synchronizes them. */
 #include "world.h"
 
 #include <pthread.h>
@@ -12,10 +12,10 @@
 #define GRACE_NS 3000000000u /* for the others, once a rank has failed */
 #define NS_PER_S 1000000000u
 
-/* --- meeting ------------------------------------------------------------------------ */
+/* --- barrier ------------------------------------------------------------------------ */
 
-bool world_meet(bench_world *self) {
-    /* relaxed: nobody changes the round before this rank has arrived. */
+bool world_barrier(bench_world *self) {
+    /* relaxed: the round does not change before this rank has arrived. */
     uint32_t round = atomic_load_explicit(&self->round.value, memory_order_relaxed);
     /* acq_rel: the last to arrive has seen what all wrote before. */
     uint32_t before = atomic_fetch_add_explicit(&self->arrived.value, 1, memory_order_acq_rel);
@@ -38,13 +38,13 @@ bool world_meet(bench_world *self) {
 
 bool world_largest(bench_world *self, int rank, double value, double *largest_p) {
     self->values[rank] = value;
-    if (!world_meet(self))
+    if (!world_barrier(self))
         return false;
     double largest = 0;
     for (int i = 0; i < self->ranks; i++)
         largest = self->values[i] > largest ? self->values[i] : largest;
     *largest_p = largest;
-    return world_meet(self); /* before anybody writes the next value */
+    return world_barrier(self); /* before any rank writes the next value */
 }
 
 static void sleep_ns(long ns) {
@@ -52,7 +52,7 @@ static void sleep_ns(long ns) {
     nanosleep(&pause, NULL);
 }
 
-/* Sleeps: somebody else may be measuring meanwhile. */
+/* Sleeps, because another program may be measuring meanwhile. */
 static bool await_line(bench_world *self, uint32_t count) {
     /* acquire; pairs with: the release in world_read_line */
     while (atomic_load_explicit(&self->lines.value, memory_order_acquire) == count) {
@@ -76,12 +76,12 @@ bool world_read_line(bench_world *self, int rank, uint32_t *count_p, char line[W
     memcpy(line, self->line, WORLD_LINE);
     bool ended = line[0] == '\0';
     line[strcspn(line, "\n")] = '\0';
-    return world_meet(self) && !ended; /* before the next one is read */
+    return world_barrier(self) && !ended; /* before the next one is read */
 }
 
-static bool seat_meet(void *arg) {
+static bool seat_barrier(void *arg) {
     world_seat *seat = arg;
-    return world_meet(seat->world);
+    return world_barrier(seat->world);
 }
 
 static bool seat_largest(void *arg, double value, double *largest_p) {
@@ -91,7 +91,7 @@ static bool seat_largest(void *arg, double value, double *largest_p) {
 
 bench_side world_side(world_seat *seat) {
     return (bench_side){
-        .rank = seat->rank, .arg = seat, .meet = seat_meet, .largest = seat_largest};
+        .rank = seat->rank, .arg = seat, .barrier = seat_barrier, .largest = seat_largest};
 }
 
 /* --- ranks as threads of one child ---------------------------------------------------- */
@@ -216,7 +216,7 @@ static void kill_children(const controller *self) {
             kill(self->children[i], SIGKILL);
 }
 
-/* Sleeps until a child ends, somebody wants the run to end, or the deadline. Returns the signal. */
+/* Sleeps until a child ends, a signal asks the run to end, or the deadline. Returns the signal. */
 static int sleep_for_signal(const controller *self, const sigset_t *signals) {
     uint64_t now_ns = bench_now_ns();
     uint64_t left_ns = now_ns < self->deadline_ns ? self->deadline_ns - now_ns : 0;

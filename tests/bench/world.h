@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks on this machine, and how they meet beside what is measured.
+ * Starts ranks on this machine, and synchronizes them outside of what is measured.
  *
- * Why not the conformance runner's way of starting ranks: that judges cases, with watchdogs,
- * ledgers and reports that a measurement has no use for.
+ * It does not use the conformance runner's way of starting ranks. That one runs cases, with
+ * watchdogs, ledgers and reports that a measurement does not need.
  */
 #ifndef SYMMEM_BENCH_WORLD_H
 #define SYMMEM_BENCH_WORLD_H
@@ -25,7 +25,7 @@ typedef struct bench_world {
     world_word arrived;
     world_word round;
     world_word lost;   /* a rank has ended too early */
-    world_word hop[2]; /* for whoever wants to play ping-pong */
+    world_word hop[2]; /* for a ping-pong of two ranks */
     world_word lines;  /* that rank 0 has read */
     char line[WORLD_LINE];
     int ranks;
@@ -43,9 +43,9 @@ typedef int (*world_main)(bench_world *self, int rank, void *arg);
  */
 int world_run(const bench_options *options, world_main rank_main, void *arg);
 
-/* Returns when all ranks have come; false if one is lost. */
-bool world_meet(bench_world *self);
-/* Meets, and gives every rank the largest value. */
+/* Returns when all ranks have arrived, or false if one is lost. */
+bool world_barrier(bench_world *self);
+/* A barrier that also gives every rank the largest value. */
 bool world_largest(bench_world *self, int rank, double value, double *largest_p);
 
 /* The next line of standard input, without its end: rank 0 reads it, the others sleep until it has.

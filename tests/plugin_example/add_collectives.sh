@@ -12,7 +12,7 @@ awk -v guide="$guide" '
             if (line == "```c") { inside = 1; wanted = 0; first = 1 }
             else if (inside && first) {
                 first = 0
-                wanted = line ~ /kernels\/cpu\/team\.h/
+                wanted = line ~ /kernels\/cpu\/comm\.h/
                 if (wanted) { print line; found = 1 }
             }
         }

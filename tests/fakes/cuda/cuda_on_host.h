@@ -167,7 +167,7 @@ static inline void store_release(uint32_t *word, uint32_t value) {
 }
 
 // What came before the kernel is complete, which here nothing but a release says.
-static inline void tell_at_start(uint32_t *word, uint32_t value) {
+static inline void signal_unfenced(uint32_t *word, uint32_t value) {
     store_release(word, value);
 }
 
@@ -265,7 +265,7 @@ static inline Line load_line_of(const Line *from, uint32_t lane, uint32_t flag, 
 }
 
 enum class order { relaxed, acquire, release, acq_rel };
-// As in tell_at_start.
+// As in signal_unfenced.
 constexpr order unfenced = order::release;
 
 template <order> static inline uint32_t fetch_add(uint32_t *word, uint32_t value) {

@@ -44,7 +44,7 @@ class host_block {
     }
 
     // Whether all say so.
-    bool meet(bool own) {
+    bool sync_ranks(bool own) {
         std::unique_lock<std::mutex> lock(mutex);
         const unsigned int seen = turn;
         all = all && own;
@@ -81,12 +81,12 @@ static host_block host_block;
 
 static inline void __syncthreads() {
     host_come_late();
-    (void)host_block.meet(true);
+    (void)host_block.sync_ranks(true);
 }
 
 static inline bool __syncthreads_and(bool own) {
     host_come_late();
-    const bool all = host_block.meet(own);
+    const bool all = host_block.sync_ranks(own);
     host_fall_behind(64, 5000); // with its work: long enough for peers to see what is not done yet
     return all;
 }

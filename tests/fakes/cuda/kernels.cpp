@@ -22,7 +22,10 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
     { #name, run_kernel < const args, name>, sizeof(args), 1, nullptr }
 
 #define NEAR_KERNEL(name, args)                                                                    \
-    { #name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_NEAR_THREADS, nullptr }
+    {                                                                                              \
+#name, run_kernel < const args, name>, sizeof(args), SYMMEM_CUDA_SMALL_BARRIER_THREADS,    \
+            nullptr                                                                                \
+    }
 
 // One for each of the types that it is made for.
 #define OF_FLOATS(kernel, name, args)                                                              \
@@ -35,30 +38,30 @@ template <typename Args, void (*KERNEL)(Args)> static void run_kernel(const void
 
 static const fake_kernel kernels[] = {
     KERNEL(symmem_barrier, symmem_cuda_signal_args),
-    NEAR_KERNEL(symmem_near_barrier, symmem_cuda_near_args),
+    NEAR_KERNEL(symmem_small_barrier, symmem_cuda_small_barrier_args),
     KERNEL(symmem_put_signal, symmem_cuda_signal_args),
     KERNEL(symmem_wait_signal, symmem_cuda_signal_args),
-    KERNEL(symmem_show_words, symmem_cuda_show_args),
-    KERNEL(symmem_move_part, symmem_cuda_part_args),
+    KERNEL(symmem_store_words, symmem_cuda_store_words_args),
+    KERNEL(symmem_composite_move, symmem_cuda_composite_args),
     KERNEL(symmem_multicast_store, symmem_multimem_store_args),
     KERNEL(symmem_multicast_reduce, symmem_multimem_reduce_args),
     KERNEL(symmem_collective_bytes, symmem_cuda_collective_args),
     OF_ALL(KERNEL, symmem_collective, symmem_cuda_collective_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_of_two, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_of_four, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_of_eight, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_short_of_two, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_short_of_four, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_short_of_eight, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_dealt, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_lines_short_dealt, symmem_cuda_lines_args),
-    OF_FLOATS(KERNEL, symmem_plain_chunks, symmem_cuda_lines_args),
-    KERNEL(symmem_plain_lines_moves, symmem_cuda_moves_args),
-    KERNEL(symmem_plain_lines_short_moves, symmem_cuda_moves_args),
-    KERNEL(symmem_plain_chunks_moves, symmem_cuda_moves_args),
-    OF_FLOATS(NEAR_KERNEL, symmem_plain_blocks_of_two, symmem_cuda_plain_args),
-    OF_FLOATS(NEAR_KERNEL, symmem_plain_blocks, symmem_cuda_plain_args),
-    OF_FLOATS(NEAR_KERNEL, symmem_plain_wide, symmem_cuda_plain_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_of_two, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_of_four, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_of_eight, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_short_of_two, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_short_of_four, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_short_of_eight, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_scatter, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_ll_short_scatter, symmem_cuda_ll_args),
+    OF_FLOATS(KERNEL, symmem_fast_chunks, symmem_cuda_ll_args),
+    KERNEL(symmem_fast_ll_moves, symmem_cuda_moves_args),
+    KERNEL(symmem_fast_ll_short_moves, symmem_cuda_moves_args),
+    KERNEL(symmem_fast_chunks_moves, symmem_cuda_moves_args),
+    OF_FLOATS(NEAR_KERNEL, symmem_fast_blocks_of_two, symmem_cuda_fast_args),
+    OF_FLOATS(NEAR_KERNEL, symmem_fast_blocks, symmem_cuda_fast_args),
+    OF_FLOATS(NEAR_KERNEL, symmem_fast_wide, symmem_cuda_fast_args),
     KERNEL(symmem_await_chunk, symmem_cuda_await),
     KERNEL(symmem_product_f32, symmem_cuda_product),
     KERNEL(symmem_product_f64, symmem_cuda_product),

@@ -152,10 +152,10 @@ static const char *name_for(CUmemAllocationHandleType types) {
                                                                    : "fake-cuda fabric";
 }
 
-static bool may_be_shared(int fd, const char *way) {
+static bool may_be_shared(int fd, const char *algorithm) {
     char path[64], name[64] = "";
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    return readlink(path, name, sizeof name - 1) > 0 && strstr(name, way) != NULL;
+    return readlink(path, name, sizeof name - 1) > 0 && strstr(name, algorithm) != NULL;
 }
 
 /* In a fabric handle: the memory is a file of the process that made it. */

@@ -45,8 +45,8 @@ void need_driver(struct caller *c, const char *what, CUresult result) {
     exit(1);
 }
 
-void meet(struct caller *c) {
-    need(c, "the hosts meet", symmem_group_barrier(c->group, LIMIT_MS));
+void host_barrier(struct caller *c) {
+    need(c, "the hosts synchronize", symmem_group_barrier(c->group, LIMIT_MS));
 }
 
 double now_s(void) {

@@ -67,8 +67,8 @@ void expect_status(struct caller *c, const char *what, symmem_status got, symmem
 /* Required for all that follows. */
 void need(struct caller *c, const char *what, symmem_status status);
 void need_driver(struct caller *c, const char *what, CUresult result);
-const char *backend_wanted(void); /* SYMMEM_BACKEND, or cuda */
-void meet(struct caller *c);      /* of the hosts */
+const char *backend_wanted(void);    /* SYMMEM_BACKEND, or cuda */
+void host_barrier(struct caller *c); /* of the hosts */
 double now_s(void);
 void sleep_ms(int ms);
 /* What the driver says of the native stream; false: it is not idle by then. */

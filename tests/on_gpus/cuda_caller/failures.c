@@ -41,13 +41,13 @@ static void late(struct caller *c) {
     CUgraph graph = NULL;
     CUgraphExec executable = capture_barrier(c, PATIENT_MS, &graph);
     for (int turn = 0; turn < 2; turn++) {
-        meet(c);
+        host_barrier(c);
         if (c->rank != c->world - 1) {
             const double begin_s = now_s();
             launch(c, executable);
             expect_failure(c, SYMMEM_TIMEOUT, PATIENT_MS * 1e-3, 5, begin_s);
         }
-        meet(c);
+        host_barrier(c);
         expect_status(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS), SYMMEM_OK);
     }
     launch(c, executable);
@@ -115,7 +115,7 @@ static void order(struct caller *c) {
     CUgraph graph = NULL;
     CUgraphExec executable = capture_barrier(c, SHORT_MS, &graph);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        meet(c);
+        host_barrier(c);
         if (c->rank != c->world - 1) {
             symmem_status status = kinds[i].follow(c, executable);
             symmem_status cause = symmem_handle_status(c->handle, NULL);
@@ -125,7 +125,7 @@ static void order(struct caller *c) {
                    "%s, its handle %s", symmem_status_name(status), symmem_status_name(cause));
             (void)told(c);
         }
-        meet(c);
+        host_barrier(c);
         need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
     }
     end_graph(c, graph, executable);
@@ -144,7 +144,7 @@ static void apart(struct caller *c) {
                                                        CHANNEL, LIMIT_MS, c->stream));
     CUgraphExec executable = end_capture(c, &graph);
     for (int turn = 0; turn < 3; turn++) {
-        meet(c);
+        host_barrier(c);
         launch(c, executable);
         (void)is_idle_in(c, 10000);
         told_apart += told(c) == SYMMEM_MISMATCH;
@@ -182,14 +182,14 @@ static void gone_beside(struct caller *c) {
     need(c, "wrap", symmem_stream_wrap(c->context, c->device, other.native, &other.stream));
     CUgraphExec cause = capture_wait(c, CHANNEL, SHORT_MS, &graph);
     for (int turn = 0; turn < TURNS; turn++) {
-        meet(c);
+        host_barrier(c);
         if (c->rank == 0) {
             symmem_status status = follow_and_go(c, &other, cause);
             expect(c, "a graph that is gone with what follows on another stream",
                    status == SYMMEM_POISONED, "%s", symmem_status_name(status));
             expect_status(c, "the cause", told(c), SYMMEM_TIMEOUT);
         }
-        meet(c);
+        host_barrier(c);
         need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
     }
     end_graph(c, graph, cause);
@@ -201,12 +201,12 @@ static void gone_beside(struct caller *c) {
 static void reset_at_once(struct caller *c) {
     CUgraph graph = NULL;
     CUgraphExec executable = capture_barrier(c, PATIENT_MS, &graph);
-    meet(c);
+    host_barrier(c);
     if (c->rank != c->world - 1) {
         launch(c, executable);
         (void)is_idle_in(c, 10000);
     }
-    meet(c);
+    host_barrier(c);
     need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
     sleep_ms(50); /* what might come later is there by then */
     expect_status(c, "a handle that was reset at once", symmem_handle_status(c->handle, NULL),
@@ -216,7 +216,7 @@ static void reset_at_once(struct caller *c) {
            c->rank == c->world - 1 ? status == SYMMEM_OK
                                    : status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED,
            "%s", symmem_status_name(status));
-    meet(c);
+    host_barrier(c);
     launch(c, executable);
     expect_status(c, "its graph", told(c), SYMMEM_OK);
     end_graph(c, graph, executable);
@@ -226,7 +226,7 @@ static void reset_at_once(struct caller *c) {
 static void before_a_capture(struct caller *c) {
     symmem_stream *stream = NULL;
     CUgraph graph = NULL;
-    meet(c);
+    host_barrier(c);
     if (c->rank != c->world - 1) {
         need(c, "wrap", symmem_stream_wrap(c->context, c->device, c->native, &stream));
         need(c, "barrier", symmem_barrier(c->handle, CHANNEL, SHORT_MS, stream));
@@ -242,7 +242,7 @@ static void before_a_capture(struct caller *c) {
         CUgraphExec executable = end_capture(c, &graph);
         end_graph(c, graph, executable);
     }
-    meet(c);
+    host_barrier(c);
     need(c, "reset", symmem_handle_reset(c->handle, LIMIT_MS));
 }
 
@@ -271,7 +271,7 @@ static void works_after(struct caller *c) {
 static void lost(struct caller *c, uint32_t limit_ms) {
     CUgraph graph = NULL;
     CUgraphExec executable = capture_barrier(c, limit_ms, &graph);
-    meet(c);
+    host_barrier(c);
     if (c->rank == c->world - 1) {
         fflush(stdout);
         _exit(c->bad == 0 ? 0 : 1);

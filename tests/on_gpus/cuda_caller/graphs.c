@@ -196,7 +196,7 @@ static bool is_all_back(struct caller *c, size_t before, size_t least) {
     if (strcmp(backend_wanted(), "nccl") != 0)
         return is_free_in(c, before + least, 10000);
     (void)is_free_in(c, before + least, 1000);
-    meet(c);
+    host_barrier(c);
     need(c, "memory", symmem_alloc(c->context, COUNT, c->device, NULL, &memory));
     need(c, "rendezvous", symmem_rendezvous(c->context, memory, c->group, LIMIT_MS, &handle));
     symmem_handle_release(handle);
@@ -210,7 +210,7 @@ static void keeps_its_memory(struct caller *c) {
     symmem_handle *handle = NULL;
     void *memory = NULL;
     int good = 0;
-    meet(c);
+    host_barrier(c);
     const size_t first = free_bytes(c);
     need(c, "memory", symmem_alloc(c->context, LARGE, c->device, NULL, &memory));
     const size_t taken = first - free_bytes(c), least = taken < LARGE ? taken : LARGE;
@@ -220,7 +220,7 @@ static void keeps_its_memory(struct caller *c) {
     CUgraphExec executable = end_capture(c, &graph);
     symmem_handle_release(handle);
     need(c, "free", symmem_free(c->context, memory));
-    meet(c);
+    host_barrier(c);
     for (int round = 0; round < LAUNCHES; round++) {
         const int previous = (c->rank + c->world - 1) % c->world;
         for (int i = 0; i < COUNT; i++)
@@ -234,13 +234,14 @@ static void keeps_its_memory(struct caller *c) {
     expect(c, "a graph with memory that was freed", good == LAUNCHES, "%d of %d launches", good,
            LAUNCHES);
     const size_t before = free_bytes(c);
-    meet(c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
+    host_barrier(
+        c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
     end_graph(c, graph, executable);
     const bool back = is_all_back(c, before, least);
     /* Below 0 where another job takes memory of the device. */
     expect(c, "that memory", back, "goes with the graph, %+lld of %zu KiB",
            ((long long)free_bytes(c) - (long long)before) / 1024, least / 1024);
-    meet(c);
+    host_barrier(c);
 }
 
 static int threads(void) {

@@ -35,8 +35,8 @@ void need(check &c, const char *what, bool good) {
     exit(1);
 }
 
-void meet(check &c) {
-    need(c, "the hosts meet", symmem_group_barrier(c.group, LIMIT_MS) == SYMMEM_OK);
+void host_barrier(check &c) {
+    need(c, "the hosts synchronize", symmem_group_barrier(c.group, LIMIT_MS) == SYMMEM_OK);
 }
 
 double now_s() {
@@ -127,7 +127,7 @@ int main(int count, char **arguments) {
         only(c);
     else
         check_all(c);
-    meet(c);
+    host_barrier(c);
     symmem_handle_release(c.handle);
     expect(c, "free", symmem_free(c.context, c.memory) == SYMMEM_OK, "the buffer");
     symmem_context_free(c.context);

@@ -31,7 +31,7 @@ void expect(check &c, const char *what, bool good, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 // Required for all that follows.
 void need(check &c, const char *what, bool good);
-void meet(check &c); // of the hosts
+void host_barrier(check &c); // of the hosts
 double now_s();
 void sleep_ms(int ms);
 

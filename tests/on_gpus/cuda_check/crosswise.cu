@@ -85,13 +85,13 @@ void check_one(check &c, side *sides, const kind &of, size_t bytes) {
     float wanted = 1;
     for (int i = 0; i < HANDLES; i++)
         prepare(c, sides[i], of, bytes);
-    meet(c);
+    host_barrier(c);
     const double begin_s = now_s();
     const int rounds = meet_crosswise(c, sides);
     const double took_s = now_s() - begin_s;
     for (int i = 0; i < rounds; i++)
         wanted *= static_cast<float>(c.world);
-    meet(c);
+    host_barrier(c);
     bool right = rounds == ROUNDS;
     for (int i = 0; right && i < HANDLES; i++)
         right = is_sum(sides[i], of, bytes, wanted);

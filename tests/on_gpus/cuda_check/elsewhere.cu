@@ -119,7 +119,7 @@ void check_elsewhere(check &c) {
              cudaEventRecord(event, c.stream) == cudaSuccess);
     count_up<<<1, 1, 0, c.stream>>>(word); // loaded before anything is captured
     need(c, "a kernel", cudaStreamSynchronize(c.stream) == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     // What the rest is about; nothing of this library's.
     const bool kept = survives(c, word, [&] {
         std::thread([&] {

@@ -95,7 +95,7 @@ static void words(check &c) {
     constexpr int ROUNDS = 200;
     const int previous = (c.rank + c.world - 1) % c.world;
     int good = 0;
-    meet(c); // a peer may still be looking at its sums, where a word is to come
+    host_barrier(c); // a peer may still be looking at its sums, where a word is to come
     for (int round = 0; round < ROUNDS; round++) {
         c.words[LATE] = c.words[RECEIVED] = 0;
         hand_on<<<1, 1, 0, c.stream>>>(c.buffers, c.pads, c.info.rank, c.info.world_size,
@@ -107,7 +107,7 @@ static void words(check &c) {
                         c.words[RECEIVED] == static_cast<uint32_t>(1000 * round + previous)
                     ? 1
                     : 0;
-        meet(c); // the next word may come to the same place
+        host_barrier(c); // the next word may come to the same place
     }
     expect(c, "words that are handed on", good == ROUNDS, "%d of %d", good, ROUNDS);
 }
@@ -138,7 +138,7 @@ template <typename Enqueue> static double time_of(check &c, const Enqueue &enque
              cudaGraphInstantiate(&graph, captured, 0) == cudaSuccess &&
              cudaEventCreate(&events[0]) == cudaSuccess &&
              cudaEventCreate(&events[1]) == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     need(c, "launch",
          cudaGraphLaunch(graph, c.stream) == cudaSuccess &&
              cudaEventRecord(events[0], c.stream) == cudaSuccess);
@@ -187,12 +187,12 @@ static void lines(check &c, const beside &b, bool wide) {
             c.buffers, c.info.rank, c.info.world_size, b.pairs, PAIRS, b.rounds, LIMIT_MS,
             c.words_dev + LATE);
     };
-    meet(c); // who is behind may still read what another kernel left in the buffers
+    host_barrier(c); // who is behind may still read what another kernel left in the buffers
     need(c, "zeros",
          cudaMemset(c.memory, 0, MOST * sizeof(float4)) == cudaSuccess &&
              cudaMemset(b.rounds, 0, 4096) == cudaSuccess &&
              cudaDeviceSynchronize() == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     for (int round = 0; round < 30; round++) {
         for (size_t i = 0; i < host.size(); i++)
             host[i] = value(c.rank, round, i);
@@ -232,7 +232,7 @@ static void parts(check &c, const beside &b) {
     need(c, "part",
          cudaMemset(b.pairs, c.rank + 1, BYTES) == cudaSuccess &&
              cudaDeviceSynchronize() == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     enqueue();
     bool good = cudaStreamSynchronize(c.stream) == cudaSuccess && c.words[LATE] == 0 &&
                 cudaMemcpy(host.data(), c.memory, host.size(), cudaMemcpyDefault) == cudaSuccess;
@@ -254,11 +254,11 @@ static void counts(check &c, const beside &b) {
                                          LIMIT_MS, c.words_dev + LATE);
     };
     c.words[LATE] = 0;
-    meet(c);
+    host_barrier(c);
     need(c, "zeros",
          cudaMemset(c.memory, 0, 4096) == cudaSuccess &&
              cudaMemset(b.rounds, 0, 4) == cudaSuccess && cudaDeviceSynchronize() == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     const double own = time_of(c, enqueue);
     const double library = time_of(c, [&] {
         need(c, "barrier", symmem_barrier(b.handle, 0, LIMIT_MS, b.stream) == SYMMEM_OK);
@@ -286,7 +286,7 @@ static void beside_the_library(check &c) {
         lines(c, b, true); // wide ones need NVLink between devices
     parts(c, b);
     counts(c, b);
-    meet(c);
+    host_barrier(c);
     (void)cudaFree(b.rounds);
     need(c, "end", symmem_stream_destroy(b.stream) == SYMMEM_OK);
     symmem_handle_release(b.handle);
@@ -300,7 +300,7 @@ static void missing(check &c, summing &s) {
     void *pad = nullptr;
     if (c.world == 1)
         return;
-    meet(c);
+    host_barrier(c);
     if (c.rank != c.world - 1) {
         const double begin_s = now_s();
         c.words[LATE] = 0;
@@ -311,12 +311,12 @@ static void missing(check &c, summing &s) {
                ended && c.words[LATE] == 1 && took_s >= SHORT_MS * 1e-3 && took_s < 5,
                "%s after %.3f s", c.words[LATE] == 1 ? "told" : "not told", took_s);
     }
-    meet(c);
+    host_barrier(c);
     need(c, "own pad",
          cudaMemcpy(&pad, c.pads + c.rank, sizeof pad, cudaMemcpyDeviceToHost) == cudaSuccess &&
              cudaMemset(pad, 0, c.info.signal_pad_size) == cudaSuccess &&
              cudaDeviceSynchronize() == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     sums(c, s);
 }
 
@@ -328,6 +328,6 @@ void check_header(check &c) {
     words(c);
     beside_the_library(c);
     missing(c, s);
-    meet(c);
+    host_barrier(c);
     (void)cudaFree(s.scratch);
 }

@@ -21,7 +21,7 @@ template <typename Call> double host_us(check &c, const Call &call) {
     double us[REPEATS];
     for (double &one : us) {
         need(c, "idle", cudaStreamSynchronize(c.stream) == cudaSuccess);
-        meet(c);
+        host_barrier(c);
         const double begin_s = now_s();
         for (int i = 0; i < CALLS; i++)
             call();

@@ -18,7 +18,7 @@ static __host__ __device__ uint32_t word_of(uint32_t writer, uint32_t generation
            static_cast<uint32_t>(i) * 2246822519u;
 }
 
-// So that ranks meet in every order: up to 30 us, another time for each rank and generation.
+// So that ranks arrive in every order: up to 30 us, another time for each rank and generation.
 static __device__ void skew(uint32_t rank, uint32_t generation) {
     const uint32_t draw = word_of(rank, generation, 77) >> 8;
     const uint64_t end_ns = symmem::now_ns() + (draw % 4 == 0 ? draw % 30000 : 0);
@@ -157,7 +157,7 @@ void pass(check &c, passing &p, const char *what,
     need(c, "nothing is wrong yet",
          cudaMemset(p.wrong, 0, sizeof *p.wrong) == cudaSuccess &&
              cudaDeviceSynchronize() == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     for (uint32_t generation = 1; generation <= ROUNDS; generation++)
         round(c, p, generation);
     const symmem_status status = symmem_stream_synchronize(p.stream, LIMIT_MS);
@@ -168,7 +168,7 @@ void pass(check &c, passing &p, const char *what,
            p.failed, p.operations, symmem_status_name(status));
     if (status != SYMMEM_OK)
         exit(1); // kernels may still be under way
-    meet(c);
+    host_barrier(c);
 }
 
 } // namespace

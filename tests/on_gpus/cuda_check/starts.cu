@@ -84,7 +84,7 @@ void launch(check &c, link &l) {
 
 void close_link(check &c, link &l) {
     need(c, "copies", cudaStreamSynchronize(l.busy) == cudaSuccess);
-    meet(c);
+    host_barrier(c);
     need(c, "end",
          symmem_graph_destroy(l.graph) == SYMMEM_OK &&
              symmem_stream_destroy(l.stream) == SYMMEM_OK &&
@@ -103,7 +103,7 @@ void check_starts(check &c) {
     const int launches = devices < c.world ? 1 : LAUNCHES; // sharing one they take turns, slowly
     open_link(c, l);
     capture(c, l);
-    meet(c);
+    host_barrier(c);
     const double begin_s = now_s();
     for (int i = 0; i < launches; i++)
         launch(c, l);

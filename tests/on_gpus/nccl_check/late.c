@@ -23,7 +23,7 @@ static void end_group(check *c) {
     EXPECT_OK(c, "group", symmem_group_create(c->context, "check", NULL, 0, NULL, &c->group));
 }
 
-static symmem_status meet(check *c, void *memory, uint32_t limit_ms) {
+static symmem_status rendezvous(check *c, void *memory, uint32_t limit_ms) {
     symmem_handle *handle = NULL;
     symmem_status status = symmem_rendezvous(c->context, memory, c->group, limit_ms, &handle);
     symmem_handle_release(handle);
@@ -47,7 +47,7 @@ static void be_late(check *c, void *memory, const char *place, uint32_t limit_ms
     const uint64_t most_ms = limit_ms + SLACK_MS + (late ? c->late_ms : 0);
     const uint64_t begin_ms = now_ms();
     c->slow_point = late ? place : NULL;
-    symmem_status status = meet(c, memory, limit_ms);
+    symmem_status status = rendezvous(c, memory, limit_ms);
     const uint64_t took_ms = now_ms() - begin_ms;
     const bool was_there = c->slow_point == NULL;
     c->slow_point = NULL;
@@ -59,7 +59,7 @@ static void be_late(check *c, void *memory, const char *place, uint32_t limit_ms
 /* Compared with a group before, whose communicator came up. */
 static void check_late_at(check *c, void *memory, const char *place, uint32_t limit_ms,
                           int sockets) {
-    symmem_status status = meet(c, memory, LIMIT_MS);
+    symmem_status status = rendezvous(c, memory, LIMIT_MS);
     EXPECT(c, "rendezvous before it", status == SYMMEM_OK, "%s", symmem_status_name(status));
     end_group(c);
     int threads = listed("/proc/self/task"), descriptors = listed("/proc/self/fd");
@@ -67,7 +67,7 @@ static void check_late_at(check *c, void *memory, const char *place, uint32_t li
     sleep(3);
     say(c, "left of that", true, "%d threads, %d descriptors more",
         listed("/proc/self/task") - threads, listed("/proc/self/fd") - descriptors);
-    status = meet(c, memory, LIMIT_MS);
+    status = rendezvous(c, memory, LIMIT_MS);
     EXPECT(c, "rendezvous after it", status == SYMMEM_OK, "%s", symmem_status_name(status));
     end_group(c);
     threads = listed("/proc/self/task") - threads;

@@ -18,7 +18,7 @@ static size_t args_bytes(CUfunction function) {
     case HOST_BARRIER:
         return sizeof(symmem_cuda_signal_args);
     case HOST_SHOW_WORDS:
-        return sizeof(symmem_cuda_show_args);
+        return sizeof(symmem_cuda_store_words_args);
     default:
         return sizeof(symmem_cuda_collective_args);
     }
@@ -108,7 +108,7 @@ void fake_open(void **tables, int32_t rank, int32_t world_size, int32_t channel_
     fake.instance.driver.MemsetD8Async = set_bytes;
     cuda_kernels *kernels = &fake.instance.devices[0].kernels;
     kernels->barrier = function_of(HOST_BARRIER);
-    kernels->show_words = function_of(HOST_SHOW_WORDS);
+    kernels->store_words = function_of(HOST_SHOW_WORDS);
     kernels->collective_bytes = function_of(HOST_COLLECTIVE_BYTES);
     kernels->collective[SYMMEM_FLOAT32] = function_of(HOST_COLLECTIVE_F32);
     kernels->collective[SYMMEM_BFLOAT16] = function_of(HOST_COLLECTIVE_BF16);
@@ -139,13 +139,15 @@ bool cuda_reenter(const cuda_instance *instance, int32_t device) {
 
 void cuda_leave(const cuda_instance *instance) {}
 
-CUresult cuda_lane_take(cuda_instance *instance, int32_t device, cuda_lane **lane_p) {
-    static cuda_lane lane;
-    *lane_p = &lane;
+CUresult cuda_private_stream_take(cuda_instance *instance, int32_t device,
+                                  cuda_private_stream **lane_p) {
+    static cuda_private_stream private_stream;
+    *lane_p = &private_stream;
     return CUDA_SUCCESS;
 }
 
-void cuda_lane_give(cuda_instance *instance, int32_t device, cuda_lane *lane) {}
+void cuda_private_stream_give(cuda_instance *instance, int32_t device,
+                              cuda_private_stream *private_stream) {}
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
@@ -153,17 +155,18 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
 }
 
 CUresult cuda_launch_wait(cuda_instance *instance, int32_t device, cuda_launch *launch,
-                          const symmem_exec *exec, cuda_lane *lane, symmem_status *status_p) {
+                          const symmem_exec *exec, cuda_private_stream *private_stream,
+                          symmem_status *status_p) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
+CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
     fake.pieces++;
-    *piece_p = calloc(1, CUDA_PIECE_BYTES);
+    *piece_p = calloc(1, CUDA_SMALL_BLOCK_BYTES);
     return *piece_p != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void cuda_piece_give(void *piece) {
+void cuda_small_block_give(void *piece) {
     fake.pieces--;
     free(piece);
 }
@@ -174,7 +177,7 @@ symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, co
     return SYMMEM_OK;
 }
 
-bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
+bool cuda_foreign_captures_check(cuda_instance *instance, uint64_t begin_ns) {
     return false;
 }
 
@@ -198,7 +201,7 @@ symmem_status fake_replay(void) {
 }
 
 void fake_drop_graph(void) {
-    cuda_piece_give(fake.held.fault);
+    cuda_small_block_give(fake.held.fault);
     fake.node_count = 0;
 }
 
@@ -222,7 +225,7 @@ symmem_status cuda_no_memory(const cuda_instance *instance, const char *operatio
     return SYMMEM_OUT_OF_MEMORY;
 }
 
-symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
     return SYMMEM_OK;
 }
 

@@ -28,7 +28,7 @@ static void call(const host_launch &launch) {
         symmem_barrier(*static_cast<const symmem_cuda_signal_args *>(launch.args));
         break;
     case HOST_SHOW_WORDS:
-        symmem_show_words(*static_cast<const symmem_cuda_show_args *>(launch.args));
+        symmem_store_words(*static_cast<const symmem_cuda_store_words_args *>(launch.args));
         break;
     case HOST_COLLECTIVE_BYTES:
         symmem_collective_bytes(*collective);

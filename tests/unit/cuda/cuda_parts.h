@@ -40,7 +40,7 @@ static void replay_parts(const cuda_signal_op *held, uint32_t parts, symmem_stat
 
 static void drop_parts(const cuda_signal_op *held, uint32_t parts) {
     for (uint32_t part = 0; part < parts; part++)
-        cuda_piece_give(held[part].fault);
+        cuda_small_block_give(held[part].fault);
     fake.node_count = 0;
 }
 

@@ -103,11 +103,11 @@ static void with_handlers(void) {
 }
 
 /* In milliseconds; -1: not as it chose. */
-static int end_by(void (*way)(void)) {
+static int end_by(void (*algorithm)(void)) {
     const uint64_t begin_ns = cuda_now_ns();
     drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
-    wanted = way;
+    wanted = algorithm;
     bool chosen = has_chosen(end_in_child(with_handlers));
     (void)munmap(drivers, PAGE);
     return chosen ? (int)((cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS) : -1;
@@ -122,10 +122,10 @@ TEST("nothing begins any more") {
 }
 
 /* Who waited in vain would do so for three seconds each time; a busy machine is not always slow. */
-static bool ends_soon(void (*way)(void)) {
+static bool ends_soon(void (*algorithm)(void)) {
     int took_ms = 2500;
     for (int i = 0; i < 3 && took_ms >= 2500; i++)
-        took_ms = end_by(way);
+        took_ms = end_by(algorithm);
     return took_ms >= 0 && took_ms < 2500;
 }
 

@@ -74,7 +74,8 @@ CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *
 }
 
 cuda_capture *cuda_capture_find(const cuda_instance *own, cuuint64_t id) {
-    return own->adopted != NULL && own->adopted->id == id ? own->adopted : NULL;
+    return own->foreign_captures != NULL && own->foreign_captures->id == id ? own->foreign_captures
+                                                                            : NULL;
 }
 
 bool cuda_is_consequence(const cuda_signal_op *signal) {
@@ -82,11 +83,11 @@ bool cuda_is_consequence(const cuda_signal_op *signal) {
 }
 
 /* What is told may come back to look. */
-void cuda_look_for_fault(cuda_stream *stream, const cuda_signal_op *signal) {
+void cuda_check_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     told++;
     signal->fault->code = 0;
-    CU_ASSERT_PTR_EQUAL(stream, instance.adopted->stream);
-    CU_ASSERT_FALSE(cuda_adopted_look(&instance, now_ns));
+    CU_ASSERT_PTR_EQUAL(stream, instance.foreign_captures->stream);
+    CU_ASSERT_FALSE(cuda_foreign_captures_check(&instance, now_ns));
 }
 
 void cuda_captured_free(cuda_captured *held) {
@@ -132,17 +133,17 @@ static void begin(void) {
 static void begin_held(void) {
     begin();
     CU_ASSERT_EQUAL(join(), SYMMEM_OK);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(instance.adopted);
-    instance.adopted->held = instance.adopted->held_last = &held;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(instance.foreign_captures);
+    instance.foreign_captures->held = instance.foreign_captures->held_last = &held;
 }
 
 static bool look_at(uint64_t at_ns) {
     now_ns = 1000 * MS + at_ns;
-    return cuda_adopted_look(&instance, now_ns);
+    return cuda_foreign_captures_check(&instance, now_ns);
 }
 
 static void expect_gone(void) {
-    CU_ASSERT(instance.adopted == NULL && atomic_load(&instance.adopted_count) == 0);
+    CU_ASSERT(instance.foreign_captures == NULL && atomic_load(&instance.foreign_count) == 0);
     CU_ASSERT(dropped == 1 && stream.users == 0);
 }
 
@@ -151,26 +152,26 @@ static void expect_gone(void) {
 TEST("join") {
     begin();
     CU_ASSERT(join() == SYMMEM_OK && join() == SYMMEM_OK);
-    CU_ASSERT(atomic_load(&instance.adopted_count) == 1 && stream.users == 1);
+    CU_ASSERT(atomic_load(&instance.foreign_count) == 1 && stream.users == 1);
     (void)look_at(0);
     CU_ASSERT_EQUAL(dropped, 0);
     graph_is_gone(object_arg);
     (void)look_at(0);
     expect_gone();
     capture_id = 0; /* no capture */
-    CU_ASSERT(join() == SYMMEM_OK && instance.adopted == NULL);
+    CU_ASSERT(join() == SYMMEM_OK && instance.foreign_captures == NULL);
     capture_id = CUDA_BROKEN_CAPTURE;
-    CU_ASSERT(join() == SYMMEM_CAPTURE && instance.adopted == NULL);
+    CU_ASSERT(join() == SYMMEM_CAPTURE && instance.foreign_captures == NULL);
 }
 
 /* Where the driver would not say when the graph is gone. */
 TEST("refused") {
     begin();
     create_result = CUDA_ERROR_NOT_SUPPORTED;
-    CU_ASSERT(join() == SYMMEM_BACKEND && instance.adopted == NULL);
+    CU_ASSERT(join() == SYMMEM_BACKEND && instance.foreign_captures == NULL);
     create_result = CUDA_SUCCESS;
     retain_result = CUDA_ERROR_INVALID_VALUE;
-    CU_ASSERT(join() == SYMMEM_BACKEND && instance.adopted == NULL && stream.users == 0);
+    CU_ASSERT(join() == SYMMEM_BACKEND && instance.foreign_captures == NULL && stream.users == 0);
 }
 
 /* Once its kernel cannot write any more; in each launch. */
@@ -193,7 +194,7 @@ TEST("patience") {
     begin_held();
     fault.code = 1;
     now_ns += 10 * MS;
-    CU_ASSERT_FALSE(cuda_adopted_look(&instance, now_ns - 5 * MS));
+    CU_ASSERT_FALSE(cuda_foreign_captures_check(&instance, now_ns - 5 * MS));
     CU_ASSERT(look_at(10 * MS) && told == 0);
     graph_is_gone(object_arg);
     (void)look_at(10 * MS);
@@ -222,7 +223,7 @@ TEST("consequences") {
 
 TEST("close") {
     begin_held();
-    cuda_adopted_close(&instance);
+    cuda_foreign_captures_close(&instance);
     expect_gone();
     graph_is_gone(object_arg); /* later than the instance */
 }

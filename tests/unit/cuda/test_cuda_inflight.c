@@ -47,7 +47,7 @@ static CUresult event_destroy(CUevent event) {
 
 /* --- the backend's other files ---------------------------------------------------------- */
 
-bool cuda_adopted_look(cuda_instance *instance, uint64_t begin_ns) {
+bool cuda_foreign_captures_check(cuda_instance *instance, uint64_t begin_ns) {
     return false;
 }
 
@@ -71,7 +71,7 @@ uint64_t cuda_now_ns(void) {
     return 0;
 }
 
-void cuda_piece_give(void *piece) {}
+void cuda_small_block_give(void *piece) {}
 
 bool cuda_reenter(const cuda_instance *instance, int32_t index) {
     return true;
@@ -87,7 +87,7 @@ void cuda_stream_drop(cuda_stream *stream) {
     stream->users--;
 }
 
-symmem_status cuda_take_late(const cuda_signal_op *signal, symmem_error_record *record_p) {
+symmem_status cuda_take_chunk_fault(const cuda_signal_op *signal, symmem_error_record *record_p) {
     return SYMMEM_OK;
 }
 

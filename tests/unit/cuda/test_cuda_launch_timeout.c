@@ -29,7 +29,7 @@ static uint32_t ended(void) {
 /* --- what withdrawn.c calls ------------------------------------------------------------ */
 
 /* A block comes and goes between the two words, and then there are no more of them. */
-CUresult cuda_channel_look(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
+CUresult cuda_channel_read(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
                            symmem_cuda_state *state_p) {
     memset(state_p, 0, sizeof *state_p);
     if (device.ended_first)
@@ -54,8 +54,8 @@ CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeo
     return ++device.rounds < MOST_ROUNDS ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
-void cuda_leave_behind(cuda_pending *leaving, CUstream native, const symmem_exec *exec,
-                       const cuda_needs *needs, const char *operation) {
+void cuda_orphan(cuda_pending *orphan, CUstream native, const symmem_exec *exec,
+                 const cuda_needs *needs, const char *operation) {
     device.left = true;
     device.left_busy = is_busy();
 }
@@ -68,13 +68,15 @@ uint64_t cuda_now_ns(void) {
     return 0;
 }
 
-void cuda_piece_give(void *piece) {}
+void cuda_small_block_give(void *piece) {}
 
 void cuda_forget_fault(cuda_instance *instance, const cuda_signal_op *signal) {}
 
-void cuda_lane_give(cuda_instance *instance, int32_t index, cuda_lane *lane) {}
+void cuda_private_stream_give(cuda_instance *instance, int32_t index,
+                              cuda_private_stream *private_stream) {}
 
-void cuda_lane_end(cuda_instance *instance, int32_t index, cuda_lane *lane) {}
+void cuda_private_stream_end(cuda_instance *instance, int32_t index,
+                             cuda_private_stream *private_stream) {}
 
 void cuda_collect(cuda_instance *instance) {}
 
@@ -91,10 +93,10 @@ static void withdraw(bool ended_first) {
     static cuda_instance instance = {.late_ms = 1};
     static symmem_cuda_fault fault;
     cuda_launch launch = {.args = {.timeout_ms = 1}, .signal = {.peers = &peers, .fault = &fault}};
-    cuda_lane lane = {.native = NULL};
+    cuda_private_stream private_stream = {.native = NULL};
     symmem_status status = SYMMEM_OK;
     device = (struct device){.ended_first = ended_first};
-    const CUresult result = cuda_launch_wait(&instance, 0, &launch, NULL, &lane, &status);
+    const CUresult result = cuda_launch_wait(&instance, 0, &launch, NULL, &private_stream, &status);
     CU_ASSERT(result == CUDA_ERROR_NOT_READY && status == SYMMEM_TIMEOUT);
     CU_ASSERT(device.left && !device.left_busy);
 }

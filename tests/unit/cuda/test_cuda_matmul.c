@@ -101,7 +101,7 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
     return work->enqueue(instance, work, NULL);
 }
 
-CUresult cuda_piece_take(const cuda_driver *driver, void **piece_p) {
+CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
     static symmem_cuda_fault fault;
     *piece_p = &fault;
     return CUDA_SUCCESS;
@@ -113,7 +113,7 @@ symmem_status cuda_enter(cuda_instance *instance, int32_t device, const char *op
 
 void cuda_leave(const cuda_instance *instance) {}
 
-symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
     return SYMMEM_OK;
 }
 

@@ -70,7 +70,7 @@ void cuda_leave(const cuda_instance *instance) {
     (void)instance;
 }
 
-symmem_status cuda_point(const cuda_instance *instance, const char *name) {
+symmem_status cuda_failpoint(const cuda_instance *instance, const char *name) {
     (void)instance, (void)name;
     return SYMMEM_OK;
 }
@@ -106,7 +106,7 @@ NEVER(void cuda_granule_take(cuda_instance *instance, int32_t device, size_t byt
                              size_t *offset_p, cuda_mapping **mapping_p), )
 NEVER(bool cuda_granules_are_used(const cuda_instance *instance), return false)
 NEVER(void cuda_imports_keep(cuda_instance *instance, int32_t device, cuda_mapping *mapping), )
-NEVER(symmem_status cuda_late(const cuda_instance *instance, const char *operation),
+NEVER(symmem_status cuda_fail_timeout(const cuda_instance *instance, const char *operation),
       return SYMMEM_TIMEOUT)
 NEVER(void cuda_mapping_add_own(cuda_mapping *mapping), )
 NEVER(CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabric,

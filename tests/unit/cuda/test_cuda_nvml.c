@@ -10,7 +10,7 @@
 #define UNTOUCHED (-5)
 
 static fake_nvml_state *fake;
-static cuda_place places[COUNT];
+static cuda_pci_address places[COUNT];
 static int32_t matrix[COUNT * COUNT];
 static char reason[200];
 
@@ -25,7 +25,7 @@ static void start(void) {
     memset(fake, 0, sizeof *fake);
     fake->unknown_device = -1;
     for (uint32_t i = 0; i < COUNT; i++)
-        places[i] = (cuda_place){.bus = 0x10 + i, .device = i};
+        places[i] = (cuda_pci_address){.bus = 0x10 + i, .device = i};
 }
 
 static void expect(const int32_t *expected) {

@@ -136,10 +136,10 @@ void show_boards(world &w, const test &t) {
         call.in_splits = w.in_splits[r].data();
         call.out_splits = w.out_splits[r].data();
         call.in = w.job[r].in;
-        symmem_cuda_fill_board(&w.job[r], &call, w.buffers[r],
-                               static_cast<uint64_t *>(w.signals[r]));
+        symmem_cuda_fill_split_table(&w.job[r], &call, w.buffers[r],
+                                     static_cast<uint64_t *>(w.signals[r]));
         w.job[r].buffer_bytes = t.buffer_bytes;
-        w.job[r].out_bytes = symmem_cuda_rooms(&w.job[r])[t.ranks];
+        w.job[r].out_bytes = symmem_cuda_out_spaces(&w.job[r])[t.ranks];
     }
 }
 
@@ -213,9 +213,9 @@ TEST("all-to-all dispute") {
         const size_t room = w.out_splits[to][static_cast<size_t>(from)];
         show_boards(w, t);
         for (int r = 0; r < t.ranks; r++)
-            symmem_cuda_show_verdict(&w.job[r]);
+            symmem_cuda_publish_split_check(&w.job[r]);
         for (int r = 0; r < t.ranks; r++) {
-            const symmem_cuda_dispute found = symmem_cuda_find_dispute(&w.job[r]);
+            const symmem_cuda_split_mismatch found = symmem_cuda_find_split_mismatch(&w.job[r]);
             if (sent == room) {
                 CU_ASSERT_EQUAL(found.rank, -1);
                 continue;
@@ -237,7 +237,7 @@ TEST("all-to-all corrupt") {
         show_boards(w, t);
         const int p = static_cast<int>(random_bits() % static_cast<unsigned>(t.ranks));
         symmem_cuda_job *job = &w.job[0];
-        CU_ASSERT_EQUAL(symmem_cuda_impossible_part(job), t.ranks);
+        CU_ASSERT_EQUAL(symmem_cuda_invalid_split(job), t.ranks);
         uint64_t *theirs = static_cast<uint64_t *>(w.signals[p]);
         uint64_t *rooms = static_cast<uint64_t *>(w.signals[0]) + t.ranks + 3;
         const uint64_t odd[] = {UINT64_MAX, UINT64_MAX - 3, t.buffer_bytes + 4, 0x414141414141u};
@@ -245,14 +245,14 @@ TEST("all-to-all corrupt") {
         uint64_t *const word = words[round % 4], right = *word;
         *word = odd[round / 4 % 4];
         if (round % 4 < 2) // otherwise its neighbor may be wrong as well
-            CU_ASSERT_EQUAL(symmem_cuda_impossible_part(job), p);
-        CU_ASSERT(symmem_cuda_impossible_part(job) < t.ranks);
-        CU_ASSERT_EQUAL(symmem_cuda_fetch_of(job, symmem_cuda_impossible_part(job)).bytes, 0);
+            CU_ASSERT_EQUAL(symmem_cuda_invalid_split(job), p);
+        CU_ASSERT(symmem_cuda_invalid_split(job) < t.ranks);
+        CU_ASSERT_EQUAL(symmem_cuda_fetch_of(job, symmem_cuda_invalid_split(job)).bytes, 0);
         *word = right;
         for (int r = 0; r < t.ranks; r++)
-            symmem_cuda_show_verdict(&w.job[r]);
+            symmem_cuda_publish_split_check(&w.job[r]);
         theirs[t.ranks + 1] = round % 2 ? static_cast<uint64_t>(t.ranks) + 1 : 0x3fffffff;
-        const symmem_cuda_dispute found = symmem_cuda_find_dispute(job);
+        const symmem_cuda_split_mismatch found = symmem_cuda_find_split_mismatch(job);
         CU_ASSERT(found.corrupt);
         CU_ASSERT_EQUAL(found.rank, p);
     }

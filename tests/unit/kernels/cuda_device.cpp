@@ -137,7 +137,8 @@ static bool words_go_round(int rank) {
         hand_on(buffers, pads, rank, RANKS, static_cast<int32_t>(round % CHANNELS),
                 round * 10 + static_cast<uint32_t>(rank), LIMIT_MS, &received, &late);
         CHECK(late == 0 && received == round * 10 + static_cast<uint32_t>(previous));
-        // The word is read before the next one comes: the other way round, on another channel.
+        // The word is read before the next one comes: the other way round, on another
+        // channel.
         uint32_t *back = symmem::signal_slot(pads, previous, RANKS, CHANNELS, rank);
         CHECK(symmem::put(back, symmem::deadline_in_ms(LIMIT_MS)));
         uint32_t *here = symmem::signal_slot(pads, rank, RANKS, CHANNELS, (rank + 1) % RANKS);

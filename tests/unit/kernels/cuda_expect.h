@@ -165,7 +165,7 @@ void check(const test &t) {
             "shifts %zu %zu same %d checking %d: %s",
             t.kind, t.dtype, t.op, t.ranks, t.count, t.offset, t.in_bytes, t.out_bytes, t.in_row,
             t.out_row, t.in_shift, t.out_shift, t.out_is_in, t.checking,
-            ran ? "wrong bytes" : "ranks race or do not meet");
+            ran ? "wrong bytes" : "ranks race or do not synchronize");
 }
 
 } // namespace

@@ -50,7 +50,7 @@ const struct {
              {SYMMEM_MULTIMEM_S32, SYMMEM_INT32, 4},   {SYMMEM_MULTIMEM_U32, SYMMEM_UINT32, 4},
              {SYMMEM_MULTIMEM_S64, SYMMEM_INT64, 8},   {SYMMEM_MULTIMEM_U64, SYMMEM_UINT64, 8}};
 
-symmem_multimem_place place_at(size_t at) {
+symmem_multimem_address place_at(size_t at) {
     return {range + at, table, at, RANKS};
 }
 

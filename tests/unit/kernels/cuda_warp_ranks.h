@@ -48,25 +48,25 @@ alignas(64) static float out[BUFFER]; // the rank's own
 
 // --- calls -------------------------------------------------------------------------------------
 
-// Those behind MEET and the sums are of two ranks. DEALT: an all-to-all of parts that are not
+// Those behind MEET and the sums are of two ranks. OWN_DIFFERS: an all-to-all of parts that are not
 // alike.
-enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, DEALT };
+enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, OWN_DIFFERS };
 
 struct call {
     enum kind kind;
     int32_t channel;
     size_t count;
-    unsigned int blocks;       // where there are no lines
-    symmem_cuda_rounds rounds; // no warps: there are no lines
-    uint32_t compared;         // with the peers', by who goes the general way; 0: not
-    bool chunked;              // of two ranks, in blocks
+    unsigned int blocks;          // where there are no lines
+    symmem_cuda_ll_choice rounds; // no warps: there are no lines
+    uint32_t compared;            // with the peers', by who goes the general algorithm; 0: not
+    bool chunked;                 // of two ranks, in blocks
 };
 
 static symmem_cuda_signal_args signal_args(const call &c) {
     static void *signals[MOST_RANKS];
     symmem_cuda_signal_args args = {};
     for (int r = 0; r < ranks; r++)
-        args.near[r] = signals[r] = shared->rank[r].signals;
+        args.small[r] = signals[r] = shared->rank[r].signals;
     args.signals = signals;
     args.fault = &shared->rank[own].fault;
     args.control = &shared->rank[own].control;
@@ -88,17 +88,17 @@ static symmem_cuda_signal_args compared_args(const call &c) {
     return args;
 }
 
-static symmem_cuda_near near_args(int32_t channel) {
-    symmem_cuda_near near = {};
-    near.rank = static_cast<uint32_t>(own);
-    near.ranks = static_cast<uint32_t>(ranks);
-    near.arrivals_at = static_cast<uint32_t>(symmem_cuda_arrival_at(ranks, CHANNELS, channel, 0));
-    near.epoch_at = static_cast<uint32_t>(symmem_cuda_epoch_at(ranks, CHANNELS, channel));
-    near.blocks_at = static_cast<uint32_t>(symmem_cuda_block_at(ranks, CHANNELS, channel, 0));
-    near.calls_at = static_cast<uint32_t>(symmem_cuda_call_at(ranks, CHANNELS, channel, 0));
+static symmem_cuda_small_barrier small_barrier_args(int32_t channel) {
+    symmem_cuda_small_barrier small = {};
+    small.rank = static_cast<uint32_t>(own);
+    small.ranks = static_cast<uint32_t>(ranks);
+    small.arrivals_at = static_cast<uint32_t>(symmem_cuda_arrival_at(ranks, CHANNELS, channel, 0));
+    small.epoch_at = static_cast<uint32_t>(symmem_cuda_epoch_at(ranks, CHANNELS, channel));
+    small.blocks_at = static_cast<uint32_t>(symmem_cuda_block_at(ranks, CHANNELS, channel, 0));
+    small.calls_at = static_cast<uint32_t>(symmem_cuda_call_at(ranks, CHANNELS, channel, 0));
     for (int turn = 0; turn < ranks; turn++)
-        near.signals[turn] = shared->rank[(own + turn) % ranks].signals;
-    return near;
+        small.signals[turn] = shared->rank[(own + turn) % ranks].signals;
+    return small;
 }
 
 static symmem_call_kind kind_of(const call &c) {
@@ -111,7 +111,7 @@ static symmem_call_kind kind_of(const call &c) {
         return SYMMEM_CALL_ALL_GATHER;
     case SENT:
         return SYMMEM_CALL_BROADCAST;
-    case DEALT:
+    case OWN_DIFFERS:
         return SYMMEM_CALL_ALL_TO_ALL;
     default:
         return SYMMEM_CALL_TWO_SHOT_ALL_REDUCE;
@@ -130,13 +130,13 @@ static symmem_collective collective_of(const call &c) {
     collective.kind = kind_of(c);
     collective.dtype = SYMMEM_FLOAT32;
     collective.op = SYMMEM_SUM;
-    collective.count = c.kind == DEALT ? 0 : c.count;
+    collective.count = c.kind == OWN_DIFFERS ? 0 : c.count;
     collective.root = 1;
     collective.in_row = static_cast<size_t>(ranks) * c.count;
     collective.out_row = c.count;
     const bool apart = c.kind == SUM_APART || c.kind == SCATTERED || c.kind == GATHERED;
-    collective.out = apart || c.kind == DEALT ? out : nullptr;
-    for (int k = 0; k < 2 && c.kind == DEALT; k++) {
+    collective.out = apart || c.kind == OWN_DIFFERS ? out : nullptr;
+    for (int k = 0; k < 2 && c.kind == OWN_DIFFERS; k++) {
         in_splits[k] = dealt_to(c, own, k);
         out_splits[k] = dealt_to(c, k, own);
         collective.in = shared->rank[own].buffer;
@@ -160,44 +160,44 @@ static symmem_cuda_job job_of(const call &c) {
 }
 
 static symmem_cuda_step step_of(const symmem_cuda_job &job) {
-    symmem_cuda_place place = {};
+    symmem_cuda_cursor place = {};
     symmem_cuda_step step;
     (void)symmem_cuda_next(&job, &place, &step); // the meeting
     (void)symmem_cuda_next(&job, &place, &step);
     return step;
 }
 
-static symmem_cuda_round_places places_of(const call &c) {
-    return symmem_cuda_places_of(c.rounds, ranks, CHANNELS, 0, c.channel,
-                                 linked && own != unlinked);
+static symmem_cuda_ll_layout places_of(const call &c) {
+    return symmem_cuda_ll_layout_of(c.rounds, ranks, CHANNELS, 0, c.channel,
+                                    linked && own != unlinked);
 }
 
 static symmem_cuda_exchange exchange_of(const call &c, const symmem_cuda_job &job) {
     const symmem_collective collective = collective_of(c);
-    uint64_t words[SYMMEM_CUDA_BOARD_WORDS(2)] = {};
-    if (c.kind == DEALT)
-        symmem_cuda_fill_board(&job, &collective, shared->rank[own].buffer, words);
+    uint64_t words[SYMMEM_CUDA_SPLIT_TABLE_WORDS(2)] = {};
+    if (c.kind == OWN_DIFFERS)
+        symmem_cuda_fill_split_table(&job, &collective, shared->rank[own].buffer, words);
     return symmem_cuda_exchange_of(&job, words);
 }
 
-static symmem_cuda_lines_args lines_args(const call &c, const symmem_cuda_job &job) {
+static symmem_cuda_ll_args lines_args(const call &c, const symmem_cuda_job &job) {
     const symmem_cuda_pushed pushed = symmem_cuda_pushed_of(&job);
-    symmem_cuda_lines_args args = {};
-    args.near = near_args(c.channel);
+    symmem_cuda_ll_args args = {};
+    args.small = small_barrier_args(c.channel);
     args.rounds = places_of(c);
     args.signal = signal_args(c);
     args.op = job.op;
     args.from = pushed.src;
     args.own = pushed.own;
     args.to = pushed.dst;
-    args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LINE_SIZE);
+    args.units = static_cast<uint32_t>(c.count * sizeof(float) / SYMMEM_CUDA_LL_LINE_BYTES);
     return args;
 }
 
-static symmem_cuda_plain_args blocks_args(const call &c, const symmem_cuda_job &job) {
+static symmem_cuda_fast_args blocks_args(const call &c, const symmem_cuda_job &job) {
     const symmem_cuda_step step = step_of(job);
-    symmem_cuda_plain_args args = {};
-    args.near = near_args(c.channel);
+    symmem_cuda_fast_args args = {};
+    args.small = small_barrier_args(c.channel);
     args.signal = signal_args(c);
     args.op = static_cast<uint16_t>(job.op);
     args.units = static_cast<uint32_t>(step.count * sizeof(float) / 16);
@@ -210,31 +210,31 @@ static symmem_cuda_plain_args blocks_args(const call &c, const symmem_cuda_job &
 }
 
 static symmem_cuda_collective_args general_args(const call &c, const symmem_cuda_job &job,
-                                                symmem_cuda_way way) {
+                                                symmem_cuda_algorithm algorithm) {
     symmem_cuda_collective_args args = {};
     args.signal = compared_args(c);
     args.job = job;
-    args.way = way;
+    args.algorithm = algorithm;
     args.rounds = places_of(c);
-    if (way == SYMMEM_CUDA_IN_BLOCKS)
+    if (algorithm == SYMMEM_CUDA_PER_BLOCK)
         args.step = step_of(job);
     if (symmem_cuda_is_move(job.form))
         args.exchange = exchange_of(c, job);
     for (int r = 0; r < ranks; r++)
-        args.near_buffers[r] = shared->rank[r].buffer;
+        args.small_buffers[r] = shared->rank[r].buffer;
     return args;
 }
 
 static bool is_move(const call &c) {
-    return c.kind == GATHERED || c.kind == SENT || c.kind == DEALT;
+    return c.kind == GATHERED || c.kind == SENT || c.kind == OWN_DIFFERS;
 }
 
 static symmem_cuda_moves_args moves_args(const call &c, const symmem_cuda_job &job) {
-    return {near_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
+    return {small_barrier_args(c.channel), places_of(c), exchange_of(c, job), signal_args(c)};
 }
 
 static void run_meeting(const call &c, bool plain) {
-    const symmem_cuda_near_args args = {near_args(c.channel), signal_args(c)};
+    const symmem_cuda_small_barrier_args args = {small_barrier_args(c.channel), signal_args(c)};
     const symmem_cuda_signal_args general = compared_args(c);
     if (plain)
         warp_launch(WARP_NEAR_BARRIER, 1, 2, &args);
@@ -243,8 +243,8 @@ static void run_meeting(const call &c, bool plain) {
 }
 
 static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
-    const symmem_cuda_lines_args args = lines_args(c, job);
-    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_LINES);
+    const symmem_cuda_ll_args args = lines_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_LL);
     const bool is_short = c.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
     const int size = ranks == 2 ? 0 : ranks <= 4 ? 1 : 2;
     const warp_kernel kernel = static_cast<warp_kernel>(
@@ -264,9 +264,9 @@ static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
 // Sometimes a warp that has no part in a meeting. Of many ranks there would be too many threads.
 static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
     const unsigned int warps = ranks <= 4 && c.count == MOST ? 3 : 2;
-    const symmem_cuda_plain_args args = blocks_args(c, job);
-    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_IN_BLOCKS);
-    if (plain && symmem_cuda_are_plainly_many(ranks))
+    const symmem_cuda_fast_args args = blocks_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_PER_BLOCK);
+    if (plain && symmem_cuda_has_fast_kernel(ranks))
         warp_launch(ranks == 2        ? WARP_BLOCKS_OF_TWO
                     : c.count == MOST ? WARP_WIDE
                                       : WARP_BLOCKS,
@@ -277,8 +277,8 @@ static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
 
 // With one thread or two beside the one that tells, which peers need not have alike.
 static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
-    const symmem_cuda_lines_args args = lines_args(c, job);
-    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_BY_CHUNKS);
+    const symmem_cuda_ll_args args = lines_args(c, job);
+    const symmem_cuda_collective_args general = general_args(c, job, SYMMEM_CUDA_CHUNKS);
     if (is_move(c)) {
         const symmem_cuda_moves_args moves = moves_args(c, job);
         const void *given = &moves;

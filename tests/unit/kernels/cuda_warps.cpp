@@ -74,7 +74,7 @@ static bool is_right(const call &c, uint32_t round) {
         return is_of(out, 0, round, 0, c.count) && is_of(out + c.count, 1, round, 0, c.count);
     case SENT:
         return is_of(buffer, 1, round, 0, c.count);
-    case DEALT:
+    case OWN_DIFFERS:
         return is_dealt(c, round);
     default:
         return true;
@@ -99,7 +99,7 @@ static call some_call(dice &all) {
     c.channel = static_cast<int32_t>(all(CHANNELS));
     c.count = counts[all(5)];
     c.blocks = 1 + all(2);
-    if (c.channel == CHANNELS - 1 && symmem_cuda_are_plainly_many(ranks))
+    if (c.channel == CHANNELS - 1 && symmem_cuda_has_fast_kernel(ranks))
         return c;
     c.rounds.units = all(2) != 0 ? SYMMEM_CUDA_SHORT_UNITS : SYMMEM_CUDA_ROUND_UNITS;
     c.rounds.warps = 1 + all(3);
@@ -113,8 +113,8 @@ static bool all_have_begun(uint32_t round) {
     return true;
 }
 
-// Whoever comes late, and whichever way each one goes. Some compare their calls, and what they show
-// of that is soon old: who does not compare takes it away.
+// Whoever comes late, and whichever way each one goes. Some compare their calls, and what
+// they show of that is soon old: who does not compare takes it away.
 static bool calls_in_a_row() {
     const uint32_t rounds = ranks <= 4 ? 24 : 16;
     dice all = {static_cast<uint32_t>(ranks)}, mine = {static_cast<uint32_t>(100 + own)};
@@ -137,7 +137,7 @@ static bool calls_in_a_row() {
 static call some_call_of_two(dice &all) {
     static const size_t counts[] = {4, 48, 128, 1000};
     call c = {};
-    c.kind = static_cast<kind>(SUM_APART + all(DEALT));
+    c.kind = static_cast<kind>(SUM_APART + all(OWN_DIFFERS));
     c.chunked = all(2) != 0;
     c.count = c.chunked ? CHUNKED - 4 * (3 + all(3000)) : counts[all(4)];
     c.blocks = 1 + all(2);
@@ -299,7 +299,7 @@ static bool by_lines;
 
 // Between the looks of lanes: those of which some have seen it decide alike.
 static bool one_is_poisoned() {
-    const symmem_cuda_rounds rounds = {by_lines ? 2u : 0u, SYMMEM_CUDA_SHORT_UNITS};
+    const symmem_cuda_ll_choice rounds = {by_lines ? 2u : 0u, SYMMEM_CUDA_SHORT_UNITS};
     const call c = {SUM_IN_PLACE, 0, 128, 1, rounds, 0, false};
     fill(1);
     if (own == 1)

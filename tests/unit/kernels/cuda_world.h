@@ -70,7 +70,7 @@ void make_rank(world &w, const test &t, int r) {
     m.buffer.assign(t.buffer_bytes + 4 * SPARE, 0x5a);
     m.in.assign(t.in_bytes + 4 * SPARE, 0x5b);
     m.out.assign(t.out_bytes + 4 * SPARE, 0x5c);
-    m.signals.assign(sizeof(uint64_t) * SYMMEM_CUDA_BOARD_WORDS(t.ranks) + 4 * SPARE, 0);
+    m.signals.assign(sizeof(uint64_t) * SYMMEM_CUDA_SPLIT_TABLE_WORDS(t.ranks) + 4 * SPARE, 0);
     w.buffers[r] = aligned(m.buffer);
     w.signals[r] = aligned(m.signals);
     fill(static_cast<char *>(w.buffers[r]), t.buffer_bytes, t.dtype);
@@ -219,11 +219,11 @@ void run_step(const symmem_cuda_job &job, const symmem_cuda_step &step, symmem_d
 enum stop { ENDED, MET, AGREED };
 
 // The steps of one rank up to its next meeting, if `runs`; else they are only noted.
-stop run_rank(world &w, const test &t, int r, symmem_cuda_place *place, const manner &how,
+stop run_rank(world &w, const test &t, int r, symmem_cuda_cursor *place, const manner &how,
               accesses &list) {
     symmem_cuda_step step;
     while (symmem_cuda_next(&w.job[r], place, &step)) {
-        if (step.kind == SYMMEM_CUDA_MEET)
+        if (step.kind == SYMMEM_CUDA_SYNC)
             return MET;
         if (step.kind == SYMMEM_CUDA_AGREE)
             return AGREED;
@@ -234,9 +234,10 @@ stop run_rank(world &w, const test &t, int r, symmem_cuda_place *place, const ma
     return ENDED;
 }
 
-// Ranks run from meeting to meeting; false if they race or do not meet. *meetings_p: how often.
+// Ranks run from meeting to meeting; false if they race or do not synchronize. *meetings_p: how
+// often.
 bool run_world(world &w, const test &t, const manner &how, int *meetings_p) {
-    symmem_cuda_place places[MOST_RANKS] = {};
+    symmem_cuda_cursor places[MOST_RANKS] = {};
     for (*meetings_p = 0;; ++*meetings_p) {
         accesses list;
         stop stopped[MOST_RANKS] = {};

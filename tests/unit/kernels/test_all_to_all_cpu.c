@@ -1,48 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* All-to-all on the CPU with a peer that shows on its board what cannot be: CORRUPT, naming it. */
+/* All-to-all on the CPU with a peer that shows on its split_table what cannot be: CORRUPT, naming
+ * it. */
 #include <stdio.h>
 #include <string.h>
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 #include "unit_main.h"
 
 enum { COUNT = 4, BYTES = COUNT * 4, BUFFER = 256, MEETS = 3 };
 
-/* What rank 1's board has from a meeting on: where its part for rank 0 begins and ends, its
- * verdict. */
+/* What rank 1's split_table has from a meeting on: where its part for rank 0 begins and ends, its
+ * check. */
 typedef struct shown {
-    uint64_t begin, end, verdict;
+    uint64_t begin, end, check;
 } shown;
 
 typedef struct world {
-    symmem_cpu_team team; /* first */
-    uint64_t boards[2][SYMMEM_CPU_BOARD_WORDS(2)];
+    symmem_cpu_comm comm; /* first */
+    uint64_t split_tables[2][SYMMEM_CPU_SPLIT_TABLE_WORDS(2)];
     const shown *at_meeting;
     int meetings;
     int32_t blamed;
 } world;
 
-static symmem_status meet(symmem_cpu_team *team) {
-    world *w = (world *)team;
+static symmem_status meet(symmem_cpu_comm *comm) {
+    world *w = (world *)comm;
     const shown *now = &w->at_meeting[w->meetings++ % MEETS];
-    w->boards[1][0] = now->begin;
-    w->boards[1][1] = now->end;
-    w->boards[1][3] = now->verdict;
+    w->split_tables[1][0] = now->begin;
+    w->split_tables[1][1] = now->end;
+    w->split_tables[1][3] = now->check;
     return SYMMEM_OK;
 }
 
-static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
-    return ((world *)(uintptr_t)team)->boards[rank];
+static uint64_t *split_table(const symmem_cpu_comm *comm, int32_t rank) {
+    return ((world *)(uintptr_t)comm)->split_tables[rank];
 }
 
-static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other) {
-    ((world *)team)->blamed = own == other ? -2 : rank;
+static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own, uint64_t other) {
+    ((world *)comm)->blamed = own == other ? -2 : rank;
     return SYMMEM_MISMATCH;
 }
 
-static symmem_status corrupt(symmem_cpu_team *team, int32_t rank, uint64_t value) {
+static symmem_status corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value) {
     (void)value;
-    ((world *)team)->blamed = rank;
+    ((world *)comm)->blamed = rank;
     return SYMMEM_CORRUPT;
 }
 
@@ -51,12 +52,12 @@ static symmem_status run(const shown *at_meeting, bool checking, bool tells, int
     char own[BUFFER] = {0}, theirs[BUFFER] = {0}, out[2 * BYTES];
     void *const buffers[2] = {own, theirs};
     memset(theirs + 64, 7, BYTES);
-    world w = {.team = {.world_size = 2,
+    world w = {.comm = {.world_size = 2,
                         .buffers = buffers,
                         .buffer_bytes = BUFFER,
                         .checking = checking,
-                        .meet = meet,
-                        .board = board,
+                        .barrier = meet,
+                        .split_table = split_table,
                         .mismatch = mismatch,
                         .corrupt = tells ? corrupt : NULL},
                .at_meeting = at_meeting,
@@ -68,7 +69,7 @@ static symmem_status run(const shown *at_meeting, bool checking, bool tells, int
                                     .out = out,
                                     .in_splits = splits,
                                     .out_splits = splits};
-    symmem_status status = symmem_cpu_collective(&call, &w.team);
+    symmem_status status = symmem_cpu_collective(&call, &w.comm);
     CU_ASSERT(status != SYMMEM_OK || (out[BYTES] == 7 && out[2 * BYTES - 1] == 7));
     *blamed_p = w.blamed;
     return status;
@@ -77,7 +78,7 @@ static symmem_status run(const shown *at_meeting, bool checking, bool tells, int
 #define RIGHT                                                                                      \
     { 64, 64 + BYTES, 0 }
 
-TEST("boards") {
+TEST("split_tables") {
     static const struct {
         shown at_meeting[MEETS];
         symmem_status checked, unchecked; /* with check_collectives, and without */

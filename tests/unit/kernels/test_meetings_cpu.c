@@ -4,7 +4,7 @@
  * first. */
 #include <string.h>
 
-#include "cpu/team.h"
+#include "cpu/comm.h"
 #include "unit_main.h"
 
 #define BYTES ((size_t)1 << 16)
@@ -13,42 +13,42 @@
 
 static char buffers[2][BYTES] __attribute__((aligned(64)));
 static char outputs[BYTES], inputs[BYTES];
-static uint64_t boards[2][5], trays[2][TRAY / 8];
+static uint64_t split_tables[2][5], eager_buffers[2][TRAY / 8];
 static int meetings, failing_one, mismatches;
 
-static symmem_status meet(symmem_cpu_team *team) {
-    (void)team;
+static symmem_status meet(symmem_cpu_comm *comm) {
+    (void)comm;
     return ++meetings == failing_one ? SYMMEM_POISONED : SYMMEM_OK;
 }
 
-static uint64_t *board(const symmem_cpu_team *team, int32_t rank) {
-    (void)team;
-    return boards[rank];
+static uint64_t *split_table(const symmem_cpu_comm *comm, int32_t rank) {
+    (void)comm;
+    return split_tables[rank];
 }
 
-static symmem_status mismatch(symmem_cpu_team *team, int32_t rank, uint64_t own, uint64_t other) {
-    (void)team;
+static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own, uint64_t other) {
+    (void)comm;
     CU_ASSERT(rank == 1 && own == 2 && other == 0);
     mismatches++;
     return SYMMEM_MISMATCH;
 }
 
-static void *tray(const symmem_cpu_team *team, int32_t rank) {
-    (void)team;
-    return trays[rank];
+static void *eager_buffer(const symmem_cpu_comm *comm, int32_t rank) {
+    (void)comm;
+    return eager_buffers[rank];
 }
 
 static const struct row {
     symmem_call_kind kind;
     size_t count, in_row;
-    bool in, out, trays, checking;
+    bool in, out, eager_buffers, checking;
     size_t wanted; /* of the peer, in an all-to-all: it has none */
     int meetings;
     symmem_status status;
 } rows[] = {
     {.kind = SYMMEM_CALL_NONE, .count = 8, .status = SYMMEM_UNSUPPORTED},
     {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 100, 100, .out = true, .meetings = 2},
-    {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 100, 100, true, true, .trays = true, .meetings = 1},
+    {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 100, 100, true, true, .eager_buffers = true, .meetings = 1},
     {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, TRAY / 4, 512, true, true, true, true, .meetings = 1},
     {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, TRAY / 4 + 1, 512, true, true, true, true, .meetings = 3},
     {SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, 100, 100, true, true, .meetings = 2},
@@ -95,21 +95,21 @@ static symmem_status run(const struct row *row, int failing) {
                                     .out = row->out ? outputs : NULL,
                                     .in_splits = in_splits,
                                     .out_splits = out_splits};
-    symmem_cpu_team team = {.world_size = 2,
+    symmem_cpu_comm comm = {.world_size = 2,
                             .buffers = places,
                             .buffer_bytes = BYTES,
                             .checking = row->checking,
-                            .meet = meet,
-                            .board = board,
+                            .barrier = meet,
+                            .split_table = split_table,
                             .mismatch = mismatch,
-                            .tray_bytes = row->trays ? TRAY : 0,
-                            .tray = tray};
+                            .eager_bytes = row->eager_buffers ? TRAY : 0,
+                            .eager_buffer = eager_buffer};
     memset(outputs, MARK, sizeof outputs);
     memset(buffers, MARK, sizeof buffers);
-    memset(boards, 0, sizeof boards);
+    memset(split_tables, 0, sizeof split_tables);
     meetings = mismatches = 0;
     failing_one = failing;
-    return symmem_cpu_collective(&call, &team);
+    return symmem_cpu_collective(&call, &comm);
 }
 
 static bool is_marked(const char *bytes) {

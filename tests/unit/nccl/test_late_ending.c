@@ -83,12 +83,12 @@ static void begin(void) {
     atomic_store(&ended, 0);
     atomic_store(&may_end, false);
     behind_ns = 3000 * CUDA_NS_PER_MS;
-    nccl_ending_begin(&instance, &comm, 1);
+    nccl_comm_abort_begin(&instance, &comm, 1);
     CU_ASSERT_EQUAL(atomic_load(&ended), 0);
 }
 
 static void finish(void) {
-    nccl_endings_finish(&instance);
+    nccl_comm_aborts_finish(&instance);
     CU_ASSERT_PTR_NULL(state.endings);
     (void)pthread_cond_destroy(&state.ended);
     (void)pthread_mutex_destroy(&state.lock);
@@ -140,7 +140,7 @@ TEST("the next end takes it along") {
     atomic_store(&may_end, true);
     for (behind_ns = 0; begun < 5000 && is_listed(); begun++) {
         usleep(1000);
-        nccl_ending_begin(&instance, &comm, cuda_now_ns() + 3000 * CUDA_NS_PER_MS);
+        nccl_comm_abort_begin(&instance, &comm, cuda_now_ns() + 3000 * CUDA_NS_PER_MS);
     }
     CU_ASSERT_FALSE(is_listed());
     CU_ASSERT_EQUAL(atomic_load(&ended), begun);

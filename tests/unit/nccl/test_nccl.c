@@ -15,16 +15,16 @@ TEST("versions") {
         nccl_resolver wanted;
         const char *says;
     } cases[] = {
-        {22605, 22809, true, false, NCCL_RESOLVE_NOT, "windows came with 2.27"},
-        {22703, 22809, true, false, NCCL_RESOLVE_NOT, "pointers to peers came with 2.28"},
+        {22605, 22809, true, false, NCCL_RESOLVE_UNSUPPORTED, "windows came with 2.27"},
+        {22703, 22809, true, false, NCCL_RESOLVE_UNSUPPORTED, "pointers to peers came with 2.28"},
         {22803, 22809, true, false, NCCL_RESOLVE_BY_KERNEL, ""},
         {22809, 22803, true, false, NCCL_RESOLVE_BY_KERNEL, ""},
-        {22809, 22809, false, false, NCCL_RESOLVE_NOT, "built without"},
-        {22809, 22703, true, false, NCCL_RESOLVE_NOT, "built with 2.27.3"},
-        {22809, 22902, true, false, NCCL_RESOLVE_NOT, "built with 2.29.2"},
+        {22809, 22809, false, false, NCCL_RESOLVE_UNSUPPORTED, "built without"},
+        {22809, 22703, true, false, NCCL_RESOLVE_UNSUPPORTED, "built with 2.27.3"},
+        {22809, 22902, true, false, NCCL_RESOLVE_UNSUPPORTED, "built with 2.29.2"},
         {22902, 22809, false, true, NCCL_RESOLVE_BY_HOST, ""},
         {23007, 22703, true, true, NCCL_RESOLVE_BY_HOST, ""},
-        {22902, 22902, true, false, NCCL_RESOLVE_NOT, "no ncclGetPeerDevicePointer"},
+        {22902, 22902, true, false, NCCL_RESOLVE_UNSUPPORTED, "no ncclGetPeerDevicePointer"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char reason[200] = "";

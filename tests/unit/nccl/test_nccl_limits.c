@@ -7,7 +7,7 @@
 #include <stdarg.h>
 
 #include "../../quiet_host.h"
-#include "span.h"
+#include "coll_comm.h"
 #include "unit_child.h"
 #include "unit_main.h"
 
@@ -32,7 +32,7 @@ static bool ending;               /* till then the system is at it */
 static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
 static bool poisoned;
-static nccl_span its_span, other_span;
+static nccl_coll_comm its_span, other_span;
 static atomic_int asked_for_own; /* whether this rank has ended: nobody should */
 
 static symmem_peer_state state_of(int32_t rank) {
@@ -133,7 +133,7 @@ static void reset(void) {
     gone_after_ns = busy_for_ns = failed_after_ns = 0;
     outcome = ncclSuccess;
     poisoned = ending = false;
-    its_span = other_span = (nccl_span){.users = 1, .turn = PTHREAD_MUTEX_INITIALIZER};
+    its_span = other_span = (nccl_coll_comm){.users = 1, .call_lock = PTHREAD_MUTEX_INITIALIZER};
 }
 
 /* --- an error of NCCL's ------------------------------------------------------------- */
@@ -235,15 +235,15 @@ TEST("within the limit") {
 static symmem_cuda_fault fault;
 static const symmem_peers peers = {.size = sizeof peers, .host = &host, .rank = 0, .world_size = 2};
 
-static nccl_flight take_off(uint32_t timeout_ms) {
+static nccl_inflight take_off(uint32_t timeout_ms) {
     memset(&fault, 0, sizeof fault);
-    nccl_flight flight = {.instance = &instance,
-                          .span = &its_span,
-                          .peers = &peers,
-                          .fault = &fault,
-                          .timeout_ms = timeout_ms};
+    nccl_inflight flight = {.instance = &instance,
+                            .coll = &its_span,
+                            .peers = &peers,
+                            .fault = &fault,
+                            .timeout_ms = timeout_ms};
     begin_ns = cuda_now_ns();
-    nccl_flight_begin(&flight);
+    nccl_inflight_begin(&flight);
     return flight;
 }
 
@@ -254,9 +254,10 @@ static symmem_status told(void) {
 /* As the backend asks until it is told, with an error of NCCL's or without. */
 static bool is_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status wanted,
                        uint64_t most_ns) {
-    nccl_flight flight = take_off(timeout_ms);
-    while (took_ns() < 3000 * MS && (result != ncclSuccess ? !nccl_flight_broken(&flight, result)
-                                                           : nccl_flight_look(&flight)))
+    nccl_inflight flight = take_off(timeout_ms);
+    while (took_ns() < 3000 * MS &&
+           (result != ncclSuccess ? !nccl_inflight_nccl_error(&flight, result)
+                                  : nccl_inflight_check(&flight)))
         cuda_sleep_ns(MS);
     return is_right(told(), wanted, most_ns);
 }
@@ -265,16 +266,16 @@ TEST("a collective's limit") {
     reset();
     IN_TIME(is_told_in(ncclSuccess, 60, SYMMEM_TIMEOUT, 1000 * MS));
     CU_ASSERT(took_ns() >= 60 * MS);
-    nccl_flight flight = take_off(1);
+    nccl_inflight flight = take_off(1);
     atomic_store(&flight.begun_ns, 0); /* the stream has not come to it: its time has not begun */
     cuda_sleep_ns(5 * MS);
-    CU_ASSERT(nccl_flight_look(&flight));
+    CU_ASSERT(nccl_inflight_check(&flight));
     atomic_store(&flight.called_ns, begin_ns); /* in the call it has */
-    CU_ASSERT_FALSE(nccl_flight_look(&flight));
+    CU_ASSERT_FALSE(nccl_inflight_check(&flight));
     CU_ASSERT(told() == SYMMEM_TIMEOUT && fault.elapsed_ns >= 5 * MS);
     flight = take_off(0); /* no limit */
     cuda_sleep_ns(5 * MS);
-    CU_ASSERT(nccl_flight_look(&flight));
+    CU_ASSERT(nccl_inflight_check(&flight));
 }
 
 TEST("a collective that NCCL breaks off") {
@@ -303,40 +304,41 @@ TEST("a collective that NCCL breaks off") {
 TEST("a communicator is given up") {
     reset();
     symmem_cuda_fault second = {0}, third = {0};
-    nccl_flight one = take_off(0), two = one, three = one;
+    nccl_inflight one = take_off(0), two = one, three = one;
     two.fault = &second;
     three.fault = &third;
-    three.span = &other_span;
+    three.coll = &other_span;
     one.next = &three;
     three.next = &two;
-    state.flights = &one;
-    nccl_flight_fail(&two, SYMMEM_TIMEOUT, -1);
-    CU_ASSERT_PTR_NULL(nccl_span_take_away(&instance, &its_span));
-    state.flights = NULL;
+    state.inflights = &one;
+    nccl_inflight_fail(&two, SYMMEM_TIMEOUT, -1);
+    CU_ASSERT_PTR_NULL(nccl_coll_comm_remove(&instance, &its_span));
+    state.inflights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
     CU_ASSERT_EQUAL(second.code, -(uint32_t)SYMMEM_TIMEOUT); /* it had its own */
     CU_ASSERT_EQUAL(third.code, 0);
-    CU_ASSERT(!nccl_flight_look(&one) && nccl_flight_look(&three));
+    CU_ASSERT(!nccl_inflight_check(&one) && nccl_inflight_check(&three));
 }
 
 /* For another one, as some rank gave it up: what is under way here does not end well. */
 TEST("another one comes in its place") {
     reset();
-    nccl_flight flight = take_off(0);
-    state.flights = &flight;
-    nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
-    state.flights = NULL;
+    nccl_inflight flight = take_off(0);
+    state.inflights = &flight;
+    nccl_coll_comm_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
+    state.inflights = NULL;
     CU_ASSERT_EQUAL(told(), SYMMEM_POISONED);
 }
 
-static nccl_flight *watched(nccl_span *span, symmem_cuda_fault *its_fault, uint32_t timeout_ms) {
-    nccl_flight *flight = malloc(sizeof *flight);
+static nccl_inflight *watched(nccl_coll_comm *span, symmem_cuda_fault *its_fault,
+                              uint32_t timeout_ms) {
+    nccl_inflight *flight = malloc(sizeof *flight);
     CU_ASSERT_PTR_NOT_NULL_FATAL(flight);
     *flight = take_off(timeout_ms);
-    flight->span = span;
+    flight->coll = span;
     flight->fault = its_fault;
     CU_ASSERT_EQUAL(nccl_watcher_start(&instance, "collective"), SYMMEM_OK);
-    nccl_flight_enlist(flight);
+    nccl_inflight_add(flight);
     return flight;
 }
 
@@ -350,15 +352,16 @@ static bool is_told(const symmem_cuda_fault *its_fault) {
 TEST("the watcher") {
     static symmem_cuda_fault faults[3];
     reset();
-    nccl_flight *flights[] = {watched(&its_span, &faults[0], 20), watched(&its_span, &faults[1], 0),
-                              watched(&other_span, &faults[2], 0)};
+    nccl_inflight *flights[] = {watched(&its_span, &faults[0], 20),
+                                watched(&its_span, &faults[1], 0),
+                                watched(&other_span, &faults[2], 0)};
     CU_ASSERT(is_told(&faults[0]) && is_told(&faults[1]));
     CU_ASSERT_EQUAL(faults[0].code, -(uint32_t)SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(faults[1].code, -(uint32_t)SYMMEM_POISONED);
     cuda_sleep_ns(50 * MS); /* the watcher has come round again */
     CU_ASSERT_EQUAL(faults[2].code, 0);
     for (int i = 0; i < 3; i++)
-        nccl_flight_end(flights[i]);
+        nccl_inflight_end(flights[i]);
     nccl_watcher_stop(&instance);
     CU_ASSERT(its_span.users == 1 && other_span.users == 1);
     CU_ASSERT_EQUAL(atomic_load(&asked_for_own), 0);
@@ -370,17 +373,18 @@ TEST("the watcher and an old flight") {
     nccl_comm comm = {.users = 2};
     reset();
     state.closing = state.has_watcher = false;
-    nccl_flight *flight = watched(&its_span, &its_fault, 20);
+    nccl_inflight *flight = watched(&its_span, &its_fault, 20);
     CU_ASSERT(is_told(&its_fault));
-    nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
-    nccl_span_set(&instance, &its_span, &comm);
-    CU_ASSERT(nccl_span_end(&instance, &its_span, flight->serial, 0)); /* it has gone already */
-    CU_ASSERT(nccl_span_is_ready(&its_span));
+    nccl_coll_comm_end(&instance, &its_span, NCCL_ANY_SERIAL, 0);
+    nccl_coll_comm_set(&instance, &its_span, &comm);
+    CU_ASSERT(
+        nccl_coll_comm_end(&instance, &its_span, flight->serial, 0)); /* it has gone already */
+    CU_ASSERT(nccl_coll_comm_is_ready(&its_span));
     cuda_sleep_ns(50 * MS);
-    pthread_mutex_lock(&its_span.turn);
+    pthread_mutex_lock(&its_span.call_lock);
     CU_ASSERT_PTR_EQUAL(its_span.comm, &comm);
-    pthread_mutex_unlock(&its_span.turn);
-    nccl_flight_end(flight);
+    pthread_mutex_unlock(&its_span.call_lock);
+    nccl_inflight_end(flight);
     nccl_watcher_stop(&instance);
 }
 
@@ -388,11 +392,11 @@ static atomic_bool has_turn, is_to_let_go, has_let_go;
 
 /* As a call that the driver keeps. */
 static void *keep_turn(void *opaque) {
-    pthread_mutex_lock(&its_span.turn);
+    pthread_mutex_lock(&its_span.call_lock);
     atomic_store(&has_turn, true);
     AWAIT(5000, atomic_load(&is_to_let_go));
     atomic_store(&has_let_go, true);
-    pthread_mutex_unlock(&its_span.turn);
+    pthread_mutex_unlock(&its_span.call_lock);
     return NULL;
 }
 
@@ -411,10 +415,10 @@ TEST("a turn that is kept") {
     while (!atomic_load(&has_turn))
         cuda_sleep_ns(MS);
     begin_ns = cuda_now_ns();
-    CU_ASSERT_FALSE(nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, begin_ns + 50 * MS));
+    CU_ASSERT_FALSE(nccl_coll_comm_end(&instance, &its_span, NCCL_ANY_SERIAL, begin_ns + 50 * MS));
     CU_ASSERT(took_ns() >= 50 * MS && !atomic_load(&has_let_go));
     CU_ASSERT_EQUAL_FATAL(pthread_create(&other, NULL, have_it_let_go, NULL), 0);
-    CU_ASSERT(nccl_span_end(&instance, &its_span, NCCL_ANY_SERIAL, 0));
+    CU_ASSERT(nccl_coll_comm_end(&instance, &its_span, NCCL_ANY_SERIAL, 0));
     CU_ASSERT(atomic_load(&has_let_go));
     CU_ASSERT_EQUAL(pthread_join(other, NULL), 0);
     CU_ASSERT_EQUAL(pthread_join(keeper, NULL), 0);

@@ -47,8 +47,9 @@ static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's
 static void count_launch(const char *name, void **arguments, const void *stream) {
     if (strcmp(name, "symmem_barrier") == 0)
         atomic_store(&last_fault, ((const symmem_cuda_signal_args *)arguments[0])->fault);
-    if (strcmp(name, "symmem_near_barrier") == 0)
-        atomic_store(&last_fault, ((const symmem_cuda_near_args *)arguments[0])->signal.fault);
+    if (strcmp(name, "symmem_small_barrier") == 0)
+        atomic_store(&last_fault,
+                     ((const symmem_cuda_small_barrier_args *)arguments[0])->signal.fault);
     atomic_fetch_add(&launches, 1);
 }
 

@@ -100,11 +100,11 @@ WORLD_TEST("barrier wraps", 3, 2, 4096) {
 static int tray_rounds(fake_rank *rank) {
     const symmem_peers *peers = &rank->peers;
     uint64_t *trays[FAKE_MAX_RANKS];
-    size_t words = shm_tray_bytes(1) / sizeof(uint64_t);
+    size_t words = shm_eager_bytes(1) / sizeof(uint64_t);
     unsigned seed = (unsigned)peers->rank + 1;
     for (uint64_t round = 1; round <= 300; round++) {
         for (int32_t peer = 0; peer < peers->world_size; peer++)
-            trays[peer] = shm_tray(peers, peer, 1);
+            trays[peer] = shm_eager_buffer(peers, peer, 1);
         for (size_t i = 0; i < words; i++)
             trays[peers->rank][i] = round * 1000000 + (uint64_t)peers->rank * 10000 + i;
         REQUIRE(fake_barrier(rank, 1, 20000, NULL) == SYMMEM_OK);
@@ -133,13 +133,13 @@ TEST("places of trays") {
         const symmem_peers *peers = &world->ranks[0].peers;
         char *begin = peers->signals[1], *end = begin + peers->signal_bytes, *last = begin;
         for (int32_t channel = 0; channel < channels; channel++) {
-            size_t bytes = shm_tray_bytes(channel);
+            size_t bytes = shm_eager_bytes(channel);
             for (uint32_t epoch = 1; bytes > 0 && epoch <= 2; epoch++) {
                 atomic_store(epoch_word(&world->ranks[0], channel), epoch);
-                char *tray = shm_tray(peers, 1, channel);
-                CU_ASSERT(tray >= last && tray + bytes <= end);
-                CU_ASSERT_EQUAL((tray - begin) % 64, 0);
-                last = tray + bytes;
+                char *eager_buffer = shm_eager_buffer(peers, 1, channel);
+                CU_ASSERT(eager_buffer >= last && eager_buffer + bytes <= end);
+                CU_ASSERT_EQUAL((eager_buffer - begin) % 64, 0);
+                last = eager_buffer + bytes;
             }
         }
         CU_ASSERT(last > begin);

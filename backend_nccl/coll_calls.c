@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From the core's collectives to NCCL's. */
-#include "span.h"
+/* Converts the core's collectives to NCCL's. */
+#include "coll_comm.h"
 
 #define MAX_ROWS 4096 /* of a reduce-scatter, in one call of NCCL */
 
@@ -8,7 +8,7 @@ static size_t element_bytes(symmem_dtype dtype) {
     return symmem_dtype_size(dtype);
 }
 
-/* --- what there is ------------------------------------------------------------------ */
+/* --- support ----------------------------------------------------------------------- */
 
 /* NCCL has no 16-bit integers. */
 static bool find_type(symmem_dtype dtype, ncclDataType_t *type_p) {
@@ -71,7 +71,7 @@ static char *own_part(const nccl_call *c) {
     return (char *)c->peers->buffers[c->peers->rank] + c->call->offset;
 }
 
-/* Nothing moves, and all meet. */
+/* Moves nothing, and synchronizes all ranks. */
 static ncclResult_t meet(const nccl_call *c) {
     return c->library->AllReduce(c->word, c->word, 1, ncclUint32, ncclMax, c->comm, c->native);
 }
@@ -84,7 +84,7 @@ static ncclResult_t all_reduce(const nccl_call *c) {
                                  type, operation_of(c->call->op), c->comm, c->native);
 }
 
-/* Of a call within a group, which is but noted; and NCCL may answer that with in progress. */
+/* For a call within a group, which NCCL only records. NCCL may answer that with in progress. */
 static bool is_noted(ncclResult_t result) {
     return result == ncclSuccess || result == ncclInProgress;
 }
@@ -138,7 +138,7 @@ static ncclResult_t all_to_all(const nccl_call *c) {
     return end_group(c, result);
 }
 
-/* An all-to-all may have nothing for some ranks, so all meet first. */
+/* An all-to-all may have nothing for some ranks, so all synchronize first. */
 int nccl_call_steps(const symmem_collective *call) {
     return call->kind == SYMMEM_CALL_ALL_TO_ALL ? 2 : 1;
 }

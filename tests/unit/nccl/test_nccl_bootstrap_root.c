@@ -32,7 +32,8 @@ static ncclUniqueId new_id(void) {
 }
 
 /* Another one's socket, with the address that a root had. */
-static int take_address_of(const ncclUniqueId *id, nccl_root *root, cuda_instance *instance) {
+static int take_address_of(const ncclUniqueId *id, nccl_bootstrap_root *root,
+                           cuda_instance *instance) {
     struct sockaddr_in address = {.sin_family = AF_INET};
     int taken = -1;
     for (int fd = 0; fd < 1024 && taken < 0; fd++) {
@@ -42,7 +43,7 @@ static int take_address_of(const ncclUniqueId *id, nccl_root *root, cuda_instanc
             taken = fd;
     }
     CU_ASSERT_FATAL(taken >= 0);
-    nccl_root_end(instance, root);
+    nccl_bootstrap_root_end(instance, root);
     const int on = 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CU_ASSERT_EQUAL(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
@@ -60,28 +61,30 @@ TEST("what waits for ranks") {
     use_library(PLAIN_NCCL);
     int strangers = listen_anywhere();
     ncclUniqueId first_id = new_id(), second_id = new_id(), third_id = new_id();
-    nccl_root *first = nccl_root_find(&first_id), *second = nccl_root_find(&second_id);
-    nccl_root *third = nccl_root_find(&third_id), *again = nccl_root_find(&third_id);
+    nccl_bootstrap_root *first = nccl_bootstrap_root_find(&first_id),
+                        *second = nccl_bootstrap_root_find(&second_id);
+    nccl_bootstrap_root *third = nccl_bootstrap_root_find(&third_id),
+                        *again = nccl_bootstrap_root_find(&third_id);
     CU_ASSERT(first != NULL && second != NULL && third != NULL && again != NULL);
     CU_ASSERT_EQUAL(nccl->roots(), 3);
-    nccl_root_end(&instance, second);
+    nccl_bootstrap_root_end(&instance, second);
     CU_ASSERT(roots_come_to(2));
     CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &limit), 0);
     none = limit;
     none.rlim_cur = 0;
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
-    nccl_root_end(&instance, first);
-    nccl_roots_end(&instance, true);
+    nccl_bootstrap_root_end(&instance, first);
+    nccl_bootstrap_roots_end(&instance, true);
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &limit), 0);
     CU_ASSERT(roots_come_to(2));
     CU_ASSERT_PTR_NOT_NULL(state.roots);
-    nccl_roots_end(&instance, true);
+    nccl_bootstrap_roots_end(&instance, true);
     CU_ASSERT(roots_come_to(1));
     CU_ASSERT_PTR_NULL(state.roots);
     int later = take_address_of(&third_id, third, &instance);
     CU_ASSERT(roots_come_to(0));
-    nccl_root_end(&instance, again);
-    nccl_root_end(&instance, NULL);
+    nccl_bootstrap_root_end(&instance, again);
+    nccl_bootstrap_root_end(&instance, NULL);
     CU_ASSERT(listens(strangers) && listens(later));
     close(strangers);
     close(later);

@@ -3,7 +3,7 @@
  * The NCCL backend's collectives for groups that span more than direct access, on a fake libnccl
  * and a fake driver: NCCL's own.
  */
-#include "nccl_span_ranks.h"
+#include "nccl_coll_ranks.h"
 
 /* --- what they compute -------------------------------------------------------------- */
 

@@ -10,7 +10,7 @@
 #include <symmem/stream.h>
 
 #include "nccl_ranks.h"
-#include "span.h"
+#include "coll_comm.h"
 
 #define N 6 /* elements, of each rank where there is one part a rank */
 
@@ -89,11 +89,11 @@ static inline void *call_other(void *opaque) {
 
 /* Until that one is the communicator's: from then on it waits in NCCL. */
 static inline bool await_other_call(rank_env *env) {
-    nccl_span *span = nccl_state_of(env->context->instance)->spans;
+    nccl_coll_comm *span = nccl_state_of(env->context->instance)->coll_comms;
     for (int i = 0; i < 10000; i++) {
-        if (pthread_mutex_trylock(&span->turn) != 0)
+        if (pthread_mutex_trylock(&span->call_lock) != 0)
             return true;
-        pthread_mutex_unlock(&span->turn);
+        pthread_mutex_unlock(&span->call_lock);
         usleep(1000);
     }
     return false;
@@ -102,11 +102,11 @@ static inline bool await_other_call(rank_env *env) {
 static atomic_bool turn_is_kept, turn_goes_on;
 
 static inline void *keep_turn(void *opaque) {
-    nccl_span *span = opaque;
-    pthread_mutex_lock(&span->turn);
+    nccl_coll_comm *span = opaque;
+    pthread_mutex_lock(&span->call_lock);
     atomic_store(&turn_is_kept, true);
     AWAIT(15000, atomic_load(&turn_goes_on));
-    pthread_mutex_unlock(&span->turn);
+    pthread_mutex_unlock(&span->call_lock);
     return NULL;
 }
 
@@ -114,8 +114,8 @@ static inline void *keep_turn(void *opaque) {
 static inline void keep_by(rank_env *env, pthread_t *keeper, void *(*keep)(void *)) {
     atomic_store(&turn_is_kept, false);
     atomic_store(&turn_goes_on, false);
-    CHECK(env,
-          pthread_create(keeper, NULL, keep, nccl_state_of(env->context->instance)->spans) == 0);
+    CHECK(env, pthread_create(keeper, NULL, keep,
+                              nccl_state_of(env->context->instance)->coll_comms) == 0);
 }
 
 /* As by a call that the driver keeps, whose queue is full. */

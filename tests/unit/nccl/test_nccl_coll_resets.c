@@ -3,8 +3,8 @@
  * Which rank takes calls on which communicator, in groups that span more than direct access: after
  * resets, and where another communicator is made; on a fake libnccl and a fake driver.
  */
-#include "nccl_span_ranks.h"
-#include "span.h"
+#include "nccl_coll_ranks.h"
+#include "coll_comm.h"
 
 /* --- what a reset and another communicator do to others -------------------------------------- */
 

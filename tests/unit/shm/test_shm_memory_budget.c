@@ -350,17 +350,18 @@ static const struct {
 
 TEST("memory of control groups") {
     for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
-        shm_room room;
+        shm_memory_left memory;
         plant(trees[i].files);
-        const bool found = shm_cgroup_memory(root, trees[i].wanted, &room);
+        const bool found = shm_cgroup_memory(root, trees[i].wanted, &memory);
         const bool as_it_should =
-            found == (trees[i].left != UINT64_MAX) && room.left == trees[i].left &&
-            room.limit == trees[i].limit &&
-            strncmp(room.where, root, strlen(room.where) > 0 ? strlen(root) : 0) == 0 &&
-            strcmp(room.where + (found ? strlen(root) : 0), trees[i].where) == 0;
+            found == (trees[i].left != UINT64_MAX) && memory.left == trees[i].left &&
+            memory.limit == trees[i].limit &&
+            strncmp(memory.where, root, strlen(memory.where) > 0 ? strlen(root) : 0) == 0 &&
+            strcmp(memory.where + (found ? strlen(root) : 0), trees[i].where) == 0;
         if (!as_it_should)
             fprintf(stderr, "%s: %llu of %llu left in '%s'\n", trees[i].what,
-                    (unsigned long long)room.left, (unsigned long long)room.limit, room.where);
+                    (unsigned long long)memory.left, (unsigned long long)memory.limit,
+                    memory.where);
         CU_ASSERT(as_it_should);
         fell();
     }
@@ -374,13 +375,13 @@ TEST("lines of any length") {
                                            {"/x/a/memory.max", "1\n"},
                                            {"/x/a/memory.current", "1\n"}};
     char mounts[PATH_MAX + 1000];
-    shm_room room;
+    shm_memory_left memory;
     plant(files);
     for (size_t length = PATH_MAX - 20; length < PATH_MAX + 10; length++) {
         memset(mounts, 'm', length);
         snprintf(mounts + length, sizeof mounts - length, "1 2 3 / /x - cgroup2 x y\n%s", SECOND);
         put(MOUNTS, mounts);
-        CU_ASSERT(shm_cgroup_memory(root, 1, &room) && room.left == 7);
+        CU_ASSERT(shm_cgroup_memory(root, 1, &memory) && memory.left == 7);
     }
     fell();
 }
@@ -390,7 +391,7 @@ TEST("groups too deep to be named") {
     static const file files[MOST_FILES] = {
         {MOUNTS, SECOND}, {"/g/memory.max", "9\n"}, {"/g/memory.current", "2\n"}};
     char text[PATH_MAX + 8];
-    shm_room room;
+    shm_memory_left memory;
     plant(files);
     for (size_t length = PATH_MAX - 90; length < PATH_MAX - 6; length++) {
         const int used = snprintf(text, sizeof text, "0::/");
@@ -398,8 +399,8 @@ TEST("groups too deep to be named") {
         snprintf(text + length, sizeof text - length, "\n");
         put(CGROUP, text);
         const bool fits = strlen(root) + strlen("/g") + length - strlen("0::") < PATH_MAX;
-        CU_ASSERT_EQUAL(shm_cgroup_memory(root, 1, &room), fits);
-        CU_ASSERT_EQUAL(room.left, fits ? 7 : UINT64_MAX);
+        CU_ASSERT_EQUAL(shm_cgroup_memory(root, 1, &memory), fits);
+        CU_ASSERT_EQUAL(memory.left, fits ? 7 : UINT64_MAX);
     }
     fell();
 }
@@ -413,11 +414,11 @@ TEST("tasks of control groups") {
         {"/c/pids/pids.max", "max\n"},
         {"/g/b/pids.max", "9\n"},
         {"/g/b/pids.current", "9\n"}};
-    shm_room room;
+    shm_memory_left memory;
     plant(files);
-    CU_ASSERT(shm_cgroup_tasks(root, &room));
-    CU_ASSERT(room.left == 0 && room.limit == 9);
-    CU_ASSERT(!shm_cgroup_memory(root, 1, &room));
+    CU_ASSERT(shm_cgroup_tasks(root, &memory));
+    CU_ASSERT(memory.left == 0 && memory.limit == 9);
+    CU_ASSERT(!shm_cgroup_memory(root, 1, &memory));
     fell();
 }
 
@@ -456,7 +457,7 @@ TEST("an allocation that a control group forbids") {
     const int descriptors = fake_count_descriptors(), mappings = fake_count_shared_mappings();
     CU_ASSERT_EQUAL(take(instance, 61 * MIB), SYMMEM_NO_SPACE);
     CU_ASSERT_EQUAL(host.expected, 61 * MIB);
-    /* With room for the kernel's tables and for the processes themselves. */
+    /* With memory for the kernel's tables and for the processes themselves. */
     CU_ASSERT(host.actual < 60 * MIB && host.actual > 58 * MIB);
     CU_ASSERT_PTR_NOT_NULL(strstr(host.text, "/g/a, whose limit is 67108864"));
     CU_ASSERT_EQUAL(take(instance, host.actual + 4096), SYMMEM_NO_SPACE);

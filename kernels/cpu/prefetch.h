@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines of the cache on their way between processors. */
-#ifndef SYMMEM_KERNELS_CPU_LINES_H
-#define SYMMEM_KERNELS_CPU_LINES_H
+/* Requests cache lines from other processors ahead of time. */
+#ifndef SYMMEM_KERNELS_CPU_PREFETCH_H
+#define SYMMEM_KERNELS_CPU_PREFETCH_H
 
 #include <stddef.h>
 
 #define SYMMEM_CPU_LINE_BYTES 64
 
-/* This processor is about to write `bytes` bytes that others have read, and asks for them: they are
- * taken from the others meanwhile, many at a time, where each store would wait for its own. A hint:
- * nothing is read or written, and any address will do. */
-static inline void symmem_cpu_claim_lines(const void *at, size_t bytes) {
+/* Prefetches for writing `bytes` bytes that other processors have read. The lines arrive many at a
+ * time, where each store would wait for its own line. This is a hint. It reads and writes nothing,
+ * and any address works. */
+static inline void symmem_cpu_prefetch_for_write(const void *at, size_t bytes) {
     for (size_t i = 0; i < bytes; i += SYMMEM_CPU_LINE_BYTES) {
         const char *line = (const char *)at + i;
 #ifdef __x86_64__ /* compilers give the builtin's wish to write up, unless told of the processor   \

@@ -4,7 +4,7 @@
  * on a fake libnccl and a fake driver: NCCL's kernels know none, so the host keeps them.
  */
 
-#include "nccl_span_ranks.h"
+#include "nccl_coll_ranks.h"
 
 /* --- limits ------------------------------------------------------------------------- */
 
@@ -346,7 +346,7 @@ static void *break_soon(void *unused) {
  * place where its failure stands. */
 static bool are_forgotten(nccl_state *state) {
     pthread_mutex_lock(&state->lock);
-    const bool none = state->flights == NULL;
+    const bool none = state->inflights == NULL;
     pthread_mutex_unlock(&state->lock);
     return none;
 }
@@ -395,8 +395,8 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     if (env->plan->argument != LOST_WITHDRAWN) /* peers may wait in NCCL, without a limit */
         CHECK(env, come_to(2 * env->world - 1));
     nccl->call = FAKE_NO_CALL;
-    CHECK(env, nccl_span_end(instance, state->spans, NCCL_ANY_SERIAL,
-                             cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
+    CHECK(env, nccl_coll_comm_end(instance, state->coll_comms, NCCL_ANY_SERIAL,
+                                  cuda_now_ns() + 10000 * CUDA_NS_PER_MS));
     atomic_store(&is_broken, false);
     atomic_store(&breaks_with, NULL);
 }

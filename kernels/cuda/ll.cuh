@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All-reduces and moves in rounds: in each a warp pushes some of its rank's elements to the warp of
-// its number on every other rank, with flags, and reduces what these have pushed here. Nobody reads
-// another rank's memory, no rank meets another one before or after, and nothing is fenced: a flag
-// says that the data beside it are there.
+// All-reduces and moves in rounds of LL lines, as in NCCL's LL protocol. In each round a warp
+// pushes some of its rank's elements, with flags, to the warp of the same number on every other
+// rank. Then it reduces what those have pushed here. No rank reads another rank's memory, passes a
+// barrier, or fences. A flag says that the data beside it has arrived.
 //
-// A round has a place for each source, and the next round has another one; the third has the first
-// one's again. That is free by then: who has a peer's lines of the second round knows that the peer
-// was through with the first, for each warp goes round by round. From call to call it is the same,
-// as a rank's kernels of one channel run one after the other. How many rounds a warp has follows
-// from what all ranks pass alike. The number of its last one lies in memory, so that a graph can be
-// launched again; it is the flag.
+// A round has a slot for each source, and the next round has another one. The third round reuses
+// the slots of the first. They are free by then. A rank that has a peer's lines of the second round
+// knows that the peer finished the first, because each warp goes round by round. The same holds
+// from call to call, because a rank's kernels of one channel run in order. The number of a warp's
+// rounds follows from arguments that are the same on all ranks. The number of its last round lies
+// in memory, so that a graph can be launched again. That number is the flag.
 //
-// Lines have two forms. Where each rank is linked with each other one by NVLink, eight lanes write
-// 128 bytes, of which the last eight are the flag. That relies on what no manual promises, and what
-// NCCL's protocol LL128 relies on as well: what a warp stores at once to one aligned line of 128
-// bytes arrives over NVLink as a whole, and one load of the warp sees it as a whole. Everywhere
-// else a line has 16 bytes and each half of it a flag of its own (device.cuh), and there are twice
-// as many.
-#ifndef SYMMEM_KERNELS_CUDA_ROUNDS_CUH
-#define SYMMEM_KERNELS_CUDA_ROUNDS_CUH
+// Lines have two forms. If every pair of ranks has NVLink, eight lanes write 128 bytes, of which
+// the last eight are the flag. No manual promises what this relies on, but NCCL's protocol LL128
+// relies on it as well: what a warp stores at once to one aligned line of 128 bytes arrives over
+// NVLink as a whole, and one load of the warp sees it as a whole. Everywhere else a line has 16
+// bytes with a flag in each half (device.cuh), and there are twice as many lines.
+#ifndef SYMMEM_KERNELS_CUDA_LL_CUH
+#define SYMMEM_KERNELS_CUDA_LL_CUH
 
 #include "cuda/collective.h"
 #include "cuda/device.cuh"
@@ -27,23 +26,25 @@
 namespace {
 
 constexpr uint32_t LANES = 32, GROUP = 8, FLAG_LANE = 7;
-constexpr uint32_t DECIDED = ~0u; // by another warp of the block; of no symmem_status
-// Of a lane's two lines of a round; units that all lanes have in the first ones.
+// another warp of the block decided; no symmem_status has this value
+constexpr uint32_t DECIDED = ~0u;
+// LINES_APART: the distance of a lane's two lines of a round. FIRST_UNITS: units for which all
+// lanes have data in the first lines.
 constexpr uint32_t LINES_APART = LANES * sizeof(symmem::line), FIRST_UNITS = 28;
-static_assert(sizeof(symmem::line) == SYMMEM_CUDA_LINE_SIZE, "lines as signal.h places them");
+static_assert(sizeof(symmem::line) == SYMMEM_CUDA_LL_LINE_BYTES, "lines as signal.h layout them");
 static_assert(2 * LINES_APART == SYMMEM_CUDA_ROUND_BYTES, "two lines a lane");
 static_assert(FIRST_UNITS == SYMMEM_CUDA_SHORT_UNITS, "a short round has one unit a lane");
 static_assert(2 * FIRST_UNITS + LANES / GROUP == SYMMEM_CUDA_ROUND_UNITS, "and one for the flags");
 
-// A lane's units of a round. A lane with flags has one, of which each of its lines holds a half; in
-// a short round it has none.
+// A lane's units of a round. A lane with flags has one unit, of which each of its lines holds half.
+// In a short round it has none.
 struct carried {
     symmem_cuda_unit units[2];
 };
 
 struct line_pair {
     symmem::line first, second;
-    bool full; // of wide ones a lane with flags knows: all of the warp say so
+    bool full; // wide: only a lane with flags knows; the warp has to vote
 };
 
 __device__ bool has_flags(uint32_t lane) {
@@ -67,7 +68,7 @@ __device__ uint32_t source_index(uint32_t source, uint32_t owner) {
 
 // --- lines -------------------------------------------------------------------------------
 
-// `part`: of a narrow round, which has one unit a lane.
+// `part`: the index within a narrow round, which has one unit for each lane.
 template <bool WIDE>
 __device__ line_pair lines_of(const carried &own, uint32_t part, uint32_t lane, uint32_t flag) {
     if (!WIDE)
@@ -88,24 +89,23 @@ __device__ symmem_cuda_unit unit_in(const line_pair &found, uint32_t part, uint3
                      : symmem_cuda_unit{found.second.low, found.second.high};
 }
 
-// A wide line is stored, and looked at, by its lanes at once. They may have come apart before.
-template <bool WIDE> __device__ void come_together() {
+// Makes the lanes of a warp converge, because they store and load a wide line at the same time.
+template <bool WIDE> __device__ void converge() {
     if (WIDE)
         __syncwarp();
 }
 
-// All lanes. A short wide round has no second lines.
+// Called by all lanes. A short wide round has no second lines.
 template <bool WIDE>
 __device__ void store_pair(char *to, const line_pair &lines, bool is_short, uint32_t lane) {
-    come_together<WIDE>();
+    converge<WIDE>();
     symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to), lines.first, lane);
     if (!WIDE || !is_short)
         symmem::store_line_of<WIDE>(reinterpret_cast<symmem::line *>(to + LINES_APART),
                                     lines.second, lane);
 }
 
-// Whether all are full is known to who has come together before; what was full then is so by
-// itself.
+// Lanes that have converged know whether all lines are full. A line that was full then stays valid.
 template <bool WIDE>
 __device__ line_pair load_pair(const char *from, bool is_short, uint32_t lane, uint32_t flag) {
     line_pair found = {};
@@ -118,9 +118,9 @@ __device__ line_pair load_pair(const char *from, bool is_short, uint32_t lane, u
     return found;
 }
 
-// --- what does not come soon ---------------------------------------------------------------
+// --- slow waits --------------------------------------------------------------------
 
-// One thread of a warp, and the only one where a thread is a warp.
+// One thread of a warp. On the CPU, where a thread is a warp, every thread.
 __device__ bool is_first_lane() {
 #ifdef SYMMEM_CUDA_LONE_LANE
     return true;
@@ -129,37 +129,39 @@ __device__ bool is_first_lane() {
 #endif
 }
 
-// All lanes: whether all have theirs of a round from one source.
+// Called by all lanes. Returns whether all have their lines of a round from one source.
 struct awaited {
     const char *from; // of the first source
     uint32_t source_bytes, lane, flag;
     bool is_short;
-    uint64_t start_ns; // of the warp's waiting
+    uint64_t start_ns; // when the warp began to wait
 };
 
 template <bool WIDE> __device__ bool have_come(const awaited &lines, uint32_t source) {
     const char *from = lines.from + source * lines.source_bytes;
-    come_together<WIDE>();
+    converge<WIDE>();
     return __all_sync(~0u, load_pair<WIDE>(from, lines.is_short, lines.lane, lines.flag).full);
 }
 
-// As is_time_to_check, of a block's warps one for all; there are more blocks than meet elsewhere.
-// The first time sets the clock, so that who does not wait needs none.
+// Like is_check_due, but one warp checks for all warps of a block, because there are more blocks
+// here than in other barriers. The first call only sets the clock, so that a warp that does not
+// wait needs none.
 constexpr int CHECK_SHIFT = 24; // 17 ms
 
-__device__ bool is_blocks_time_to_check(const symmem_cuda_signal_args &args, uint64_t start_ns,
-                                        verdict *result) {
+__device__ bool is_block_check_due(const symmem_cuda_signal_args &args, uint64_t start_ns,
+                                   op_result *result) {
     const uint64_t now = now_ns();
-    const uint32_t turn = static_cast<uint32_t>(now >> CHECK_SHIFT) | 1u << 31;
+    const uint32_t sequence = static_cast<uint32_t>(now >> CHECK_SHIFT) | 1u << 31;
     const uint32_t last = load_volatile(&result->checked);
-    if (last != turn && atomicCAS(&result->checked, last, turn) == last && last != 0)
+    if (last != sequence && atomicCAS(&result->checked, last, sequence) == last && last != 0)
         return true;
     return is_late(start_ns, args.timeout_ms) || own_poisoned(args);
 }
 
-// Why it is of no use to wait for `source` any longer; OK: it is.
-__device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t source, bool checking,
-                                uint64_t start_ns, const verdict *result, int32_t *failed_rank) {
+// Returns why waiting for `source` is pointless, or OK.
+__device__ uint32_t wait_failure_code(const symmem_cuda_signal_args &args, int32_t source,
+                                      bool checking, uint64_t start_ns, const op_result *result,
+                                      int32_t *failed_rank) {
     if (!is_first_lane())
         return OK;
     if (load_volatile(&result->code) != OK)
@@ -167,19 +169,19 @@ __device__ uint32_t why_give_up(const symmem_cuda_signal_args &args, int32_t sou
     return checking ? check(args, source, start_ns, failed_rank) : OK;
 }
 
-// As decide(), of a warp's own time: who is the first to decide writes it, and nobody else.
+// Like decide(), with the time of one warp. Only the first warp to decide writes it.
 __device__ void decide_since(uint64_t start_ns, uint32_t code, int32_t failed_rank,
-                             verdict *result) {
+                             op_result *result) {
     if (atomicCAS(&result->code, OK, code) != OK)
         return;
     result->failed_rank = failed_rank;
     result->start_ns = start_ns;
 }
 
-// All lanes: names those that have not come.
+// Called by all lanes. Names the ranks whose lines are missing.
 template <bool WIDE>
-__device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited &lines,
-                              uint32_t code, int32_t failed_rank, verdict *result) {
+__device__ void report_missing_lines(const symmem_cuda_signal_args &args, const awaited &lines,
+                                     uint32_t code, int32_t failed_rank, op_result *result) {
     for (int32_t k = 0; k < args.world_size; k++)
         if (k != args.rank && !have_come<WIDE>(lines, source_index(k, args.rank)) &&
             is_first_lane() && (code == TIMEOUT || code == PEER_LOST))
@@ -188,40 +190,42 @@ __device__ void give_up_lines(const symmem_cuda_signal_args &args, const awaited
         decide_since(lines.start_ns, code, failed_rank, result);
 }
 
-enum waiting { HERE, NOT_YET, IN_VAIN };
+enum waiting { HERE, NOT_YET, GAVE_UP };
 
-// All lanes. What a peer did before it ended or was poisoned counts, so there is a last look.
+// Called by all lanes. Work that a peer finished before it ended or was poisoned counts, so the
+// lines are checked once more.
 template <bool WIDE>
 __device__ waiting await_source(const symmem_cuda_signal_args &args, const awaited &lines,
-                                int32_t rank, bool checking, verdict *result) {
+                                int32_t rank, bool checking, op_result *result) {
     const uint32_t source = source_index(rank, args.rank);
 #pragma unroll 1
     for (int look = 0; look < LOOKS_BETWEEN_CHECKS; look++)
         if (have_come<WIDE>(lines, source))
             return HERE;
     int32_t failed_rank = -1;
-    const uint32_t code = why_give_up(args, rank, checking, lines.start_ns, result, &failed_rank);
+    const uint32_t code =
+        wait_failure_code(args, rank, checking, lines.start_ns, result, &failed_rank);
     if (__all_sync(~0u, code == OK))
         return NOT_YET;
     if (have_come<WIDE>(lines, source))
         return HERE;
-    give_up_lines<WIDE>(args, lines, code, failed_rank, result);
-    return IN_VAIN;
+    report_missing_lines<WIDE>(args, lines, code, failed_rank, result);
+    return GAVE_UP;
 }
 
-// All lanes: source by source, again and again. False: they do not come.
+// Called by all lanes. Polls source by source, repeatedly. Returns false if the lines do not
+// arrive.
 template <bool WIDE>
 __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &lines,
-                          verdict *result) {
+                          op_result *result) {
     bool all = false;
     while (!all) {
-        const bool checking =
-            is_first_lane() && is_blocks_time_to_check(args, lines.start_ns, result);
+        const bool checking = is_first_lane() && is_block_check_due(args, lines.start_ns, result);
         all = true;
         for (int32_t k = 0; k < args.world_size; k++) {
             const waiting found =
                 k == args.rank ? HERE : await_source<WIDE>(args, lines, k, checking, result);
-            if (found == IN_VAIN)
+            if (found == GAVE_UP)
                 return false;
             all = all && found == HERE;
         }
@@ -229,21 +233,20 @@ __device__ bool await_all(const symmem_cuda_signal_args &args, const awaited &li
     return true;
 }
 
-// When the warp began to wait, which it tells next time; 0: in vain. So nobody looks at the clock
-// who need not wait. What is passed by reference would lie on a stack, and a kernel that has one
-// begins later.
+// Returns when the warp began to wait, which it passes next time, or 0 on failure. So a warp that
+// does not wait reads no clock. Arguments passed by reference would lie on a stack, and a kernel
+// with a stack starts later.
 template <bool WIDE>
 __device__ __noinline__ uint64_t await_lines(const symmem_cuda_signal_args &args, const char *from,
                                              uint32_t source_bytes, uint32_t lane, uint32_t flag,
-                                             bool is_short, uint64_t start_ns, verdict *result) {
+                                             bool is_short, uint64_t start_ns, op_result *result) {
     const uint64_t start = start_ns != 0 ? start_ns : now_ns();
     return await_all<WIDE>(args, {from, source_bytes, lane, flag, is_short, start}, result) ? start
                                                                                             : 0;
 }
 
 // --- rounds --------------------------------------------------------------------------------
-// OPS: how a rank's units are loaded, pushed, reduced and stored: those below, or
-// allreduce_fast.cuh's.
+// OPS, from below or from allreduce_fast.cuh, loads, pushes, reduces and stores a rank's units.
 
 template <typename Ops>
 __device__ carried load_round(const Ops &ops, uint32_t base, uint32_t lane) {
@@ -262,15 +265,15 @@ __device__ void store_round(const Ops &ops, uint32_t base, uint32_t lane, uint32
         ops.store(base + unit_of(lane, part), unit);
 }
 
-// A warp's place in a round.
-__device__ uint32_t warp_place(const symmem_cuda_round_places &places, uint32_t warp, uint32_t lane,
-                               uint32_t flag) {
-    return places.rounds_at + flag % 2 * places.parity_bytes + warp * SYMMEM_CUDA_ROUND_BYTES +
+// Returns the offset of a warp's slot for a round.
+__device__ uint32_t warp_slot(const symmem_cuda_ll_layout &layout, uint32_t warp, uint32_t lane,
+                              uint32_t flag) {
+    return layout.rounds_at + flag % 2 * layout.parity_bytes + warp * SYMMEM_CUDA_ROUND_BYTES +
            lane * static_cast<uint32_t>(sizeof(symmem::line));
 }
 
-// How many turns a round is.
-template <bool WIDE, typename Ops> __device__ uint32_t turns_of(const Ops &ops) {
+// Returns the number of flags that a round uses.
+template <bool WIDE, typename Ops> __device__ uint32_t flags_per_round(const Ops &ops) {
     return WIDE || ops.is_short() ? 1 : 2;
 }
 
@@ -282,15 +285,15 @@ template <bool WIDE, typename Ops>
 __device__ void push_round(const Ops &ops, const carried &own, uint32_t warp, uint32_t lane,
                            uint32_t part, uint32_t flag) {
     ops.template push<WIDE>(lines_of<WIDE>(own, part, lane, flag),
-                            warp_place(ops.places(), warp, lane, flag), lane);
+                            warp_slot(ops.layout(), warp, lane, flag), lane);
 }
 
 template <bool WIDE, typename Ops>
 __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, uint32_t warp,
                            uint32_t lane, uint32_t part, uint32_t flag, uint64_t *start_ns,
-                           verdict *result) {
+                           op_result *result) {
     carried sums;
-    if (!ops.template pull<WIDE>(own, base, part, warp_place(ops.places(), warp, lane, flag), lane,
+    if (!ops.template pull<WIDE>(own, base, part, warp_slot(ops.layout(), warp, lane, flag), lane,
                                  flag, start_ns, result, &sums))
         return false;
     store_round(ops, base, lane, part, sums.units[part]);
@@ -299,33 +302,32 @@ __device__ bool pull_round(const Ops &ops, const carried &own, uint32_t base, ui
     return true;
 }
 
-// Whether all ranks are with all others. `links`: what they have told this one.
+// Returns whether every pair of ranks has NVLink. `links`: what the ranks have published here.
 __device__ bool are_linked(const uint32_t *links, uint32_t rank, uint32_t ranks,
-                           const symmem_cuda_round_places &places) {
-    bool all = places.linked != 0;
+                           const symmem_cuda_ll_layout &layout) {
+    bool all = layout.linked != 0;
     for (uint32_t k = 0; k < ranks; k++)
         all = all && (k == rank || load_volatile(links + k) == SYMMEM_CUDA_LINKED);
     return all;
 }
 
-// What a lane looks up before anything else, all at once; `own`: before it is known what the lines
-// are like.
+// What a lane loads first, all at once. `own` is loaded before the form of the lines is known.
 struct beginning {
     carried own;
-    uint32_t turn;
+    uint32_t sequence;
     bool poisoned, wide;
-    uint64_t start_ns; // 0: the clock is looked at when somebody waits
+    uint64_t start_ns; // 0: the clock is read when a warp waits
 };
 
-// All threads.
-__device__ void begin_block_of_rounds(verdict *result, uint64_t start_ns) {
+// Called by all threads.
+__device__ void begin_block_of_rounds(op_result *result, uint64_t start_ns) {
     begin(result, start_ns);
     if (threadIdx.x == 0)
         result->checked = 0;
     __syncthreads();
 }
 
-// Each next round's own units are loaded while peers' are on their way.
+// The next round's own units are loaded while the peers' units are in flight.
 #ifndef SYMMEM_CUDA_LONE_LANE
 __device__ uint32_t own_warp() {
     return (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -336,39 +338,39 @@ __device__ uint32_t own_lane_of_warp() {
 }
 
 template <bool WIDE, typename Ops>
-__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, op_result *result) {
     const uint32_t warp = own_warp(), lane = own_lane_of_warp();
-    const uint32_t step = ops.places().warps * units_of_round(ops);
-    const bool pushes = __all_sync(~0u, !at.poisoned) && warp < ops.places().warps;
+    const uint32_t step = ops.layout().warps * units_of_round(ops);
+    const bool pushes = __all_sync(~0u, !at.poisoned) && warp < ops.layout().warps;
     const uint32_t units = pushes ? ops.units() : 0;
-    uint32_t turn = at.turn, base = warp * units_of_round(ops);
+    uint32_t sequence = at.sequence, base = warp * units_of_round(ops);
     carried next = at.own;
     uint64_t start_ns = at.start_ns;
     if (base < units)
-        push_round<WIDE>(ops, next, warp, lane, 0, turn + 1);
-    begin_block_of_rounds(result, at.start_ns); // while that is on its way
+        push_round<WIDE>(ops, next, warp, lane, 0, sequence + 1);
+    begin_block_of_rounds(result, at.start_ns); // while those are in flight
     if (pushes || !at.poisoned)
-        ops.meanwhile();
+        ops.overlapped_work();
     for (; base < units; base += step) {
         const carried own = next;
 #pragma unroll
-        for (uint32_t part = 0; part < turns_of<WIDE>(ops); part++) {
-            turn++;
-            if (turn != at.turn + 1)
-                push_round<WIDE>(ops, own, warp, lane, part, turn);
-            if (part + 1 == turns_of<WIDE>(ops) && base + step < units)
+        for (uint32_t part = 0; part < flags_per_round<WIDE>(ops); part++) {
+            sequence++;
+            if (sequence != at.sequence + 1)
+                push_round<WIDE>(ops, own, warp, lane, part, sequence);
+            if (part + 1 == flags_per_round<WIDE>(ops) && base + step < units)
                 next = load_round(ops, base + step, lane);
-            if (!pull_round<WIDE>(ops, own, base, warp, lane, part, turn, &start_ns, result))
+            if (!pull_round<WIDE>(ops, own, base, warp, lane, part, sequence, &start_ns, result))
                 return false;
         }
     }
-    if (turn != at.turn && lane == 0)
-        *ops.turn_word(warp) = turn;
+    if (sequence != at.sequence && lane == 0)
+        *ops.round_number_word(warp) = sequence;
     return !at.poisoned;
 }
 #else
-// A thread has warps like others, and their lanes. It pushes for all of them before it waits. Of a
-// group the lane with the flags stores last and looks first.
+// A thread emulates several warps and their lanes. It pushes for all of them before it waits. In a
+// group the lane with the flags stores last and loads first.
 __device__ uint32_t own_warp() {
     return blockIdx.x * blockDim.x + threadIdx.x;
 }
@@ -379,41 +381,42 @@ __device__ uint32_t own_lane_of_warp() {
 
 template <bool WIDE, typename Ops, typename Visit>
 __device__ bool for_own_warps(const Ops &ops, uint32_t round, Visit visit) {
-    const uint32_t warps = ops.places().warps, all = gridDim.x * blockDim.x;
+    const uint32_t warps = ops.layout().warps, all = gridDim.x * blockDim.x;
     for (uint32_t warp = own_warp(); warp < warps; warp += all) {
-        const uint32_t base = (round / turns_of<WIDE>(ops) * warps + warp) * units_of_round(ops);
-        const uint32_t turn = *ops.turn_word(warp) + 1;
+        const uint32_t base =
+            (round / flags_per_round<WIDE>(ops) * warps + warp) * units_of_round(ops);
+        const uint32_t sequence = *ops.round_number_word(warp) + 1;
         for (uint32_t i = 0; base < ops.units() && i < LANES; i++)
-            if (!visit(warp, i, base, turn))
+            if (!visit(warp, i, base, sequence))
                 return false;
     }
     return true;
 }
 
 template <bool WIDE, typename Ops>
-__device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *result) {
-    const uint32_t step = ops.places().warps * units_of_round(ops);
-    const uint32_t rounds = (ops.units() + step - 1) / step * turns_of<WIDE>(ops);
+__device__ bool run_rounds_of(const Ops &ops, const beginning &at, op_result *result) {
+    const uint32_t step = ops.layout().warps * units_of_round(ops);
+    const uint32_t rounds = (ops.units() + step - 1) / step * flags_per_round<WIDE>(ops);
     uint64_t start_ns = at.start_ns;
     bool came = !at.poisoned;
     begin_block_of_rounds(result, at.start_ns);
     if (came)
-        ops.meanwhile();
+        ops.overlapped_work();
     for (uint32_t round = 0; came && round < rounds; round++) {
-        const uint32_t part = round % turns_of<WIDE>(ops);
+        const uint32_t part = round % flags_per_round<WIDE>(ops);
         (void)for_own_warps<WIDE>(
-            ops, round, [&](uint32_t warp, uint32_t lane, uint32_t base, uint32_t turn) {
-                push_round<WIDE>(ops, load_round(ops, base, lane), warp, lane, part, turn);
+            ops, round, [&](uint32_t warp, uint32_t lane, uint32_t base, uint32_t sequence) {
+                push_round<WIDE>(ops, load_round(ops, base, lane), warp, lane, part, sequence);
                 return true;
             });
         came = for_own_warps<WIDE>(
-            ops, round, [&](uint32_t warp, uint32_t i, uint32_t base, uint32_t turn) {
+            ops, round, [&](uint32_t warp, uint32_t i, uint32_t base, uint32_t sequence) {
                 const uint32_t lane = i / GROUP * GROUP + (i + FLAG_LANE) % GROUP;
                 if (!pull_round<WIDE>(ops, load_round(ops, base, lane), base, warp, lane, part,
-                                      turn, &start_ns, result))
+                                      sequence, &start_ns, result))
                     return false;
                 if (i == LANES - 1)
-                    *ops.turn_word(warp) = turn;
+                    *ops.round_number_word(warp) = sequence;
                 return true;
             });
     }
@@ -421,10 +424,10 @@ __device__ bool run_rounds_of(const Ops &ops, const beginning &at, verdict *resu
 }
 #endif
 
-// All threads of a block, and nothing after it. A rank that is poisoned pushes nothing.
+// Called by all threads of a block as the last thing that they do. A poisoned rank pushes nothing.
 template <typename Ops>
 __device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, const beginning &at,
-                           verdict *result) {
+                           op_result *result) {
     const bool came =
         at.wide ? run_rounds_of<true>(ops, at, result) : run_rounds_of<false>(ops, at, result);
     if (at.poisoned)
@@ -433,9 +436,9 @@ __device__ void run_rounds(const Ops &ops, const symmem_cuda_signal_args &args, 
         fail(args, result);
 }
 
-// --- of any elements -----------------------------------------------------------------------
+// --- any elements ------------------------------------------------------------------
 
-// The tables of all ranks; addresses as they are.
+// With the tables of all ranks, and addresses of any alignment.
 template <typename Bits> struct general_ops {
     static constexpr uint32_t COUNT = sizeof(symmem_cuda_unit) / sizeof(Bits);
 
@@ -451,26 +454,27 @@ template <typename Bits> struct general_ops {
         return args.rounds.units == SYMMEM_CUDA_SHORT_UNITS;
     }
 
-    __device__ const symmem_cuda_round_places &places() const {
+    __device__ const symmem_cuda_ll_layout &layout() const {
         return args.rounds;
     }
 
-    __device__ uint32_t *turn_word(uint32_t warp) const {
-        return word_at(args.signal, args.job.rank, args.rounds.turns_at) + warp;
+    __device__ uint32_t *round_number_word(uint32_t warp) const {
+        return word_at(args.signal, args.job.rank, args.rounds.round_numbers_at) + warp;
     }
 
-    // What is to be done beside the lines, while they are on their way.
-    __device__ void meanwhile() const {}
+    // Work to be done while the lines are in flight.
+    __device__ void overlapped_work() const {}
 
-    // Of a last unit, those that there are.
+    // A last unit may be partial.
     static __device__ uint32_t elements_of(uint32_t unit, size_t count) {
         const size_t before = static_cast<size_t>(unit) * COUNT;
         const size_t left = before < count ? count - before : 0;
         return left < COUNT ? static_cast<uint32_t>(left) : COUNT;
     }
 
-    // A unit that is not whole, or lies anywhere, takes its time. One copy in a kernel: inlined
-    // wherever a unit is loaded or stored, these two would be a quarter of it.
+    // A unit that is partial or unaligned is loaded and stored slowly. A kernel has one copy of
+    // these two functions. Inlined wherever a unit is loaded or stored, they would be a quarter of
+    // it.
     static __device__ __noinline__ symmem_cuda_unit load_singly(const char *from,
                                                                 uint32_t elements) {
         symmem_cuda_unit found = {0, 0};
@@ -491,7 +495,7 @@ template <typename Bits> struct general_ops {
         }
     }
 
-    // Of `count` elements at `begin`.
+    // Loads the unit from `count` elements at `begin`.
     static __device__ symmem_cuda_unit load_of(const char *begin, size_t count, uint32_t unit) {
         const char *from = begin + static_cast<size_t>(unit) * sizeof(symmem_cuda_unit);
         const uint32_t elements = elements_of(unit, count);
@@ -517,7 +521,7 @@ template <typename Bits> struct general_ops {
     template <bool WIDE>
     __device__ void push(const line_pair &lines, uint32_t at, uint32_t lane) const {
         for (int32_t i = 1; i < args.job.world_size; i++) {
-            const int32_t rank = symmem_cuda_turn_of(&args.job, i);
+            const int32_t rank = symmem_cuda_peer_at_step(&args.job, i);
             const uint32_t index = source_index(args.job.rank, rank);
             store_pair<WIDE>(static_cast<char *>(args.signal.signals[rank]) + at +
                                  index * args.rounds.source_bytes,
@@ -534,10 +538,11 @@ template <typename Bits> struct general_ops {
         return unit_in<WIDE>(load_pair<WIDE>(lines, is_short(), lane, flag), part, lane);
     }
 
-    // All lanes: until the round's lines have come from all ranks. *from_p: where they are.
+    // Called by all lanes. Waits until the round's lines have arrived from all ranks. *from_p gets
+    // their address.
     template <bool WIDE>
     __device__ bool await_round(uint32_t at, uint32_t lane, uint32_t flag, uint64_t *start_ns,
-                                verdict *result, const char **from_p) const {
+                                op_result *result, const char **from_p) const {
         *from_p = static_cast<const char *>(args.signal.signals[args.job.rank]) + at;
         *start_ns = await_lines<WIDE>(args.signal, *from_p, args.rounds.source_bytes, lane, flag,
                                       is_short(), *start_ns, result);
@@ -553,7 +558,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
         this->store_to(this->ends.dst, this->count, unit, value);
     }
 
-    // Of all ranks, in their order: unit_of says which a rank's is.
+    // Reduces the units of all ranks, in rank order. unit_of returns a rank's unit.
     template <typename UnitOf> __device__ symmem_cuda_unit sum_of_all(UnitOf unit_of) const {
         const symmem_cuda_job &job = this->args.job;
         typedef symmem_cuda_group<bits, COUNT> group;
@@ -581,7 +586,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
         return this->load_of(this->ends.own, this->count, unit);
     }
 
-    // The own one and the peer's, of two ranks.
+    // For two ranks: this rank's unit and the peer's.
     __device__ void take(uint32_t unit, const symmem_cuda_unit &own,
                          const symmem_cuda_unit &other) const {
         store(unit, sum_of_all([&](int32_t k) { return k == this->args.job.rank ? own : other; }));
@@ -589,7 +594,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
 
     __device__ void take_rest(size_t, size_t) const {}
 
-    // What is pushed, or another part of the own elements.
+    // Returns what is pushed, or another part of this rank's elements.
     __device__ carried own_of(const carried &pushed, uint32_t base, uint32_t lane) const {
         carried own = pushed;
         for (uint32_t part = 0; this->ends.own != this->ends.src && part < 2; part++)
@@ -609,7 +614,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
 
     template <bool WIDE>
     __device__ bool pull(const carried &pushed, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, op_result *result,
                          carried *sums) const {
         const char *from;
         const carried own = own_of(pushed, base, lane);
@@ -622,7 +627,7 @@ template <typename Element> struct reducing_ops : general_ops<typename Element::
     }
 };
 
-// What is pushed goes to the source's chunk. Bytes: what is not in whole units takes its time.
+// What is pushed goes to the source's chunk. Bytes that do not fill whole units are slow.
 struct gathering_ops : general_ops<uint8_t> {
     __device__ char *chunk(int32_t rank) const {
         return ends.dst + static_cast<size_t>(rank) * count;
@@ -645,7 +650,7 @@ struct gathering_ops : general_ops<uint8_t> {
 
     template <bool WIDE>
     __device__ bool pull(const carried &own, uint32_t base, uint32_t part, uint32_t at,
-                         uint32_t lane, uint32_t flag, uint64_t *start_ns, verdict *result,
+                         uint32_t lane, uint32_t flag, uint64_t *start_ns, op_result *result,
                          carried *kept) const {
         const char *from;
         if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
@@ -658,8 +663,8 @@ struct gathering_ops : general_ops<uint8_t> {
     }
 };
 
-// What two ranks move: `count` is the larger of what goes and what comes. Who has less to push
-// pushes lines all the same, which say that it is there.
+// What two ranks move. `count` is the larger of what goes and what comes. A rank with less to push
+// pushes empty lines, which say that it is there.
 struct exchanging_ops : general_ops<uint8_t> {
     __device__ symmem_cuda_unit load(uint32_t unit) const {
         return load_of(args.exchange.push, args.exchange.push_bytes, unit);
@@ -669,11 +674,11 @@ struct exchanging_ops : general_ops<uint8_t> {
         store_to(args.exchange.pull, args.exchange.pull_bytes, unit, value);
     }
 
-    __device__ void meanwhile() const {
+    __device__ void overlapped_work() const {
         take_from(0, own_lane(), all_lanes());
     }
 
-    // Own bytes that go elsewhere in the own memory, from byte `begin` on.
+    // Moves bytes within this rank's memory, starting at byte `begin`.
     __device__ void take_from(size_t begin, size_t lane, size_t lanes) const {
         const symmem_cuda_exchange &moved = args.exchange;
         if (begin < moved.own_bytes)
@@ -697,14 +702,15 @@ struct exchanging_ops : general_ops<uint8_t> {
             store_to(args.exchange.own_to, args.exchange.own_bytes, unit, own);
     }
 
-    // What is more than goes from rank to rank.
+    // Moves the bytes beyond those that go from rank to rank.
     __device__ void take_rest(size_t lane, size_t lanes) const {
         take_from(static_cast<size_t>(units()) * COUNT, lane, lanes);
     }
 
     template <bool WIDE>
     __device__ bool pull(const carried &pushed, uint32_t, uint32_t part, uint32_t at, uint32_t lane,
-                         uint32_t flag, uint64_t *start_ns, verdict *result, carried *kept) const {
+                         uint32_t flag, uint64_t *start_ns, op_result *result,
+                         carried *kept) const {
         const int32_t peer = 1 - args.job.rank;
         const char *from;
         if (!await_round<WIDE>(at, lane, flag, start_ns, result, &from))
@@ -717,12 +723,12 @@ struct exchanging_ops : general_ops<uint8_t> {
 };
 
 template <typename Ops>
-__device__ void run_general(const Ops &ops, uint64_t start_ns, verdict *result) {
+__device__ void run_general(const Ops &ops, uint64_t start_ns, op_result *result) {
     const symmem_cuda_signal_args &signal = ops.args.signal;
     const uint32_t warp = own_warp();
     beginning at;
     at.own = load_round(ops, warp * units_of_round(ops), own_lane_of_warp());
-    at.turn = load_volatile(ops.turn_word(warp));
+    at.sequence = load_volatile(ops.round_number_word(warp));
     at.poisoned = own_poisoned(signal);
     at.wide = are_linked(word_at(signal, signal.rank, SYMMEM_CUDA_HEADER_BYTES),
                          static_cast<uint32_t>(signal.rank),
