@@ -15,27 +15,28 @@
 
 /* How many worlds this process has had at an address, as a rank: a client that comes for the next
  * one must not be taken for one of the world before, which may not have ended everywhere. */
-typedef struct turn {
-    struct turn *next;
-    uint64_t where;
-    uint32_t count;
-} turn;
+#define PLACES 64
 
+static struct {
+    uint64_t where; /* 0: none */
+    uint32_t count;
+} turns[PLACES]; /* the eldest goes for a new one */
+static uint32_t turns_made;
 static pthread_mutex_t turns_lock = PTHREAD_MUTEX_INITIALIZER;
-static turn *turns; /* kept until the process ends */
 
 static uint32_t count_turn(const char *address, int32_t rank, int change) {
-    const uint64_t where = sm_hash(&rank, sizeof(rank), sm_hash(address, strlen(address), SM_HASH_SEED));
+    const uint64_t hash = sm_hash(address, strlen(address), SM_HASH_SEED);
+    const uint64_t where = sm_hash(&rank, sizeof(rank), hash) | 1;
+    uint32_t at = 0;
     (void)pthread_mutex_lock(&turns_lock);
-    turn *found = turns;
-    while (found != NULL && found->where != where)
-        found = found->next;
-    if (found == NULL && (found = calloc(1, sizeof(*found))) != NULL) {
-        found->where = where;
-        found->next = turns;
-        turns = found;
+    while (at < PLACES && turns[at].where != where)
+        at++;
+    if (at == PLACES) {
+        at = turns_made++ % PLACES;
+        turns[at].where = where;
+        turns[at].count = 0;
     }
-    const uint32_t count = found == NULL ? 0 : (found->count += (uint32_t)change);
+    const uint32_t count = turns[at].count += (uint32_t)change;
     (void)pthread_mutex_unlock(&turns_lock);
     return count;
 }

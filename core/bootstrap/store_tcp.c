@@ -237,7 +237,7 @@ static symmem_status connect_first(tcp_store *store, uint64_t deadline_ns, int *
     uint64_t pause_ns = PAUSE_FIRST_NS;
     for (;;) {
         const symmem_status status = connect_once(store, deadline_ns, fd_p);
-        if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY)
+        if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY && status != SYMMEM_TIMEOUT)
             return status;
         const uint64_t now_ns = sm_tcp_now_ns();
         if (deadline_ns != 0 && now_ns + pause_ns >= deadline_ns) {

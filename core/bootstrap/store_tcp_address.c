@@ -140,6 +140,8 @@ symmem_status sm_tcp_place_parse(const char *text, uint64_t deadline_ns, sm_tcp_
         return invalid(text);
     memcpy(host, text + (has_brackets ? 1 : 0), bytes);
     host[bytes] = '\0';
+    if (strpbrk(host, "[]") != NULL || (!has_brackets && strchr(host, ':') != NULL))
+        return invalid(text);
     char *after;
     errno = 0;
     const unsigned long port = strtoul(colon + 1, &after, 10);
