@@ -5,8 +5,6 @@
 
 #include "bootstrap/store_tcp_address.h"
 
-/* The stage of records that say that the rank which serves has ended, in the world's numbers. */
-#define SM_STORE_SERVER_STAGE "store server"
 /* When it closes the store, the rank that serves waits at most so long for the others to close. */
 #define SM_TCP_LAST_MS 10000u
 
