@@ -25,6 +25,7 @@ SAME(offsetof(sm_pmix_value, data), offsetof(pmix_value_t, data));
 SAME(sizeof(sm_pmix_info), sizeof(pmix_info_t));
 SAME(offsetof(sm_pmix_info, value), offsetof(pmix_info_t, value));
 SAME(SM_PMIX_ERR_TIMEOUT, PMIX_ERR_TIMEOUT);
+SAME(SM_PMIX_ERR_NOT_FOUND, PMIX_ERR_NOT_FOUND);
 SAME(SM_PMIX_RANK_WILDCARD, PMIX_RANK_WILDCARD);
 SAME(SM_PMIX_GLOBAL, PMIX_GLOBAL);
 SAME(SM_PMIX_STRING, PMIX_STRING);
@@ -33,6 +34,8 @@ SAME(SM_PMIX_UINT32, PMIX_UINT32);
 #endif
 
 #define STAGE "PMIx"
+#define PAUSE_FIRST_NS 5000000u
+#define PAUSE_LAST_NS 50000000u
 
 static sm_pmix_calls calls;
 static char load_error[160];
@@ -160,8 +163,11 @@ static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns)
     sm_task_release(&task->task);
     if (io->result == SM_PMIX_SUCCESS)
         return SYMMEM_OK;
-    return sm_fail(io->result == SM_PMIX_ERR_TIMEOUT ? SYMMEM_TIMEOUT : SYMMEM_SYSTEM, "store_open",
-                   STAGE, "%s failed: %s", name, calls.error_string(io->result));
+    const symmem_status status = io->result == SM_PMIX_ERR_TIMEOUT     ? SYMMEM_TIMEOUT
+                                 : io->result == SM_PMIX_ERR_NOT_FOUND ? SYMMEM_NOT_FOUND
+                                                                       : SYMMEM_SYSTEM;
+    return sm_fail(status, "store_open", STAGE, "%s failed: %s", name,
+                   calls.error_string(io->result));
 }
 
 /* --- begin and end ---------------------------------------------------------------------------- */
@@ -254,12 +260,21 @@ symmem_status sm_pmix_publish(const char *key, const char *text, uint64_t deadli
     return call(&task, "PMIx_Put", deadline_ns);
 }
 
+/* Open MPI's server answers when rank 0 has published, Slurm's at once: then it is asked again. */
 symmem_status sm_pmix_look_up(const char *key, char *text, size_t capacity, uint64_t deadline_ns) {
-    pmix_task task = {.what = GET, .proc = self};
-    task.proc.rank = 0;
-    sm_copy_text(task.key, sizeof(task.key), key);
-    const symmem_status status = call(&task, "PMIx_Get of rank 0's store", deadline_ns);
-    if (status == SYMMEM_OK)
-        sm_copy_text(text, capacity, task.text);
-    return status;
+    uint64_t pause_ns = PAUSE_FIRST_NS;
+    for (;;) {
+        pmix_task task = {.what = GET, .proc = self};
+        task.proc.rank = 0;
+        sm_copy_text(task.key, sizeof(task.key), key);
+        const symmem_status status = call(&task, "PMIx_Get of rank 0's store", deadline_ns);
+        if (status == SYMMEM_OK)
+            sm_copy_text(text, capacity, task.text);
+        if (status != SYMMEM_NOT_FOUND)
+            return status;
+        if (deadline_ns != 0 && sm_tcp_now_ns() + pause_ns >= deadline_ns)
+            return sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE, "rank 0 has published no store");
+        (void)sm_tcp_ready(-1, 0, sm_tcp_now_ns() + pause_ns);
+        pause_ns = pause_ns * 2 < PAUSE_LAST_NS ? pause_ns * 2 : PAUSE_LAST_NS;
+    }
 }

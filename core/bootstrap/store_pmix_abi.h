@@ -13,6 +13,7 @@
 #define SM_PMIX_LIBRARY "libpmix.so.2"
 #define SM_PMIX_SUCCESS 0
 #define SM_PMIX_ERR_TIMEOUT (-24)
+#define SM_PMIX_ERR_NOT_FOUND (-46)
 #define SM_PMIX_RANK_WILDCARD (UINT32_MAX - 1)
 #define SM_PMIX_GLOBAL 3
 #define SM_PMIX_STRING 3

@@ -12,7 +12,7 @@ static struct {
     int inits, finals;
     unsigned late_ms; /* each call */
     const char *published, *gives;
-    int get_fails;
+    int get_fails, fails_first; /* the latter: so often only, if it is not 0 */
     bool blocks_signals;
 } pmix;
 
@@ -55,7 +55,7 @@ static int fake_get(const sm_pmix_proc *of, const char *key, const sm_pmix_info 
     const bool is_number = of->rank == SM_PMIX_RANK_WILDCARD;
     be_late();
     CU_ASSERT_STRING_EQUAL(of->namespace_name, "job");
-    if (!is_number && pmix.get_fails != 0)
+    if (!is_number && pmix.get_fails != 0 && (pmix.fails_first == 0 || --pmix.fails_first > 0))
         return pmix.get_fails;
     *value_p = calloc(1, sizeof(**value_p));
     (*value_p)->type = is_number ? SM_PMIX_UINT32 : SM_PMIX_STRING;
@@ -144,7 +144,12 @@ TEST("what travels") {
     pmix.get_fails = SM_PMIX_ERR_TIMEOUT;
     EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(5000)), SYMMEM_TIMEOUT,
                 "store_open");
-    pmix.get_fails = -46;
+    pmix.get_fails = SM_PMIX_ERR_NOT_FOUND;
+    EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(100)), SYMMEM_TIMEOUT,
+                "store_open");
+    pmix.fails_first = 3; /* rank 0 comes late, and the server does not wait for it */
+    CU_ASSERT_EQUAL(sm_pmix_look_up("key", text, sizeof(text), in_ms(5000)), SYMMEM_OK);
+    pmix.get_fails = -1;
     EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(5000)), SYMMEM_SYSTEM,
                 "store_open");
     sm_pmix_end();
