@@ -43,7 +43,7 @@ static char load_error[160];
 /* One init for all users of the process, which PMIx counts as well. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int users;
-static bool is_stuck; /* a call has not come back */
+static atomic_bool is_stuck; /* a call has not come back */
 static uint32_t made_in;
 static sm_pmix_proc self;
 
@@ -89,7 +89,7 @@ typedef struct pmix_task {
     sm_task task;
     what what;
     int result;
-    int seconds; /* of a get's own deadline */
+    int seconds; /* of a get's own deadline; 0: as long as there is time */
     sm_pmix_proc proc;
     char key[64];
     char text[512]; /* given, or gotten */
@@ -152,7 +152,8 @@ static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", STAGE, "no memory for a call");
     *task = *io;
     task->task = (sm_task){.run = run, .destroy = destroy};
-    task->seconds = seconds_left(deadline_ns);
+    if (task->seconds == 0)
+        task->seconds = seconds_left(deadline_ns);
     if (!sm_task_run(&task->task, deadline_ns)) {
         is_stuck = errno == ETIMEDOUT;
         return is_stuck ? sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE,
@@ -260,17 +261,20 @@ symmem_status sm_pmix_publish(const char *key, const char *text, uint64_t deadli
     return call(&task, "PMIx_Put", deadline_ns);
 }
 
-/* Open MPI's server answers when rank 0 has published, Slurm's at once: then it is asked again. */
+/* Open MPI's server answers as soon as rank 0 has published, unless that one still had to end PMIx
+ * for the world before; Slurm's answers at once in any case. So it is asked again, once a second or
+ * after a moment. */
 symmem_status sm_pmix_look_up(const char *key, char *text, size_t capacity, uint64_t deadline_ns) {
     uint64_t pause_ns = PAUSE_FIRST_NS;
     for (;;) {
         pmix_task task = {.what = GET, .proc = self};
         task.proc.rank = 0;
+        task.seconds = 1;
         sm_copy_text(task.key, sizeof(task.key), key);
         const symmem_status status = call(&task, "PMIx_Get of rank 0's store", deadline_ns);
         if (status == SYMMEM_OK)
             sm_copy_text(text, capacity, task.text);
-        if (status != SYMMEM_NOT_FOUND)
+        if ((status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT) || is_stuck)
             return status;
         if (deadline_ns != 0 && sm_tcp_now_ns() + pause_ns >= deadline_ns)
             return sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE, "rank 0 has published no store");

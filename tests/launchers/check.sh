@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh LAUNCHER PROGRAM: README's program with four ranks, started by mpirun, srun or torchrun (or the path of
-# one), with nothing said of a store: the ranks find each other through what the launcher offers. For srun a Slurm
-# of one host is made, if this user may. Exit status 77: the launcher is not here.
+# check.sh LAUNCHER EXAMPLE ROUNDS: README's program and rounds.c with four ranks, started by mpirun, srun or torchrun
+# (or the path of one), with nothing said of a store: the ranks find each other through what the launcher offers. For
+# srun a Slurm of one host is made, if this user may. Exit status 77: the launcher is not here.
 set -u
-if [ $# -ne 2 ] || [ ! -x "$2" ]; then
-    echo "usage: check.sh LAUNCHER PROGRAM" >&2
+if [ $# -ne 3 ] || [ ! -x "$2" ] || [ ! -x "$3" ]; then
+    echo "usage: check.sh LAUNCHER EXAMPLE ROUNDS" >&2
     exit 2
 fi
-launcher=$1 program=$2
+launcher=$1 example=$2 rounds=$3
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT "${!SYMMEM_@}" "${!PMIX_@}" "${!SLURM_@}" "${!TORCHELASTIC_@}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/symmem-launch.XXXXXX") || exit 1
 daemons=()
@@ -88,14 +88,14 @@ node_is_idle() {
     [ "$(sinfo -h -o %t)" = idle ]
 }
 
-launch() {
+launch() { # PROGRAM
     case ${launcher##*/} in
     mpirun*)
         OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 5 60 "$launcher" --oversubscribe \
-            -n 4 "$program"
+            -n 4 "$1"
         ;;
-    srun*) timeout -k 5 60 "$launcher" --mpi=pmix -n 4 "$program" ;;
-    torchrun*) timeout -k 5 120 "$launcher" --no-python --nproc-per-node 4 "$program" ;;
+    srun*) timeout -k 5 60 "$launcher" --mpi=pmix -n 4 "$1" ;;
+    torchrun*) timeout -k 5 120 "$launcher" --no-python --nproc-per-node 4 "$1" ;;
     *)
         echo "check.sh: $launcher is none of mpirun, srun and torchrun"
         return 1
@@ -113,15 +113,21 @@ srun*) start_slurm || {
 mpirun*) [[ "$("$launcher" --version 2>&1)" == *"Open MPI"* ]] || absent "$launcher is not Open MPI's" ;;
 esac
 export SYMMEM_BACKEND=shm
-launch >"$work/out" 2>"$work/err"
-status=$?
+launch_and_compare() { # PROGRAM, with work/expected
+    launch "$1" >"$work/out" 2>"$work/err"
+    local status=$?
+    if [ "$status" -ne 0 ] || ! grep '^rank ' "$work/out" | sort | cmp -s - "$work/expected"; then
+        echo "FAILED: $1 by $launcher, exit status $status"
+        cat "$work/out" "$work/err"
+        exit 1
+    fi
+}
+
 for rank in 0 1 2 3; do
     left=$(((rank + 3) % 4))
     echo "rank $rank holds $((41 + left)), written by rank $left"
 done >"$work/expected"
-if [ "$status" -ne 0 ] || ! grep '^rank ' "$work/out" | sort | cmp -s - "$work/expected"; then
-    echo "FAILED: $launcher, exit status $status"
-    cat "$work/out" "$work/err"
-    exit 1
-fi
+launch_and_compare "$example"
+printf 'rank %d left nothing\n' 0 1 2 3 >"$work/expected"
+launch_and_compare "$rounds"
 echo "ok: four ranks by $launcher, without a folder"

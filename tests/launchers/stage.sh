@@ -7,7 +7,8 @@ stage_launchers() {
     local launcher log
     for launcher in mpirun srun torchrun; do
         log=$logs/$stage.$launcher.log
-        timeout -k 15 200 tests/launchers/check.sh "$launcher" "$root/build-gcc/bin/example" >"$log" 2>&1 </dev/null
+        timeout -k 15 200 tests/launchers/check.sh "$launcher" "$root/build-gcc/bin/example" \
+            "$root/build-gcc/bin/launcher-rounds" >"$log" 2>&1 </dev/null
         case $? in
         0) check "$launcher" true ;;
         77) skip "$launcher" "$(grep '^skipped' "$log")" ;;

@@ -19,7 +19,8 @@ stage_pytorch() {
     timeout -k 15 "$run_limit" tests/pytorch/run.sh --venv "$venv" >"$log" 2>&1 </dev/null
     add_run "symmem_torch" "$log" $?
     if made gcc; then
-        check "torchrun" tests/launchers/check.sh "$venv/bin/torchrun" "$root/build-gcc/bin/example"
+        check "torchrun" tests/launchers/check.sh "$venv/bin/torchrun" "$root/build-gcc/bin/example" \
+            "$root/build-gcc/bin/launcher-rounds"
     fi
     rm -rf -- "$venv"
 }

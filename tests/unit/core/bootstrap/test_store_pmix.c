@@ -142,7 +142,7 @@ TEST("what travels") {
     CU_ASSERT_EQUAL(sm_pmix_look_up("key", text, sizeof(text), in_ms(5000)), SYMMEM_OK);
     CU_ASSERT_STRING_EQUAL(text, "some place");
     pmix.get_fails = SM_PMIX_ERR_TIMEOUT;
-    EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(5000)), SYMMEM_TIMEOUT,
+    EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(100)), SYMMEM_TIMEOUT,
                 "store_open");
     pmix.get_fails = SM_PMIX_ERR_NOT_FOUND;
     EXPECT_FAIL(sm_pmix_look_up("key", text, sizeof(text), in_ms(100)), SYMMEM_TIMEOUT,
