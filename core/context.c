@@ -150,8 +150,7 @@ static symmem_status choose_store(symmem_context *context) {
 static void give_turn_back(const symmem_context *context) {
     char address[SM_STORE_TEXT_BYTES];
     const char *why;
-    if (context->owns_store &&
-        sm_store_choose(context->world_size, address, &why) == SYMMEM_OK)
+    if (context->owns_store && sm_store_choose(context->world_size, address, &why) == SYMMEM_OK)
         sm_store_turn_back(address, context->rank);
 }
 

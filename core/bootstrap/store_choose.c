@@ -117,8 +117,7 @@ static symmem_status open_carried(const opening *self, const carrier *by, bool i
                                   symmem_store **store_p) {
     char key[64];
     (void)snprintf(key, sizeof(key), "symmem.store.%u", self->turn);
-    return self->rank == 0 ? serve(self, by, key, is_local, store_p)
-                           : find(self, by, key, store_p);
+    return self->rank == 0 ? serve(self, by, key, is_local, store_p) : find(self, by, key, store_p);
 }
 
 static symmem_status open_pmix(opening *self, symmem_store **store_p) {
@@ -215,8 +214,7 @@ symmem_status sm_store_choose(int32_t world_size, char text_p[SM_STORE_TEXT_BYTE
     if (named != NULL && named[0] != '\0') {
         if (strlen(named) >= SM_STORE_TEXT_BYTES && !begins(named, "file:"))
             return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "store",
-                           "SYMMEM_STORE has %zu characters, no address is so long",
-                           strlen(named));
+                           "SYMMEM_STORE has %zu characters, no address is so long", strlen(named));
         sm_copy_text(text_p, SM_STORE_TEXT_BYTES, named);
     } else if (world_size == 1) {
         *why_p = "a world of one needs none";

@@ -53,9 +53,9 @@ static void load(void) {
     const struct {
         const char *name;
         void *at;
-    } symbols[] = {{"PMIx_Init", &calls.init},     {"PMIx_Finalize", &calls.finalize},
-                   {"PMIx_Put", &calls.put},       {"PMIx_Commit", &calls.commit},
-                   {"PMIx_Get", &calls.get},       {"PMIx_Error_string", &calls.error_string}};
+    } symbols[] = {{"PMIx_Init", &calls.init}, {"PMIx_Finalize", &calls.finalize},
+                   {"PMIx_Put", &calls.put},   {"PMIx_Commit", &calls.commit},
+                   {"PMIx_Get", &calls.get},   {"PMIx_Error_string", &calls.error_string}};
     /* It stays: it may have handlers of its own at the process's end. */
     void *library = dlopen(SM_PMIX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; library != NULL && i < sizeof(symbols) / sizeof(symbols[0]); i++) {

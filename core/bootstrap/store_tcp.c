@@ -190,8 +190,10 @@ static symmem_status greet(const tcp_store *store, int fd, uint64_t deadline_ns)
     if (error == 0)
         error = receive_reply(fd, &asked, 0, &reply, &wrong, &cut);
     if (error == ETIMEDOUT)
-        return sm_fail(SYMMEM_TIMEOUT, "store_open", "hello", "%s takes a connection, but says "
-                       "nothing", store->place.name);
+        return sm_fail(SYMMEM_TIMEOUT, "store_open", "hello",
+                       "%s takes a connection, but says "
+                       "nothing",
+                       store->place.name);
     if (error != 0)
         return sm_fail_errno(error, "store_open", "hello", "%s closes the connection",
                              store->place.name);
@@ -201,10 +203,9 @@ static symmem_status greet(const tcp_store *store, int fd, uint64_t deadline_ns)
                        store->place.name);
     if (wrong != NULL)
         return fail_protocol(store, "store_open", wrong);
-    return reply.status == SYMMEM_OK
-               ? SYMMEM_OK
-               : sm_fail(reply.status, "store_open", "hello", "%s at %s", asked.text,
-                         store->place.name);
+    return reply.status == SYMMEM_OK ? SYMMEM_OK
+                                     : sm_fail(reply.status, "store_open", "hello", "%s at %s",
+                                               asked.text, store->place.name);
 }
 
 /* One try at each address. SYSTEM with an errno: there is nobody, yet. */
@@ -219,7 +220,7 @@ static symmem_status connect_once(const tcp_store *store, uint64_t deadline_ns, 
             (void)sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
                                 store->place.name);
             status = error == EMFILE || error == ENFILE || error == ENOMEM ? sm_record()->status
-                                                                            : SYMMEM_SYSTEM;
+                                                                           : SYMMEM_SYSTEM;
             continue;
         }
         status = greet(store, *fd_p, until_ns);

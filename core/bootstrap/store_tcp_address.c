@@ -109,9 +109,8 @@ symmem_status sm_tcp_place_resolve(const char *host, uint16_t port, uint64_t dea
 
 /* What the launchers say of the job. All ranks of one have the same. */
 static uint64_t hash_job(uint64_t seed) {
-    static const char *const variables[] = {"SLURM_JOB_ID",      "SLURM_STEP_ID",
-                                            "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
-                                            "PMIX_NAMESPACE"};
+    static const char *const variables[] = {"SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RUN_ID",
+                                            "TORCHELASTIC_RESTART_COUNT", "PMIX_NAMESPACE"};
     for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
         const char *value = secure_getenv(variables[i]);
         if (value != NULL)
@@ -157,7 +156,8 @@ symmem_status sm_tcp_place_parse(const char *text, uint64_t deadline_ns, sm_tcp_
 /* -1 with an errno. */
 static int listen_at(const sm_tcp_address *address) {
     const int yes = 1;
-    const int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd =
+        socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
     /* The connections of the program before may still be fading away. */
@@ -268,7 +268,8 @@ void sm_tcp_place_write(const sm_tcp_place *place, char text[SM_TCP_PLACE_BYTES]
 static bool read_nonce(const char *text, uint8_t nonce[SM_TCP_NONCE_BYTES]) {
     for (size_t i = 0; i < SM_TCP_NONCE_BYTES; i++) {
         unsigned value;
-        if (strspn(text + 2 * i, "0123456789abcdef") < 2 || sscanf(text + 2 * i, "%2x", &value) != 1)
+        if (strspn(text + 2 * i, "0123456789abcdef") < 2 ||
+            sscanf(text + 2 * i, "%2x", &value) != 1)
             return false;
         nonce[i] = (uint8_t)value;
     }
@@ -291,8 +292,8 @@ symmem_status sm_tcp_place_read(const char *text, sm_tcp_place *place_p) {
          host = strsep(&rest, " ")) {
         sm_tcp_address *address = &place_p->addresses[place_p->count++];
         *address = wildcard(AF_INET, htons((uint16_t)port));
-        is_right = inet_pton(AF_INET, host,
-                             &((struct sockaddr_in *)&address->address)->sin_addr) == 1;
+        is_right =
+            inet_pton(AF_INET, host, &((struct sockaddr_in *)&address->address)->sin_addr) == 1;
     }
     if (!is_right || place_p->count == 0)
         return sm_fail(SYMMEM_CORRUPT, "store_open", "address",
@@ -323,7 +324,8 @@ static bool is_own_end(int fd) {
 }
 
 int sm_tcp_connect(const sm_tcp_address *address, uint64_t deadline_ns, int *fd_p) {
-    const int fd = socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd =
+        socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return errno;
     int error = 0;

@@ -8,12 +8,12 @@
 /* One connection. */
 typedef struct sm_tcp_peer {
     sm_node node;
-    int fd;                /* -1: dropped */
-    int32_t rank;          /* -1: it has not said yet */
-    uint64_t hello_by_ns;  /* when it must have */
-    bool refused;          /* the answer is the last one */
-    bool is_stuck;         /* the socket takes no more of the answer */
-    bool waits;            /* for a key, the request that is to be answered then */
+    int fd;               /* -1: dropped */
+    int32_t rank;         /* -1: it has not said yet */
+    uint64_t hello_by_ns; /* when it must have */
+    bool refused;         /* the answer is the last one */
+    bool is_stuck;        /* the socket takes no more of the answer */
+    bool waits;           /* for a key, the request that is to be answered then */
     uint32_t wait_id;
     char wait_key[SYMMEM_STORE_KEY_MAX + 1];
     uint8_t head[SM_TCP_HEADER_BYTES]; /* the request that comes */

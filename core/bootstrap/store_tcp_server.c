@@ -80,8 +80,8 @@ static void drop_all(sm_tcp_server *server, bool only_strangers) {
 static void flush(sm_tcp_server *server, sm_tcp_peer *peer) {
     if (peer->out == NULL)
         return;
-    const ssize_t sent = send(peer->fd, peer->out + peer->out_done, peer->out_bytes - peer->out_done,
-                              MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send(peer->fd, peer->out + peer->out_done,
+                              peer->out_bytes - peer->out_done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno != EAGAIN && errno != EINTR) {
         drop(server, peer);
         return;
@@ -236,8 +236,7 @@ static bool look_at_end(sm_tcp_server *server) {
         server->listener = -1;
         drop_all(server, true);
     }
-    return server->end_ns != 0 &&
-           (server->world.members == 0 || sm_tcp_now_ns() >= server->end_ns);
+    return server->end_ns != 0 && (server->world.members == 0 || sm_tcp_now_ns() >= server->end_ns);
 }
 
 /* --- the thread --------------------------------------------------------------------------------
@@ -322,8 +321,7 @@ symmem_status sm_tcp_server_start(int listener, const uint8_t nonce[SM_TCP_NONCE
     server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int error = 0;
     symmem_status status = symmem_store_open_memory(&server->world.values);
-    if (status == SYMMEM_OK &&
-        (!watch(server, &server->listener) || !watch(server, &server->wake)))
+    if (status == SYMMEM_OK && (!watch(server, &server->listener) || !watch(server, &server->wake)))
         error = errno;
     else if (status == SYMMEM_OK)
         error = start_thread(server);

@@ -59,7 +59,8 @@ int64_t sm_tcp_proof(const uint8_t nonce[SM_TCP_NONCE_BYTES]);
 /* In a time that does not depend on where they differ. */
 bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *other);
 
-/* --- sockets: by the machine's clock, for what comes from elsewhere knows no other one --------- */
+/* --- sockets: by the machine's clock, for what comes from elsewhere knows no other one ---------
+ */
 
 uint64_t sm_tcp_now_ns(void);
 uint64_t sm_tcp_deadline_ns(uint32_t timeout_ms);

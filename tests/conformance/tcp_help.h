@@ -12,8 +12,7 @@
 
 /* A socket of this host that is bound to a port of the system's choice. */
 static inline int tcp_socket(struct tk *t, uint16_t *port_p) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof address;
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     TK_REQUIRE(t, fd >= 0 && bind(fd, (struct sockaddr *)&address, bytes) == 0 &&
@@ -30,9 +29,8 @@ static inline uint16_t tcp_free_port(struct tk *t) {
 }
 
 static inline int tcp_connect(struct tk *t, uint16_t port) {
-    struct sockaddr_in address = {.sin_family = AF_INET,
-                                  .sin_port = htons(port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     TK_REQUIRE(t, fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
     return fd;

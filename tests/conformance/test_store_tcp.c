@@ -130,7 +130,8 @@ TK_TEST(store_tcp, nobody_serves, "SM-STORE-15,SM-ERROR-04", .max_ranks = 1) {
     const int listener = tcp_socket(t, &port);
     TK_REQUIRE(t, listen(listener, 4) == 0);
     begin_ms = tk_now_ms();
-    TK_FAILS(t, TIMEOUT, symmem_store_open(tcp_address(address, port, "w"), 1, 2, SHORT_MS, &store));
+    TK_FAILS(t, TIMEOUT,
+             symmem_store_open(tcp_address(address, port, "w"), 1, 2, SHORT_MS, &store));
     TK_CHECK(t, blames_rank_0());
     TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
     close(listener);
@@ -287,7 +288,8 @@ TK_TEST(store_tcp, what_answers_is_no_store, "SM-STORE-17,SM-ERROR-04", .max_ran
         TK_REQUIRE(t, listen(liar.listener, 4) == 0);
         TK_REQUIRE(t, pthread_create(&thread, NULL, lie, &liar) == 0);
         const uint64_t begin_ms = tk_now_ms();
-        TK_FAILS(t, CORRUPT, symmem_store_open(tcp_address(address, port, "w"), 1, 2, LIMIT_MS, &store));
+        TK_FAILS(t, CORRUPT,
+                 symmem_store_open(tcp_address(address, port, "w"), 1, 2, LIMIT_MS, &store));
         TK_WITHIN(t, 1000, begin_ms);
         pthread_join(thread, NULL);
         close(liar.listener);
@@ -319,8 +321,7 @@ static void serve(const char *address, bool forks, const int ready[2], const int
 }
 
 /* *gone_p: has its end when the child, too, has ended. */
-static pid_t start_server(struct tk *t, const char *address, bool forks, int stay[2],
-                          int *gone_p) {
+static pid_t start_server(struct tk *t, const char *address, bool forks, int stay[2], int *gone_p) {
     int ready[2];
     char byte = 0;
     TK_REQUIRE(t, pipe(ready) == 0 && pipe(stay) == 0);

@@ -81,9 +81,9 @@ void *__wrap_dlsym(void *library, const char *name) {
     static const struct {
         const char *name;
         void *call;
-    } calls[] = {{"PMIx_Init", fake_init},     {"PMIx_Finalize", fake_finalize},
-                 {"PMIx_Put", fake_put},       {"PMIx_Commit", fake_commit},
-                 {"PMIx_Get", fake_get},       {"PMIx_Error_string", fake_string}};
+    } calls[] = {{"PMIx_Init", fake_init}, {"PMIx_Finalize", fake_finalize},
+                 {"PMIx_Put", fake_put},   {"PMIx_Commit", fake_commit},
+                 {"PMIx_Get", fake_get},   {"PMIx_Error_string", fake_string}};
     for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++)
         if (strcmp(calls[i].name, name) == 0)
             return calls[i].call;

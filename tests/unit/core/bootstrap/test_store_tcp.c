@@ -394,10 +394,9 @@ static const char *chosen(void) {
 }
 
 TEST("what names the store") {
-    static const char *const all[] = {"SYMMEM_STORE",         "MASTER_ADDR",
-                                      "MASTER_PORT",          "TORCHELASTIC_USE_AGENT_STORE",
-                                      "TORCHELASTIC_RUN_ID",  "PMIX_NAMESPACE",
-                                      "SYMMEM_LAUNCHER"};
+    static const char *const all[] = {
+        "SYMMEM_STORE",        "MASTER_ADDR",    "MASTER_PORT",    "TORCHELASTIC_USE_AGENT_STORE",
+        "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SYMMEM_LAUNCHER"};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         unsetenv(all[i]);
     CU_ASSERT_STRING_EQUAL(chosen(), "");
