@@ -43,6 +43,7 @@ need_command lcov lcov
 need_command xmllint libxml2-utils
 need_command jq jq
 need_command xz xz-utils
+need_command ip iproute2
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 [[ " ${stages[*]} " != *" inputs "* ]] || need_command musl-gcc musl-tools

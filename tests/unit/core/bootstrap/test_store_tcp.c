@@ -61,7 +61,9 @@ static void send_hello(int fd, const uint8_t *nonce, int32_t rank, uint32_t turn
 static int read_reply(int fd, sm_tcp_header *reply_p) {
     uint8_t bytes[SM_TCP_HEADER_BYTES], value[4096];
     size_t done = 0;
-    if (sm_tcp_receive(fd, bytes, sizeof(bytes), limit(), &done) != 0)
+    const int error = sm_tcp_receive(fd, bytes, sizeof(bytes), limit(), &done);
+    CU_ASSERT(error != ETIMEDOUT);
+    if (error != 0)
         return 1;
     CU_ASSERT_PTR_NULL_FATAL(sm_tcp_read_header(bytes, true, reply_p));
     done = 0;
