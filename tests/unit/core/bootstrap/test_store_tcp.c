@@ -331,6 +331,17 @@ TEST("answers that cannot be") {
     CU_ASSERT_EQUAL(sm_record()->failed_rank, 0);
 }
 
+/* It crossed the end of the wait that it is for. */
+TEST("an answer that comes too late") {
+    uint8_t bytes[2 * SM_TCP_HEADER_BYTES + 3];
+    const sm_tcp_header late = {.kind = SM_TCP_REPLY, .value_bytes = 3, .number = 3};
+    const sm_tcp_header own = {.kind = SM_TCP_REPLY, .id = 1, .status = SYMMEM_NOT_FOUND};
+    sm_tcp_write_header(&late, bytes);
+    memcpy(bytes + SM_TCP_HEADER_BYTES, "old", 3);
+    sm_tcp_write_header(&own, bytes + SM_TCP_HEADER_BYTES + 3);
+    CU_ASSERT_EQUAL(get_from_liar(bytes, sizeof(bytes), false, 2000), SYMMEM_NOT_FOUND);
+}
+
 TEST("a failure has the server's text") {
     const char *text = "no memory there";
     const sm_tcp_header header = {.kind = SM_TCP_REPLY,
