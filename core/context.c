@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
-#include "bootstrap/store_choose.h"
+#include "store/store_choose.h"
 #include "stream/channel.h"
 
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * object that has no other object above it remembers in which process it was made.
  */
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/store_tcp_server.h"
+#include "store/store_tcp_server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

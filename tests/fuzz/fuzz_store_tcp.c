@@ -6,8 +6,8 @@
  */
 #include "fuzz.h"
 
-#include "bootstrap/store_tcp_address.h"
-#include "bootstrap/store_tcp_answer.h"
+#include "store/store_tcp_address.h"
+#include "store/store_tcp_answer.h"
 
 #define VALUE_MAX 300u
 #define ROOM 4096u

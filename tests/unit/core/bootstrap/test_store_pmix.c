@@ -2,8 +2,8 @@
 /* PMIx as it should be, as it may be, and as it must not be: the library here is the test's. */
 #include "unit.h"
 
-#include "bootstrap/store_pmix.h"
-#include "bootstrap/store_pmix_abi.h"
+#include "store/store_pmix.h"
+#include "store/store_pmix_abi.h"
 
 #include <dlfcn.h>
 

@@ -2,10 +2,10 @@
 /* The TCP store against clients and servers that do not keep to the protocol. */
 #include "store_files.h"
 
-#include "bootstrap/store_choose.h"
-#include "bootstrap/store_tcp.h"
-#include "bootstrap/store_tcp_answer.h"
-#include "bootstrap/store_torch.h"
+#include "store/store_choose.h"
+#include "store/store_tcp.h"
+#include "store/store_tcp_answer.h"
+#include "store/store_torch.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

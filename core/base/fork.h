@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a child of fork may not touch. */
+/* What a child of fork may not touch. bootstrap/fork.c knows of all that is forgotten. */
 #ifndef SYMMEM_CORE_FORK_H
 #define SYMMEM_CORE_FORK_H
 

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_STORE_TCP_SERVER_H
 #define SYMMEM_CORE_STORE_TCP_SERVER_H
 
-#include "bootstrap/store_tcp_wire.h"
+#include "store/store_tcp_wire.h"
 
 /* Who connects has so long to say whose it is. */
 #define SM_TCP_HELLO_MS 2000u

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_STORE_TCP_ADDRESS_H
 #define SYMMEM_CORE_STORE_TCP_ADDRESS_H
 
-#include "bootstrap/store_tcp_wire.h"
+#include "store/store_tcp_wire.h"
 
 #include <sys/socket.h>
 

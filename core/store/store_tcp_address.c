@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Names and addresses of TCP stores. */
-#include "bootstrap/store_tcp_address.h"
-#include "bootstrap/in_time.h"
+#include "store/store_tcp_address.h"
+#include "store/in_time.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

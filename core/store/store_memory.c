@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The in-memory store, for ranks that are threads: a hash table, a mutex and a condition. */
 #include "base/index.h"
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_STORE_TCP_H
 #define SYMMEM_CORE_STORE_TCP_H
 
-#include "bootstrap/store_tcp_address.h"
+#include "store/store_tcp_address.h"
 
 /* When it closes the store, the rank that serves waits at most so long for the others to close. */
 #define SM_TCP_LAST_MS 10000u

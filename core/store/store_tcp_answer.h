@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_STORE_TCP_ANSWER_H
 #define SYMMEM_CORE_STORE_TCP_ANSWER_H
 
-#include "bootstrap/store_tcp_server.h"
+#include "store/store_tcp_server.h"
 
 /* One connection. */
 typedef struct sm_tcp_peer {

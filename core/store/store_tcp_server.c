@@ -6,8 +6,8 @@
  * It waits for nobody: a client that sends half a message, or reads no answers, only keeps its own
  * connection, and one that has not said in time which world it is of loses it.
  */
-#include "bootstrap/store_tcp_answer.h"
-#include "bootstrap/fork.h"
+#include "store/store_tcp_answer.h"
+#include "base/fork.h"
 
 #include <errno.h>
 #include <signal.h>

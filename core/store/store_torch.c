@@ -4,8 +4,8 @@
  * PyTorch 2.1: validate, set, wait and get. Numbers travel as the machine has them, texts as
  * their length in 64 bits and their bytes. The server answers nothing to validate and set.
  */
-#include "bootstrap/store_torch.h"
-#include "bootstrap/store_tcp_address.h"
+#include "store/store_torch.h"
+#include "store/store_tcp_address.h"
 
 #include <errno.h>
 #include <stdio.h>

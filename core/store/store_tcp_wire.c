@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The messages of a TCP store, and sending and receiving within a deadline. */
-#include "bootstrap/store_tcp_wire.h"
+#include "store/store_tcp_wire.h"
 
 #include <errno.h>
 #include <netinet/in.h>

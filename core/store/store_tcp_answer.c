@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What each request to a TCP store does. The values are a memory store's. */
-#include "bootstrap/store_tcp_answer.h"
+#include "store/store_tcp_answer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,10 +8,10 @@
  * message begins. One on which only the answer to a wait is outstanding is kept, for the next
  * request takes the wait back, and an answer that has crossed it is known by its number.
  */
-#include "bootstrap/store_tcp.h"
-#include "bootstrap/fork.h"
-#include "bootstrap/store.h"
-#include "bootstrap/store_tcp_server.h"
+#include "store/store_tcp.h"
+#include "base/fork.h"
+#include "store/store.h"
+#include "store/store_tcp_server.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
 #include "base/rights.h"
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A call in a thread of its own, so that its caller can leave it to itself. */
-#include "bootstrap/in_time.h"
+#include "store/in_time.h"
 
 #include <errno.h>
 #include <signal.h>

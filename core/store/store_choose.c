@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Stores by their address, and which one it is where none is named. */
-#include "bootstrap/store_choose.h"
-#include "bootstrap/store_pmix.h"
-#include "bootstrap/store_tcp.h"
-#include "bootstrap/store_torch.h"
+#include "store/store_choose.h"
+#include "store/store_pmix.h"
+#include "store/store_tcp.h"
+#include "store/store_torch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
  * that can be left to itself. One that was left may still be in the library, which is not used
  * again then.
  */
-#include "bootstrap/store_pmix.h"
-#include "bootstrap/fork.h"
-#include "bootstrap/in_time.h"
-#include "bootstrap/store_pmix_abi.h"
-#include "bootstrap/store_tcp_wire.h"
+#include "store/store_pmix.h"
+#include "base/fork.h"
+#include "store/in_time.h"
+#include "store/store_pmix_abi.h"
+#include "store/store_tcp_wire.h"
 
 #include <dlfcn.h>
 #include <errno.h>
