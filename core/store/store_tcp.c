@@ -28,7 +28,7 @@ typedef struct tcp_store {
     sm_tcp_place place;
     sm_tcp_hello hello;
     sm_tcp_server *server; /* NULL: another rank's */
-    pthread_mutex_t lock;
+    sm_fork_lock lock;
     int kept[KEPT];
     int kept_count;
     uint32_t made_in; /* the connections are of that process */
@@ -263,10 +263,10 @@ static void forget_parents(tcp_store *store) {
 }
 
 static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
-    (void)pthread_mutex_lock(&store->lock);
+    (void)pthread_mutex_lock(&store->lock.mutex);
     forget_parents(store);
     *fd_p = store->kept_count > 0 ? store->kept[--store->kept_count] : -1;
-    (void)pthread_mutex_unlock(&store->lock);
+    (void)pthread_mutex_unlock(&store->lock.mutex);
     if (*fd_p >= 0)
         return SYMMEM_OK;
     const symmem_status status = connect_once(store, asked->deadline_ns, fd_p);
@@ -276,11 +276,11 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
 }
 
 static void give_back(tcp_store *store, int fd) {
-    (void)pthread_mutex_lock(&store->lock);
+    (void)pthread_mutex_lock(&store->lock.mutex);
     const bool kept = store->kept_count < KEPT;
     if (kept)
         store->kept[store->kept_count++] = fd;
-    (void)pthread_mutex_unlock(&store->lock);
+    (void)pthread_mutex_unlock(&store->lock.mutex);
     if (!kept)
         close(fd);
 }
@@ -392,7 +392,7 @@ static void tcp_close(void *self) {
         close(fd);
     }
     sm_tcp_server_stop(store->server, SM_TCP_LAST_MS);
-    (void)pthread_mutex_destroy(&store->lock);
+    sm_fork_lock_close(&store->lock);
     if (store->closed != NULL)
         store->closed();
     free(store);
@@ -430,7 +430,7 @@ symmem_status sm_store_open_tcp(const sm_tcp_place *place, int listener, int32_t
     store->hello.rank = rank;
     store->hello.turn = turn;
     memcpy(store->hello.nonce, place->nonce, SM_TCP_NONCE_BYTES);
-    store->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    (void)sm_fork_lock_open(&store->lock, false); /* which fails for a condition only */
     store->made_in = sm_fork_generation();
     symmem_status status = SYMMEM_OK;
     if (listener >= 0)
