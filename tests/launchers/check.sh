@@ -72,6 +72,7 @@ SlurmdPort=$((port + 1))
 SlurmctldPidFile=$work/slurmctld.pid
 SlurmdPidFile=$work/slurmd.pid
 SlurmdSpoolDir=$work/spool
+TmpFS=$work
 StateSaveLocation=$work/state
 SlurmdParameters=config_overrides
 NodeName=$host NodeAddr=127.0.0.1 CPUs=8 State=UNKNOWN
@@ -119,6 +120,7 @@ launch_and_compare() { # PROGRAM, with work/expected
     if [ "$status" -ne 0 ] || ! grep '^rank ' "$work/out" | sort | cmp -s - "$work/expected"; then
         echo "FAILED: $1 by $launcher, exit status $status"
         cat "$work/out" "$work/err"
+        tail -n 20 "$work/daemons.log" 2>/dev/null
         exit 1
     fi
 }
