@@ -4,15 +4,16 @@
 
 stage_launchers() {
     made gcc || return
-    local launcher log
+    local launcher log status
     for launcher in mpirun srun torchrun; do
         log=$logs/$stage.$launcher.log
         timeout -k 15 200 tests/launchers/check.sh "$launcher" "$root/build-gcc/bin/example" \
             "$root/build-gcc/bin/launcher-rounds" >"$log" 2>&1 </dev/null
-        case $? in
-        0) check "$launcher" true ;;
-        77) skip "$launcher" "$(grep '^skipped' "$log")" ;;
-        *) check "$launcher" sh -c 'cat "$1"; false' sh "$log" ;;
-        esac
+        status=$?
+        if [ "$status" -eq 77 ]; then
+            skip "$launcher" "$(grep '^skipped' "$log")"
+        else
+            add_counts "$launcher" "$log" "$status" "$((status == 0))" "$((status != 0))" 0
+        fi
     done
 }
