@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How a context begins and ends, and its references. */
+#include "store/store_choose.h"
 #include "stream/channel.h"
 
 #include <stdio.h>
@@ -119,23 +120,38 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
 }
 
 static symmem_status choose_store(symmem_context *context) {
-    static const char scheme[] = "file:";
+    char address[SM_STORE_TEXT_BYTES];
+    const char *why;
     if (context->store)
         return SYMMEM_OK;
-    const char *text = secure_getenv("SYMMEM_STORE");
-    if (!text || !*text) {
+    symmem_status status = sm_store_choose(context->world_size, address, &why);
+    if (status != SYMMEM_OK)
+        return status;
+    if (!*address) {
         if (context->world_size == 1)
             return SYMMEM_OK;
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "store",
-                       "a world of %d ranks needs a store: option store or SYMMEM_STORE=file:/path",
+                       "a world of %d ranks needs a store: option store, SYMMEM_STORE, PMIx or "
+                       "MASTER_ADDR and MASTER_PORT",
                        (int)context->world_size);
     }
-    if (strncmp(text, scheme, sizeof(scheme) - 1) != 0 || text[sizeof(scheme) - 1] == 0)
-        return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "store",
-                       "SYMMEM_STORE is '%s', not file:/path", text);
-    symmem_status status = symmem_store_open_file(text + sizeof(scheme) - 1, &context->store);
+    if (context->log && secure_getenv("SYMMEM_STORE") == NULL) {
+        char line[SM_STORE_TEXT_BYTES + 80];
+        (void)snprintf(line, sizeof(line), "the ranks meet in the store %s: %s", address, why);
+        context->log(context->log_arg, line);
+    }
+    status = sm_store_open_chosen(address, context->rank, context->world_size,
+                                  context->default_timeout_ms, &context->store);
     context->owns_store = status == SYMMEM_OK;
     return status;
+}
+
+/* No world was made in it. */
+static void give_turn_back(const symmem_context *context) {
+    char address[SM_STORE_TEXT_BYTES];
+    const char *why;
+    if (context->owns_store && sm_store_choose(context->world_size, address, &why) == SYMMEM_OK)
+        sm_store_turn_back(address, context->rank);
 }
 
 /* --- begin ---------------------------------------------------------------------------------- */
@@ -305,6 +321,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
+        give_turn_back(context);
         symmem_context_free(context);
         return sm_fail_record(&record);
     }

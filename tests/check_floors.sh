@@ -4,7 +4,7 @@
 # The files in core/ itself stand above all floors.
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
-floors=(base bootstrap backend memory rendezvous stream ops)
+floors=(base store bootstrap backend memory rendezvous stream ops)
 declare -A height
 for i in "${!floors[@]}"; do height[${floors[i]}]=$i; done
 

@@ -351,6 +351,7 @@ about() { # STAGE
     fuzz) echo "each fuzz target for some seconds" ;;
     mutants) echo "all mutants" ;;
     generated) echo "a sample of generated mutants" ;;
+    launchers) echo "ranks that mpirun, srun and torchrun start, without a folder" ;;
     pytorch) echo "PyTorch's symmetric memory on CPU tensors, with torch from PyPI" ;;
     plugin) echo "the example backend, built from an installed symmem" ;;
     bad-backends) echo "what the runner says to backends that do harm" ;;

@@ -15,7 +15,7 @@ cd "$root" || exit 1
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
 # coverage/landings.md. Stages begin in the order of their list, once what they need is compiled.
 first_tier=(style unit suite clang races changed)
-all_stages=(style unit suite clang worlds withheld inputs faults plugin pytorch bad-backends skeletons asan tsan msan coverage fuzz
+all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends skeletons asan tsan msan coverage fuzz
     mutants multicast generated)
 known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
 case $* in
@@ -43,9 +43,14 @@ need_command lcov lcov
 need_command xmllint libxml2-utils
 need_command jq jq
 need_command xz xz-utils
+need_command ip iproute2
 need_header cjson/cJSON.h libcjson-dev
 need_clang_format
 [[ " ${stages[*]} " != *" inputs "* ]] || need_command musl-gcc musl-tools
+if [[ " ${stages[*]} " == *" launchers "* ]]; then
+    need_command mpirun openmpi-bin
+    need_command srun munge slurmctld slurmd slurm-client
+fi
 if [[ " ${stages[*]} " == *" generated "* ]]; then
     need_libclang
     need_command ld.lld lld

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_BOOTSTRAP_H
 #define SYMMEM_CORE_BOOTSTRAP_H
 
-#include "bootstrap/fork.h"
+#include "base/fork.h"
 #include "bootstrap/identity.h"
 #include "bootstrap/ipc.h"
 #include "bootstrap/launcher.h"
@@ -11,6 +11,6 @@
 #include "bootstrap/liveness.h"
 #include "bootstrap/member.h"
 #include "bootstrap/session.h"
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #endif

@@ -5,6 +5,7 @@
  * object that has no other object above it remembers in which process it was made.
  */
 #include "bootstrap/bootstrap.h"
+#include "store/store_tcp_server.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -67,6 +68,7 @@ static void give_locks(bool in_child) {
 
 /* No thread of the parent is then half way through opening or closing a socket. */
 static void before(void) {
+    sm_tcp_server_lock_all();
     sm_ipc_lock_all();
     sm_life_lock_all();
     take_locks();
@@ -76,15 +78,18 @@ static void in_parent(void) {
     give_locks(false);
     sm_life_unlock_all();
     sm_ipc_unlock_all();
+    sm_tcp_server_unlock_all();
 }
 
 static void in_child(void) {
     (void)atomic_fetch_add_explicit(&generation, 1, memory_order_relaxed);
     sm_life_forget_all();
     sm_ipc_forget_all();
+    sm_tcp_server_forget_all();
     give_locks(true);
     sm_life_unlock_all();
     sm_ipc_unlock_all();
+    sm_tcp_server_unlock_all();
 }
 
 static void register_handlers(void) {

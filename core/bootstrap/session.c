@@ -25,9 +25,26 @@ sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadlin
                      .deadline_ns = deadline_ns};
 }
 
+/* A store that its server left names the world's rank 0, whose number in the group is another, or
+ * which is not in it. */
+static void blame_in_group(const sm_session *session, symmem_error_record *record) {
+    if (record->status != SYMMEM_PEER_LOST || strcmp(record->stage, SM_STORE_SERVER_STAGE) != 0)
+        return;
+    memset(record->missing, 0, sizeof(record->missing));
+    record->missing_count = 0;
+    record->failed_rank = -1;
+    for (int32_t rank = 0; rank < session->config.world_size; rank++)
+        if (session->config.global_ranks[rank] == 0) {
+            record->failed_rank = rank;
+            record->missing_count = 1;
+            record->missing[rank / 64] = 1ull << (rank % 64);
+        }
+}
+
 symmem_status sm_session_describe(const sm_session *session, const sm_call *call,
                                   symmem_status status) {
     symmem_error_record *record = sm_record();
+    blame_in_group(session, record);
     sm_copy_text(record->operation, sizeof(record->operation), call->operation);
     sm_copy_text(record->stage, sizeof(record->stage), call->stage);
     sm_copy_text(record->group, sizeof(record->group), session->config.group_name);

@@ -6,6 +6,7 @@
 #include "limits_help.h"
 #include "case_help.h"
 #include "resources.h"
+#include "tcp_help.h"
 
 #define LIMIT_MS 10000u
 
@@ -13,16 +14,23 @@
 
 typedef void (*store_fn)(struct tk *t, symmem_store *store);
 
-/* A file store, a memory store, and a custom store over the latter. */
+/* A file store, one over TCP, a memory store, and a custom store over the latter. */
 static void for_each_store(struct tk *t, store_fn fn) {
     char path[4096];
     struct counting_store counting = {0};
-    symmem_store *file = NULL, *memory = NULL, *custom = NULL;
+    symmem_store *file = NULL, *tcp = NULL, *memory = NULL, *custom = NULL;
+    char address[ADDRESS_BYTES];
     snprintf(path, sizeof(path), "%s/each", t->scratch_dir);
     if (TK_OK(t, symmem_store_open_file(path, &file))) {
         tk_checkpoint(t, "file store");
         fn(t, file);
         symmem_store_close(file);
+    }
+    tcp_address(address, tcp_free_port(t), "each");
+    if (TK_OK(t, symmem_store_open(address, 0, 1, LIMIT_MS, &tcp))) {
+        tk_checkpoint(t, "TCP store");
+        fn(t, tcp);
+        symmem_store_close(tcp);
     }
     if (TK_OK(t, symmem_store_open_memory(&memory))) {
         tk_checkpoint(t, "memory store");

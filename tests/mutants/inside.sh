@@ -35,6 +35,8 @@ if [ "$how" != build ]; then
         esac
     done </proc/self/mountinfo
 fi
+# The network namespace's own, through which ranks may meet.
+ip link set lo up || refuse "no loopback interface"
 mount -t tmpfs -o size=1g,mode=755 tmpfs /mnt && mkdir /mnt/base /mnt/tree || refuse "no /mnt"
 for folder in /tmp /var/tmp /dev/shm; do
     mount -t tmpfs -o size=1g,mode=1777 tmpfs "$folder" || refuse "no $folder"

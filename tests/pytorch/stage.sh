@@ -18,5 +18,9 @@ stage_pytorch() {
     log=$logs/$stage.run.log
     timeout -k 15 "$run_limit" tests/pytorch/run.sh --venv "$venv" >"$log" 2>&1 </dev/null
     add_run "symmem_torch" "$log" $?
+    if made gcc; then
+        check "torchrun" tests/launchers/check.sh "$venv/bin/torchrun" "$root/build-gcc/bin/example" \
+            "$root/build-gcc/bin/launcher-rounds"
+    fi
     rm -rf -- "$venv"
 }

@@ -33,8 +33,8 @@ typedef void (*symmem_log_fn)(void *arg, const char *line);
  * waits for: a limit of ten seconds passes when the test says so. Deadlines and elapsed times of
  * the context's calls and of the work on its streams go by it, and none of these waits sleeps
  * otherwise than in `wait`. [SM-TIMEOUT-15] Not on devices, whose waits go by their own clocks, nor
- * in stores of the program's own. A store of the library's that the program calls itself goes by
- * the clock of the context that the calling thread called last.
+ * in stores over TCP or of the program's own. A store of the library's that the program calls
+ * itself goes by the clock of the context that the calling thread called last.
  *
  * All entries: any thread, several at a time, under locks of the library; they must not call
  * symmem. The clock is borrowed: it must outlive the context, the work on its streams, and the last
@@ -71,8 +71,9 @@ typedef struct symmem_context_options {
     int32_t world_size;
     int32_t local_rank;
     uint32_t default_timeout_ms; /* for SYMMEM_TIMEOUT_DEFAULT; 0 = 30,000 */
-    symmem_store *store;    /* borrowed, must outlive the context. NULL: SYMMEM_STORE=file:/path; a
-                               world of one needs none */
+    symmem_store *store;    /* borrowed, must outlive the context. NULL: what SYMMEM_STORE names,
+                               else PMIx's, else torchrun's, see symmem_store_open; a world of one
+                               needs none [SM-STORE-14] */
     const char *backend;    /* name or path for set_backend; NULL: SYMMEM_BACKEND, else none yet */
     const char *socket_dir; /* directory for path sockets; NULL: SYMMEM_SOCKET_DIR, else sockets
                                without a file name (abstract), which do not reach beyond a network
@@ -101,7 +102,8 @@ typedef struct symmem_context_options {
 SYMMEM_API void symmem_context_options_init(symmem_context_options *options);
 
 /*
- * Local. Creates a context and publishes this process's identity in the store (one set), so that
+ * Local; where the context opens a store that rank 0 serves, waits for rank 0, at most
+ * default_timeout_ms. Creates a context and publishes this process's identity (one set), so that
  * peers can tell a dead rank from a late one from here on. `options` NULL means all defaults.
  * Errors: INVALID_ARGUMENT (rank or world size missing, malformed or out of range; no store for a
  * world above one; a malformed SYMMEM_ALL_REDUCE_TABLE, see symmem_set_all_reduce_table; one that
@@ -127,9 +129,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 
-/* Local. Finalizes if that was not done, and gives the context's own memory back. No other thread
- * may be in a call with the context or come to one; handles, views, streams, events and graphs keep
- * what they need of it, groups and pools are gone. NULL allowed. */
+/* Local. Finalizes if that was not done, and gives the context's own memory back. With a store that
+ * the context has opened and this rank serves, waits until the others have closed it or ended, at
+ * most 10 s. [SM-STORE-20] No other thread may be in a call with the context or come to one;
+ * handles, views, streams, events and graphs keep what they need of it, groups and pools are gone.
+ * NULL allowed. */
 SYMMEM_API void symmem_context_free(symmem_context *context);
 
 /* Local queries, any thread. */

@@ -2,8 +2,9 @@
 /*
  * The store: a small key-value service through which ranks find each other.
  *
- * Two stores come with the library: a directory of files for processes and an in-memory one for
- * threads. Anything else (PMIx, a job's own store) is plugged in through symmem_store_ops.
+ * The library has a store of files in a directory, for processes of one host; one over TCP, which
+ * rank 0 serves, for any; and one in memory, for threads. Anything else (a job's own store) is
+ * plugged in through symmem_store_ops.
  * [SM-STORE]
  */
 #ifndef SYMMEM_STORE_H
@@ -60,6 +61,25 @@ typedef struct symmem_store_ops {
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);
+/*
+ * Collective, if it is none of files: all ranks of the world open the store at one address.
+ *   file:/path            symmem_store_open_file
+ *   tcp://host:port/word  rank 0 serves there. The word, which may be left out, tells jobs apart
+ *                         that might use one port; without it what the launcher says of the job
+ *   pmix:                 rank 0 serves at a free port, and PMIx (mpirun, srun) tells the others
+ *   torchrun:             the same, and torchrun's agent tells the others
+ * Rank 0 serves from a thread of the library's, which takes no signals; it need not be the first.
+ * symmem_store_close of that rank waits until the others have closed theirs or ended, at most 10 s.
+ * Calls go by the machine's clock. Whoever can connect and knows the nonce is believed, and nothing
+ * is encrypted: the network is the job's. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
+ * address; PMIx has other ranks than these), NOT_FOUND (no such host), BUSY (rank 0: the port is
+ * another program's), TIMEOUT (nobody serves there by then; rank 0 is missing), AUTH (another job's
+ * store is there), CORRUPT (something that is no such store), UNSUPPORTED (no PMIx, no agent),
+ * LIMIT, SYSTEM. Later calls: PEER_LOST, when rank 0 has ended.
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open(const char *address, int32_t rank,
+                                                          int32_t world_size, uint32_t timeout_ms,
+                                                          symmem_store **store_p);
 /* Local. A store in this process's heap, for ranks that are threads. Share the one pointer. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_memory(symmem_store **store_p);
 /*

@@ -15,9 +15,9 @@
  * A process that has run out of descriptors must still be able to tell its peers that it has.
  * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
+#include "base/fork.h"
 #include "base/rights.h"
-#include "bootstrap/fork.h"
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The store as callers see it: checks keys and sizes once, then calls the implementation. */
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>

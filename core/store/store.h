@@ -14,6 +14,10 @@ void sm_store_take_back(symmem_store *store, const char *key, const void *value,
 /* A store of our own, whose entries fill the error record themselves. */
 symmem_status sm_store_wrap(const symmem_store_ops *ops, void *self, symmem_store **store_p);
 
+/* The stage of records that say that the rank which serves the store has ended, which is rank 0 of
+ * the world. */
+#define SM_STORE_SERVER_STAGE "store server"
+
 /* The limit of one store entry as an absolute time, and the record of its expiry. */
 static inline symmem_status sm_store_expired(const char *operation, const char *key) {
     return sm_fail(SYMMEM_TIMEOUT, operation, "", "deadline passed for key %.200s", key);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The in-memory store, for ranks that are threads: a hash table, a mutex and a condition. */
+#include "base/fork.h"
 #include "base/index.h"
-#include "bootstrap/fork.h"
-#include "bootstrap/store.h"
+#include "store/store.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct entry {
 
 typedef struct memory_store {
     sm_fork_lock lock; /* changed: a key came or was replaced */
-    sm_index entries;       /* by a hash of the key */
+    sm_index entries;  /* by a hash of the key */
 } memory_store;
 
 static uint64_t hash_of(const char *key) {

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A client of a TCP store. Each call has a connection for itself while it lasts; one that has been
+ * made is kept for later calls, so that a rank that has run out of descriptors can still tell its
+ * peers. A wait is answered by the server when the key is there; nothing is asked twice.
+ *
+ * A connection on which something was cut by a deadline is closed: nobody could tell where the next
+ * message begins. One on which only the answer to a wait is outstanding is kept, for the next
+ * request takes the wait back, and an answer that has crossed it is known by its number.
+ */
+#include "store/store_tcp.h"
+#include "base/fork.h"
+#include "store/store.h"
+#include "store/store_tcp_server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KEPT 16
+#define PAUSE_FIRST_NS 5000000u
+#define PAUSE_LAST_NS 100000000u
+#define TRY_NS 3000000000ull /* for an address, if there are others */
+#define TOGETHER_BYTES 1024u /* values up to this size travel with their header */
+
+typedef struct tcp_store {
+    sm_tcp_place place;
+    sm_tcp_hello hello;
+    sm_tcp_server *server; /* NULL: another rank's */
+    sm_fork_lock lock;
+    int kept[KEPT];
+    int kept_count;
+    uint32_t made_in; /* the connections are of that process */
+    void (*closed)(void);
+    _Atomic uint32_t last_id;
+} tcp_store;
+
+typedef struct request {
+    sm_tcp_kind kind;
+    const char *operation;
+    const char *key;
+    const void *value;
+    size_t bytes;
+    int64_t number;
+    uint64_t deadline_ns;
+    void *out; /* for the value of the answer */
+    size_t capacity;
+    char text[SM_TCP_TEXT_MAX + 1]; /* of a failure */
+} request;
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+/* The rank that serves is the world's first. */
+static void blame_server(void) {
+    symmem_error_record *record = sm_record();
+    record->failed_rank = 0;
+    record->missing_count = 1;
+    record->missing[0] = 1;
+}
+
+static symmem_status fail_lost(const tcp_store *store, const char *operation, int error) {
+    (void)sm_fail(SYMMEM_PEER_LOST, operation, SM_STORE_SERVER_STAGE,
+                  "rank 0, which serves the store at %s, has ended it: %s", store->place.name,
+                  strerrordesc_np(error));
+    sm_record()->system_errno = error;
+    blame_server();
+    return SYMMEM_PEER_LOST;
+}
+
+static symmem_status fail_socket(const tcp_store *store, const request *asked, int error) {
+    if (error == ETIMEDOUT && sm_tcp_now_ns() >= asked->deadline_ns)
+        return sm_store_expired(asked->operation, asked->key);
+    if (error == ECONNRESET || error == ECONNREFUSED || error == ETIMEDOUT ||
+        error == EHOSTUNREACH || error == ENETUNREACH)
+        return fail_lost(store, asked->operation, error);
+    return sm_fail_errno(error, asked->operation, "", "cannot ask the store at %s",
+                         store->place.name);
+}
+
+static symmem_status fail_protocol(const tcp_store *store, const char *operation,
+                                   const char *what) {
+    return sm_fail(SYMMEM_CORRUPT, operation, "", "what answers at %s is no store of symmem: %s",
+                   store->place.name, what);
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* 0 or an errno. */
+static int send_request(int fd, const request *asked, uint32_t id) {
+    uint8_t bytes[SM_TCP_HEADER_BYTES + SYMMEM_STORE_KEY_MAX + TOGETHER_BYTES];
+    const size_t key_bytes = asked->key == NULL ? 0 : strlen(asked->key);
+    const bool together = asked->bytes <= TOGETHER_BYTES;
+    size_t count = SM_TCP_HEADER_BYTES + key_bytes, done = 0;
+    const sm_tcp_header header = {.kind = asked->kind,
+                                  .id = id,
+                                  .key_bytes = (uint32_t)key_bytes,
+                                  .value_bytes = (uint32_t)asked->bytes,
+                                  .number = asked->number};
+    sm_tcp_write_header(&header, bytes);
+    if (key_bytes != 0)
+        memcpy(bytes + SM_TCP_HEADER_BYTES, asked->key, key_bytes);
+    if (together && asked->bytes != 0) {
+        memcpy(bytes + count, asked->value, asked->bytes);
+        count += asked->bytes;
+    }
+    int error = sm_tcp_send(fd, bytes, count, asked->deadline_ns, &done);
+    done = 0;
+    if (error == 0 && !together)
+        error = sm_tcp_send(fd, asked->value, asked->bytes, asked->deadline_ns, &done);
+    return error;
+}
+
+/* What belongs to an answer that nobody waits for any more. */
+static int skip(int fd, size_t count, uint64_t deadline_ns) {
+    uint8_t bytes[4096];
+    int error = 0;
+    while (count != 0 && error == 0) {
+        const size_t part = count < sizeof(bytes) ? count : sizeof(bytes);
+        size_t done = 0;
+        error = sm_tcp_receive(fd, bytes, part, deadline_ns, &done);
+        count -= part;
+    }
+    return error;
+}
+
+/* NULL, or why such an answer cannot be. */
+static const char *check_reply(const request *asked, const sm_tcp_header *reply) {
+    const bool has_value = asked->kind == SM_TCP_GET && reply->status == SYMMEM_OK;
+    if (has_value && (reply->value_bytes > asked->capacity || reply->number != reply->value_bytes))
+        return "a value of another size than it says";
+    if (reply->status == SYMMEM_OK && !has_value && reply->value_bytes != 0)
+        return "a value that nobody asked for";
+    if (reply->status == SYMMEM_OUT_OF_RANGE && asked->kind == SM_TCP_GET &&
+        (reply->number < 0 || reply->number > SYMMEM_STORE_VALUE_MAX ||
+         (size_t)reply->number <= asked->capacity))
+        return "a size that no value has";
+    return NULL;
+}
+
+/* 0 or an errno; *wrong_p: what is wrong with what came. *cut_p: not at the end of a message. */
+static int receive_reply(int fd, request *asked, uint32_t id, sm_tcp_header *reply_p,
+                         const char **wrong_p, bool *cut_p) {
+    uint8_t bytes[SM_TCP_HEADER_BYTES];
+    *wrong_p = NULL;
+    for (;;) {
+        size_t done = 0;
+        int error = sm_tcp_receive(fd, bytes, sizeof(bytes), asked->deadline_ns, &done);
+        *cut_p = done != 0;
+        if (error != 0)
+            return error;
+        *wrong_p = sm_tcp_read_header(bytes, true, reply_p);
+        if (*wrong_p != NULL)
+            return 0;
+        if (reply_p->id != id) {
+            error = skip(fd, reply_p->value_bytes, asked->deadline_ns);
+            if (error != 0)
+                return error;
+            continue;
+        }
+        *wrong_p = check_reply(asked, reply_p);
+        if (*wrong_p != NULL)
+            return 0;
+        void *to = reply_p->status == SYMMEM_OK ? asked->out : asked->text;
+        done = 0;
+        error = reply_p->value_bytes == 0
+                    ? 0
+                    : sm_tcp_receive(fd, to, reply_p->value_bytes, asked->deadline_ns, &done);
+        asked->text[reply_p->status == SYMMEM_OK ? 0 : reply_p->value_bytes] = '\0';
+        *cut_p = error != 0;
+        return error;
+    }
+}
+
+/* --- connections ------------------------------------------------------------------------------ */
+
+static symmem_status greet(const tcp_store *store, int fd, uint64_t deadline_ns) {
+    uint8_t hello[SM_TCP_HELLO_BYTES];
+    request asked = {.kind = SM_TCP_HELLO,
+                     .operation = "store_open",
+                     .key = NULL,
+                     .value = hello,
+                     .bytes = sizeof(hello),
+                     .deadline_ns = deadline_ns};
+    sm_tcp_header reply;
+    const char *wrong = NULL;
+    bool cut;
+    sm_tcp_write_hello(&store->hello, hello);
+    int error = send_request(fd, &asked, 0);
+    if (error == 0)
+        error = receive_reply(fd, &asked, 0, &reply, &wrong, &cut);
+    if (error == ETIMEDOUT)
+        return sm_fail(SYMMEM_TIMEOUT, "store_open", "hello",
+                       "%s takes a connection, but says "
+                       "nothing",
+                       store->place.name);
+    if (error != 0)
+        return sm_fail_errno(error, "store_open", "hello", "%s closes the connection",
+                             store->place.name);
+    if (wrong == NULL && reply.status == SYMMEM_OK &&
+        reply.number != sm_tcp_proof(store->hello.nonce))
+        return sm_fail(SYMMEM_AUTH, "store_open", "hello", "the store at %s is another job's",
+                       store->place.name);
+    if (wrong != NULL)
+        return fail_protocol(store, "store_open", wrong);
+    return reply.status == SYMMEM_OK ? SYMMEM_OK
+                                     : sm_fail(reply.status, "store_open", "hello", "%s at %s",
+                                               asked.text, store->place.name);
+}
+
+/* One try at each address. SYSTEM with an errno: there is nobody, yet. */
+static symmem_status connect_once(const tcp_store *store, uint64_t deadline_ns, int *fd_p) {
+    symmem_status status = SYMMEM_SYSTEM;
+    for (int32_t i = 0; i < store->place.count; i++) {
+        const uint64_t try_ns = sm_tcp_now_ns() + TRY_NS;
+        const bool is_short = store->place.count > 1 && (deadline_ns == 0 || try_ns < deadline_ns);
+        const uint64_t until_ns = is_short ? try_ns : deadline_ns;
+        const int error = sm_tcp_connect(&store->place.addresses[i], until_ns, fd_p);
+        if (error != 0) {
+            (void)sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
+                                store->place.name);
+            status = error == EMFILE || error == ENFILE || error == ENOMEM ? sm_record()->status
+                                                                           : SYMMEM_SYSTEM;
+            continue;
+        }
+        status = greet(store, *fd_p, until_ns);
+        if (status == SYMMEM_OK)
+            return status;
+        close(*fd_p);
+        if (status == SYMMEM_AUTH || status == SYMMEM_MISMATCH)
+            return status;
+    }
+    return status;
+}
+
+/* Until somebody serves. What is there and is none of ours is said at once. */
+static symmem_status connect_first(tcp_store *store, uint64_t deadline_ns, int *fd_p) {
+    uint64_t pause_ns = PAUSE_FIRST_NS;
+    for (;;) {
+        const symmem_status status = connect_once(store, deadline_ns, fd_p);
+        if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY && status != SYMMEM_TIMEOUT)
+            return status;
+        const uint64_t now_ns = sm_tcp_now_ns();
+        if (deadline_ns != 0 && now_ns + pause_ns >= deadline_ns) {
+            char reason[200];
+            sm_copy_text(reason, sizeof(reason), sm_record()->message);
+            (void)sm_fail(SYMMEM_TIMEOUT, "store_open", SM_STORE_SERVER_STAGE, "%s", reason);
+            blame_server();
+            return SYMMEM_TIMEOUT;
+        }
+        (void)sm_tcp_ready(-1, 0, now_ns + pause_ns);
+        pause_ns = pause_ns * 2 < PAUSE_LAST_NS ? pause_ns * 2 : PAUSE_LAST_NS;
+    }
+}
+
+/* A child of fork has the parent's connections, too, and must leave them alone. */
+static void forget_parents(tcp_store *store) {
+    if (!sm_fork_is_parents(store->made_in))
+        return;
+    while (store->kept_count > 0)
+        close(store->kept[--store->kept_count]);
+    store->made_in = sm_fork_generation();
+}
+
+static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
+    (void)pthread_mutex_lock(&store->lock.mutex);
+    forget_parents(store);
+    *fd_p = store->kept_count > 0 ? store->kept[--store->kept_count] : -1;
+    (void)pthread_mutex_unlock(&store->lock.mutex);
+    if (*fd_p >= 0)
+        return SYMMEM_OK;
+    const symmem_status status = connect_once(store, asked->deadline_ns, fd_p);
+    if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY)
+        return status;
+    return fail_socket(store, asked, sm_record()->system_errno);
+}
+
+static void give_back(tcp_store *store, int fd) {
+    (void)pthread_mutex_lock(&store->lock.mutex);
+    const bool kept = store->kept_count < KEPT;
+    if (kept)
+        store->kept[store->kept_count++] = fd;
+    (void)pthread_mutex_unlock(&store->lock.mutex);
+    if (!kept)
+        close(fd);
+}
+
+/* --- the calls -------------------------------------------------------------------------------- */
+
+static symmem_status fail_reply(const request *asked, const sm_tcp_header *reply) {
+    if (reply->status == SYMMEM_NOT_FOUND)
+        return sm_fail(reply->status, asked->operation, "", "no key %.200s", asked->key);
+    if (reply->status == SYMMEM_OUT_OF_RANGE)
+        return sm_fail(reply->status, asked->operation, "", "the value is larger than %zu bytes",
+                       asked->capacity);
+    return sm_fail(reply->status, asked->operation, "", "%s", asked->text);
+}
+
+static symmem_status ask(tcp_store *store, request *asked, sm_tcp_header *reply_p) {
+    int fd = -1;
+    bool cut = false;
+    const char *wrong = NULL;
+    symmem_status status = take(store, asked, &fd);
+    if (status != SYMMEM_OK)
+        return status;
+    const uint32_t id = atomic_fetch_add_explicit(&store->last_id, 1, memory_order_relaxed) + 1;
+    int error = send_request(fd, asked, id);
+    const bool is_sent = error == 0;
+    if (is_sent)
+        error = receive_reply(fd, asked, id, reply_p, &wrong, &cut);
+    const bool is_whole = error == 0 || (error == ETIMEDOUT && is_sent && !cut);
+    if (is_whole && wrong == NULL)
+        give_back(store, fd);
+    else
+        close(fd);
+    if (error != 0)
+        return fail_socket(store, asked, error);
+    if (wrong != NULL)
+        return fail_protocol(store, asked->operation, wrong);
+    return reply_p->status == SYMMEM_OK ? SYMMEM_OK : fail_reply(asked, reply_p);
+}
+
+static symmem_status tcp_set(void *self, const char *key, const void *value, size_t bytes,
+                             uint32_t timeout_ms) {
+    sm_tcp_header reply;
+    request asked = {.kind = SM_TCP_SET,
+                     .operation = "store_set",
+                     .key = key,
+                     .value = value,
+                     .bytes = bytes,
+                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms)};
+    const symmem_status status = ask(self, &asked, &reply);
+    sm_clock_changed();
+    return status;
+}
+
+static symmem_status tcp_get(void *self, const char *key, void *value, size_t capacity,
+                             size_t *bytes_p, uint32_t timeout_ms) {
+    sm_tcp_header reply = {.number = 0};
+    request asked = {.kind = SM_TCP_GET,
+                     .operation = "store_get",
+                     .key = key,
+                     .number = (int64_t)capacity,
+                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms),
+                     .out = value,
+                     .capacity = capacity};
+    const symmem_status status = ask(self, &asked, &reply);
+    if (status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE)
+        *bytes_p = (size_t)reply.number;
+    return status;
+}
+
+static symmem_status tcp_wait(void *self, const char *key, uint32_t timeout_ms) {
+    sm_tcp_header reply;
+    request asked = {.kind = SM_TCP_WAIT,
+                     .operation = "store_wait",
+                     .key = key,
+                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms)};
+    return ask(self, &asked, &reply);
+}
+
+static symmem_status tcp_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                             uint32_t timeout_ms) {
+    sm_tcp_header reply;
+    request asked = {.kind = SM_TCP_ADD,
+                     .operation = "store_add",
+                     .key = key,
+                     .number = delta,
+                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms)};
+    const symmem_status status = ask(self, &asked, &reply);
+    if (status == SYMMEM_OK)
+        *value_p = reply.number;
+    sm_clock_changed();
+    return status;
+}
+
+static symmem_status tcp_remove(void *self, const char *key, uint32_t timeout_ms) {
+    sm_tcp_header reply;
+    request asked = {.kind = SM_TCP_REMOVE,
+                     .operation = "store_remove",
+                     .key = key,
+                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms)};
+    return ask(self, &asked, &reply);
+}
+
+static void tcp_close(void *self) {
+    tcp_store *store = self;
+    forget_parents(store);
+    while (store->kept_count > 0) {
+        const int fd = store->kept[--store->kept_count];
+        (void)shutdown(fd, SHUT_RDWR); /* a child of fork may still have it */
+        close(fd);
+    }
+    sm_tcp_server_stop(store->server, SM_TCP_LAST_MS);
+    sm_fork_lock_close(&store->lock);
+    if (store->closed != NULL)
+        store->closed();
+    free(store);
+}
+
+static const symmem_store_ops tcp_ops = {
+    .size = sizeof(tcp_ops),
+    .set = tcp_set,
+    .get = tcp_get,
+    .wait = tcp_wait,
+    .add = tcp_add,
+    .remove = tcp_remove,
+    .close = tcp_close,
+};
+
+static symmem_status open_client(tcp_store *store, uint64_t deadline_ns, symmem_store **store_p) {
+    int fd = -1;
+    symmem_status status = connect_first(store, deadline_ns, &fd);
+    if (status != SYMMEM_OK)
+        return status;
+    store->kept[store->kept_count++] = fd;
+    return sm_store_wrap(&tcp_ops, store, store_p);
+}
+
+symmem_status sm_store_open_tcp(const sm_tcp_place *place, int listener, int32_t rank,
+                                uint32_t turn, uint64_t deadline_ns, void (*closed)(void),
+                                symmem_store **store_p) {
+    tcp_store *store = calloc(1, sizeof(*store));
+    if (store == NULL) {
+        if (listener >= 0)
+            close(listener);
+        return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
+    }
+    store->place = *place;
+    store->hello.rank = rank;
+    store->hello.turn = turn;
+    memcpy(store->hello.nonce, place->nonce, SM_TCP_NONCE_BYTES);
+    (void)sm_fork_lock_open(&store->lock, false); /* which fails for a condition only */
+    store->made_in = sm_fork_generation();
+    symmem_status status = SYMMEM_OK;
+    if (listener >= 0)
+        status = sm_tcp_server_start(listener, place->nonce, turn, &store->server);
+    if (status == SYMMEM_OK)
+        status = open_client(store, deadline_ns, store_p);
+    if (status != SYMMEM_OK) {
+        const symmem_error_record record = *sm_record();
+        tcp_close(store);
+        (void)sm_fail_record(&record);
+        return status;
+    }
+    store->closed = closed;
+    return status;
+}

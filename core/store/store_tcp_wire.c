@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The messages of a TCP store, and sending and receiving within a deadline. */
+#include "store/store_tcp_wire.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#define MAGIC 0x54534d53u /* "SMST" */
+#define VERSION 1u
+#define HELLO_MAGIC 0x4f4c4853u /* "SHLO" */
+#define PROOF_SEED 0x70726f6f66ull
+
+/* --- numbers ----------------------------------------------------------------------------------
+ */
+
+static void put(uint8_t *at, uint64_t value, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        at[i] = (uint8_t)(value >> (8 * i));
+}
+
+static uint64_t take(const uint8_t *at, size_t bytes) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; i++)
+        value |= (uint64_t)at[i] << (8 * i);
+    return value;
+}
+
+/* magic 4, version 1, kind 1, key_bytes 2, id 4, value_bytes 4, status 4, zero 4, number 8 */
+void sm_tcp_write_header(const sm_tcp_header *header, uint8_t bytes[SM_TCP_HEADER_BYTES]) {
+    put(bytes, MAGIC, 4);
+    put(bytes + 4, VERSION, 1);
+    put(bytes + 5, (uint64_t)header->kind, 1);
+    put(bytes + 6, header->key_bytes, 2);
+    put(bytes + 8, header->id, 4);
+    put(bytes + 12, header->value_bytes, 4);
+    put(bytes + 16, (uint32_t)header->status, 4);
+    put(bytes + 20, 0, 4);
+    put(bytes + 24, (uint64_t)header->number, 8);
+}
+
+static const char *check_request(const sm_tcp_header *header) {
+    const bool has_key = header->kind != SM_TCP_HELLO;
+    if (header->kind == SM_TCP_REPLY)
+        return "a reply that nobody asked for";
+    if (has_key != (header->key_bytes != 0) || header->key_bytes > SYMMEM_STORE_KEY_MAX)
+        return "a key of a length that none has";
+    if (header->kind == SM_TCP_HELLO)
+        return header->value_bytes == SM_TCP_HELLO_BYTES ? NULL : "a hello of another length";
+    if (header->kind != SM_TCP_SET && header->value_bytes != 0)
+        return "a value where there is none";
+    return NULL;
+}
+
+const char *sm_tcp_read_header(const uint8_t bytes[SM_TCP_HEADER_BYTES], bool from_server,
+                               sm_tcp_header *header_p) {
+    const uint64_t kind = take(bytes + 5, 1);
+    const int32_t status = (int32_t)take(bytes + 16, 4);
+    if (take(bytes, 4) != MAGIC)
+        return "no message of a symmem store";
+    if (take(bytes + 4, 1) != VERSION)
+        return "a message of another version of the library";
+    if (kind < SM_TCP_HELLO || kind >= SM_TCP_KINDS || take(bytes + 20, 4) != 0)
+        return "a message of no known kind";
+    *header_p = (sm_tcp_header){
+        .kind = (sm_tcp_kind)kind,
+        .key_bytes = (uint32_t)take(bytes + 6, 2),
+        .id = (uint32_t)take(bytes + 8, 4),
+        .value_bytes = (uint32_t)take(bytes + 12, 4),
+        .status = (symmem_status)status,
+        .number = (int64_t)take(bytes + 24, 8),
+    };
+    if (header_p->value_bytes > SYMMEM_STORE_VALUE_MAX)
+        return "a value that is too large";
+    if (!from_server)
+        return check_request(header_p);
+    if (header_p->kind != SM_TCP_REPLY || header_p->key_bytes != 0 || !sm_status_known(status))
+        return "no reply";
+    if (status != SYMMEM_OK && header_p->value_bytes > SM_TCP_TEXT_MAX)
+        return "a failure with too long a text";
+    return NULL;
+}
+
+/* nonce 16, magic 4, rank 4, turn 4, zero 4 */
+void sm_tcp_write_hello(const sm_tcp_hello *hello, uint8_t bytes[SM_TCP_HELLO_BYTES]) {
+    memcpy(bytes, hello->nonce, SM_TCP_NONCE_BYTES);
+    put(bytes + 16, HELLO_MAGIC, 4);
+    put(bytes + 20, (uint32_t)hello->rank, 4);
+    put(bytes + 24, hello->turn, 4);
+    put(bytes + 28, 0, 4);
+}
+
+const char *sm_tcp_read_hello(const uint8_t bytes[SM_TCP_HELLO_BYTES], sm_tcp_hello *hello_p) {
+    memcpy(hello_p->nonce, bytes, SM_TCP_NONCE_BYTES);
+    hello_p->rank = (int32_t)take(bytes + 20, 4);
+    hello_p->turn = (uint32_t)take(bytes + 24, 4);
+    if (take(bytes + 16, 4) != HELLO_MAGIC || take(bytes + 28, 4) != 0)
+        return "no hello";
+    if (hello_p->rank < 0 || hello_p->rank >= SYMMEM_MAX_WORLD_SIZE)
+        return "a hello of no rank";
+    return NULL;
+}
+
+int64_t sm_tcp_proof(const uint8_t nonce[SM_TCP_NONCE_BYTES]) {
+    return (int64_t)sm_hash(nonce, SM_TCP_NONCE_BYTES, PROOF_SEED);
+}
+
+bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *other) {
+    unsigned differs = 0;
+    for (size_t i = 0; i < SM_TCP_NONCE_BYTES; i++)
+        differs |= (unsigned)(one[i] ^ other[i]);
+    return differs == 0;
+}
+
+/* --- sockets ----------------------------------------------------------------------------------
+ */
+
+uint64_t sm_tcp_now_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000ull + (uint64_t)now.tv_nsec;
+}
+
+uint64_t sm_tcp_deadline_ns(uint32_t timeout_ms) {
+    return timeout_ms == 0 ? 0 : sm_tcp_now_ns() + timeout_ms * 1000000ull;
+}
+
+void sm_tcp_tune(int fd) {
+    const int yes = 1, idle_s = 10, interval_s = 5, tries = 3;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
+}
+
+int sm_tcp_ready(int fd, short events, uint64_t deadline_ns) {
+    struct pollfd ready = {.fd = fd, .events = events};
+    for (;;) {
+        struct timespec left = {0, 0};
+        const uint64_t now_ns = sm_tcp_now_ns();
+        if (deadline_ns > now_ns)
+            left = (struct timespec){(time_t)((deadline_ns - now_ns) / 1000000000ull),
+                                     (long)((deadline_ns - now_ns) % 1000000000ull)};
+        const int count = ppoll(&ready, 1, deadline_ns == 0 ? NULL : &left, NULL);
+        if (count > 0)
+            return 0;
+        if (count < 0 && errno != EINTR)
+            return errno;
+        if (deadline_ns != 0 && sm_tcp_now_ns() >= deadline_ns)
+            return ETIMEDOUT;
+    }
+}
+
+int sm_tcp_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns, size_t *done_p) {
+    while (*done_p < count) {
+        const ssize_t sent = send(fd, (const uint8_t *)bytes + *done_p, count - *done_p,
+                                  MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent >= 0)
+            *done_p += (size_t)sent;
+        else if (errno == EPIPE)
+            return ECONNRESET;
+        else if (errno != EAGAIN && errno != EINTR)
+            return errno;
+        const int error = sent < 0 && errno == EAGAIN ? sm_tcp_ready(fd, POLLOUT, deadline_ns) : 0;
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
+
+int sm_tcp_receive(int fd, void *bytes, size_t count, uint64_t deadline_ns, size_t *done_p) {
+    while (*done_p < count) {
+        const ssize_t got = recv(fd, (uint8_t *)bytes + *done_p, count - *done_p, MSG_DONTWAIT);
+        if (got > 0)
+            *done_p += (size_t)got;
+        else if (got == 0)
+            return ECONNRESET;
+        else if (errno != EAGAIN && errno != EINTR)
+            return errno;
+        const int error = got < 0 && errno == EAGAIN ? sm_tcp_ready(fd, POLLIN, deadline_ns) : 0;
+        if (error != 0)
+            return error;
+    }
+    return 0;
+}
