@@ -177,3 +177,41 @@ TEST("the first failure counts") {
     CU_ASSERT_TRUE(run_threads(ranks, 2));
     symmem_store_close(store);
 }
+
+/* --- a rank that comes alone
+ * ------------------------------------------------------------------------ */
+
+static _Thread_local bool slow_sets;
+
+static symmem_status slow_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
+    if (!slow_sets)
+        return c_set(s, k, v, n, t);
+    sm_sleep_ns((uint64_t)t * 1000000);
+    return SYMMEM_TIMEOUT;
+}
+
+/* With a store that takes until its limit for its record, it still says who is missing. */
+static int body_alone(test_rank *self) {
+    for (int slow = 0; slow < 2; slow++) {
+        slow_sets = slow == 1;
+        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(600)) == SYMMEM_TIMEOUT);
+        EXPECT(sm_record()->missing_count == (uint32_t)self->world_size - 1);
+        EXPECT(!symmem_error_is_missing(sm_record(), 0));
+        EXPECT(strstr(sm_record()->message, "did not arrive") != NULL);
+    }
+    slow_sets = false;
+    return 0;
+}
+
+TEST("one of a large world") {
+    symmem_store_ops ops = counting_ops;
+    test_rank ranks[RANKS_MAX];
+    counting counts = {0};
+    symmem_store *store = NULL;
+    ops.set = slow_set;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+    prepare_ranks(ranks, 70, store, body_alone, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 1));
+    symmem_store_close(store);
+}
