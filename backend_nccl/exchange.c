@@ -170,8 +170,8 @@ static nccl_window *find_retired(const registration *r, const nccl_comm *comm, u
     return place != NULL && place->key == serial ? retired_window(place) : NULL;
 }
 
-/* The gathering was the barrier: no rank uses its pointers into these any more. In the order of their
- * serials, which is the same on all ranks. */
+/* The gathering was the barrier: no rank uses its pointers into these any more. In the order of
+ * their serials, which is the same on all ranks. */
 static void sweep_comm(const registration *r, nccl_comm *comm) {
     const uint64_t *serials = r->records[r->exchange->rank].retired;
     bool entered = cuda_enter(r->instance, comm->device, "release") == SYMMEM_OK;

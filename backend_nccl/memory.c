@@ -20,8 +20,7 @@ symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     allocation->users = 1;
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    sm_places_add(&state->allocations, &allocation->by_address,
-                  (uintptr_t)allocation->memory.ptr);
+    sm_places_add(&state->allocations, &allocation->by_address, (uintptr_t)allocation->memory.ptr);
     pthread_mutex_unlock(&state->lock);
     *memory = allocation->memory;
     memory->priv = allocation;

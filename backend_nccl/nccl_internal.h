@@ -33,10 +33,11 @@ typedef struct nccl_window {
     struct nccl_window *next, *before; /* of the communicator */
     struct nccl_comm *comm;
     nccl_allocation *allocation;
-    struct nccl_window *next_of_memory, *before_of_memory; /* under the state's lock, as what follows */
-    sm_place retired; /* by the serial, once nobody here uses it any more */
-    uint64_t serial;  /* the same on all ranks */
-    int32_t users;    /* entries of peers[] that are still there */
+    struct nccl_window *next_of_memory,
+        *before_of_memory; /* under the state's lock, as what follows */
+    sm_place retired;      /* by the serial, once nobody here uses it any more */
+    uint64_t serial;       /* the same on all ranks */
+    int32_t users;         /* entries of peers[] that are still there */
     ncclWindow_t handle;
 } nccl_window;
 

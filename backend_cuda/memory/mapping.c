@@ -126,8 +126,8 @@ bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native
     return true;
 }
 
-/* What is not zeroed in time goes when it is, if there is room to note it; if not, the device's memory
- * stays for good. The caller's own is none any more. */
+/* What is not zeroed in time goes when it is, if there is room to note it; if not, the device's
+ * memory stays for good. The caller's own is none any more. */
 static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
                           const cuda_mapping *mapping) {
     cuda_mapping *late = malloc(sizeof *late);

@@ -13,8 +13,8 @@ bool sm_fork_is_parents(uint32_t made_in);
 symmem_status sm_fork_refuse(const char *operation);
 
 /* The lock of an object that a child may go on using: no thread of the parent has it at a fork, and
- * nobody waits for the condition in the child. Held only for short, and while no other such lock, nor
- * one of the sockets' or lives', is asked for. */
+ * nobody waits for the condition in the child. Held only for short, and while no other such lock,
+ * nor one of the sockets' or lives', is asked for. */
 typedef struct sm_fork_lock {
     struct sm_fork_lock *next, *before;
     pthread_mutex_t mutex;

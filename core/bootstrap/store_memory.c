@@ -16,7 +16,7 @@ typedef struct entry {
 
 typedef struct memory_store {
     sm_fork_lock lock; /* changed: a key came or was replaced */
-    sm_index entries;       /* by a hash of the key */
+    sm_index entries;  /* by a hash of the key */
 } memory_store;
 
 static uint64_t hash_of(const char *key) {
