@@ -78,6 +78,11 @@ TEST("who has nowhere to leave it") {
     leave(2, 2);
     leave(0, 1);
     leave(0, SYMMEM_MAX_WORLD_SIZE + 1);
+    static symmem_context large;
+    large.store = store;
+    large.world_size = SYMMEM_MAX_WORLD_SIZE + 1;
+    sm_copy_text(large.world_prefix, sizeof(large.world_prefix), SM_WORLD_PREFIX);
+    sm_farewell_leave(&large, sm_record());
     for (int32_t rank = -1; rank <= 2; rank++)
         CU_ASSERT(!is_left(rank));
     symmem_store_close(store);
@@ -178,9 +183,12 @@ TEST("what is none") {
 
 static int words; /* that rank 0 has left for rank 1 */
 static bool told_before;
+static const char *refused_key; /* NULL: none */
 
 static symmem_status watched_set(void *self, const char *key, const void *value, size_t bytes,
                                  uint32_t timeout_ms) {
+    if (refused_key != NULL && strcmp(key, refused_key) == 0)
+        return SYMMEM_NO_SPACE;
     if (strcmp(key, SM_WORLD_PREFIX "/left/1/0") == 0)
         words++;
     if (strcmp(key, SM_WORLD_PREFIX "/left/1/any") == 0)
@@ -210,8 +218,7 @@ static void inner_close(void *self) {
     symmem_store_close(self);
 }
 
-/* Whoever removes what is left for a rank that has gone begins with what that one looks for. */
-TEST("the word before the sign") {
+static void come_and_leave(void) {
     static const symmem_store_ops ops = {sizeof(ops), watched_set,  inner_get,  inner_wait,
                                          inner_add,   inner_remove, inner_close};
     symmem_store *inner = NULL;
@@ -230,6 +237,20 @@ TEST("the word before the sign") {
         CU_ASSERT_EQUAL(symmem_finalize(contexts[rank]), SYMMEM_OK);
         symmem_context_free(contexts[rank]);
     }
-    CU_ASSERT(words == 1 && told_before);
     symmem_store_close(store);
+}
+
+/* Whoever removes what is left for a rank that has gone begins with what that one looks for. */
+TEST("the word before the sign") {
+    come_and_leave();
+    CU_ASSERT(words == 1 && told_before);
+    static const char *const keys[] = {SM_WORLD_PREFIX "/left/1/0", SM_WORLD_PREFIX "/left/1/any"};
+    for (int i = 0; i < 2; i++) { /* nothing is left of one that cannot be left whole */
+        refused_key = keys[i];
+        words = 0;
+        told_before = false;
+        come_and_leave();
+        CU_ASSERT(words == i && !told_before);
+    }
+    refused_key = NULL;
 }
