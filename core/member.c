@@ -161,11 +161,12 @@ static void leave_word(const symmem_context *context, int32_t to, const char *it
     symmem_store *store = context->store;
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member now;
-    left_key(context->world_prefix, to, -1, key, sizeof(key));
-    bool is_said = symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    /* In this order: others may remove both meanwhile, and it looks for the second one alone. */
     left_key(context->world_prefix, to, context->rank, key, sizeof(key));
-    is_said = is_said && symmem_store_set(store, key, &context->identity, sizeof(context->identity),
-                                          SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    bool is_said = symmem_store_set(store, key, &context->identity, sizeof(context->identity),
+                                    SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    left_key(context->world_prefix, to, -1, key, sizeof(key));
+    is_said = is_said && symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
     /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
      */
     if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||

@@ -253,7 +253,8 @@ TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
         TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
 }
 
-/* --- stores ------------------------------------------------------------------------------------ */
+/* --- stores ------------------------------------------------------------------------------------
+ */
 
 /* Of both kinds: they are inherited. */
 struct inherited {

@@ -215,6 +215,28 @@ static void body_hoard(rank_env *env) {
     direct_close(&d);
 }
 
+/* A window that nobody used any more and is used again is not one to deregister. */
+static void body_again(rank_env *env) {
+    direct d = direct_open(env);
+    symmem_memory *own = direct_memory(&d, env->rank), peers[MAX_RANKS];
+    symmem_memory other = {0}, others[MAX_RANKS];
+    CHECK_OK(env, direct_exchange(&d, own, peers));
+    direct_release(&d, peers);
+    CHECK_OK(env, direct_exchange(&d, own, peers));
+    env_meet(env);
+    const int before = atomic_load(&nccl->windows);
+    env_meet(env);
+    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &other));
+    CHECK_OK(env, direct_exchange(&d, &other, others));
+    env_meet(env);
+    CHECK(env, atomic_load(&nccl->windows) == before + env->world);
+    env_meet(env);
+    direct_release(&d, others);
+    d.backend->memory_release(d.instance, &other);
+    direct_release(&d, peers);
+    direct_close(&d);
+}
+
 /* A further communicator that one rank does not get: the others do not wait for it in NCCL. */
 static void body_further(rank_env *env) {
     direct d = direct_open(env);
@@ -242,6 +264,7 @@ TEST("windows are used again") {
     run_nccl(3, body_sweep, 0);
     run_nccl(3, body_sweep, 2);
     run_nccl(3, body_sweep_old, 0);
+    run_nccl(3, body_again, 0);
     for (int count = 1; count <= 3; count++)
         run_nccl(3, body_hoard, count);
     run_nccl(3, body_further, 0);

@@ -606,16 +606,23 @@ TEST("a lock that is not given back") {
     fell();
 }
 
-/* Says who holds the group's lock. */
-static void plant_holder(int fd, int pid) {
+/* Says who holds the lock of a file: the group's, or one that differs from that in one number. */
+typedef enum oddity { EXACT, MAJOR, MINOR, INODE, ODDITIES } oddity;
+
+static void plant_lock(int fd, int pid, oddity odd) {
     char text[128];
     struct stat about;
     CU_ASSERT_FATAL(fstat(fd, &about) == 0);
     snprintf(text, sizeof text,
              "1: POSIX  ADVISORY  WRITE 1 00:01:1 0 EOF\n"
              "2: FLOCK  ADVISORY  WRITE %d %02x:%02x:%llu 0 EOF\n",
-             pid, major(about.st_dev), minor(about.st_dev), (unsigned long long)about.st_ino);
+             pid, major(about.st_dev) + (odd == MAJOR), minor(about.st_dev) + (odd == MINOR),
+             (unsigned long long)about.st_ino + (odd == INODE));
     put("/proc/locks", text);
+}
+
+static void plant_holder(int fd, int pid) {
+    plant_lock(fd, pid, EXACT);
 }
 
 /* One that another user holds is none. */
@@ -636,5 +643,36 @@ TEST("a lock of another user's") {
     CU_ASSERT(fake_now_ms() - begin_ms >= 300);
     close(fd);
     backend->instance->close(instance);
+    fell();
+}
+
+/* Without waiting: the lock is none of this user's. */
+static void expect_no_turn(void) {
+    fake_host host;
+    shm_instance *instance = open_in(&host);
+    const uint64_t begin_ms = fake_now_ms();
+    CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
+    CU_ASSERT(fake_now_ms() - begin_ms < 250);
+    backend->close(instance);
+}
+
+TEST("whose a lock is") {
+    char name[64];
+    plant_group(64 * MIB, 42000000);
+    const int fd = lock_group();
+    put("/proc/77/comm", "own\n");
+    for (oddity odd = MAJOR; odd < ODDITIES; odd++) { /* another file's */
+        plant_lock(fd, 77, odd);
+        expect_no_turn();
+    }
+    plant_holder(fd, 0);
+    put("/proc/0/comm", "nobody's\n");
+    expect_no_turn();
+    snprintf(name, sizeof name, "%s/proc/77", root);
+    if (chown(name, 65534, (gid_t)-1) == 0) { /* root alone may say so */
+        plant_holder(fd, 77);
+        expect_no_turn();
+    }
+    close(fd);
     fell();
 }

@@ -150,6 +150,12 @@ TEST("an index against a model") {
     size_t left = 0, expected = 0;
     for (size_t n = 0; n < MANY; n++)
         expected += in[n];
+    for (size_t n = 0; n < MANY; n++) { /* what is not there, and what never was */
+        sm_index_node none = {.key = n % KEYS};
+        if (!in[n])
+            sm_index_remove(&index, &nodes[n]);
+        sm_index_remove(&index, &none);
+    }
     for (const sm_index_node *at = sm_index_empty(&index); at; at = at->next)
         left++;
     CU_ASSERT_EQUAL(left, expected);

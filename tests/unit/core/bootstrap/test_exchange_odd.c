@@ -79,7 +79,7 @@ static symmem_status take_part(test_rank *self, const plan *p, const void *in, v
 static int body(test_rank *self) {
     const plan *p = self->arg;
     static char in[LARGE];
-    char *out = malloc(2 * p->bytes + 1);
+    char *out = malloc((size_t)self->world_size * p->bytes + 1);
     EXPECT(out != NULL);
     EXPECT(gather(self, "begin", true, 10000) == SYMMEM_OK);
     EXPECT(gather(self, "begin", false, 10000) == SYMMEM_OK);
@@ -92,7 +92,7 @@ static int body(test_rank *self) {
         status = take_part(self, p, in, out);
     const symmem_error_record record = *sm_record();
     odd = NONE;
-    leave_together(&through, 2);
+    leave_together(&through, self->world_size);
     free(out);
     if (self->rank != 0)
         return 0;
@@ -101,26 +101,31 @@ static int body(test_rank *self) {
     return 0;
 }
 
-static void run(plan p) {
+static void run_of(int32_t count, plan p) {
     symmem_store_ops ops = counting_ops;
-    test_rank ranks[2];
+    test_rank ranks[3];
     counting counts = {0};
     symmem_store *store = NULL;
     ops.get = odd_get;
     atomic_store(&through, 0);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
-    prepare_ranks(ranks, 2, store, body, &p);
-    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    prepare_ranks(ranks, count, store, body, &p);
+    CU_ASSERT_TRUE(run_threads(ranks, count));
     symmem_store_close(store);
 }
 
+static void run(plan p) {
+    run_of(2, p);
+}
+
 TEST("a slow store") {
-    run((plan){.odd = SLOW,
-               .alone = true,
-               .bytes = 8,
-               .wanted = SYMMEM_TIMEOUT,
-               .text = "the store did not tell in time who is missing"});
+    for (int32_t count = 2; count <= 3; count++)
+        run_of(count, (plan){.odd = SLOW,
+                             .alone = true,
+                             .bytes = 8,
+                             .wanted = SYMMEM_TIMEOUT,
+                             .text = "the store did not tell in time who is missing"});
     run((plan){.odd = ALL_IS_LATE,
                .bytes = 8,
                .wanted = SYMMEM_TIMEOUT,
@@ -175,5 +180,43 @@ TEST("the first failure counts") {
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     prepare_ranks(ranks, 2, store, body_twice, NULL);
     CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}
+
+/* --- a rank that comes alone
+ * ------------------------------------------------------------------------ */
+
+static _Thread_local bool slow_sets;
+
+static symmem_status slow_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
+    if (!slow_sets)
+        return c_set(s, k, v, n, t);
+    sm_sleep_ns((uint64_t)t * 1000000);
+    return SYMMEM_TIMEOUT;
+}
+
+/* With a store that takes until its limit for its record, it still says who is missing. */
+static int body_alone(test_rank *self) {
+    for (int slow = 0; slow < 2; slow++) {
+        slow_sets = slow == 1;
+        EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(600)) == SYMMEM_TIMEOUT);
+        EXPECT(sm_record()->missing_count == (uint32_t)self->world_size - 1);
+        EXPECT(!symmem_error_is_missing(sm_record(), 0));
+        EXPECT(strstr(sm_record()->message, "did not arrive") != NULL);
+    }
+    slow_sets = false;
+    return 0;
+}
+
+TEST("one of a large world") {
+    symmem_store_ops ops = counting_ops;
+    test_rank ranks[RANKS_MAX];
+    counting counts = {0};
+    symmem_store *store = NULL;
+    ops.set = slow_set;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+    prepare_ranks(ranks, 70, store, body_alone, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 1));
     symmem_store_close(store);
 }

@@ -78,6 +78,11 @@ TEST("who has nowhere to leave it") {
     leave(2, 2);
     leave(0, 1);
     leave(0, SYMMEM_MAX_WORLD_SIZE + 1);
+    static symmem_context large;
+    large.store = store;
+    large.world_size = SYMMEM_MAX_WORLD_SIZE + 1;
+    sm_copy_text(large.world_prefix, sizeof(large.world_prefix), SM_WORLD_PREFIX);
+    sm_farewell_leave(&large, sm_record());
     for (int32_t rank = -1; rank <= 2; rank++)
         CU_ASSERT(!is_left(rank));
     symmem_store_close(store);
@@ -171,4 +176,81 @@ TEST("what is none") {
     odd.verdict.status = SYMMEM_OK;
     CU_ASSERT(!is_explained(&odd, sizeof(odd)));
     symmem_store_close(store);
+}
+
+/* --- that a rank was there
+ * --------------------------------------------------------------------------- */
+
+static int words; /* that rank 0 has left for rank 1 */
+static bool told_before;
+static const char *refused_key; /* NULL: none */
+
+static symmem_status watched_set(void *self, const char *key, const void *value, size_t bytes,
+                                 uint32_t timeout_ms) {
+    if (refused_key != NULL && strcmp(key, refused_key) == 0)
+        return SYMMEM_NO_SPACE;
+    if (strcmp(key, SM_WORLD_PREFIX "/left/1/0") == 0)
+        words++;
+    if (strcmp(key, SM_WORLD_PREFIX "/left/1/any") == 0)
+        told_before = words == 1;
+    return symmem_store_set(self, key, value, bytes, timeout_ms);
+}
+
+static symmem_status inner_get(void *self, const char *key, void *value, size_t capacity,
+                               size_t *bytes_p, uint32_t timeout_ms) {
+    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+static symmem_status inner_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_wait(self, key, timeout_ms);
+}
+
+static symmem_status inner_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                               uint32_t timeout_ms) {
+    return symmem_store_add(self, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status inner_remove(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_remove(self, key, timeout_ms);
+}
+
+static void inner_close(void *self) {
+    symmem_store_close(self);
+}
+
+static void come_and_leave(void) {
+    static const symmem_store_ops ops = {sizeof(ops), watched_set,  inner_get,  inner_wait,
+                                         inner_add,   inner_remove, inner_close};
+    symmem_store *inner = NULL;
+    symmem_context *contexts[2] = {NULL, NULL};
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&inner), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, inner, &store), SYMMEM_OK);
+    for (int32_t rank = 0; rank < 2; rank++) {
+        symmem_context_options options;
+        symmem_context_options_init(&options);
+        options.store = store;
+        options.rank = rank;
+        options.world_size = 2;
+        CU_ASSERT_EQUAL_FATAL(symmem_init(&options, &contexts[rank]), SYMMEM_OK);
+    }
+    for (int32_t rank = 0; rank < 2; rank++) {
+        CU_ASSERT_EQUAL(symmem_finalize(contexts[rank]), SYMMEM_OK);
+        symmem_context_free(contexts[rank]);
+    }
+    symmem_store_close(store);
+}
+
+/* Whoever removes what is left for a rank that has gone begins with what that one looks for. */
+TEST("the word before the sign") {
+    come_and_leave();
+    CU_ASSERT(words == 1 && told_before);
+    static const char *const keys[] = {SM_WORLD_PREFIX "/left/1/0", SM_WORLD_PREFIX "/left/1/any"};
+    for (int i = 0; i < 2; i++) { /* nothing is left of one that cannot be left whole */
+        refused_key = keys[i];
+        words = 0;
+        told_before = false;
+        come_and_leave();
+        CU_ASSERT(words == i && !told_before);
+    }
+    refused_key = NULL;
 }

@@ -381,8 +381,36 @@ static int body_contradicts(test_rank *self) {
     return 0;
 }
 
+/* Down, with a socket: what it says there comes to itself. */
+static int body_joining(test_rank *self) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    sm_join *own = &self->session->joins[0];
+    const uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {2};
+    (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
+    sm_session_farewell(self->session, true); /* it makes the socket */
+    EXPECT(self->session->ipc != NULL);
+    sm_ipc_address(self->session->ipc, own->address, &own->address_bytes);
+    sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    EXPECT(sm_session_give_up(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
+    note sent = {SM_IPC_GAVE_UP, FINALIZED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
+    EXPECT(send(self->session, 0, &sent));
+    sm_session_keep_cause(self->session); /* that is no reason to remember */
+    EXPECT(self->session->left_by == -1);
+    sm_join join = left_by(self, &ended, 0);
+    join.list++;
+    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    sent = (note){SM_IPC_CONTRADICTS, CONTRADICTED, 1, verdict(SYMMEM_MISMATCH, -1, 0)};
+    EXPECT(send(self->session, 0, &sent));
+    const symmem_status full = sm_fail(SYMMEM_NO_SPACE, "op", "step", "no room");
+    EXPECT(sm_session_give_up(self->session, &call, full) == SYMMEM_NO_SPACE);
+    sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");
+    EXPECT(sm_session_give_up(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_MISMATCH);
+    EXPECT(strcmp(sm_record()->message, "what they say") == 0 && sm_record()->failed_rank == 1);
+    return 0;
+}
+
 TEST("a rank that ended") {
-    static const rank_body bodies[] = {body_stands, body_contradicts};
+    static const rank_body bodies[] = {body_stands, body_contradicts, body_joining};
     CU_ASSERT_TRUE_FATAL(find_ended());
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         symmem_store *store = NULL;
