@@ -17,6 +17,13 @@ import xml.etree.ElementTree as ElementTree
 Expectation = tuple[str, str, str]  # pattern, verdict, reason
 
 
+def cause(failure: ElementTree.Element) -> str:
+    """The innermost exception: those of ranks stand in the text of the test's own."""
+    text = f"{failure.get('message', '')}\n{failure.text or ''}"
+    named = re.findall(r"^[E ]*((?:\w+\.)*\w*(?:Error|Exception): .*\w.*)", text, re.MULTILINE)
+    return next((line for line in reversed(named) if " worker process" not in line), "")
+
+
 def results(report: str) -> dict[str, tuple[str, str]]:
     """Verdict and reason of each test."""
     found = {}
@@ -25,9 +32,7 @@ def results(report: str) -> dict[str, tuple[str, str]]:
         verdict, reason = "passed", ""
         for child in case:
             if child.tag in ("failure", "error"):
-                verdict, reason = "failed", (
-                    child.get("message", "").splitlines()[0] if child.get("message") else ""
-                )
+                verdict, reason = "failed", cause(child)
             elif child.tag == "skipped":
                 verdict, reason = "skipped", child.get("message", "")
         found[name] = (verdict, reason)

@@ -164,6 +164,15 @@ def _for_accelerator(cards: _Cards) -> dict[str, Any]:
     }
 
 
+def _for_torch() -> dict[str, Any]:
+    return {
+        "device": _Device,
+        "get_device_module": lambda device=None: torch.cuda,
+        "Stream": _streams.Stream,
+        "Event": _streams.Event,
+    }
+
+
 # --- torch.distributed ----------------------------------------------------------------------------
 
 
@@ -209,7 +218,8 @@ def _p2p(original: Any) -> Any:
 
 
 def _of_cpu(original: Any) -> Any:
-    return lambda kind, *args: original(DeviceType.CPU if kind == DeviceType.CUDA else kind, *args)
+    """Whatever the card: an index is that of a device which there only seems to be."""
+    return lambda kind, *_: original(DeviceType.CPU if kind == DeviceType.CUDA else kind, 0)
 
 
 class _Thread:
@@ -238,7 +248,7 @@ class _Emulation:
         for owner, values in (
             (torch.cuda, _for_cuda(cards)),
             (torch.accelerator, _for_accelerator(cards)),
-            (torch, {"device": _Device, "Stream": _streams.Stream, "Event": _streams.Event}),
+            (torch, _for_torch()),
         ):
             for name, value in values.items():
                 self.replace(owner, name, value)
