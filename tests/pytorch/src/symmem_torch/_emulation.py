@@ -8,6 +8,7 @@ is replaced here answers for CPU tensors. All of it is undone at the end.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -17,11 +18,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+import torch.overrides
 from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 from torch.overrides import TorchFunctionMode
 
-from . import _streams
+from . import _graphs, _inductor, _streams
 from ._pool import MemPool, use_mem_pool
 
 REAL_DEVICE = torch.device
@@ -122,7 +125,7 @@ def _common(cards: _Cards) -> dict[str, Any]:
         "is_available": lambda: True,
         "device_count": lambda: cards.count,
         "synchronize": lambda device=None: None,
-        "current_stream": _streams.current_stream,
+        "current_stream": lambda device=None: _streams.current_stream(device),
     }
 
 
@@ -142,17 +145,21 @@ def _for_cuda(cards: _Cards) -> dict[str, Any]:
         "Event": _streams.Event,
         "stream": _stream,
         "default_stream": _streams.default_stream,
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": _graphs.is_capturing,
+        "CUDAGraph": _graphs.CUDAGraph,
+        "graph": _graphs.graph,
         "MemPool": MemPool,
         "use_mem_pool": use_mem_pool,
         "manual_seed": torch.default_generator.manual_seed,
         "manual_seed_all": torch.default_generator.manual_seed,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "empty_cache": lambda: None,
         "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
         "mem_get_info": lambda device=None: (cards.properties().total_memory,) * 2,
-        "_sleep": _sleep,
+        "_sleep": _graphs.later(_sleep),
     }
 
 
@@ -164,10 +171,32 @@ def _for_accelerator(cards: _Cards) -> dict[str, Any]:
     }
 
 
+def _compile(original: Any) -> Any:
+    """What is compiled runs without the mode, whose own code would be compiled with it."""
+
+    def compile(model: Any = None, **kwargs: Any) -> Any:
+        if model is None:
+            return lambda model: compile(model, **kwargs)
+        _inductor.install()
+        compiled = original(model, **kwargs)
+        if not isinstance(model, types.FunctionType):
+            return compiled
+
+        @functools.wraps(model)
+        def call(*args: Any, **named: Any) -> Any:
+            with torch.overrides._pop_mode_temporarily():
+                return compiled(*args, **named)
+
+        return call
+
+    return compile
+
+
 def _for_torch() -> dict[str, Any]:
     return {
         "device": _Device,
-        "get_device_module": lambda device=None: torch.cuda,
+        "compile": _compile(torch.compile),
+        "get_device_module": functools.cache(lambda device=None: torch.cuda),
         "Stream": _streams.Stream,
         "Event": _streams.Event,
     }
@@ -222,6 +251,27 @@ def _of_cpu(original: Any) -> Any:
     return lambda kind, *_: original(DeviceType.CPU if kind == DeviceType.CUDA else kind, 0)
 
 
+def _method(original: Any) -> Any:
+    call = _graphs.later(original)
+    return lambda self, *args, **kwargs: call(self, *args, **kwargs)
+
+
+class _Backend:
+    """The name of the backend that a GPU has, PyTorch's default or the one that was set."""
+
+    def __init__(self) -> None:
+        self.name = "CUDA"
+        self.real = symm_mem.get_backend
+
+    def get(self, device: Any) -> str | None:
+        return self.name if (found := self.real(device)) == "SYMMEM" else found
+
+    def set(self, name: str) -> None:
+        if name not in ("CUDA", "NCCL", "NVSHMEM"):
+            raise RuntimeError(f"SymmMem does not find allocation backend {name}")
+        self.name = name
+
+
 class _Thread:
     """What a thread runs has the mode of the others."""
 
@@ -271,6 +321,11 @@ class _Emulation:
             "has_multicast_support",
             staticmethod(_of_cpu(_SymmetricMemory.has_multicast_support)),
         )
+        backend = _Backend()
+        self.replace(symm_mem, "get_backend", backend.get)
+        self.replace(symm_mem, "set_backend", backend.set)
+        for name in ("barrier", "put_signal", "wait_signal"):
+            self.replace(_SymmetricMemory, name, _method(getattr(_SymmetricMemory, name)))
         self.replace(threading.Thread, "run", _Thread.run(threading.Thread.run))
         self.mode.__enter__()
 

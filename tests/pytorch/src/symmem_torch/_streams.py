@@ -5,6 +5,7 @@ returns.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 
@@ -12,6 +13,7 @@ class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = device
         self.priority = priority
+        self.stream_id = self.cuda_stream = 0
 
     def wait_stream(self, stream: Stream) -> None:
         pass
@@ -43,10 +45,10 @@ class Stream:
 
 class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.recorded = False
+        self.time_s = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        self.recorded = True
+        self.time_s = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
         pass
@@ -58,7 +60,7 @@ class Event:
         pass
 
     def elapsed_time(self, end: Event) -> float:
-        return 0.0
+        return 1000 * (end.time_s - self.time_s)
 
 
 _default = Stream()
