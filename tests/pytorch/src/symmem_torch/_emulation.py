@@ -224,6 +224,15 @@ def _with_gloo(original: Any) -> Any:
     return replacement
 
 
+def _gather_bytes(tensor: torch.Tensor, size: int, group: str) -> torch.Tensor:
+    """gloo has no elements of fp8, which it gathers as it does bytes."""
+    operator = torch.ops._c10d_functional.all_gather_into_tensor.default
+    small = tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+    plain = tensor.view(torch.uint8) if small else tensor
+    return operator.redispatch(keys, plain, size, group).view(tensor.dtype)
+
+
 def _default_to_gloo(original: Any) -> Any:
     """Without a name PyTorch takes what fits the accelerator."""
     replacement = _with_gloo(original)
@@ -327,6 +336,8 @@ class _Emulation:
         for name in ("barrier", "put_signal", "wait_signal"):
             self.replace(_SymmetricMemory, name, _method(getattr(_SymmetricMemory, name)))
         self.replace(threading.Thread, "run", _Thread.run(threading.Thread.run))
+        self.kernels = torch.library.Library("_c10d_functional", "IMPL")
+        self.kernels.impl("all_gather_into_tensor", _gather_bytes, "CPU")
         self.mode.__enter__()
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
@@ -335,6 +346,7 @@ class _Emulation:
 
     def undo(self) -> None:
         self.mode.__exit__(None, None, None)
+        self.kernels._destroy()
         for owner, name, value in reversed(self.saved):
             if value is MISSING:
                 delattr(owner, name)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import torch
+
+CPU = torch.device("cpu")
+
 
 class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device = device
+        self.device = CPU
         self.priority = priority
         self.stream_id = self.cuda_stream = 0
 
