@@ -255,9 +255,15 @@ def _p2p(original: Any) -> Any:
     )
 
 
-def _of_cpu(original: Any) -> Any:
-    """Whatever the card: an index is that of a device which there only seems to be."""
-    return lambda kind, *_: original(DeviceType.CPU if kind == DeviceType.CUDA else kind, 0)
+def _of_cuda(original: Any) -> Any:
+    """Symmetric memory seems to be the GPUs', all of them, and not the CPU's."""
+    return lambda kind, *_: kind == DeviceType.CUDA and original(DeviceType.CPU, 0)
+
+
+def _links(kind: DeviceType, connection: str, cards: _Cards) -> Any:
+    """Each GPU reaches each."""
+    matrix = [[int(row != column) for column in range(cards.count)] for row in range(cards.count)]
+    return types.SimpleNamespace(device_type=kind, connection_type=connection, matrix=matrix)
 
 
 def _method(original: Any) -> Any:
@@ -328,7 +334,12 @@ class _Emulation:
         self.replace(
             _SymmetricMemory,
             "has_multicast_support",
-            staticmethod(_of_cpu(_SymmetricMemory.has_multicast_support)),
+            staticmethod(_of_cuda(_SymmetricMemory.has_multicast_support)),
+        )
+        self.replace(
+            torch._C._distributed_c10d,
+            "_detect_dma_connectivity",
+            lambda kind, connection: _links(kind, connection, cards),
         )
         backend = _Backend()
         self.replace(symm_mem, "get_backend", backend.get)

@@ -47,8 +47,12 @@ def _without_index(original: Callable[[Any, Any], None]) -> Callable[[Any, Any],
 @functools.cache
 def install() -> None:
     """Not when the package is imported, for Inductor takes seconds."""
+    from torch._inductor import config
     from torch._inductor.codegen.wrapper import AllocateLine
 
+    # What is compiled is small, and the compiler takes longer than it saves.
+    config.cpp.simdlen = 1
+    config.cpp_cache_precompile_headers = False
     original = getattr(AllocateLine, "_codegen_comm_buffer", None)
     if original is not None:
         AllocateLine._codegen_comm_buffer = _without_index(original)
