@@ -123,6 +123,10 @@ symmem_status sm_session_fail(const sm_session *session, const sm_call *call, sy
 /* Adds the session's fields to a record that a store or socket made; returns its status. */
 symmem_status sm_session_describe(const sm_session *session, const sm_call *call,
                                   symmem_status status);
+/* The same for a call of the store. TIMEOUT before the call's deadline says nothing of the other
+ * ranks: it is this rank's failure. */
+symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
+                                      symmem_status status);
 /* `ranks` has a bit for each rank that is missing or lost. */
 symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *call,
                                     symmem_status status, const uint64_t *ranks, const char *what);
