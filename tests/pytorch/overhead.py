@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """overhead.py: what symmem_torch adds to symmem's own calls, between two ranks.
 
-Both are called by turns in one run, and the best rounds are compared: an all-reduce of 1 KiB, and the
-allocation, rendezvous and release of 4 KiB.
+Both are called by turns in one run, and the best rounds are compared: an all-reduce of 1 KiB, and
+the allocation, rendezvous and release of 4 KiB.
 """
 
 from __future__ import annotations
@@ -53,9 +53,7 @@ class Symmem:
         self.check(self.library.symmem_init(None, ctypes.byref(self.context)))
         self.group = ctypes.c_void_p()
         group_p = ctypes.byref(self.group)
-        self.check(
-            self.library.symmem_group_create(self.context, b"own", None, 0, None, group_p)
-        )
+        self.check(self.library.symmem_group_create(self.context, b"own", None, 0, None, group_p))
 
     def check(self, status: int) -> None:
         assert status == 0, f"symmem's status {status}"
@@ -63,9 +61,7 @@ class Symmem:
     def meet(self, size: int) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
         memory, handle = ctypes.c_void_p(), ctypes.c_void_p()
         allocate = self.library.symmem_alloc
-        self.check(
-            allocate(self.context, ctypes.c_size_t(size), -1, None, ctypes.byref(memory))
-        )
+        self.check(allocate(self.context, ctypes.c_size_t(size), -1, None, ctypes.byref(memory)))
         self.check(
             self.library.symmem_rendezvous(
                 self.context, memory, self.group, ctypes.c_uint32(60000), ctypes.byref(handle)

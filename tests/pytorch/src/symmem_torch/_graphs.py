@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.cuda.CUDAGraph for CPU tensors: what is asked for in a capture is kept, and done by replay().
+"""torch.cuda.CUDAGraph for CPU tensors: what is asked for in a capture is done by replay().
 
 Nothing is computed in a capture, as on a GPU. Views, and memory that is not filled, are made there
 once, so that every replay works in the same memory.
@@ -132,9 +132,7 @@ class CUDAGraph:
 
 
 @contextlib.contextmanager
-def graph(
-    cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any
-) -> Iterator[None]:
+def graph(cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, **_: Any) -> Iterator[None]:
     cuda_graph.capture_begin(pool)
     try:
         with stream or contextlib.nullcontext():
