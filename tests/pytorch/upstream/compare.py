@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """compare.py REPORT EXPECTED TESTS: what PyTorch's tests did, beside what is expected of them.
 
-REPORT is pytest's JUnit file, TESTS the file with the tests. EXPECTED has a line for each test that does not pass: its id,
-Class.test, perhaps with * for some letters; a tab; "skipped" or "failed"; a tab; the reason. All
-others are expected to pass.
+REPORT is pytest's JUnit file, TESTS the file with the tests. EXPECTED has a line for each test
+that does not pass: its id, Class.test, perhaps with * for some letters; a tab; "skipped" or
+"failed"; a tab; the reason. All others are expected to pass.
 """
 
 from __future__ import annotations
