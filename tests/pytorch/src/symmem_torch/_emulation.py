@@ -15,6 +15,7 @@ import time
 import types
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -184,7 +185,9 @@ def _compile(original: Any) -> Any:
 
         @functools.wraps(model)
         def call(*args: Any, **named: Any) -> Any:
-            with torch.overrides._pop_mode_temporarily():
+            # With an accelerator its real streams would stand in the compiled code.
+            none = mock.patch.object(torch.accelerator, "is_available", lambda: False)
+            with torch.overrides._pop_mode_temporarily(), none:
                 return compiled(*args, **named)
 
         return call
