@@ -15,7 +15,7 @@ if [ ! -x "$venv/bin/python" ]; then
     exit 1
 fi
 # Of the job that starts this the tests want nothing.
-unset RANK WORLD_SIZE LOCAL_RANK "${!SYMMEM_BACKEND@}" "${!SYMMEM_STORE@}" "${!TORCH_SYMM@}"
+unset PYTHONDONTWRITEBYTECODE RANK WORLD_SIZE LOCAL_RANK "${!SYMMEM_BACKEND@}" "${!SYMMEM_STORE@}" "${!TORCH_SYMM@}"
 export OMP_NUM_THREADS=1 PYTHONPYCACHEPREFIX=$venv/compiled # not among the sources
 report=$(mktemp) || exit 1
 trap 'rm -f -- "$report"' EXIT

@@ -30,7 +30,8 @@ fi
     "$venv/bin/python" -m pip install -q --disable-pip-version-check expecttest hypothesis pyyaml || exit 1
 report=$(mktemp) || exit 1
 trap 'rm -f -- "$report"' EXIT
+unset PYTHONDONTWRITEBYTECODE # each of many processes would compile torch
 export OMP_NUM_THREADS=1 PYTHONPYCACHEPREFIX=$venv/compiled # not among the sources
 "$venv/bin/python" -m pytest -q -p no:cacheprovider -p symmem_torch.emulate --symmem-devices "$devices" \
     --junitxml "$report" -o junit_family=xunit1 "$tests" "$@"
-"$venv/bin/python" "$here/upstream/compare.py" "$report" "$here/upstream/expected.tsv"
+"$venv/bin/python" "$here/upstream/compare.py" "$report" "$here/upstream/expected.tsv" "$tests"

@@ -64,6 +64,62 @@ def test_symmetric_memory():
         workspace.barrier()
 
 
+def test_captured_graph():
+    with symmem_torch.enable():
+        tensor = symm_mem.empty(16, device="cuda")
+        handle = symm_mem.rendezvous(tensor, WORLD)
+        count = torch.zeros(1, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            assert torch.cuda.is_current_stream_capturing()
+            tensor.copy_(count.add_(1).expand(16) * (rank() + 1))
+            handle.barrier()
+            out = torch.ops.symm_mem.one_shot_all_reduce(tensor, "sum", WORLD)[4:]
+            handle.barrier()
+        assert count.eq(0).all() and tensor.eq(0).all()  # nothing was done yet
+        for replay in (1, 2):
+            graph.replay()
+            assert out.shape == (12,) and out.eq(replay * size() * (size() + 1) / 2).all()
+        with pytest.raises(RuntimeError, match="captures a graph already"):
+            with torch.cuda.graph(graph), torch.cuda.graph(torch.cuda.CUDAGraph()):
+                pass
+        assert not torch.cuda.is_current_stream_capturing()
+
+
+def test_what_a_gpu_answers():
+    with symmem_torch.enable():
+        kinds = torch._C._autograd.DeviceType
+        queries = torch._C._distributed_c10d
+        assert queries._SymmetricMemory.has_multicast_support(kinds.CUDA, 0)
+        assert not queries._SymmetricMemory.has_multicast_support(kinds.CPU, 0)
+        if hasattr(queries, "_detect_dma_connectivity"):
+            assert len(queries._detect_dma_connectivity(kinds.CUDA, "nvlink").matrix) == size()
+        assert symm_mem.get_backend("cuda") == "CUDA"
+        symm_mem.set_backend("NCCL")
+        assert symm_mem.get_backend("cuda") == "NCCL"
+        begin, end = torch.cuda.Event(), torch.cuda.Event()
+        begin.record()
+        torch.cuda._sleep(2_000_000)
+        end.record()
+        assert begin.elapsed_time(end) >= 2
+    assert symm_mem.get_backend("cpu") == "SYMMEM"
+
+
+def test_scaled_products():
+    with symmem_torch.enable():
+        shard = torch.full((4, 32), rank() + 1.0, device="cuda").to(torch.float8_e4m3fn)
+        factor = torch.eye(32, device="cuda").to(torch.float8_e4m3fn).t()
+        one = torch.tensor(1.0, device="cuda")
+        gather = torch.ops.symm_mem.fused_all_gather_scaled_matmul
+        whole, (out,) = gather(
+            shard, [factor], one, [one], 0, WORLD, [None], [None], [torch.bfloat16], [False]
+        )
+        plain = torch.ops._c10d_functional.all_gather_into_tensor(shard, size(), WORLD)
+        plain = torch.ops._c10d_functional.wait_tensor(plain)
+        expected = torch.arange(1.0, size() + 1).repeat_interleave(4).view(-1, 1).expand(-1, 32)
+        assert all(value.float().equal(expected) for value in (whole, plain, out))
+
+
 USERS_FILE = """
 import torch
 import torch.distributed as dist

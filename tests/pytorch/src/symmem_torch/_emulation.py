@@ -8,20 +8,24 @@ is replaced here answers for CPU tensors. All of it is undone at the end.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
 import types
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
+import torch.overrides
 from torch._C._autograd import DeviceType
 from torch._C._distributed_c10d import _SymmetricMemory
 from torch.overrides import TorchFunctionMode
 
-from . import _streams
+from . import _graphs, _inductor, _streams
 from ._pool import MemPool, use_mem_pool
 
 REAL_DEVICE = torch.device
@@ -122,7 +126,7 @@ def _common(cards: _Cards) -> dict[str, Any]:
         "is_available": lambda: True,
         "device_count": lambda: cards.count,
         "synchronize": lambda device=None: None,
-        "current_stream": _streams.current_stream,
+        "current_stream": lambda device=None: _streams.current_stream(device),
     }
 
 
@@ -142,17 +146,21 @@ def _for_cuda(cards: _Cards) -> dict[str, Any]:
         "Event": _streams.Event,
         "stream": _stream,
         "default_stream": _streams.default_stream,
-        "is_current_stream_capturing": lambda: False,
+        "is_current_stream_capturing": _graphs.is_capturing,
+        "CUDAGraph": _graphs.CUDAGraph,
+        "graph": _graphs.graph,
         "MemPool": MemPool,
         "use_mem_pool": use_mem_pool,
         "manual_seed": torch.default_generator.manual_seed,
         "manual_seed_all": torch.default_generator.manual_seed,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
         "empty_cache": lambda: None,
         "memory_allocated": lambda device=None: 0,
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
         "mem_get_info": lambda device=None: (cards.properties().total_memory,) * 2,
-        "_sleep": _sleep,
+        "_sleep": _graphs.later(_sleep),
     }
 
 
@@ -161,6 +169,39 @@ def _for_accelerator(cards: _Cards) -> dict[str, Any]:
         "current_accelerator": lambda check_available=False: CPU,
         "current_device_index": lambda: cards.current,
         "set_device_index": cards.set_current,
+    }
+
+
+def _compile(original: Any) -> Any:
+    """What is compiled runs without the mode, whose own code would be compiled with it."""
+
+    def compile(model: Any = None, **kwargs: Any) -> Any:
+        if model is None:
+            return lambda model: compile(model, **kwargs)
+        _inductor.install()
+        compiled = original(model, **kwargs)
+        if not isinstance(model, types.FunctionType):
+            return compiled
+
+        @functools.wraps(model)
+        def call(*args: Any, **named: Any) -> Any:
+            # With an accelerator its real streams would stand in the compiled code.
+            none = mock.patch.object(torch.accelerator, "is_available", lambda: False)
+            with torch.overrides._pop_mode_temporarily(), none:
+                return compiled(*args, **named)
+
+        return call
+
+    return compile
+
+
+def _for_torch() -> dict[str, Any]:
+    return {
+        "device": _Device,
+        "compile": _compile(torch.compile),
+        "get_device_module": functools.cache(lambda device=None: torch.cuda),
+        "Stream": _streams.Stream,
+        "Event": _streams.Event,
     }
 
 
@@ -186,6 +227,15 @@ def _with_gloo(original: Any) -> Any:
     return replacement
 
 
+def _gather_bytes(tensor: torch.Tensor, size: int, group: str) -> torch.Tensor:
+    """gloo has no elements of fp8, which it gathers as it does bytes."""
+    operator = torch.ops._c10d_functional.all_gather_into_tensor.default
+    small = tensor.dtype.is_floating_point and tensor.dtype.itemsize == 1
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CompositeExplicitAutograd)
+    plain = tensor.view(torch.uint8) if small else tensor
+    return operator.redispatch(keys, plain, size, group).view(tensor.dtype)
+
+
 def _default_to_gloo(original: Any) -> Any:
     """Without a name PyTorch takes what fits the accelerator."""
     replacement = _with_gloo(original)
@@ -208,8 +258,36 @@ def _p2p(original: Any) -> Any:
     )
 
 
-def _of_cpu(original: Any) -> Any:
-    return lambda kind, *args: original(DeviceType.CPU if kind == DeviceType.CUDA else kind, *args)
+def _of_cuda(original: Any) -> Any:
+    """Symmetric memory seems to be the GPUs', all of them, and not the CPU's."""
+    return lambda kind, *_: kind == DeviceType.CUDA and original(DeviceType.CPU, 0)
+
+
+def _links(kind: DeviceType, connection: str, cards: _Cards) -> Any:
+    """Each GPU reaches each."""
+    matrix = [[int(row != column) for column in range(cards.count)] for row in range(cards.count)]
+    return types.SimpleNamespace(device_type=kind, connection_type=connection, matrix=matrix)
+
+
+def _method(original: Any) -> Any:
+    call = _graphs.later(original)
+    return lambda self, *args, **kwargs: call(self, *args, **kwargs)
+
+
+class _Backend:
+    """The name of the backend that a GPU has, PyTorch's default or the one that was set."""
+
+    def __init__(self) -> None:
+        self.name = "CUDA"
+        self.real = symm_mem.get_backend
+
+    def get(self, device: Any) -> str | None:
+        return self.name if (found := self.real(device)) == "SYMMEM" else found
+
+    def set(self, name: str) -> None:
+        if name not in ("CUDA", "NCCL", "NVSHMEM"):
+            raise RuntimeError(f"SymmMem does not find allocation backend {name}")
+        self.name = name
 
 
 class _Thread:
@@ -238,7 +316,7 @@ class _Emulation:
         for owner, values in (
             (torch.cuda, _for_cuda(cards)),
             (torch.accelerator, _for_accelerator(cards)),
-            (torch, {"device": _Device, "Stream": _streams.Stream, "Event": _streams.Event}),
+            (torch, _for_torch()),
         ):
             for name, value in values.items():
                 self.replace(owner, name, value)
@@ -259,9 +337,21 @@ class _Emulation:
         self.replace(
             _SymmetricMemory,
             "has_multicast_support",
-            staticmethod(_of_cpu(_SymmetricMemory.has_multicast_support)),
+            staticmethod(_of_cuda(_SymmetricMemory.has_multicast_support)),
         )
+        self.replace(
+            torch._C._distributed_c10d,
+            "_detect_dma_connectivity",
+            lambda kind, connection: _links(kind, connection, cards),
+        )
+        backend = _Backend()
+        self.replace(symm_mem, "get_backend", backend.get)
+        self.replace(symm_mem, "set_backend", backend.set)
+        for name in ("barrier", "put_signal", "wait_signal"):
+            self.replace(_SymmetricMemory, name, _method(getattr(_SymmetricMemory, name)))
         self.replace(threading.Thread, "run", _Thread.run(threading.Thread.run))
+        self.kernels = torch.library.Library("_c10d_functional", "IMPL")
+        self.kernels.impl("all_gather_into_tensor", _gather_bytes, "CPU")
         self.mode.__enter__()
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
@@ -270,6 +360,7 @@ class _Emulation:
 
     def undo(self) -> None:
         self.mode.__exit__(None, None, None)
+        self.kernels._destroy()
         for owner, name, value in reversed(self.saved):
             if value is MISSING:
                 delattr(owner, name)

@@ -5,13 +5,19 @@ returns.
 
 from __future__ import annotations
 
+import time
 from typing import Any
+
+import torch
+
+CPU = torch.device("cpu")
 
 
 class Stream:
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device = device
+        self.device = CPU
         self.priority = priority
+        self.stream_id = self.cuda_stream = 0
 
     def wait_stream(self, stream: Stream) -> None:
         pass
@@ -43,10 +49,10 @@ class Stream:
 
 class Event:
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.recorded = False
+        self.time_s = 0.0
 
     def record(self, stream: Stream | None = None) -> None:
-        self.recorded = True
+        self.time_s = time.perf_counter()
 
     def wait(self, stream: Stream | None = None) -> None:
         pass
@@ -58,7 +64,7 @@ class Event:
         pass
 
     def elapsed_time(self, end: Event) -> float:
-        return 0.0
+        return 1000 * (end.time_s - self.time_s)
 
 
 _default = Stream()

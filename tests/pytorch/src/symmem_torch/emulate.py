@@ -23,6 +23,25 @@ def _fork_everything() -> None:
         context.Process = multiprocessing.context.ForkProcess  # type: ignore[misc,assignment]
 
 
+def _new_ranks_after_a_failure() -> None:
+    """PyTorch's classes whose ranks run one test after the other skip all tests after a failure."""
+    # Its modules ask for GPUs when they are imported: not before there seem to be some.
+    from torch.testing._internal.common_distributed import MultiProcContinuousTest
+
+    original = MultiProcContinuousTest.setUp
+
+    def set_up(self: MultiProcContinuousTest) -> None:
+        kind = type(self)
+        if kind.poison_pill:
+            for process in kind.processes:
+                process.kill()
+                process.join()
+            kind.poison_pill = kind._processes_spawned = False
+        original(self)
+
+    MultiProcContinuousTest.setUp = set_up  # type: ignore[method-assign]
+
+
 def pytest_addoption(parser: Any) -> None:
     parser.addoption(
         "--symmem-devices",
@@ -38,6 +57,7 @@ def pytest_configure(config: Any) -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     symmem_torch.enable(config.getoption("--symmem-devices"))
     _fork_everything()
+    _new_ranks_after_a_failure()
 
 
 def pytest_unconfigure() -> None:
