@@ -226,13 +226,13 @@ static void body_again(rank_env *env) {
     env_meet(env);
     const int before = atomic_load(&nccl->windows);
     env_meet(env);
-    CHECK_OK(env, d.backend->memory_alloc(d.instance, env->rank, BYTES, &other));
+    CHECK_OK(env, d.backend->memory->alloc(d.instance, env->rank, BYTES, &other));
     CHECK_OK(env, direct_exchange(&d, &other, others));
     env_meet(env);
     CHECK(env, atomic_load(&nccl->windows) == before + env->world);
     env_meet(env);
     direct_release(&d, others);
-    d.backend->memory_release(d.instance, &other);
+    d.backend->memory->release(d.instance, &other);
     direct_release(&d, peers);
     direct_close(&d);
 }

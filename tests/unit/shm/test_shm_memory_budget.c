@@ -653,7 +653,7 @@ static void expect_no_turn(void) {
     const uint64_t begin_ms = fake_now_ms();
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms < 250);
-    backend->close(instance);
+    backend->instance->close(instance);
 }
 
 TEST("whose a lock is") {

@@ -58,17 +58,17 @@ TEST("device synchronize inside") {
 TEST("device synchronize of several") {
     void *streams[3] = {new_stream(), new_stream(), NULL};
     atomic_bool open = false;
-    CU_ASSERT_EQUAL_FATAL(backend->stream_create(instance, 1, &streams[2]), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->stream->create(instance, 1, &streams[2]), SYMMEM_OK);
     for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL(backend->host_fn(instance, streams[i], gate_fn, &open), SYMMEM_OK);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 1, 10), SYMMEM_TIMEOUT);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 2, 10), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->stream->host_fn(instance, streams[i], gate_fn, &open), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 10), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 1, 10), SYMMEM_TIMEOUT);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 2, 10), SYMMEM_OK);
     atomic_store(&open, true);
-    CU_ASSERT_EQUAL(backend->device_synchronize(instance, 0, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->device_synchronize(instance, 0, 5000), SYMMEM_OK);
     for (int i = 0; i < 3; i++) {
         CU_ASSERT_EQUAL(synchronize(streams[i], 5000), SYMMEM_OK);
-        backend->stream_destroy(instance, streams[i]);
+        backend->stream->destroy(instance, streams[i]);
     }
 }
 
