@@ -84,7 +84,7 @@ TEST("looks are rare") {
     static const struct {
         int32_t world_size;
         uint64_t between_ms;
-    } rows[] = {{2, 200}, {100, 500}, {1000, 1500}};
+    } rows[] = {{2, 200}, {100, 1000}, {1000, 1500}};
     for (size_t i = 0; i < 3; i++) {
         process it = start(NULL);
         sm_liveness *liveness = NULL;
