@@ -31,6 +31,9 @@
  * which it is, whatever its devices' drivers have to do. */
 #define CLOSED_NS 10000000000u
 
+/* With one system call, whose arguments are on the stack. */
+#define GLANCE_PROCESSES 64
+
 /* For a look into the store, of one who must not wait. */
 #define STORE_MS 20u
 /* For all looks for whose a file is. */
@@ -460,23 +463,32 @@ symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
     return state_of(liveness, rank, identity, true);
 }
 
-void sm_liveness_glance(sm_liveness *liveness) {
-    struct pollfd held[SYMMEM_MAX_WORLD_SIZE];
-    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
-    nfds_t count = 0;
-    pthread_mutex_lock(&liveness->mutex);
-    for (int32_t rank = 0; rank < liveness->world_size; rank++) {
-        if (liveness->ranks[rank].pidfd < 0)
-            continue;
-        held[count] = (struct pollfd){.fd = liveness->ranks[rank].pidfd, .events = POLLIN};
-        ranks[count++] = rank;
-    }
-    const int ended_count = count == 0 ? 0 : poll(held, count, 0);
-    for (nfds_t i = 0; ended_count > 0 && i < count; i++) {
+/* The mutex is held. */
+static void note_ends(sm_liveness *liveness, const struct pollfd *held, const int32_t *ranks,
+                      nfds_t count) {
+    for (nfds_t i = 0; i < count; i++) {
         if (held[i].revents == 0)
             continue;
         liveness->ranks[ranks[i]].gone = true;
         forget(&liveness->ranks[ranks[i]]);
+    }
+}
+
+void sm_liveness_glance(sm_liveness *liveness) {
+    struct pollfd held[GLANCE_PROCESSES];
+    int32_t ranks[GLANCE_PROCESSES];
+    nfds_t count = 0;
+    pthread_mutex_lock(&liveness->mutex);
+    for (int32_t rank = 0; rank < liveness->world_size; rank++) {
+        const int pidfd = liveness->ranks[rank].pidfd;
+        if (pidfd >= 0) {
+            held[count] = (struct pollfd){.fd = pidfd, .events = POLLIN};
+            ranks[count++] = rank;
+        }
+        const bool asks = count == GLANCE_PROCESSES || rank == liveness->world_size - 1;
+        if (asks && count > 0 && poll(held, count, 0) > 0)
+            note_ends(liveness, held, ranks, count);
+        count = asks ? 0 : count;
     }
     pthread_mutex_unlock(&liveness->mutex);
 }
