@@ -278,7 +278,7 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
             return status;
     }
     mark(lost, rank, true);
-    const char *what = session->id != 0 ? "ended" : "ended (it may be an earlier job's process)";
+    const char *what = session->id != 0 ? "ended" : "ended (" SM_MAY_BE_EARLIER ")";
     if (session->id == 0 && sm_session_has_left(session, call, rank))
         what = "came and left, and has ended";
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);

@@ -23,6 +23,7 @@
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
 #define SM_ABANDONED_MAX 8
+#define SM_MAY_BE_EARLIER "it may be an earlier job's process"
 /* For a store call that does not wait for a peer, and for one that only cleans up. */
 #define SM_STORE_CALL_MS 60000u
 #define SM_STORE_CLEAN_MS 100u
