@@ -54,6 +54,7 @@ typedef struct cuda_kernels {
 struct cuda_mapping;
 
 #define CUDA_KEPT_IMPORTS 16
+#define CUDA_KEPT_EVENTS 128
 
 /* Opened when it is first used, so that ranks do not load every device of the host. */
 typedef struct cuda_device {
@@ -69,11 +70,13 @@ typedef struct cuda_device {
     uint64_t series;                                 /* of its granules; 0: not known yet */
     struct cuda_mapping *imports[CUDA_KEPT_IMPORTS]; /* imports.c; NULL: none */
     unsigned int next_import;
-    CUmemoryPool scratch; /* NULL: not made yet */
-    CUstream control;     /* poisons and resets, in the order of the calls; in no
-                             queue of other streams */
-    atomic_bool late;     /* what it was last waited for did not come in time */
-    cuda_lane *lanes;     /* idle ones */
+    CUmemoryPool scratch;             /* NULL: not made yet */
+    CUstream control;                 /* poisons and resets, in the order of the calls; in no
+                                         queue of other streams */
+    atomic_bool late;                 /* what it was last waited for did not come in time */
+    cuda_lane *lanes;                 /* idle ones */
+    CUevent events[CUDA_KEPT_EVENTS]; /* inflight.c; under the instance's lock */
+    int32_t event_count;
 } cuda_device;
 
 /* Pinned memory in pieces of two sizes: the driver's own calls may wait for running kernels. */
@@ -432,7 +435,9 @@ void cuda_imports_close(cuda_instance *instance, int32_t device);
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
                                 cuda_pending **pending_p);
 /* Of work that did not come to be; NULL: nothing. */
-void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending);
+void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending);
+/* Of work that is over; with the context. */
+void cuda_kept_events_end(cuda_instance *instance, int32_t device);
 /* After enqueueing: keeps references, watches the signal operation, and takes over what the work
  * needs, also where it fails, which is when the driver does not mark the end of the work. */
 symmem_status cuda_pending_add(cuda_pending *pending, const symmem_exec *exec,
@@ -492,8 +497,8 @@ void cuda_instance_end(cuda_instance *instance); /* backend.c */
 symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *src, size_t bytes,
                         const symmem_exec *exec);
 /* Of a copy on a stream whose enqueueing failed: what was made for it goes, or is kept. */
-void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
-                          const symmem_exec *exec, const cuda_needs *needs, const char *operation);
+void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
+                          const cuda_needs *needs, const char *operation);
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
                             const symmem_exec *exec);
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
@@ -532,6 +537,8 @@ symmem_status cuda_capture_begin(void *instance, void *stream);
 symmem_status cuda_capture_end(void *instance, void *stream, void **graph_p);
 /* CUDA_BROKEN_CAPTURE: of one that can only be ended. */
 #define CUDA_BROKEN_CAPTURE UINT64_MAX
+/* The context is current. */
+CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *id_p);
 symmem_status cuda_capture_id(void *instance, void *stream, uint64_t *id_p);
 symmem_status cuda_graph_launch(void *instance, void *graph, void *stream);
 void cuda_graph_destroy(void *instance, void *graph);
@@ -548,7 +555,7 @@ cuda_capture *cuda_capture_find(const cuda_instance *instance, cuuint64_t id);
 
 /* foreign_capture.c: captures of the program's own */
 /* As cuda_capture_id, before anything is captured that needs something: a capture that this library
- * did not begin is adopted. */
+ * did not begin is adopted. The context is current. */
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
                                 uint64_t *id_p);
 /* Tells of failures in launches, and lets go what belonged to graphs that are gone. True: there is
@@ -618,8 +625,8 @@ symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
 CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec, CUstream native);
 /* Of work that failed when nothing of it was enqueued but that: it may come to it when the handle
  * is gone, and keeps that until then. Drops the note otherwise; NULL: the stream captures. */
-void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
-                          const symmem_exec *exec, const char *operation);
+void cuda_part_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
+                          const char *operation);
 /* A copy of memory that the device sees, unless a part has failed. */
 CUresult cuda_part_move(const cuda_instance *instance, const symmem_exec *exec, CUdeviceptr dst,
                         CUdeviceptr src, size_t bytes, CUstream native);

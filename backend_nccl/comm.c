@@ -311,6 +311,15 @@ static void end_in_nccl(cuda_instance *instance, nccl_comm *comm) {
         (void)nccl_state_of(instance)->library.CommAbort(comm->handle);
 }
 
+/* NCCL may read or write their windows as long as the process lives. */
+static _Atomic(nccl_comm *) kept_for_good;
+
+static void keep(nccl_comm *comm) {
+    comm->next_kept = atomic_load(&kept_for_good);
+    while (!atomic_compare_exchange_weak(&kept_for_good, &comm->next_kept, comm))
+        continue;
+}
+
 /* What the windows registered goes last, for NCCL looks there. A user's communicator that is still
  * at work keeps its last window, which NCCL may yet write. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
@@ -323,14 +332,12 @@ void nccl_comm_end(cuda_instance *instance, nccl_comm *comm) {
         end_in_nccl(instance, comm);
     if (entered)
         cuda_leave(instance);
-    if (left_over)
+    if (left_over) {
+        keep(comm);
         return;
-    while (comm->windows != NULL) {
-        nccl_window *window = comm->windows;
-        comm->windows = window->next;
-        nccl_allocation_leave(instance, window->allocation);
-        free(window);
     }
+    while (comm->windows != NULL)
+        nccl_window_free(instance, comm->windows);
     free(comm);
 }
 

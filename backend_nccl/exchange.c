@@ -56,21 +56,40 @@ static void note_retired(record *own, uint64_t serial) {
         }
 }
 
+static nccl_window *retired_window(sm_place *place) {
+    return (nccl_window *)((char *)place - offsetof(nccl_window, retired));
+}
+
+/* The state's lock is held. Of this memory, in that communicator. */
+static nccl_window *own_window(const registration *r, const nccl_comm *comm) {
+    nccl_window *window = r->allocation->windows;
+    while (window != NULL && window->comm != comm)
+        window = window->next_of_memory;
+    return window;
+}
+
+/* No more than there is room for, which the oldest are. */
+static void describe_retired(const registration *r, const nccl_comm *comm, record *own) {
+    sm_place *place = sm_places_from(&comm->retired, r->group->list_from);
+    for (int noted = 0; place != NULL && noted < MAX_RETIRED;) {
+        if (retired_window(place)->allocation != r->allocation) {
+            note_retired(own, place->key);
+            noted++;
+        }
+        place = sm_places_from(&comm->retired, place->key + 1);
+    }
+}
+
 static void describe_windows(const registration *r, record *own) {
     const nccl_group *group = r->group;
     for (int32_t i = 0; i < group->comm_count; i++) {
         const nccl_comm *comm = group->comms[i];
-        bool suitable = comm->device == r->own->device;
-        for (const nccl_window *window = comm->windows; window != NULL; window = window->next) {
-            if (window->allocation == r->allocation) {
-                suitable = false;
-                own->own_window = window->serial;
-            } else if (window->users == 0 && window->serial >= group->list_from) {
-                note_retired(own, window->serial);
-            }
-        }
-        if (suitable)
+        const nccl_window *window = own_window(r, comm);
+        if (window != NULL)
+            own->own_window = window->serial;
+        else if (comm->device == r->own->device)
             own->suitable |= (uint64_t)1 << i;
+        describe_retired(r, comm, own);
     }
 }
 
@@ -142,20 +161,26 @@ static bool retired_by_all(const registration *r, uint64_t serial) {
     return true;
 }
 
-/* The gathering was the barrier: no rank uses its pointers into these any more. */
+/* NULL: it is in another communicator. */
+static nccl_window *find_retired(const registration *r, const nccl_comm *comm, uint64_t serial) {
+    nccl_state *state = nccl_state_of(r->instance);
+    pthread_mutex_lock(&state->lock);
+    sm_place *place = sm_places_find(&comm->retired, serial);
+    pthread_mutex_unlock(&state->lock);
+    return place != NULL && place->key == serial ? retired_window(place) : NULL;
+}
+
+/* The gathering was the barrier: no rank uses its pointers into these any more. In the order of their
+ * serials, which is the same on all ranks. */
 static void sweep_comm(const registration *r, nccl_comm *comm) {
-    nccl_window **link = &comm->windows;
+    const uint64_t *serials = r->records[r->exchange->rank].retired;
     bool entered = cuda_enter(r->instance, comm->device, "release") == SYMMEM_OK;
-    while (entered && *link != NULL) {
-        nccl_window *window = *link;
-        if (!retired_by_all(r, window->serial)) {
-            link = &window->next;
+    for (int i = 0; entered && i < MAX_RETIRED && serials[i] != 0; i++) {
+        nccl_window *window = find_retired(r, comm, serials[i]);
+        if (window == NULL || !retired_by_all(r, serials[i]))
             continue;
-        }
-        *link = window->next;
         nccl_window_end(r->instance, window);
-        nccl_allocation_leave(r->instance, window->allocation);
-        free(window);
+        nccl_window_free(r->instance, window);
     }
     if (entered)
         cuda_leave(r->instance);
@@ -175,16 +200,20 @@ static uint64_t next_list(const registration *r) {
 }
 
 static nccl_window *common_window(const registration *r) {
+    nccl_state *state = nccl_state_of(r->instance);
+    nccl_window *common = NULL;
     uint64_t serial = r->records[0].own_window;
     for (int32_t rank = 1; rank < r->exchange->world_size; rank++)
         if (r->records[rank].own_window != serial)
             return NULL;
-    for (int32_t i = 0; serial != 0 && i < r->group->comm_count; i++)
-        for (nccl_window *window = r->group->comms[i]->windows; window != NULL;
-             window = window->next)
-            if (window->serial == serial)
-                return window;
-    return NULL;
+    pthread_mutex_lock(&state->lock);
+    for (int32_t i = 0; serial != 0 && i < r->group->comm_count; i++) {
+        nccl_window *window = own_window(r, r->group->comms[i]);
+        if (window != NULL && window->serial == serial)
+            common = window;
+    }
+    pthread_mutex_unlock(&state->lock);
+    return common;
 }
 
 /* What NCCL still has to do is not to lack the time. */
@@ -276,15 +305,10 @@ static symmem_status expect_room(const registration *r) {
 
 /* The communicator takes the window over at once: NCCL may write it until an abort. */
 static void adopt(registration *r, nccl_comm *comm) {
-    nccl_state *state = nccl_state_of(r->instance);
-    pthread_mutex_lock(&state->lock);
-    r->allocation->users++;
     r->window->allocation = r->allocation;
     r->window->comm = comm;
     r->window->serial = ++r->group->last_serial;
-    r->window->next = comm->windows;
-    comm->windows = r->window;
-    pthread_mutex_unlock(&state->lock);
+    nccl_window_enlist(r->instance, r->window);
 }
 
 static symmem_status register_new(registration *r, nccl_comm *comm) {
@@ -370,8 +394,10 @@ static void fill_peers(const registration *r) {
             .priv = r->window,
         };
     pthread_mutex_lock(&state->lock);
-    if (r->window->users == 0)
+    if (r->window->users == 0) {
+        sm_places_remove(&r->window->comm->retired, &r->window->retired);
         r->window->comm->users++;
+    }
     r->window->users += r->exchange->world_size;
     pthread_mutex_unlock(&state->lock);
     note_span(r);

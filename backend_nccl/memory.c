@@ -20,29 +20,28 @@ symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     allocation->users = 1;
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    allocation->next = state->allocations;
-    state->allocations = allocation;
+    sm_places_add(&state->allocations, &allocation->by_address,
+                  (uintptr_t)allocation->memory.ptr);
     pthread_mutex_unlock(&state->lock);
     *memory = allocation->memory;
     memory->priv = allocation;
     return SYMMEM_OK;
 }
 
-/* The state's lock is held. */
-static void delist(nccl_state *state, const nccl_allocation *allocation) {
-    nccl_allocation **link = &state->allocations;
-    while (*link != allocation)
-        link = &(*link)->next;
-    *link = allocation->next;
+static const nccl_allocation *allocation_of(const sm_place *place) {
+    return (const nccl_allocation *)((const char *)place - offsetof(nccl_allocation, by_address));
 }
 
 nccl_span *nccl_span_find(cuda_instance *instance, const void *address) {
     nccl_state *state = nccl_state_of(instance);
     nccl_span *span = NULL;
     pthread_mutex_lock(&state->lock);
-    for (const nccl_allocation *a = state->allocations; a != NULL; a = a->next)
-        if ((uintptr_t)address - (uintptr_t)a->memory.ptr < a->memory.bytes)
-            span = a->span;
+    const sm_place *place = sm_places_find(&state->allocations, (uintptr_t)address);
+    if (place != NULL) {
+        const nccl_allocation *allocation = allocation_of(place);
+        if ((uintptr_t)address - (uintptr_t)allocation->memory.ptr < allocation->memory.bytes)
+            span = allocation->span;
+    }
     pthread_mutex_unlock(&state->lock);
     return span;
 }
@@ -52,7 +51,7 @@ void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation)
     pthread_mutex_lock(&state->lock);
     bool last = --allocation->users == 0;
     if (last)
-        delist(state, allocation);
+        sm_places_remove(&state->allocations, &allocation->by_address);
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
@@ -61,12 +60,54 @@ void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation)
     free(allocation);
 }
 
+void nccl_window_enlist(cuda_instance *instance, nccl_window *window) {
+    nccl_state *state = nccl_state_of(instance);
+    nccl_allocation *allocation = window->allocation;
+    nccl_comm *comm = window->comm;
+    pthread_mutex_lock(&state->lock);
+    allocation->users++;
+    window->next_of_memory = allocation->windows;
+    if (allocation->windows != NULL)
+        allocation->windows->before_of_memory = window;
+    allocation->windows = window;
+    window->next = comm->windows;
+    if (comm->windows != NULL)
+        comm->windows->before = window;
+    comm->windows = window;
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* The state's lock is held. */
+static void delist(nccl_window *window) {
+    nccl_window *next = window->next, *before = window->before;
+    *(before != NULL ? &before->next : &window->comm->windows) = next;
+    if (next != NULL)
+        next->before = before;
+    next = window->next_of_memory;
+    before = window->before_of_memory;
+    *(before != NULL ? &before->next_of_memory : &window->allocation->windows) = next;
+    if (next != NULL)
+        next->before_of_memory = before;
+    sm_places_remove(&window->comm->retired, &window->retired);
+}
+
+void nccl_window_free(cuda_instance *instance, nccl_window *window) {
+    nccl_state *state = nccl_state_of(instance);
+    pthread_mutex_lock(&state->lock);
+    delist(window);
+    pthread_mutex_unlock(&state->lock);
+    nccl_allocation_leave(instance, window->allocation);
+    free(window);
+}
+
 /* The last part only retires a window: deregistering it needs NCCL's turn, and is for all ranks. */
 static void leave_window(cuda_instance *instance, nccl_window *window) {
     nccl_state *state = nccl_state_of(instance);
     nccl_comm *comm = window->comm;
     pthread_mutex_lock(&state->lock);
     bool retired = --window->users == 0;
+    if (retired)
+        sm_places_add(&comm->retired, &window->retired, window->serial);
     pthread_mutex_unlock(&state->lock);
     if (retired)
         nccl_comm_leave(instance, comm);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <symmem/backend.h>
 
+#include "base/places.h"
 #include "cuda_internal.h"
 #include "library.h"
 
@@ -21,18 +22,21 @@ typedef struct nccl_span nccl_span; /* span.h */
 /* Own memory. It is given back once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
     int32_t users; /* this and what follows under the state's lock */
-    struct nccl_allocation *next;
+    sm_place by_address;
+    struct nccl_window *windows; /* of any group */
     nccl_span *span; /* of the group that registered it last, where that has one; NULL: none */
     symmem_memory memory;
 } nccl_allocation;
 
 /* One registration. NCCL writes `handle` from a thread of its own, so it may not move. */
 typedef struct nccl_window {
-    struct nccl_window *next;
+    struct nccl_window *next, *before; /* of the communicator */
     struct nccl_comm *comm;
     nccl_allocation *allocation;
-    uint64_t serial; /* the same on all ranks */
-    int32_t users;   /* under the state's lock: entries of peers[] that are still there */
+    struct nccl_window *next_of_memory, *before_of_memory; /* under the state's lock, as what follows */
+    sm_place retired; /* by the serial, once nobody here uses it any more */
+    uint64_t serial;  /* the same on all ranks */
+    int32_t users;    /* entries of peers[] that are still there */
     ncclWindow_t handle;
 } nccl_window;
 
@@ -51,6 +55,7 @@ static inline nccl_domain nccl_all_ranks(const symmem_exchange *exchange) {
  * whoever has the group's turn, or nobody else any more.
  */
 typedef struct nccl_comm {
+    struct nccl_comm *next_kept;
     int32_t users; /* under the state's lock: the group, and each window that has users */
     int32_t device;
     nccl_domain ranks; /* of the group: those that it has */
@@ -59,6 +64,7 @@ typedef struct nccl_comm {
     cuda_lane *late;   /* a kernel that asks for pointers was not in time; it reads a window */
     ncclComm_t handle;
     nccl_window *windows; /* the list is the group's turn's, or the last user's */
+    sm_places retired;    /* of these; under the state's lock */
 } nccl_comm;
 
 typedef struct nccl_group {
@@ -88,7 +94,7 @@ typedef struct nccl_state {
     /* Under the lock, too. */
     CUfunction resolvers[CUDA_MAX_DEVICES]; /* NULL: not loaded (resolve.c) */
     struct nccl_root *roots;
-    struct nccl_allocation *allocations;
+    sm_places allocations; /* by address */
     nccl_span *spans;
     struct nccl_flight *flights; /* NCCL's collectives under way */
     pthread_cond_t ended;        /* by the monotonic clock */
@@ -152,7 +158,7 @@ void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm);
 /* What the last use comes to. */
 void nccl_comm_end(cuda_instance *instance, nccl_comm *comm);
-/* The context is current. Undoes a registration; the window is in no list any more. */
+/* The context is current. Undoes a registration. */
 void nccl_window_end(cuda_instance *instance, nccl_window *window);
 
 /* domain.c */
@@ -200,6 +206,9 @@ symmem_status nccl_memory_alloc(void *instance, int32_t device, size_t bytes,
                                 symmem_memory *memory);
 void nccl_memory_release(void *instance, symmem_memory *memory);
 void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation);
+/* A new window of r->allocation's and comm's; and one that has ended, which is freed. */
+void nccl_window_enlist(cuda_instance *instance, nccl_window *window);
+void nccl_window_free(cuda_instance *instance, nccl_window *window);
 /* Of the allocation that an address is in; it has to stay meanwhile. */
 nccl_span *nccl_span_find(cuda_instance *instance, const void *address);
 

@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # record.sh [FILE...]: adds results to coverage/results/recorded.tar.xz and writes the table of all that
-# it has, coverage/results/README.md. A run's JSON of symmem-conformance takes the place of the one with
+# it has, coverage/results/README.md with times.svg. A run's JSON of symmem-conformance takes the place of the one with
 # the same backend, ranks, mode and number of devices.
-# record.sh --in FOLDER FILE...: files of tests/bench/gpu.sh (bench, and fused of its fused products),
+# record.sh --in FOLDER FILE...: files of tests/bench/gpu.sh (bench, fused of its fused products, host of host-cost),
 # tests/gpu_sanitize.sh (sanitize) or of the checks of tests/gpu.sh (checks), each in place of the one of its
 # name.
 # record.sh --unpack FOLDER: all of it as files.
-# record.sh --check: exit status 1 if the table is not what the archive says.
+# record.sh --check: exit status 1 if table and drawing are not what the archive says.
 # Needs jq and xz.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 archive=$here/results/recorded.tar.xz
 table=$here/results/README.md
+drawing=$here/results/times.svg
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
 
@@ -94,24 +95,39 @@ checks() {
     sed 's/^/- /' "$work/all/checks/about.txt"
 }
 
+# Of all files: what has no size, by ranks. NVSHMEM's barrier that also ends writes, and the one that does not.
+meetings() {
+    header ranks barrier PyTorch NVSHMEM "NVSHMEM's sync" rendezvous PyTorch
+    jq -rs '
+        def us: if . == null then "-" elif . < 100 then . * 100 | round / 100 else round end;
+        sort_by(.symmem.device, .ranks)[]
+        | (.results | map({key: .op, value: .}) | from_entries) as $of
+        | "| " + (["\(.ranks) on \(.symmem.device | sub("NVIDIA "; "") | sub(" .*"; ""))",
+            ($of.barrier | (.symmem_us, .other_us.barrier, .other_us.nvshmem_barrier, .other_us.nvshmem_sync) | .median | us),
+            ($of.rendezvous | (.symmem_us, .other_us.rendezvous) | .median | us)]
+            | map(tostring) | join(" | ")) + " |"' "$work/all/bench"/*.json
+}
+
 # A row for each operation and size, a column for each file.
 bench() {
     local files=("$work/all/bench"/*.json)
     jq -rs '
         def us: if . < 100 then . * 10 | round / 10 else round end;
+        def library: if startswith("nccl_") then "N" elif startswith("nvshmem_") then "V" else "P" end;
         map("\(.ranks) on \(.symmem.device | sub("NVIDIA "; "") | sub(" .*"; ""))") as $heads
-        | "| " + (["operation", "bytes", "beside"] + $heads | join(" | ")) + " |",
-          "|" + (" --- |" * (3 + length)),
+        | "| " + (["operation", "bytes"] + $heads | join(" | ")) + " |",
+          "|" + (" --- |" * (2 + length)),
           ((map(.results) | max_by(length))[] as $row
-           | "| " + ([$row.op, $row.bytes, $row.against]
+           | "| " + ([$row.op, $row.bytes]
              + map(first(.results[] | select(.op == $row.op and .bytes == $row.bytes)) // null
                    | if . == null or .symmem_us == null or .best == null then "-"
                      else .best as $best
-                     | "\(.symmem_us.median | us), \(.other_us[$best].median | us)" end)
+                     | "\(.symmem_us.median | us), \(.other_us[$best].median | us) \($best | library)" end)
              | map(tostring) | join(" | ")) + " |"),
           "",
           (.[] | "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.other.library) and NCCL "
-              + "\(.other.nccl), \(.rounds) rounds")' "${files[@]}"
+              + "\(.other.nccl)\(.others.nvshmem.library // "" | if . == "" then "" else " and " + . end), "
+              + "\(.rounds) rounds")' "${files[@]}"
 }
 
 # A row for each shape and way of a file's.
@@ -128,6 +144,19 @@ fused() {
             "- \(.ranks) on \(.symmem.device): commit \(.symmem.commit[:7]), beside \(.others.about) and NCCL "
                 + "\(.others.nccl), \(.rounds) rounds"' "$file"
     done
+}
+
+# A row for each call, a column for each file.
+host() {
+    local files=("$work/all/host"/*.json)
+    jq -rs '
+        group_by([.device, .ranks])
+        | map({head: "\(.[0].ranks) on \(.[0].device | sub("NVIDIA "; "") | sub(" .*"; "")), commit \(.[0].commit[:7])", rows: .}) as $files
+        | "| call | " + ($files | map(.head) | join(" | ")) + " |", "|" + (" --- |" * (1 + ($files | length))),
+          ($files[0].rows[].op as $op
+           | "| \($op) | " + ($files | map(first(.rows[] | select(.op == $op)) // null
+               | if . == null then "-" else "\(.median_ns)" + (if .to_bare_launch then ", \(.to_bare_launch) x" else "" end) end)
+               | join(" | ")) + " |")' "${files[@]}"
 }
 
 write_table() {
@@ -154,10 +183,31 @@ END
 
 ## Times
 
-Medians of `tests/bench/gpu.sh` in microseconds, symmem's first.
+Medians of `tests/bench/gpu.sh` in microseconds. Those of the run with most operations:
+
+![Times of the collectives by size, and of the barrier](times.svg)
+
+Meetings, where the column on the left is symmem's:
+
+END
+    meetings
+    cat <<'END'
+
+Collectives, symmem's first, then the best of the others: PyTorch (P), NCCL (N), NVSHMEM (V).
 
 END
     bench
+    if [ -d "$work/all/host" ]; then
+        cat <<'END'
+
+## The host's time
+
+Nanoseconds of `host-cost`: of a call on a stream until it returns, of a graph's launch for each operation in it, of a
+call without a stream until it is over; and how many times the driver's launch of the same kernel that is.
+
+END
+        host
+    fi
     [ -d "$work/all/fused" ] || return 0
     cat <<'END'
 
@@ -167,6 +217,10 @@ Medians of `tests/bench/gpu.sh` in microseconds: our operation; PyTorch's asynch
 may refuse in a graph; NCCL and a plain product; the least scheme that hides a transfer (`tests/bench/fused_torch.py`).
 END
     fused
+}
+
+draw() {
+    jq -rs -f "$here/times.jq" "$work/all/bench"/*.json
 }
 
 # ------------------------------------------------------------------------------------------------------
@@ -180,14 +234,14 @@ case "${1:-}" in
     exit
     ;;
 --check)
-    write_table | diff -u "$table" - || {
-        echo "coverage/record.sh writes another table" >&2
+    if ! write_table | diff -u "$table" - || ! draw | cmp -s "$drawing" -; then
+        echo "coverage/record.sh writes another table or drawing" >&2
         exit 1
-    }
+    fi
     exit
     ;;
 --in)
-    [[ ${2:-} =~ ^(bench|fused|sanitize|checks)$ ]] || { sed -n '/^# /s/^# //p' "$0" >&2; exit 2; }
+    [[ ${2:-} =~ ^(bench|fused|host|sanitize|checks)$ ]] || { sed -n '/^# /s/^# //p' "$0" >&2; exit 2; }
     add "${@:2}"
     pack
     ;;
@@ -203,5 +257,7 @@ case "${1:-}" in
     ;;
 esac
 write_table >"$work/table"
+draw >"$work/drawing"
 mv -- "$work/table" "$table"
-chmod 644 "$table" "$archive"
+mv -- "$work/drawing" "$drawing"
+chmod 644 "$table" "$drawing" "$archive"

@@ -27,8 +27,8 @@ CUresult cuda_part_begin(const cuda_instance *instance, const symmem_exec *exec,
                                           SYMMEM_CUDA_STATE_OF_OPERATION, native);
 }
 
-void cuda_part_end_failed(const cuda_instance *instance, cuda_pending *pending,
-                          const symmem_exec *exec, const char *operation) {
+void cuda_part_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
+                          const char *operation) {
     const cuda_needs needs = {.told = true};
     if (pending != NULL && is_begun_by_host(exec))
         (void)cuda_pending_add(pending, exec, &needs, operation);

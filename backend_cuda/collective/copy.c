@@ -42,8 +42,8 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const byte
 
 /* What is enqueued goes through its staging. What was captured, where there is no note, keeps that
  * for good: its graph may be somebody else's. */
-void cuda_copy_end_failed(const cuda_instance *instance, cuda_pending *pending,
-                          const symmem_exec *exec, const cuda_needs *needs, const char *operation) {
+void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const symmem_exec *exec,
+                          const cuda_needs *needs, const char *operation) {
     if (needs->staging == NULL)
         cuda_part_end_failed(instance, pending, exec, operation);
     else if (pending != NULL && cuda_pending_rest(pending, exec, needs, operation))

@@ -216,6 +216,7 @@ static void close_device(cuda_instance *instance, int32_t index) {
     cuda_device *device = &instance->devices[index];
     /* A broken context takes nothing back; what the process counts has to be right all the same. */
     bool entered = cuda_reenter(instance, index);
+    cuda_kept_events_end(instance, index);
     cuda_granule_close(instance, index);
     cuda_imports_close(instance, index);
     while (device->lanes != NULL) {

@@ -71,18 +71,48 @@ void cuda_watch_peers(const cuda_signal_op *signal) {
 
 /* --- pending work ------------------------------------------------------------------- */
 
+/* Events are kept for the next work of their device: making and destroying one takes as long as
+ * much of a call. */
+static bool keep_event(cuda_instance *instance, int32_t index, CUevent event) {
+    cuda_device *device = &instance->devices[index];
+    pthread_mutex_lock(&instance->lock);
+    const bool kept = device->event_count < CUDA_KEPT_EVENTS;
+    if (kept)
+        device->events[device->event_count++] = event;
+    pthread_mutex_unlock(&instance->lock);
+    return kept;
+}
+
+static CUevent take_event(cuda_instance *instance, int32_t index) {
+    cuda_device *device = &instance->devices[index];
+    pthread_mutex_lock(&instance->lock);
+    const CUevent event = device->event_count > 0 ? device->events[--device->event_count] : NULL;
+    pthread_mutex_unlock(&instance->lock);
+    return event;
+}
+
+void cuda_kept_events_end(cuda_instance *instance, int32_t index) {
+    CUevent event;
+    while ((event = take_event(instance, index)) != NULL)
+        (void)instance->driver.EventDestroy(event);
+}
+
 /* Also where the context is lost. */
-static void free_pending(const cuda_instance *instance, cuda_pending *pending) {
-    bool entered = cuda_reenter(instance, pending->device);
-    if (pending->done != NULL)
+static void free_pending(cuda_instance *instance, cuda_pending *pending) {
+    if (pending->done != NULL && !keep_event(instance, pending->device, pending->done)) {
+        const bool entered = cuda_reenter(instance, pending->device);
         (void)instance->driver.EventDestroy(pending->done);
-    if (entered)
-        cuda_leave(instance);
+        if (entered)
+            cuda_leave(instance);
+    }
     free(pending);
 }
 
-static CUresult create_event(const cuda_instance *instance, cuda_pending *pending) {
-    return instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
+static CUresult create_event(cuda_instance *instance, cuda_pending *pending) {
+    pending->done = take_event(instance, pending->device);
+    return pending->done != NULL
+               ? CUDA_SUCCESS
+               : instance->driver.EventCreate(&pending->done, CU_EVENT_DISABLE_TIMING);
 }
 
 symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
@@ -102,7 +132,7 @@ symmem_status cuda_pending_make(cuda_stream *stream, const char *operation,
     return SYMMEM_OK;
 }
 
-void cuda_pending_drop(const cuda_instance *instance, cuda_pending *pending) {
+void cuda_pending_drop(cuda_instance *instance, cuda_pending *pending) {
     if (pending != NULL)
         free_pending(instance, pending);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mappings by the driver's virtual memory management, and the process's list of them.
+ * Mappings by the driver's virtual memory management, and the process's register of them.
  *
  * Ranks that are threads see one mapping of each rank's memory (SM-HANDLE-13). The importer finds
- * it in the list by the number that the share carries; if its owner has given it up meanwhile, the
+ * it there by the number that the share carries; if its owner has given it up meanwhile, the
  * descriptor is imported as another process would.
  */
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
     pthread_mutex_t lock;        /* over what is below, and over users and used_bytes */
-    cuda_mapping *first;
+    sm_index by_origin;
+    sm_places by_address;
     uint64_t process; /* 0: not chosen yet */
     uint64_t last_number, last_series;
 } mappings = {.driver_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -108,31 +109,33 @@ static void written_release(void *object) {
     free(memory);
 }
 
-void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation) {
     written *memory = malloc(sizeof *memory);
     cuda_pending *leaving = cuda_leaving_make(instance, device);
     if (memory == NULL || leaving == NULL) {
         cuda_leaving_drop(leaving);
         free(memory);
-        return;
+        return false;
     }
     *memory = (written){instance, device, mapping};
     const symmem_ref ref = {written_retain, written_release, memory};
     const symmem_exec exec = {.refs = &ref, .ref_count = 1};
     const cuda_needs needs = {.staging = NULL};
     cuda_leave_behind(leaving, native, &exec, &needs, operation);
+    return true;
 }
 
-/* What is not zeroed in time goes when it is, if there is room to note it; the caller's own is none
- * any more. */
+/* What is not zeroed in time goes when it is, if there is room to note it; if not, the device's memory
+ * stays for good. The caller's own is none any more. */
 static void leave_zeroing(cuda_instance *instance, int32_t device, CUstream native,
                           const cuda_mapping *mapping) {
     cuda_mapping *late = malloc(sizeof *late);
     if (late == NULL)
         return;
     *late = *mapping;
-    cuda_mapping_leave(instance, device, native, late, "alloc");
+    if (!cuda_mapping_leave(instance, device, native, late, "alloc"))
+        free(late);
 }
 
 /* Waited for: nobody knows the memory yet. */
@@ -210,7 +213,7 @@ void cuda_mapping_forget_descriptor(cuda_mapping *mapping) {
         close(fd);
 }
 
-/* --- the list ----------------------------------------------------------------------- */
+/* --- the register ------------------------------------------------------------------- */
 
 /* Another one in each process, a child that was forked too. lock held. */
 static uint64_t own_process(void) {
@@ -238,11 +241,15 @@ uint64_t cuda_mapping_new_series(void) {
     return series;
 }
 
+static uint64_t key_of(cuda_origin from) {
+    return from.process ^ from.number;
+}
+
 /* lock held */
 static void add(cuda_mapping *mapping, cuda_origin from) {
     mapping->from = from;
-    mapping->next = mappings.first;
-    mappings.first = mapping;
+    sm_index_add(&mappings.by_origin, &mapping->by_origin, key_of(from));
+    sm_places_add(&mappings.by_address, &mapping->by_address, mapping->address);
 }
 
 void cuda_mapping_add_own(cuda_mapping *mapping) {
@@ -259,16 +266,26 @@ void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from) {
     pthread_mutex_unlock(&mappings.lock);
 }
 
+static cuda_mapping *of_node(sm_index_node *node) {
+    return (cuda_mapping *)((char *)node - offsetof(cuda_mapping, by_origin));
+}
+
+static cuda_mapping *of_place(sm_place *place) {
+    return (cuda_mapping *)((char *)place - offsetof(cuda_mapping, by_address));
+}
+
 static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
     return mapping->from.process == from.process && mapping->from.number == from.number &&
            mapping->from.secret == from.secret;
 }
 
 cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
+    cuda_mapping *mapping = NULL;
     pthread_mutex_lock(&mappings.lock);
-    cuda_mapping *mapping = mappings.first;
-    while (mapping != NULL && (!is_from(mapping, from) || mapping->mapped_bytes != mapped_bytes))
-        mapping = mapping->next;
+    for (sm_index_node *node = sm_index_first(&mappings.by_origin, key_of(from));
+         node != NULL && mapping == NULL; node = sm_index_next(node))
+        if (is_from(of_node(node), from) && of_node(node)->mapped_bytes == mapped_bytes)
+            mapping = of_node(node);
     if (mapping != NULL)
         mapping->users++;
     pthread_mutex_unlock(&mappings.lock);
@@ -277,9 +294,10 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
 
 cuda_mapping *cuda_mapping_at(CUdeviceptr address) {
     pthread_mutex_lock(&mappings.lock);
-    cuda_mapping *mapping = mappings.first;
-    while (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
-        mapping = mapping->next;
+    sm_place *place = sm_places_find(&mappings.by_address, address);
+    cuda_mapping *mapping = place == NULL ? NULL : of_place(place);
+    if (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
+        mapping = NULL;
     if (mapping != NULL)
         mapping->users++;
     pthread_mutex_unlock(&mappings.lock);
@@ -295,11 +313,10 @@ void cuda_mapping_hold(cuda_mapping *mapping) {
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping) {
     pthread_mutex_lock(&mappings.lock);
     bool last = --mapping->users == 0;
-    cuda_mapping **link = &mappings.first;
-    while (last && *link != NULL && *link != mapping)
-        link = &(*link)->next;
-    if (last && *link != NULL)
-        *link = mapping->next;
+    if (last) { /* what was never listed is not found */
+        sm_index_remove(&mappings.by_origin, &mapping->by_origin);
+        sm_places_remove(&mappings.by_address, &mapping->by_address);
+    }
     pthread_mutex_unlock(&mappings.lock);
     if (!last)
         return;

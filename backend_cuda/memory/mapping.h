@@ -6,6 +6,8 @@
 #ifndef SYMMEM_CUDA_MAPPING_H
 #define SYMMEM_CUDA_MAPPING_H
 
+#include "base/index.h"
+#include "base/places.h"
 #include "cuda_internal.h"
 
 #define CUDA_PLACE_BYTES ((size_t)4096) /* places in a granule begin at multiples */
@@ -17,7 +19,8 @@ typedef struct cuda_origin {
 } cuda_origin;
 
 struct cuda_mapping {
-    cuda_mapping *next;
+    sm_index_node by_origin;
+    sm_place by_address;
     cuda_origin from;
     CUuuid maker; /* the device whose memory it is */
     int32_t users;
@@ -42,7 +45,7 @@ CUresult cuda_mapping_create(cuda_instance *instance, int32_t device, bool fabri
 CUresult cuda_mapping_import(const cuda_driver *driver, CUmemGenericAllocationHandle handle,
                              int32_t device, cuda_mapping *mapping);
 CUresult cuda_mapping_allow(const cuda_driver *driver, cuda_mapping *mapping, int32_t device);
-/* To the list, with one user. */
+/* Listed, with one user. */
 void cuda_mapping_add_own(cuda_mapping *mapping);
 void cuda_mapping_add_imported(cuda_mapping *mapping, cuda_origin from);
 /* Own memory for another rank of this process, or what was imported before: with one user more.
@@ -54,8 +57,8 @@ cuda_mapping *cuda_mapping_at(CUdeviceptr address);
 void cuda_mapping_hold(cuda_mapping *mapping);
 void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping);
 /* For what a stream still has to do with the memory: takes over one user until it is done, or for
- * good where there is no room to note it. */
-void cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
+ * good where there is no room to note it: false. */
+bool cuda_mapping_leave(cuda_instance *instance, int32_t device, CUstream native,
                         cuda_mapping *mapping, const char *operation);
 bool cuda_mapping_is_of(cuda_origin from); /* this process */
 /* Takes a place of `bytes`, and one user more; false: it has no room. */

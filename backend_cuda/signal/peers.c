@@ -163,7 +163,7 @@ static void leave_control(cuda_instance *instance, const symmem_peers *peers) {
     cuda_mapping *mapping = cuda_mapping_at(cuda_address(peers->signals[peers->rank]));
     atomic_store(&instance->devices[peers->device].late, true);
     if (mapping != NULL)
-        cuda_mapping_leave(instance, peers->device, control, mapping, "signal");
+        (void)cuda_mapping_leave(instance, peers->device, control, mapping, "signal");
     else
         (void)cuda_wait_idle(instance, control, instance->late_ms, NULL);
 }

@@ -104,7 +104,7 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, cuda_launc
 
 /* `pending`: of this launch, NULL where the stream captures. False: what it needs is not the
  * caller's any more. */
-static bool end_failed(const cuda_instance *instance, cuda_launch *launch, cuda_pending *pending,
+static bool end_failed(cuda_instance *instance, cuda_launch *launch, cuda_pending *pending,
                        const symmem_exec *exec) {
     const cuda_needs needs = {.signal = &launch->signal};
     if (launch->begun && pending == NULL) /* a part of it is in somebody's graph */
@@ -181,7 +181,6 @@ symmem_status cuda_launch_run(cuda_instance *instance, const symmem_peers *peers
                               int32_t channel, const symmem_exec *exec, cuda_launch *launch) {
     if (exec->operation != NULL)
         launch->signal.operation = exec->operation;
-    cuda_collect(instance);
     symmem_status status = cuda_enter(instance, peers->device, launch->signal.operation);
     if (status != SYMMEM_OK)
         return status;

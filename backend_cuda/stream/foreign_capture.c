@@ -105,8 +105,11 @@ static bool is_known(cuda_instance *instance, cuuint64_t id) {
 
 symmem_status cuda_capture_join(cuda_instance *instance, cuda_stream *stream, const char *operation,
                                 uint64_t *id_p) {
-    symmem_status status = cuda_capture_id(instance, stream, id_p);
-    if (status != SYMMEM_OK || *id_p == 0)
+    symmem_status status = SYMMEM_OK;
+    const CUresult result = cuda_capture_ask(&instance->driver, stream->native, id_p);
+    if (result != CUDA_SUCCESS)
+        return cuda_fail(instance, result, "capture_id");
+    if (*id_p == 0)
         return status;
     if (*id_p == CUDA_BROKEN_CAPTURE)
         return instance->host->fail(instance->host, SYMMEM_CAPTURE, 0, operation,

@@ -5,7 +5,7 @@
 
 #include "cuda_internal.h"
 
-static CUresult ask_id(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
+CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
     CUresult result = driver->StreamGetCaptureInfo(native, &capturing, &id, NULL, NULL, NULL);
@@ -22,7 +22,7 @@ symmem_status cuda_capture_id(void *opaque, void *opaque_stream, uint64_t *id_p)
     symmem_status status = cuda_enter(instance, stream->device, "capture_id");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = ask_id(&instance->driver, stream->native, id_p);
+    CUresult result = cuda_capture_ask(&instance->driver, stream->native, id_p);
     cuda_leave(instance);
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, "capture_id");
 }
@@ -67,7 +67,7 @@ static CUresult begin_capture(const cuda_driver *driver, CUstream native, uint64
     CUresult result = driver->StreamBeginCapture(native, CU_STREAM_CAPTURE_MODE_RELAXED);
     if (result != CUDA_SUCCESS)
         return result;
-    result = ask_id(driver, native, id_p);
+    result = cuda_capture_ask(driver, native, id_p);
     if (result != CUDA_SUCCESS)
         (void)driver->StreamEndCapture(native, &graph);
     if (graph != NULL)

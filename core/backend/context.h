@@ -39,6 +39,9 @@ typedef struct sm_registered {
 
 #define SM_WORLD_PREFIX "symmem" /* of the world's keys */
 
+/* So many devices are asked for their type once. */
+#define SM_KNOWN_DEVICES 64
+
 struct symmem_context {
     uint64_t number; /* no other context of this process has or had it */
     atomic_int references;
@@ -61,10 +64,11 @@ struct symmem_context {
     sm_life_file *life_file; /* in socket_dir, if there is one */
     sm_member member;
     bool identity_published;
-    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* to whom notes can tell it: atomic */
-    atomic_int allow_overlapping_devices;     /* -1, 0, 1 */
-    int32_t multicast;                        /* -1, 0, 1 */
-    bool check_collectives;                   /* constant */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* to whom notes can tell it: atomic */
+    atomic_int allow_overlapping_devices;      /* -1, 0, 1 */
+    atomic_int device_types[SM_KNOWN_DEVICES]; /* as far as tensors have named them; 0: not known */
+    int32_t multicast;                         /* -1, 0, 1 */
+    bool check_collectives;                    /* constant */
     /* NULL: the built-in one. Changed, and looked behind, under lock. */
     _Atomic(sm_all_reduce_table *) all_reduce_table;
     symmem_point_fn point;

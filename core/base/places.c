@@ -5,9 +5,9 @@
  * most of which lie in none, so it must not take longer for every object that there is; nor may
  * adding one, wherever it goes: a sorted array would move half of the others. So it is a search
  * tree that chance keeps shallow (a treap), with its nodes in the objects: adding cannot fail.
- * context->lock is held throughout.
+ * The owner's lock is held throughout.
  */
-#include "base/base.h"
+#include "base/places.h"
 
 /* Of those with one key the one that was added last comes first. */
 static bool comes_before(const sm_place *one, const sm_place *other) {

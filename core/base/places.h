@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Under context->lock. All zeros is none. */
+/* Under a lock of the owner's. All zeros is none. */
 typedef struct sm_place {
     struct sm_place *lower, *higher;
     uint64_t key, order, weight;

@@ -134,11 +134,15 @@ static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
         status = sm_gathering_read_all(x);
     else if (all_are_there(x))
         return sm_gathering_combine(x);
+    const bool expired = sm_expired(x->call->deadline_ns);
+    if (status == SYMMEM_TIMEOUT && outcome.status == SYMMEM_OK && !expired)
+        return sm_outcome_of(status);
     if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
         return sm_outcome_of(status);
     *sm_record() = record;
     /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
-    if (outcome.status == SYMMEM_OK || (outcome.status == SYMMEM_TIMEOUT && !outcome.again))
+    const bool is_stores = outcome.status == SYMMEM_TIMEOUT && !outcome.again;
+    if (outcome.status == SYMMEM_OK || (is_stores && expired))
         outcome.status =
             timed_out(x, "all ranks arrived, but their combined value was not there in time");
     else if (outcome.again && !x->call->restart)
@@ -299,7 +303,7 @@ static sm_outcome run(sm_gathering *x) {
     note(x, sm_session_point(x->session, x->call, "exchange.publish.before"));
     note(x, sm_gathering_allocate(x));
     symmem_status status = publish(x);
-    if (status == SYMMEM_TIMEOUT)
+    if (status == SYMMEM_TIMEOUT && sm_expired(x->call->deadline_ns))
         status = timed_out(x, "the time was up before this rank had arrived, after all others");
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);

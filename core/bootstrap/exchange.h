@@ -57,7 +57,7 @@ typedef struct sm_gathering {
     size_t scratch_bytes;
     bool published;
     int32_t there; /* the parts of the ranks before this one have come; of who combines */
-    bool poor; /* no memory: the buffers are these, enough for failures */
+    bool poor;     /* no memory: the buffers are these, enough for failures */
     sm_failed_part small_part;
     sm_failed_all small_all;
 } sm_gathering;

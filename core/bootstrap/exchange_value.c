@@ -87,7 +87,7 @@ symmem_status sm_exchange_set(const sm_gathering *x, const char *key, const void
     if (limit_ms == 0)
         return SYMMEM_TIMEOUT;
     symmem_status status = symmem_store_set(x->session->config.store, key, value, bytes, limit_ms);
-    return status == SYMMEM_OK ? status : sm_session_describe(x->session, x->call, status);
+    return status == SYMMEM_OK ? status : sm_session_store_failed(x->session, x->call, status);
 }
 
 size_t sm_gathering_make_part(sm_gathering *x) {
@@ -134,7 +134,7 @@ symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *par
     if (status == SYMMEM_NOT_FOUND || status == SYMMEM_OUT_OF_RANGE)
         return status;
     if (status != SYMMEM_OK)
-        return sm_session_describe(x->session, x->call, status);
+        return sm_session_store_failed(x->session, x->call, status);
     sm_part found = {0};
     if (bytes >= sizeof(found))
         memcpy(&found, x->scratch, sizeof(found));
@@ -265,5 +265,5 @@ symmem_status sm_gathering_read_all(sm_gathering *x) {
     if (status == SYMMEM_OUT_OF_RANGE || (status == SYMMEM_OK && !is_all(x, bytes)))
         return sm_session_fail(x->session, x->call, SYMMEM_CORRUPT,
                                "the combined value of %zu bytes is not of this exchange", bytes);
-    return status == SYMMEM_OK ? status : sm_session_describe(x->session, x->call, status);
+    return status == SYMMEM_OK ? status : sm_session_store_failed(x->session, x->call, status);
 }

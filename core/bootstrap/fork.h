@@ -12,4 +12,17 @@ bool sm_fork_is_parents(uint32_t made_in);
 /* NOT_INITIALIZED, with a record. */
 symmem_status sm_fork_refuse(const char *operation);
 
+/* The lock of an object that a child may go on using: no thread of the parent has it at a fork, and
+ * nobody waits for the condition in the child. Held only for short, and while no other such lock, nor
+ * one of the sockets' or lives', is asked for. */
+typedef struct sm_fork_lock {
+    struct sm_fork_lock *next, *before;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed; /* where `waits`; see sm_cond_init */
+    bool waits;
+} sm_fork_lock;
+/* 0, or an errno value: there is no such condition then. */
+int sm_fork_lock_open(sm_fork_lock *lock, bool waits);
+void sm_fork_lock_close(sm_fork_lock *lock);
+
 #endif

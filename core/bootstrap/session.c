@@ -38,6 +38,13 @@ symmem_status sm_session_describe(const sm_session *session, const sm_call *call
     return status;
 }
 
+symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
+                                      symmem_status status) {
+    if (status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns))
+        sm_record()->failed_rank = session->config.rank;
+    return sm_session_describe(session, call, status);
+}
+
 symmem_status sm_session_fail(const sm_session *session, const sm_call *call, symmem_status status,
                               const char *format, ...) {
     va_list args;
@@ -248,7 +255,7 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
     symmem_status status =
         symmem_store_set(session->config.store, key, &session->joins[session->config.rank],
                          sizeof(session->joins[0]), limit_ms);
-    return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
+    return status == SYMMEM_OK ? status : sm_session_store_failed(session, call, status);
 }
 
 /* Which join records were read, while they are read. */

@@ -111,8 +111,9 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
 }
 
-/* Begun beside the own rank, so that not all tell the same ones first. Who has given this session up
- * hears nothing in it any more, and who was told that it is given up is not told again at the end.
+/* Begun beside the own rank, so that not all tell the same ones first. Who has given this session
+ * up hears nothing in it any more, and who was told that it is given up is not told again at the
+ * end.
  */
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
@@ -200,7 +201,10 @@ static symmem_status take_over(const sm_session *session, const sm_call *call,
     uint64_t rest[SYMMEM_MAX_WORLD_SIZE / 64];
     const symmem_error_record own = *sm_record();
     const uint32_t count = without(own.missing, notes->sources, rest);
-    if (own.status == SYMMEM_TIMEOUT && count != 0 && verdict->status == SYMMEM_TIMEOUT)
+    const bool tells_why = count == 1 && verdict->missing_count == 0 && verdict->failed_rank >= 0 &&
+                           has(rest, verdict->failed_rank);
+    if (own.status == SYMMEM_TIMEOUT && count != 0 && verdict->status == SYMMEM_TIMEOUT &&
+        !tells_why)
         return count == own.missing_count
                    ? own.status
                    : sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
@@ -218,25 +222,35 @@ void sm_session_keep_cause(sm_session *session) {
     memcpy(session->left_for, &why, sizeof(why));
 }
 
-static bool is_hearsay(symmem_status status) {
-    return status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST;
+/* Not what this rank itself has failed with, which comes back to it where a peer was quicker. */
+static bool is_hearsay(const sm_session *session, symmem_status status) {
+    return (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST) &&
+           sm_record()->failed_rank != session->config.rank;
+}
+
+/* Of a peer that this rank has followed and that it waited for in vain then: with `own`, if it was
+ * for want of nobody. */
+static bool recall(const sm_session *session, bool own, reason *reason_p) {
+    if (session->left_by < 0 || !names(sm_record(), session->left_by))
+        return false;
+    memcpy(reason_p, session->left_for, sizeof(*reason_p));
+    return !own || reason_p->verdict.missing_count == 0;
 }
 
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    const bool contradicted = is_hearsay(status) && session->id == 0 &&
-                              sm_session_contradicted(session, call) != SYMMEM_OK;
-    if (contradicted) {
+    const bool hearsay = is_hearsay(session, status);
+    if (hearsay && session->id == 0 && sm_session_contradicted(session, call) != SYMMEM_OK) {
         status = sm_record()->status;
-    } else if (is_hearsay(status) && read_reason(session, notes, &why)) {
+    } else if (hearsay && recall(session, true, &why)) {
+        status = repeat(session, call, session->left_by, &why.verdict);
+    } else if (hearsay && read_reason(session, notes, &why)) {
         if (why.kind == GAVE_UP)
             status = take_over(session, call, notes, &why.verdict);
         else
             sm_session_explain(session, -1, sm_record());
-    } else if (is_hearsay(status) && session->left_by >= 0 &&
-               names(sm_record(), session->left_by)) {
-        memcpy(&why, session->left_for, sizeof(why));
+    } else if (hearsay && recall(session, false, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     }
     /* That a group or a context has gone is its own rank's business. */

@@ -9,8 +9,8 @@
  *                      with other members have to see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
  *   <id>/<seq>/all     the combined value. Who has it removes its own key, the last one this
- *   <id>/<seq>/d       where a rank gives too much for that: how many have read all ranks' keys; the
- *                      last one removes them
+ *   <id>/<seq>/d       where a rank gives too much for that: how many have read all ranks' keys;
+ * the last one removes them
  */
 #ifndef SYMMEM_CORE_SESSION_INTERNAL_H
 #define SYMMEM_CORE_SESSION_INTERNAL_H
@@ -72,8 +72,8 @@ struct sm_session {
     int32_t *hosts; /* of each rank, the first one on its host, as all have agreed */
     sm_ipc *ipc;
     bool has_listened; /* with a socket, of which a file may be left */
-    bool joining; /* own join key is in the store */
-    bool stands;  /* and stays: others may come to whom it is a contradiction, too */
+    bool joining;      /* own join key is in the store */
+    bool stands;       /* and stays: others may come to whom it is a contradiction, too */
     uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
     bool reach_agreed;  /* since then: all ranks' sockets are in reach of all */
     bool hears_of_left; /* some rank has left that was never met */
@@ -125,6 +125,10 @@ symmem_status sm_session_fail(const sm_session *session, const sm_call *call, sy
 /* Adds the session's fields to a record that a store or socket made; returns its status. */
 symmem_status sm_session_describe(const sm_session *session, const sm_call *call,
                                   symmem_status status);
+/* The same for a call of the store. TIMEOUT before the call's deadline says nothing of the other
+ * ranks: it is this rank's failure. */
+symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
+                                      symmem_status status);
 /* `ranks` has a bit for each rank that is missing or lost. */
 symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *call,
                                     symmem_status status, const uint64_t *ranks, const char *what);

@@ -79,7 +79,7 @@ symmem_status sm_session_check_member(const sm_session *session, const sm_call *
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
     symmem_status status = sm_member_check(config->store, config->world_prefix, config->member,
                                            call->operation, limit_ms == 0 ? 1 : limit_ms);
-    return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
+    return status == SYMMEM_OK ? status : sm_session_store_failed(session, call, status);
 }
 
 /* NOT_FOUND: it is not there yet, or is none that can be waited for. */
@@ -131,7 +131,7 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     if (status == SYMMEM_NOT_FOUND)
         return status;
     if (status != SYMMEM_OK && status != SYMMEM_OUT_OF_RANGE)
-        return sm_session_describe(session, call, status);
+        return sm_session_store_failed(session, call, status);
     const sm_join *own = &session->joins[session->config.rank];
     if (status == SYMMEM_OUT_OF_RANGE || bytes != sizeof(join) || join.magic != own->magic ||
         join.version != own->version || join.address_bytes > sizeof(join.address)) {
@@ -195,9 +195,9 @@ bool sm_session_peer_is_ending(const sm_session *session, int32_t rank) {
 static symmem_peer_state seen_state(const sm_session *session, int32_t rank) {
     const sm_session_config *config = &session->config;
     const int32_t global_rank = config->global_ranks[rank];
-    return session->id == 0 ? sm_liveness_seen(config->liveness, global_rank)
-                            : sm_liveness_seen_of(config->liveness, global_rank,
-                                                  &session->joins[rank].identity);
+    return session->id == 0
+               ? sm_liveness_seen(config->liveness, global_rank)
+               : sm_liveness_seen_of(config->liveness, global_rank, &session->joins[rank].identity);
 }
 
 static bool gone(const sm_session *session, const sm_call *call, int32_t rank,

@@ -16,6 +16,7 @@
  * Therefore the store keeps as many in reserve as one of its calls needs at a time.
  */
 #include "base/rights.h"
+#include "bootstrap/fork.h"
 #include "bootstrap/store.h"
 
 #include <errno.h>
@@ -46,7 +47,7 @@
 typedef struct file_store {
     int directory;
     _Atomic uint32_t *words;
-    pthread_mutex_t reserve_lock;
+    sm_fork_lock reserve_lock;
     int reserve[RESERVE]; /* further descriptors of the directory; -1: lent */
 } file_store;
 
@@ -81,7 +82,7 @@ static int open_file(file_store *store, const char *name, int flags) {
     int fd = open_once(store, name, flags);
     if (fd >= 0 || errno != EMFILE)
         return fd;
-    pthread_mutex_lock(&store->reserve_lock);
+    pthread_mutex_lock(&store->reserve_lock.mutex);
     int *spare = reserved(store, false);
     if (spare != NULL) {
         close(*spare);
@@ -92,19 +93,19 @@ static int open_file(file_store *store, const char *name, int flags) {
             *spare = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
         errno = error;
     }
-    pthread_mutex_unlock(&store->reserve_lock);
+    pthread_mutex_unlock(&store->reserve_lock.mutex);
     return fd;
 }
 
 /* Fills up the reserve first: making the descriptor one of the directory needs no new one. */
 static void close_file(file_store *store, int fd) {
-    pthread_mutex_lock(&store->reserve_lock);
+    pthread_mutex_lock(&store->reserve_lock.mutex);
     int *spare = reserved(store, true);
     if (spare != NULL && dup3(store->directory, fd, O_CLOEXEC) == fd)
         *spare = fd;
     else
         close(fd);
-    pthread_mutex_unlock(&store->reserve_lock);
+    pthread_mutex_unlock(&store->reserve_lock.mutex);
 }
 
 static symmem_status open_reserve(file_store *store) {
@@ -120,7 +121,7 @@ static void close_reserve(file_store *store) {
     for (int i = 0; i < RESERVE; i++)
         if (store->reserve[i] >= 0)
             close(store->reserve[i]);
-    pthread_mutex_destroy(&store->reserve_lock);
+    sm_fork_lock_close(&store->reserve_lock);
 }
 
 /* --- whose files they are ----------------------------------------------------------------------
@@ -484,7 +485,7 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_file", "", "no memory for the store");
     store->directory = -1;
     store->reserve[0] = store->reserve[1] = -1;
-    store->reserve_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    (void)sm_fork_lock_open(&store->reserve_lock, false);
     symmem_status status = open_directory(store, path);
     if (status == SYMMEM_OK)
         status = open_notify(store);

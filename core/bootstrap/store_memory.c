@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The in-memory store, for ranks that are threads: a hash table, a mutex and a condition. */
 #include "base/index.h"
+#include "bootstrap/fork.h"
 #include "bootstrap/store.h"
 
 #include <stdlib.h>
@@ -14,8 +15,7 @@ typedef struct entry {
 } entry;
 
 typedef struct memory_store {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a key came or was replaced */
+    sm_fork_lock lock; /* changed: a key came or was replaced */
     sm_index entries;       /* by a hash of the key */
 } memory_store;
 
@@ -60,7 +60,7 @@ static symmem_status put(memory_store *store, const char *key, const void *value
     free(made->value);
     made->value = copy;
     made->bytes = bytes;
-    pthread_cond_broadcast(&store->changed);
+    pthread_cond_broadcast(&store->lock.changed);
     sm_clock_changed();
     return SYMMEM_OK;
 }
@@ -69,9 +69,9 @@ static symmem_status memory_set(void *self, const char *key, const void *value, 
                                 uint32_t timeout_ms) {
     (void)timeout_ms; /* nothing here can take long */
     memory_store *store = self;
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->lock.mutex);
     symmem_status status = put(store, key, value, bytes, "store_set");
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->lock.mutex);
     return status;
 }
 
@@ -80,7 +80,7 @@ static symmem_status memory_get(void *self, const char *key, void *value, size_t
     (void)timeout_ms;
     memory_store *store = self;
     symmem_status status = SYMMEM_OK;
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->lock.mutex);
     const entry *found = find(store, key);
     if (found == NULL) {
         status = SYMMEM_NOT_FOUND;
@@ -91,7 +91,7 @@ static symmem_status memory_get(void *self, const char *key, void *value, size_t
         else if (found->bytes != 0)
             memcpy(value, found->value, found->bytes);
     }
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->lock.mutex);
     if (status == SYMMEM_NOT_FOUND)
         sm_fail(status, "store_get", "", "no key %.200s", key);
     else if (status == SYMMEM_OUT_OF_RANGE)
@@ -103,14 +103,14 @@ static symmem_status memory_wait(void *self, const char *key, uint32_t timeout_m
     memory_store *store = self;
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     symmem_status status = SYMMEM_OK;
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->lock.mutex);
     while (find(store, key) == NULL && status == SYMMEM_OK) {
         if (sm_expired(deadline_ns))
             status = SYMMEM_TIMEOUT;
         else
-            sm_cond_wait(&store->changed, &store->mutex, deadline_ns);
+            sm_cond_wait(&store->lock.changed, &store->lock.mutex, deadline_ns);
     }
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->lock.mutex);
     return status == SYMMEM_OK ? status : sm_store_expired("store_wait", key);
 }
 
@@ -120,7 +120,7 @@ static symmem_status memory_add(void *self, const char *key, int64_t delta, int6
     memory_store *store = self;
     symmem_status status;
     uint64_t value = 0;
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->lock.mutex);
     const entry *found = find(store, key);
     if (found != NULL && found->bytes != sizeof(value)) {
         status = sm_fail(SYMMEM_MISMATCH, "store_add", "", "key %.200s is not a counter", key);
@@ -130,7 +130,7 @@ static symmem_status memory_add(void *self, const char *key, int64_t delta, int6
         value += (uint64_t)delta;
         status = put(store, key, &value, sizeof(value), "store_add");
     }
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->lock.mutex);
     if (status == SYMMEM_OK)
         *value_p = (int64_t)value;
     return status;
@@ -139,14 +139,14 @@ static symmem_status memory_add(void *self, const char *key, int64_t delta, int6
 static symmem_status memory_remove(void *self, const char *key, uint32_t timeout_ms) {
     (void)timeout_ms;
     memory_store *store = self;
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&store->lock.mutex);
     entry *found = find(store, key);
     if (found != NULL) {
         sm_index_remove(&store->entries, &found->by_key);
         free(found->value);
         free(found);
     }
-    pthread_mutex_unlock(&store->mutex);
+    pthread_mutex_unlock(&store->lock.mutex);
     return SYMMEM_OK;
 }
 
@@ -157,8 +157,7 @@ static void memory_close(void *self) {
         free(entry_of(node)->value);
         free(entry_of(node));
     }
-    pthread_cond_destroy(&store->changed);
-    pthread_mutex_destroy(&store->mutex);
+    sm_fork_lock_close(&store->lock);
     free(store);
 }
 
@@ -179,8 +178,7 @@ symmem_status symmem_store_open_memory(symmem_store **store_p) {
     memory_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no memory for the store");
-    store->mutex = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    if (sm_cond_init(&store->changed) != 0) {
+    if (sm_fork_lock_open(&store->lock, true) != 0) {
         free(store);
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_memory", "", "no condition for the store");
     }

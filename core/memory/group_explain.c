@@ -10,6 +10,12 @@ static bool is_hearsay(symmem_status status) {
     return status == SYMMEM_PEER_LOST || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED;
 }
 
+/* That others left because of it explains nothing. */
+static bool is_own(const symmem_error_record *record) {
+    return record->status == SYMMEM_TIMEOUT && record->failed_rank >= 0 &&
+           record->failed_rank == record->rank;
+}
+
 /* A group that is in use is left alone. `global_rank`: only what that one said; -1: see there. */
 static void ask_group(symmem_group *group, int32_t global_rank, symmem_error_record *record) {
     int32_t rank = global_rank < 0 ? -1 : 0;
@@ -54,7 +60,7 @@ void sm_group_explain(symmem_context *context) {
     symmem_error_record record = *sm_record();
     symmem_group *group = NULL;
     const size_t before = strlen(record.message);
-    if (record.group[0] == '\0' || !is_hearsay(record.status) ||
+    if (record.group[0] == '\0' || !is_hearsay(record.status) || is_own(&record) ||
         strstr(record.message, " after ") != NULL ||
         strstr(record.message, " failed with ") != NULL)
         return; /* there is nothing to add, or it was */

@@ -83,6 +83,8 @@ symmem_whole *sm_link_whole(const sm_link *link, int32_t channel);
 symmem_status sm_link_describe(const sm_link *link, symmem_error_record *record);
 /* POISONED with the reason in the record, or OK. */
 symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation);
+/* The same without asking the backend what its devices have to tell. */
+symmem_status sm_link_refuse_known_poison(sm_link *link, const char *operation);
 /* Lets a backend whose faults lie in device memory report them. */
 void sm_link_check_device(const sm_link *link);
 void sm_link_clear_poison(sm_link *link);

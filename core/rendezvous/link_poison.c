@@ -112,7 +112,7 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
         return false;
     link->poison_record = *record;
-    /* pairs with: the loads in sm_link_is_poisoned and sm_link_refuse_poisoned */
+    /* pairs with: the loads in sm_link_is_poisoned and sm_link_refuse_known_poison */
     atomic_store_explicit(&link->poisoned, true, memory_order_release);
     return true;
 }
@@ -221,8 +221,7 @@ void sm_link_check_device(const sm_link *link) {
         context->backend->signal_check(context->instance, &link->peers);
 }
 
-symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
-    sm_link_check_device(link);
+symmem_status sm_link_refuse_known_poison(sm_link *link, const char *operation) {
     /* pairs with: set_poison */
     if (!atomic_load_explicit(&link->poisoned, memory_order_acquire))
         return SYMMEM_OK;
@@ -238,6 +237,11 @@ symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
     (void)sm_link_describe(link, record);
     sm_group_explain(link->context);
     return SYMMEM_POISONED;
+}
+
+symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation) {
+    sm_link_check_device(link);
+    return sm_link_refuse_known_poison(link, operation);
 }
 
 void sm_link_host_init(symmem_host *host) {

@@ -66,13 +66,18 @@ static symmem_status measure(const DLTensor *from, const char *operation, const 
 
 /* Memory of the backend's devices, or of the host such as they reach. Type 0 is what programs leave
  * that say nothing. */
-static bool is_served(const symmem_device_info *info, DLDeviceType type) {
-    return (int)type == 0 || (int)type == info->device_type || type == kDLCPU ||
-           type == kDLCUDAHost || type == kDLCUDAManaged || type == kDLROCMHost;
+static bool is_served(int32_t served, DLDeviceType type) {
+    return (int)type == 0 || (int)type == served || type == kDLCPU || type == kDLCUDAHost ||
+           type == kDLCUDAManaged || type == kDLROCMHost;
 }
 
-static symmem_status check_device(symmem_context *context, const DLTensor *from,
-                                  const char *operation, const char *what) {
+/* A device's type stays what it is, so a backend is asked for it once. NULL: one of too many. */
+static atomic_int *type_of(symmem_context *context, int32_t device) {
+    return device >= 0 && device < SM_KNOWN_DEVICES ? &context->device_types[device] : NULL;
+}
+
+static symmem_status ask_type(symmem_context *context, const DLTensor *from, const char *operation,
+                              const char *what, int32_t *type_p) {
     symmem_device_info info = {0};
     int32_t device = from->device.device_id;
     symmem_status status =
@@ -85,13 +90,28 @@ static symmem_status check_device(symmem_context *context, const DLTensor *from,
         return status;
     status = context->backend->device_info(context->instance, device, &info);
     sm_instance_release(context);
-    if (status != SYMMEM_OK)
-        return sm_backend_failed(context, status, operation, "device_info");
-    if (is_served(&info, from->device.device_type))
-        return status;
+    *type_p = info.device_type;
+    return status == SYMMEM_OK ? status
+                               : sm_backend_failed(context, status, operation, "device_info");
+}
+
+static symmem_status check_device(symmem_context *context, const DLTensor *from,
+                                  const char *operation, const char *what) {
+    atomic_int *known = type_of(context, from->device.device_id);
+    /* Relaxed, here and below: nothing else depends on it. */
+    int32_t type = known != NULL ? atomic_load_explicit(known, memory_order_relaxed) : 0;
+    if (type == 0) {
+        symmem_status status = ask_type(context, from, operation, what, &type);
+        if (status != SYMMEM_OK)
+            return status;
+        if (known != NULL)
+            atomic_store_explicit(known, type, memory_order_relaxed);
+    }
+    if (is_served(type, from->device.device_type))
+        return SYMMEM_OK;
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                    "%s is memory of a device of type %d, the backend's are of type %d", what,
-                   (int)from->device.device_type, (int)info.device_type);
+                   (int)from->device.device_type, (int)type);
 }
 
 symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, const char *operation,

@@ -257,6 +257,13 @@ void sm_signal_let_go(const sm_link *link, int32_t channel) {
     sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);
 }
 
+/* An operation that this one waited for may have poisoned the handle. Else the call has asked the
+ * device when it began, unless it is a part of one that began long before. */
+static symmem_status refuse_poisoned(const sm_signal_op *op, bool has_waited) {
+    return has_waited || op->is_held ? sm_link_refuse_poisoned(op->link, op->name)
+                                     : sm_link_refuse_known_poison(op->link, op->name);
+}
+
 symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
@@ -268,9 +275,8 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
         status = take_turn(op, channel, &begin_ns);
     if (status != SYMMEM_OK)
         return status;
-    /* An operation that this one waited for may have poisoned the handle. */
     if (op->part == 0 || stream == NULL)
-        status = sm_link_refuse_poisoned(op->link, op->name);
+        status = refuse_poisoned(op, begin_ns != 0);
     if (status == SYMMEM_OK)
         status =
             stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);

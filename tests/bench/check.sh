@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE: each op runs for a moment and gives correct results
+# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]: each op runs for a moment and gives correct results
 # (each is checked before it is timed), the lines are JSON, and what compares them understands them.
 # Nothing here looks at a time.
 set -u -o pipefail
-bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE} limits=${2:?} compare=${3:?}
+bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]} limits=${2:?} compare=${3:?} fakes=${4:-}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf -- "$work"' EXIT
@@ -143,16 +143,37 @@ grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":
     "$work/all.json" || fail "no bar in the JSON"
 "$here/run.sh" --help >/dev/null || fail "run.sh"
 
-# Turns with another program, of which ours plays the part.
+# What calls cost the host: a line each, without the driver's launch.
+SYMMEM_BACKEND=shm "$here/../run_ranks.sh" 2 "${bench%/*}/host-cost" 3 >"$work/host" || fail "host-cost"
+[ "$(grep -cxE "\{$pair(,$pair)*\}" "$work/host")" -eq 6 ] || fail "not each call's cost: $(cat "$work/host")"
+
+# Turns with other programs. Ours plays PyTorch's part; NVSHMEM and the driver are fakes.
+turns() { # [options of gpu_turns.py]
+    python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 --sizes 4K --seconds 0.001 \
+        --peer "torch=$peer --serve --json --dtype bfloat16 --seconds 0.001" "$@" >"$work/turns" 2>"$work/said"
+}
 if command -v python3 >/dev/null 2>&1; then
     printf -v peer %q "$bench" # it may lie in a folder with any name
-    python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 \
-        --sizes 4K --seconds 0.001 --peer "$peer --serve --json --dtype bfloat16 --seconds 0.001" \
-        >"$work/turns" 2>/dev/null || fail "gpu_turns.py"
-    grep -qE '^barrier .*[0-9] \[.*\]$' "$work/turns" || fail "the table of turns has no ratio"
+    turns --peers torch || fail "gpu_turns.py"
+    grep -qE '^barrier .*[0-9] \[.*\]' "$work/turns" || fail "the table of turns has no ratio"
     [ -s "$work/results.json" ] || fail "gpu_turns.py has written nothing"
-    python3 -B -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$here/peer_torch.py" ||
-        fail "peer_torch.py is not Python"
+    turns --ops barrier --peer nvshmem=/no/such/program && fail "a program that is not there was not missed"
+    grep -q '^nvshmem: .*/no/such/program' "$work/said" || fail "a program that is not there was not named"
+    grep -qx 'no slower than PyTorch: [01] of 1' "$work/turns" || fail "no turns without a program that is not there"
+    for file in peer_torch.py peer_nvshmem.py; do
+        python3 -B -c 'import ast, sys; ast.parse(open(sys.argv[1]).read())' "$here/$file" ||
+            fail "$file is not Python"
+    done
+    if [ -e "$fakes/libnvshmem_host.so.3" ] && [ -e "$fakes/libcuda.so.1" ]; then
+        export LD_LIBRARY_PATH=$fakes FAKE_CUDA_ALONE=1
+        turns --peers nvshmem || fail "gpu_turns.py with NVSHMEM: $(cat "$work/said")"
+        grep -qx 'no slower than NVSHMEM: [0-9]* of 12' "$work/turns" || fail "not each op with NVSHMEM"
+        grep -q '"nvshmem_broadcast_in_place": {' "$work/results.json" || fail "NVSHMEM's broadcast in place"
+        # What ends it is not asked again, and the rest goes on.
+        FAKE_NVSHMEM_ENDS=1 turns --peers nvshmem --ops broadcast,all_to_all &&
+            fail "an end of NVSHMEM's was not told"
+        grep -q '^all_to_all .* nvshmem_all_to_all$' "$work/turns" || fail "NVSHMEM was not started again"
+    fi
 fi
 [ "$result" -eq 0 ] && echo "all as it should be"
 exit "$result"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu.sh [RANKS [options of gpu_turns.py]]: symmem and PyTorch (its symmetric memory, and NCCL) by turns,
-# on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed first.
-# A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where SYMMEM_GPU_OUT
-# says. About three minutes with 2 GPUs. Needs a driver, nvcc, Python 3 and its torch; without torch symmem
-# alone is measured. With 2 ranks and torch also the fused products at three shapes (fused/). Exit status
-# 1 if anything is missing from the comparison, 4 if there is no GPU or
-# nothing was built.
+# gpu.sh [RANKS [options of gpu_turns.py]]: symmem, PyTorch (its symmetric memory, and NCCL) and NVSHMEM by
+# turns, on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed
+# first. A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where
+# SYMMEM_GPU_OUT says. About five minutes with 2 GPUs; with `2 --peers nvshmem --ops barrier --rounds 3` one.
+# What calls cost the host comes behind it (host.json).
+# Needs a driver, nvcc, Python 3, its torch and nvidia-nvshmem; without them symmem alone is measured. With
+# 2 ranks and torch also the fused products at three shapes (fused/), unless --ops chooses from the others.
+# Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or nothing was built.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
@@ -19,13 +20,15 @@ never_multicast
 nccl_on_one_host
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}
 
-build_target="symmem-bench fused-shapes symmem_backend_cuda" build_in build || exit 4
+build_target="symmem-bench host-cost fused-shapes symmem_backend_cuda" build_in build || exit 4
 mkdir -p "$out" && mv build/build.log "$out/build.log" || exit 4
 about_gpus nvcc "$ranks" 2>&1 | tee "$out/about.txt"
 python3 tests/bench/gpu_turns.py --bench build/bin/symmem-bench --ranks "$ranks" --out "$out" "$@"
 status=$?
+SYMMEM_BACKEND=cuda tests/run_ranks.sh "$ranks" build/bin/host-cost | tee "$out/host.json"
+[ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 # Fused products, for which two ranks are what all sides have.
-if [ "$ranks" -eq 2 ] && python3 -c 'import torch' 2>/dev/null; then
+if [ "$ranks" -eq 2 ] && [[ " $* " != *" --ops"* ]] && python3 -c 'import torch' 2>/dev/null; then
     mkdir -p "$out/fused"
     python3 tests/bench/gpu_fused.py --bench build/bin/fused-shapes --out "$out/fused" || status=1
 fi

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""gpu_turns.py: symmem-bench and PyTorch by turns, on the same GPUs in the same run.
+"""gpu_turns.py: symmem-bench, PyTorch with NCCL, and NVSHMEM by turns, on the same GPUs in the same run.
 
-Both programs are started once and then take requests, so that each sleeps while the other measures;
-round after round, the first of a round being the other one each time. A table goes to standard
+Each program is started once and then takes requests, so that all others sleep while one measures;
+round after round, their order being the other way round each time. A table goes to standard
 output; --out gets it as table.txt, every measurement as lines.json, and what follows from them as
-results.json. Ratios are the other's time to ours, round by round: above 1 ours is faster.
+results.json. Ratios are the others' time to ours, round by round: above 1 ours is faster.
 """
 
 import argparse
@@ -22,27 +22,28 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
 MOVED = "1K,64K,1M,16M,64M"
-NCCL = ["nccl_all_reduce", "nccl_symmetric_all_reduce"]
-GATHERS = ["nccl_all_gather", "nccl_symmetric_all_gather"]
-SCATTERS = ["nccl_reduce_scatter", "nccl_symmetric_reduce_scatter", "reduce_scatter_out"]
-# What is compared: ours, what the other has for it, and the one size of those that have no list.
-ROWS = [
-    ("barrier", ["barrier"], 0),
-    ("rendezvous", ["rendezvous"], 4 << 10),
-    ("rendezvous_alone", ["rendezvous_alone"], 4 << 10),
-    ("one_shot_all_reduce", ["one_shot_all_reduce"], SIZES),
-    ("two_shot_all_reduce", ["two_shot_all_reduce"], SIZES),
-    ("all_reduce_in_place", NCCL, SIZES),
-    ("reduce_scatter", SCATTERS, MOVED),
-    ("low_contention_reduce_scatter", SCATTERS, MOVED),
-    ("all_gather", GATHERS, MOVED),
-    ("all_gather_push", GATHERS, MOVED),
-    ("low_contention_all_gather", GATHERS, MOVED),
-    ("broadcast", ["nccl_broadcast"], MOVED),
-    ("all_to_all", ["nccl_all_to_all"], MOVED),
-    ("all_to_all_splits", ["nccl_all_to_all"], MOVED),
+ONE_SHOT = ["one_shot_all_reduce", "nvshmem_all_reduce_out"]
+IN_PLACE = ["two_shot_all_reduce", "nccl_all_reduce", "nccl_symmetric_all_reduce", "nvshmem_all_reduce"]
+GATHERS = ["nccl_all_gather", "nccl_symmetric_all_gather", "nvshmem_all_gather"]
+SCATTERS = ["reduce_scatter_out", "nccl_reduce_scatter", "nccl_symmetric_reduce_scatter", "nvshmem_reduce_scatter"]
+BROADCASTS = ["nccl_broadcast", "nvshmem_broadcast", "nvshmem_broadcast_in_place"]
+# What is compared: ours, what the others have for them, and their one size or their sizes.
+GROUPS = [
+    (["barrier"], ["barrier", "nvshmem_barrier", "nvshmem_sync"], 0),
+    (["rendezvous"], ["rendezvous"], 4 << 10),
+    (["rendezvous_alone"], ["rendezvous_alone"], 4 << 10),
+    (["one_shot_all_reduce"], ONE_SHOT, SIZES),
+    (["two_shot_all_reduce", "all_reduce_in_place"], IN_PLACE, SIZES),
+    (["reduce_scatter", "low_contention_reduce_scatter"], SCATTERS, MOVED),
+    (["all_gather", "all_gather_push", "low_contention_all_gather"], GATHERS, MOVED),
+    (["broadcast"], BROADCASTS, MOVED),
+    (["all_to_all", "all_to_all_splits"], ["nccl_all_to_all", "nvshmem_all_to_all"], MOVED),
 ]
 LAST_SMALL = 1 << 20
+# The libraries, by what their operations' names begin with, and the program that has them.
+LIBRARIES = {"PyTorch": ("", "torch"), "NCCL": ("nccl_", "torch"), "NVSHMEM": ("nvshmem_", "nvshmem")}
+PEERS = {"torch": "peer_torch.py", "nvshmem": "peer_nvshmem.py"}
+MOST_STARTS = 4  # of a program that ends when it should not
 
 
 def bytes_of(text):
@@ -62,77 +63,121 @@ def graph_of(op, nbytes):
     return 50 if nbytes <= LAST_SMALL else 10
 
 
-# --- one of the two programs ----------------------------------------------------------------------
+# --- one of the programs --------------------------------------------------------------------------
 
 
 class Side:
-    """A program that answers requests. Once it has failed it is left alone."""
+    """A program that answers requests. One that ends, or gives no answer, is started again a few times,
+    and not asked that again; one that could not start is left alone."""
 
     def __init__(self, name, command, log):
-        self.name, self.failure = name, None
+        self.name, self.command, self.log = name, command, log
+        self.failure = None  # why there is nothing more to expect
+        self.refused = set()
+        self.starts, self.has_answered = 0, False
+        self.start()
+
+    def start(self):
+        self.starts += 1
         self.lines = queue.Queue()
         try:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True
             )
         except OSError as error:
             self.process, self.failure = None, str(error)
+            self.say(self.failure)
             return
-        threading.Thread(target=self.read, daemon=True).start()
+        threading.Thread(target=self.read, args=(self.process, self.lines), daemon=True).start()
 
-    def read(self):
-        for line in self.process.stdout:
-            self.lines.put(line)
-        self.lines.put(None)
+    @staticmethod
+    def read(process, lines):
+        for line in process.stdout:
+            lines.put(line)
+        lines.put(None)
 
-    def fail(self, why):
-        self.failure = why
-        print(f"{self.name}: {why}", file=sys.stderr)
+    def say(self, what):
+        print(f"{self.name}: {what}", file=sys.stderr)
+
+    def refuse(self, op, nbytes, why):
+        if (op, nbytes) not in self.refused:
+            self.refused.add((op, nbytes))
+            self.say(f"{op} of {nbytes} bytes: {why}")
+
+    def fail(self, op, nbytes, why):
+        self.refuse(op, nbytes, why)
+        self.end(0)
+        if self.has_answered and self.starts < MOST_STARTS:
+            self.start()
+        else:
+            self.failure = why
 
     def ask(self, op, nbytes, graph, patience):
         """The result's line, None if there is none."""
-        if self.failure is not None:
+        if self.failure is not None or (op, nbytes) in self.refused:
             return None
-        result, end = None, time.monotonic() + patience
         try:
             self.process.stdin.write(f"{op} {nbytes} {graph}\n")
             self.process.stdin.flush()
-            while True:
-                text = self.lines.get(timeout=max(end - time.monotonic(), 0.001))
-                if text is None:
-                    raise OSError("it has ended")
-                line = json.loads(text)
-                if line.get("done"):
-                    return result
-                if "error" in line:
-                    print(f"{self.name}: {op} of {nbytes} bytes: {line['error']}", file=sys.stderr)
-                elif "median_us" in line:
-                    result = line
+            return self.answer(op, nbytes, time.monotonic() + patience)
         except (OSError, ValueError) as error:
-            self.fail(str(error))
+            self.fail(op, nbytes, str(error))
         except queue.Empty:
-            self.fail(f"no answer to {op} of {nbytes} bytes in {patience} s")
+            self.fail(op, nbytes, f"no answer in {patience} s")
         return None
 
-    def close(self):
+    def answer(self, op, nbytes, end):
+        result = None
+        while True:
+            text = self.lines.get(timeout=max(end - time.monotonic(), 0.001))
+            if text is None:
+                raise OSError("the program has ended")
+            line = json.loads(text)
+            if "absent" in line:
+                self.failure = line["absent"]
+                self.say(f"not compared: {self.failure}")
+                return None
+            if line.get("done"):
+                self.has_answered = True
+                return result
+            if "error" in line:
+                self.refuse(op, nbytes, line["error"])
+            elif "median_us" in line:
+                result = line
+
+    def end(self, patience):
         if self.process is None:
             return
         try:
             self.process.stdin.close()
-            self.process.wait(10)
+            self.process.wait(patience)
         except (OSError, subprocess.TimeoutExpired):
             self.process.kill()  # its ranks end with it
             self.process.wait()
+
+    def is_whole(self):
+        return self.failure is None and not self.refused
 
 
 # --- rounds ---------------------------------------------------------------------------------------
 
 
+def library_of(op):
+    return next((name for name in ("NCCL", "NVSHMEM") if op.startswith(LIBRARIES[name][0])), "PyTorch")
+
+
 class Run:
-    def __init__(self, ours, other, sizes, patience):
-        self.ours, self.other, self.sizes, self.patience = ours, other, sizes, patience
+    """`others` are the sides by the names of PEERS."""
+
+    def __init__(self, ours, others, ops, sizes, patience):
+        self.ours, self.others, self.patience = ours, others, patience
+        self.ops, self.sizes = ops, sizes
         self.lines = []
         self.us = {}  # (side, op, bytes) -> median of each round
+
+    def side_of(self, op):
+        """None: it is not to be compared with."""
+        return self.others.get(LIBRARIES[library_of(op)][1])
 
     def take(self, side, op, nbytes, number):
         line = side.ask(op, nbytes, graph_of(op, nbytes), self.patience)
@@ -141,27 +186,35 @@ class Run:
         self.lines.append({"round": number, "side": side.name, **line})
         self.us.setdefault((side.name, op, nbytes), {})[number] = line["median_us"]
 
-    def rows(self):
-        """Each op, what it is compared with, and a size."""
-        for op, others, size in ROWS:
+    def turns(self):
+        """Our ops, what they are compared with, and a size."""
+        for owns, others, size in GROUPS:
+            owns = [op for op in owns if not self.ops or op in self.ops]
+            others = [op for op in others if self.side_of(op) is not None]
+            if not owns:
+                continue
             for nbytes in [size] if isinstance(size, int) else self.sizes or sizes_of(size):
-                yield op, others, nbytes
+                yield owns, others, nbytes
 
-    def turn(self, op, others, nbytes, number):
-        jobs = [(self.ours, op)] + [(self.other, other) for other in others]
+    def turn(self, owns, others, nbytes, number):
+        jobs = [(self.ours, op) for op in owns] + [(self.side_of(op), op) for op in others]
         if number % 2:
             jobs.reverse()
         for side, name in jobs:
             self.take(side, name, nbytes, number)
 
     def round(self, number):
-        for op, others, nbytes in self.rows():
-            self.turn(op, others, nbytes, number)
+        for owns, others, nbytes in self.turns():
+            self.turn(owns, others, nbytes, number)
+
+    def sides(self):
+        return [self.ours, *self.others.values()]
 
     def warm_up(self):
-        """Both are started by now; afterwards nobody loads anything."""
-        for side in (self.ours, self.other):
-            side.ask("barrier", 0, 50, 3 * self.patience)
+        """All are started by now; afterwards nobody loads anything."""
+        self.ours.ask("barrier", 0, 50, 3 * self.patience)
+        for name, side in self.others.items():
+            side.ask("nvshmem_barrier" if name == "nvshmem" else "barrier", 0, 50, 3 * self.patience)
 
 
 # --- what follows ---------------------------------------------------------------------------------
@@ -173,36 +226,40 @@ def spread(values):
     return {"median": statistics.median(values), "low": min(values), "high": max(values)}
 
 
-def is_nccl(op):
-    return op.startswith("nccl_")
+def best_of(times):
+    """The op whose median is least."""
+    return min(times, key=lambda op: statistics.median(times[op].values()), default=None)
+
+
+def ratio_of(own, other):
+    return spread([other[n] / own[n] for n in own if n in other])
 
 
 def compare(run):
     results = []
-    for op, others, nbytes in run.rows():
-        own = run.us.get((run.ours.name, op, nbytes), {})
-        theirs = {o: run.us.get((run.other.name, o, nbytes), {}) for o in others}
-        there = {o: spread(list(v.values())) for o, v in theirs.items() if v}
-        best = min(there, key=lambda o: there[o]["median"], default=None)
-        common = [n for n in own if best is not None and n in theirs[best]]
-        results.append(
-            {
-                "op": op,
-                "bytes": nbytes,
-                "against": " and ".join(
-                    name
-                    for name, found in (
-                        ("PyTorch", [o for o in others if not is_nccl(o)]),
-                        ("NCCL", [o for o in others if is_nccl(o)]),
-                    )
-                    if found
-                ),
-                "symmem_us": spread(list(own.values())),
-                "other_us": there,
-                "best": best,
-                "ratio": spread([theirs[best][n] / own[n] for n in common]),
-            }
-        )
+    for owns, others, nbytes in run.turns():
+        for op in owns:
+            own = run.us.get((run.ours.name, op, nbytes), {})
+            theirs = {o: run.us.get((run.side_of(o).name, o, nbytes), {}) for o in others}
+            theirs = {o: times for o, times in theirs.items() if times}
+            names = [name for name in LIBRARIES if any(library_of(o) == name for o in others)]
+            best = best_of(theirs)
+            against = {}
+            for name in names:
+                first = best_of({o: t for o, t in theirs.items() if library_of(o) == name})
+                against[name] = {"best": first, "ratio": first and ratio_of(own, theirs[first])}
+            results.append(
+                {
+                    "op": op,
+                    "bytes": nbytes,
+                    "against": " and ".join(names),
+                    "symmem_us": spread(list(own.values())),
+                    "other_us": {o: spread(list(times.values())) for o, times in theirs.items()},
+                    "best": best,
+                    "ratio": best and ratio_of(own, theirs[best]),
+                    "libraries": against,
+                }
+            )
     return results
 
 
@@ -217,29 +274,77 @@ def times_text(times):
     return "-" if times is None else f"{times['median']:.2f} [{times['low']:.2f} .. {times['high']:.2f}]"
 
 
+def median_text(times):
+    return "-" if times is None else f"{times['median']:.2f}"
+
+
+def row_text(result):
+    """NCCL's are as it is, and on a window; of PyTorch and NVSHMEM it is the best."""
+    there = result["other_us"]
+    columns = []
+    for name in ("PyTorch", "NCCL", "symmetric", "NVSHMEM"):
+        own = [o for o in there if library_of(o) == name.replace("symmetric", "NCCL")]
+        if name in ("NCCL", "symmetric"):
+            own = [o for o in own if o.startswith("nccl_symmetric_") == (name == "symmetric")]
+        columns.append(min((there[o] for o in own), key=lambda times: times["median"], default=None))
+    return (
+        f"{result['op']:<29} {size_text(result['bytes']):>8}  {times_text(result['symmem_us']):>28}  "
+        f"{' '.join(f'{median_text(times):>9}' for times in columns)}  {times_text(result['ratio']):<24} "
+        f"{result['best'] or ''}"
+    ).rstrip()
+
+
 def table(results):
     lines = [
-        f"{'op':<29} {'size':>8}  {'symmem, us':>30}  {'PyTorch, us':>30}  "
-        f"{'NCCL, us':>9} {'symmetric':>9}  ratio"
+        f"{'op':<29} {'size':>8}  {'symmem, us':>28}    PyTorch      NCCL symmetric   NVSHMEM  "
+        f"{'ratio':<24} to"
     ]
-    for r in results:
-        there = r["other_us"]
-        nccl = ["", ""]  # as it is, and on a window
-        for o in there:
-            if is_nccl(o):
-                nccl[o.startswith("nccl_symmetric_")] = f"{there[o]['median']:.2f}"
-        torch = [there[o] for o in there if not is_nccl(o)]
-        own = times_text(r["symmem_us"])
-        other = times_text(torch[0]) if torch else ""
-        lines.append(
-            f"{r['op']:<29} {size_text(r['bytes']):>8}  {own:>30}  {other:>30}  "
-            f"{nccl[0]:>9} {nccl[1]:>9}  {times_text(r['ratio'])}"
-        )
-    for name in ("PyTorch", "NCCL"):
-        rows = [r for r in results if name in r["against"]]
-        met = [r for r in rows if r["ratio"] is not None and r["ratio"]["median"] >= 1]
-        lines.append(f"no slower than {name}: {len(met)} of {len(rows)}")
-    return "\n".join(lines) + "\n"
+    lines += [row_text(result) for result in results]
+    for name in LIBRARIES:
+        ratios = [r["libraries"][name]["ratio"] for r in results if name in r["libraries"]]
+        met = [ratio for ratio in ratios if ratio is not None and ratio["median"] >= 1]
+        if ratios:
+            lines.append(f"no slower than {name}: {len(met)} of {len(ratios)}")
+    met = [r for r in results if r["ratio"] is not None and r["ratio"]["median"] >= 1]
+    lines.append(f"no slower than the best of them: {len(met)} of {len(results)}")
+    return "\n".join(lines + bars_text(results)) + "\n"
+
+
+# --- bars: how much faster than which of the others' operations, in medians -----------------------
+
+REDUCED = ["one_shot_all_reduce", "two_shot_all_reduce"]
+BARS = [
+    ("barrier", ["barrier"], [0], 1.3),
+    ("barrier", ["nvshmem_barrier"], [0], 1.8),
+]
+for own_op in ("one_shot_all_reduce", "all_reduce_in_place"):
+    BARS += [
+        (own_op, REDUCED, [1 << 10, 4 << 10, 16 << 10, 64 << 10], 2.0),
+        (own_op, REDUCED, [256 << 10, 1 << 20], 1.35),
+        (own_op, REDUCED, [4 << 20], 1.15),
+        (own_op, REDUCED, [16 << 20, 64 << 20, 256 << 20], 1.08),
+    ]
+
+
+def bars_text(results):
+    """A line for each bar whose operations were measured."""
+    own = {(r["op"], r["bytes"]): r["symmem_us"] for r in results if r["symmem_us"]}
+    other = {(o, r["bytes"]): times for r in results for o, times in r["other_us"].items()}
+    lines = []
+    for op, names, sizes, wanted in BARS:
+        for nbytes in sizes:
+            times = [other[name, nbytes]["median"] for name in names if (name, nbytes) in other]
+            if not times or (op, nbytes) not in own:
+                continue
+            ratio = min(times) / own[op, nbytes]["median"]
+            lines.append(
+                f"bar: {op} {size_text(nbytes)} at least {wanted} x {' or '.join(names)}: "
+                f"{ratio:.3f} {'held' if ratio >= wanted else 'MISSED'}"
+            )
+    return lines
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 def about_of(run, side):
@@ -251,6 +356,7 @@ def about_of(run, side):
 def write(out, run, rounds, ranks):
     results = compare(run)
     text = table(results)
+    others = {name: about_of(run, side) for name, side in run.others.items()}
     with open(os.path.join(out, "lines.json"), "w") as file:
         file.writelines(json.dumps(line) + "\n" for line in run.lines)
     with open(os.path.join(out, "results.json"), "w") as file:
@@ -259,7 +365,8 @@ def write(out, run, rounds, ranks):
                 "ranks": ranks,
                 "rounds": rounds,
                 "symmem": about_of(run, run.ours),
-                "other": about_of(run, run.other),
+                "other": others.get("torch", {}),
+                "others": others,
                 "results": results,
             },
             file,
@@ -280,27 +387,47 @@ def parse():
         "--sizes", help=f"of all that has some; default {SIZES}, of other than all-reduces {MOVED}"
     )
     parser.add_argument("--seconds", type=float, default=0.05, help="of measuring, each request")
-    parser.add_argument("--limit", type=float, default=150, help="seconds; no round begins that would pass it")
+    parser.add_argument("--limit", type=float, default=400, help="seconds; no round begins that would pass it")
     parser.add_argument("--patience", type=float, default=30, help="seconds for one answer")
     parser.add_argument("--out", required=True, help="a folder that is there")
-    parser.add_argument("--peer", help="another command to compare with, in place of peer_torch.py")
-    return parser.parse_args()
+    parser.add_argument("--ops", help="of ours, with commas between them; default: all")
+    parser.add_argument("--peers", default="torch,nvshmem", help="what to compare with; default: %(default)s")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME=COMMAND", help="in place of one of --peers"
+    )
+    options = parser.parse_args()
+    known = {op for owns, _, _ in GROUPS for op in owns}
+    options.ops = set(options.ops.split(",")) if options.ops else set()
+    options.peers = [name for name in options.peers.split(",") if name]
+    options.peer = dict(peer.split("=", 1) for peer in options.peer if "=" in peer)
+    if options.ops - known or set(options.peers) - set(PEERS) or set(options.peer) - set(PEERS):
+        parser.error(f"ops: {', '.join(sorted(known))}; peers: {', '.join(PEERS)}")
+    return options
+
+
+def commands(options):
+    """Ours, and the others' by name."""
+    shared = ["--ranks", str(options.ranks), "--seconds", str(options.seconds)]
+    bench = [options.bench, "--serve", "--json", "--backend", options.backend]
+    bench += ["--dtype", "bfloat16", "--timeout", "3600"] + shared
+    peers = {}
+    for name in options.peers:
+        command = [sys.executable, os.path.join(HERE, PEERS[name])] + shared
+        peers[name] = shlex.split(options.peer[name]) if name in options.peer else command
+    return bench, peers
 
 
 def main():
     options = parse()
     start = time.monotonic()
-    shared = ["--ranks", str(options.ranks), "--seconds", str(options.seconds)]
-    bench = [options.bench, "--serve", "--json", "--backend", options.backend]
-    bench += ["--dtype", "bfloat16", "--timeout", "3600"] + shared
-    peer = [sys.executable, os.path.join(HERE, "peer_torch.py")] + shared
-    if options.peer:
-        peer = shlex.split(options.peer)
+    bench, peers = commands(options)
     with open(os.path.join(options.out, "errors.log"), "w") as log:
-        sides = Side("symmem", bench, log), Side("other", peer, log)
-        run = Run(*sides, options.sizes and sizes_of(options.sizes), options.patience)
+        ours = Side("symmem", bench, log)
+        others = {name: Side(name, command, log) for name, command in peers.items()}
+        sizes = options.sizes and sizes_of(options.sizes)
+        run = Run(ours, others, options.ops, sizes, options.patience)
         run.warm_up()
-        print(f"both started after {time.monotonic() - start:.1f} s", file=sys.stderr)
+        print(f"all started after {time.monotonic() - start:.1f} s", file=sys.stderr)
         done, longest = 0, 0.0
         while done < options.rounds and time.monotonic() - start + longest <= options.limit:
             begun = time.monotonic()
@@ -310,12 +437,12 @@ def main():
             print(f"round {done}: {time.monotonic() - begun:.1f} s", file=sys.stderr)
             if run.ours.failure is not None:
                 break
-        run.ours.close()
-        run.other.close()
+        for side in run.sides():
+            side.end(10)
     write(options.out, run, done, options.ranks)
     if done < options.rounds:
         print(f"only {done} of {options.rounds} rounds", file=sys.stderr)
-    return 0 if done == options.rounds and not run.ours.failure and not run.other.failure else 1
+    return 0 if done == options.rounds and all(side.is_whole() for side in run.sides()) else 1
 
 
 if __name__ == "__main__":

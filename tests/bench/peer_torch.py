@@ -1,48 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""peer_torch.py --ranks N: PyTorch's symmetric memory and NCCL, asked as symmem-bench --serve is.
-
-Lines of standard input, OP BYTES GRAPH, say what to measure next; a line of JSON with the result and
-{"done":true} answer each. GRAPH operations are captured in a CUDA graph, launched several times in a
-row, and timed by events between the launches; 0: calls are timed by the host's clock. A sample is the
-slowest rank's. Ranks are processes, one for each GPU; while nothing is asked they sleep.
-
-Never with NVLink multicast, on either side.
-"""
+"""peer_torch.py --ranks N: PyTorch's symmetric memory and NCCL, asked as peer.py says."""
 
 import os
-
-for variable, value in (
-    ("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1"),
-    ("NCCL_NVLS_ENABLE", "0"),
-    ("NVSHMEM_DISABLE_NVLS", "1"),
-    ("SYMMEM_MULTICAST", "0"),
-    ("PYTORCH_NVML_BASED_CUDA_CHECK", "1"),  # or asking for CUDA would start it before the fork
-):
-    os.environ[variable] = value  # before anything of CUDA is loaded
-
-import argparse
-import ctypes
-import json
-import multiprocessing
-import signal
-import socket
-import statistics
 import sys
 import time
 
-LAUNCHES = 8  # in a row, that count
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # or asking for CUDA would start it before the fork
+
+import peer
+
 MOST_BYTES = 512 << 20  # of what NCCL's window has
-PR_SET_PDEATHSIG = 1
-
-
-# --- a rank ---------------------------------------------------------------------------------------
 
 
 class Rank:
     """One GPU. What is measured is kept, with its graph, for the next time it is asked for."""
 
-    def __init__(self, rank, ranks, port):
+    def __init__(self, rank, ranks, meeting):
         import torch
         import torch.distributed as dist
         import torch.distributed._symmetric_memory as symm_mem
@@ -53,7 +27,7 @@ class Rank:
         torch.cuda.set_device(self.device)
         dist.init_process_group(
             "nccl",
-            init_method=f"tcp://127.0.0.1:{port}",
+            init_method=f"tcp://127.0.0.1:{meeting.port}",
             rank=rank,
             world_size=ranks,
             device_id=self.device,
@@ -185,7 +159,7 @@ class Rank:
         if key not in self.graphs:
             self.graphs[key] = self.capture(*key)
         graph, _ = self.graphs[key]
-        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(LAUNCHES + 1)]
+        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(peer.LAUNCHES + 1)]
         graph.replay()
         for event in events[:-1]:
             event.record()
@@ -212,7 +186,7 @@ class Rank:
             raise ValueError(f"{op} is to be captured")
         call = getattr(self, op)
         times = []
-        for _ in range(LAUNCHES):
+        for _ in range(peer.LAUNCHES):
             if op == "rendezvous_alone":
                 self.allocate(nbytes)
             self.dist.barrier()
@@ -225,135 +199,19 @@ class Rank:
     def answer(self, op, nbytes, count):
         return self.launches(op, nbytes, count) if count > 0 else self.calls(op, nbytes)
 
-
-def about(torch):
-    return {
-        "library": f"PyTorch {torch.__version__}",
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-        "device": torch.cuda.get_device_name(),
-    }
-
-
-def rank_main(rank, ranks, port, pipe):
-    """Until None comes: a request in, (True, times) or (False, why not) out."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        self = Rank(rank, ranks, port)
-        pipe.send((True, about(self.torch)))
-    except Exception as error:  # whatever it is, the controller is to know
-        pipe.send((False, str(error)))
-        return
-    while (request := pipe.recv()) is not None:
-        try:
-            pipe.send((True, self.answer(*request)))
-        except Exception as error:
-            pipe.send((False, f"{type(error).__name__}: {error}"))
-    # Without the process group's own end, which waits for all kinds of things.
-    sys.stdout.flush()
-    os._exit(0)
+    def about(self):
+        torch = self.torch
+        return {
+            "library": f"PyTorch {torch.__version__}",
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "device": torch.cuda.get_device_name(),
+        }
 
 
-# --- the controller -------------------------------------------------------------------------------
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-class World:
-    def __init__(self, ranks):
-        # Imported once, before the ranks are forked; CUDA itself each rank starts for itself.
-        import torch.distributed._symmetric_memory  # noqa: F401
-
-        context = multiprocessing.get_context("fork")
-        port = free_port()
-        self.pipes, self.children = [], []
-        for rank in range(ranks):
-            pipe, end = context.Pipe()
-            child = context.Process(target=rank_main, args=(rank, ranks, port, end), daemon=True)
-            child.start()
-            end.close()
-            self.pipes.append(pipe)
-            self.children.append(child)
-        self.about = self.collect()[0]
-
-    def collect(self):
-        try:
-            answers = [pipe.recv() for pipe in self.pipes]
-        except EOFError:
-            raise RuntimeError("a rank has ended") from None
-        for good, what in answers:
-            if not good:
-                raise RuntimeError(what)
-        return [what for _, what in answers]
-
-    def ask(self, *request):
-        """Each sample is the slowest rank's."""
-        for pipe in self.pipes:
-            pipe.send(request)
-        return [max(times) for times in zip(*self.collect())]
-
-    def close(self):
-        for pipe in self.pipes:
-            pipe.send(None)
-        for child in self.children:
-            child.join(5)
-
-
-def measure(world, op, nbytes, count, seconds):
-    divisor = max(count, 1)
-    world.ask(op, nbytes, count)  # for warming up
-    samples = []
-    while sum(samples) < seconds * 1e6:
-        samples += world.ask(op, nbytes, count)
-    samples = [us / divisor for us in samples]
-    return {
-        "op": op,
-        "bytes": nbytes,
-        "dtype": "bfloat16",
-        "median_us": statistics.median(samples),
-        "min_us": min(samples),
-        "max_us": max(samples),
-        "samples": len(samples),
-        "batch": divisor,
-        "graph": count,
-        "clock": "device" if count > 0 else "host",
-    }
-
-
-def serve(world, ranks, seconds, output):
-    def say(line):
-        print(json.dumps(line), file=output, flush=True)
-
-    for line in sys.stdin:
-        words = line.split()
-        result = {"op": words[0] if words else "", "library": "PyTorch", "ranks": ranks}
-        try:
-            op, nbytes, count = words[0], int(words[1]), int(words[2])
-            result.update(world.about)
-            result.update(measure(world, op, nbytes, count, seconds))
-        except Exception as error:
-            result["error"] = str(error)
-        say(result)
-        say({"done": True})
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.05, help="of measuring, each request")
-    options = parser.parse_args()
-    # Standard output is for answers alone, whatever libraries have to say.
-    output = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    world = World(options.ranks)
-    print(json.dumps({"ready": True}), file=output, flush=True)
-    serve(world, options.ranks, options.seconds, output)
-    world.close()
+def load():
+    """Once, before the ranks are forked; CUDA itself each rank starts for itself."""
+    import torch.distributed._symmetric_memory  # noqa: F401
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(peer.main(Rank, __doc__, load))

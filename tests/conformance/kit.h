@@ -390,6 +390,10 @@ int32_t tk_process_id(struct tk *t, int32_t rank);
 /* Options filled in as the prologue does: rank, world_size, local rank, store, backend, a default
  * timeout of 20 s or three quarters of the case's limit, the point function of tk_on_point. */
 symmem_context_options tk_options(struct tk *t);
+/* A path for a folder that no other case has, of this run or of another: short enough for a socket's
+ * address, outside scratch_dir. `rank`: in the name, so that each rank has its own; -1: one for all.
+ */
+void tk_short_path(const struct tk *t, const char *name, int32_t rank, char path[64]);
 /* Opens the rank's device as a first context does, so that a case that has none to begin with can
  * compare what the process holds. The process must not fork afterwards. Nothing on the CPU. */
 void tk_open_device(struct tk *t);

@@ -6,6 +6,7 @@
 #define PROLOGUE_MEET_MS 60000
 /* A rank that has ended its body keeps its context this long for ranks that are still at work. */
 #define BODY_MEET_MS 5000
+#define SCRATCH_SUFFIX 6 /* what mkdtemp drew */
 
 static bool shares_devices(const struct kit_setup *setup) {
     const struct arena_probe *probe = &setup->arena->probe;
@@ -38,6 +39,16 @@ symmem_context_options tk_options(struct tk *t) {
     options.point = kit_point;
     options.point_arg = t;
     return options;
+}
+
+/* The seed would not do: runs of one seed may share a machine. */
+void tk_short_path(const struct tk *t, const char *name, int32_t rank, char path[64]) {
+    const size_t length = strlen(t->scratch_dir);
+    const char *own = t->scratch_dir + (length < SCRATCH_SUFFIX ? 0 : length - SCRATCH_SUFFIX);
+    if (rank < 0)
+        snprintf(path, 64, "/tmp/symm-%s-%s", name, own);
+    else
+        snprintf(path, 64, "/tmp/symm-%s-%s-%d", name, own, (int)rank);
 }
 
 static bool open_store(struct tk *t) {

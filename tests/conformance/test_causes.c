@@ -56,35 +56,37 @@ TK_TEST(causes, absent_later, "SM-EXCHANGE-17,SM-EXCHANGE-04", .ranks = {4, 8}, 
 
 /* --- a failure travels ---------------------------------------------------------------- */
 
-/* A store that fails one call. */
+/* A store that fails one call, of those that are asked to. */
 struct failing_store {
     symmem_store *inner;
-    bool fails, fails_waiting;
+    symmem_status with;
+    bool fails, fails_waiting, fails_reading;
 };
 
 static symmem_status f_set(void *self, const char *key, const void *value, size_t bytes,
                            uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return store->fails ? SYMMEM_NO_SPACE
+    return store->fails ? store->with
                         : symmem_store_set(store->inner, key, value, bytes, timeout_ms);
 }
 
 static symmem_status f_get(void *self, const char *key, void *value, size_t capacity,
                            size_t *bytes_p, uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return symmem_store_get(store->inner, key, value, capacity, bytes_p, timeout_ms);
+    return store->fails_reading
+               ? store->with
+               : symmem_store_get(store->inner, key, value, capacity, bytes_p, timeout_ms);
 }
 
 static symmem_status f_wait(void *self, const char *key, uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return store->fails_waiting ? SYMMEM_NO_SPACE
-                                : symmem_store_wait(store->inner, key, timeout_ms);
+    return store->fails_waiting ? store->with : symmem_store_wait(store->inner, key, timeout_ms);
 }
 
 static symmem_status f_add(void *self, const char *key, int64_t delta, int64_t *value_p,
                            uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return store->fails ? SYMMEM_NO_SPACE
+    return store->fails ? store->with
                         : symmem_store_add(store->inner, key, delta, value_p, timeout_ms);
 }
 
@@ -100,7 +102,7 @@ static const symmem_store_ops failing_ops = {sizeof failing_ops, f_set,  f_get, 
 
 /* A rank that cannot take part leaves the call alone, and then its context. */
 TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
-    struct failing_store failing = {.inner = t->store};
+    struct failing_store failing = {.inner = t->store, .with = SYMMEM_NO_SPACE};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
@@ -121,10 +123,44 @@ TK_TEST(causes, failure_is_everybodys, "SM-EXCHANGE-18", .ranks = {2, 4}) {
     symmem_store_close(store);
 }
 
+/* In a call of its own where it arrives first, so that it waits for the others. */
+static void answer_in_no_time(struct tk *t, bool reading) {
+    struct failing_store failing = {.inner = t->store, .with = SYMMEM_TIMEOUT};
+    symmem_store *store = NULL;
+    symmem_group *group = NULL;
+    const bool odd = t->rank == t->last;
+    symmem_status status = SYMMEM_OK;
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&failing_ops, &failing, &store));
+    TK_REQUIRE_OK(t, symmem_group_create(t->context, "in no time", NULL, 0, store, &group));
+    tk_group_barrier(t, group);
+    tk_out_of_band_barrier(t);
+    failing.fails = odd && !reading;
+    failing.fails_reading = odd && reading;
+    if (odd)
+        status = symmem_group_barrier(group, LIMIT_MS);
+    tk_out_of_band_barrier(t);
+    if (!odd)
+        status = symmem_group_barrier(group, tk_limit_ms(t, 400));
+    TK_STATUS(t, SYMMEM_TIMEOUT, status);
+    TK_EQ_INT(t, t->last, last_record().failed_rank);
+    TK_EQ_INT(t, 0, last_record().missing_count);
+    TK_CHECK_MSG(t, strstr(last_record().message, "the custom store failed for key g/") != NULL,
+                 "%s", last_record().message);
+    tk_out_of_band_barrier(t);
+    failing.fails = failing.fails_reading = false;
+    TK_OK(t, symmem_group_destroy(group));
+    symmem_store_close(store);
+}
+
+TK_TEST(causes, store_that_is_out_of_time, "SM-EXCHANGE-30", .ranks = {2, 4}) {
+    answer_in_no_time(t, false);
+    answer_in_no_time(t, true);
+}
+
 /* The others were through with that call already: then it is the next one's, for which they look
  * whether the rank comes back. */
 TK_TEST(causes, failure_behind_the_others, "SM-EXCHANGE-18", .ranks = {2, 4}) {
-    struct failing_store failing = {.inner = t->store};
+    struct failing_store failing = {.inner = t->store, .with = SYMMEM_NO_SPACE};
     symmem_store *store = NULL;
     symmem_group *group = NULL;
     const bool odd = t->rank == t->last;
@@ -297,7 +333,7 @@ static symmem_context_options other_world(struct tk *t, symmem_store *store) {
 
 static symmem_store *other_store(struct tk *t, char path[64]) {
     symmem_store *store = NULL;
-    snprintf(path, 64, "/tmp/symm-other-%llx", (unsigned long long)t->seed);
+    tk_short_path(t, "other", -1, path);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     return store;
 }
@@ -419,8 +455,7 @@ static symmem_status pass_own(struct tk *t, symmem_group *group) {
 /* Somebody clears the sockets' directory. The next call makes new ones. */
 TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     char directory[64];
-    snprintf(directory, sizeof directory, "/tmp/symm-gone-%llx-%d",
-             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    tk_short_path(t, "gone", t->rank, directory);
     TK_REQUIRE(t, mkdir(directory, 0700) == 0);
     TK_REINIT(t, options.socket_dir = directory);
     symmem_group *group = tk_group(t, "sockets", NULL, 0);
@@ -486,6 +521,7 @@ static void run_without_rank_0(struct tk *t, void *arg) {
     if (t->rank == 0)
         tk_on_point(t, "init.done", 1, (struct tk_action){.kill = true});
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    t->context = context; /* never ended, but no leak */
     TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
     uint64_t begin_ms = tk_now_ms();
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
@@ -674,6 +710,7 @@ static void run_at_odds(struct tk *t, void *arg) {
     const int32_t *order = odds->kind == LISTS ? orders[second] : NULL;
     uint64_t begin_ms = tk_now_ms();
     symmem_status status = symmem_init(&options, &context);
+    t->context = context; /* never ended, but no leak */
     if (status == SYMMEM_OK)
         status = symmem_group_create(context, "met", order, order != NULL ? 3 : 0, NULL, &group);
     if (status == SYMMEM_OK)

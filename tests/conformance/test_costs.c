@@ -7,6 +7,7 @@
 #define LIMIT_MS 10000u
 #define FEW 10
 #define ROUNDS 40
+#define GROUPS_MS 4000u
 
 struct kept {
     symmem_group *group; /* there throughout, as is the memory */
@@ -112,7 +113,21 @@ TK_TEST(costs, of_many_groups, "SM-LIFE-25", .max_ranks = 1) {
     tk_free(t, kept.own);
 }
 
-/* With a group in each. */
+/* A group's first rendezvous may make a communicator, whose end may take half a second. */
+static uint64_t groups_in_time(struct tk *t) {
+    symmem_handle *handle = NULL;
+    char *ptr = tk_alloc(t, 4096);
+    const uint64_t begin_ms = tk_now_ms();
+    symmem_group *group = another_group(t, -1);
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, LIMIT_MS, &handle));
+    symmem_handle_release(handle);
+    TK_OK(t, symmem_group_destroy(group));
+    const uint64_t one_ms = tk_now_ms() - begin_ms;
+    tk_free(t, ptr);
+    return GROUPS_MS / (one_ms + 1);
+}
+
+/* With a group in each, of which every other one, as far as there is time, is the tensor's. */
 TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
     enum { MANY = 300 };
     struct kept kept = {0};
@@ -120,10 +135,13 @@ TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
     symmem_handle *handles[MANY] = {NULL};
     char *places[MANY] = {NULL};
     begin(t, &kept);
+    uint64_t apart_left = groups_in_time(t);
     for (int i = 0; i < MANY && !tk_failed(t); i++) {
         symmem_group *other = another_group(t, i);
+        const bool apart = i % 2 == 0 && apart_left > 0;
+        apart_left -= apart ? 1 : 0;
         places[i] = tk_alloc(t, 4096);
-        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, places[i], i % 2 == 0 ? other : kept.group,
+        TK_REQUIRE_OK(t, symmem_rendezvous(t->context, places[i], apart ? other : kept.group,
                                            LIMIT_MS, &handles[i]));
         if (i == FEW)
             few = measure(t, &kept);

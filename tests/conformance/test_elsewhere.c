@@ -292,8 +292,7 @@ static void rank_in_directory(struct tk *t, void *arg) {
 TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
         .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     char directory[64];
-    snprintf(directory, sizeof directory, "/tmp/symm-cleaned-%llx",
-             (unsigned long long)t->seed & 0xFFFFFFFFu);
+    tk_short_path(t, "cleaned", -1, directory);
     if (t->device_type != DEVICE_TYPE_CPU) {
         TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
         return;

@@ -238,15 +238,6 @@ TK_TEST(exchange_fds, socket_path_too_long, "SM-EXCHANGE-09,SM-ERROR-12", .ranks
     symmem_context_free(context);
 }
 
-/* Where an ordinary user may write; short enough for a socket's address. */
-static void short_directory(struct tk *t, char *path, size_t capacity, const char *below) {
-    if (t->rank == 0)
-        tk_share_u64(t, 1, (uint64_t)getpid());
-    tk_out_of_band_barrier(t);
-    snprintf(path, capacity, "/tmp/symm-%llx-%llx%s", (unsigned long long)t->seed & 0xFFFFFF,
-             (unsigned long long)tk_read_u64(t, 0, 1), below);
-}
-
 /* Everything of it is done as an ordinary user, since nothing is forbidden to root. */
 TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY) {
@@ -256,7 +247,7 @@ TK_TEST(exchange_fds, socket_directory_permission, "SM-EXCHANGE-09", .ranks = {2
     symmem_context *context = NULL;
     symmem_store *store = NULL;
     bool directories = true;
-    short_directory(t, top, sizeof(top), "");
+    tk_short_path(t, "rights", -1, top);
     snprintf(good, sizeof(good), "%s/good", top);
     snprintf(bad, sizeof(bad), "%s/bad", top);
     snprintf(keys, sizeof(keys), "%s/keys", top);
@@ -340,7 +331,7 @@ TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
     symmem_status lived[TK_COUNT(masks)];
     symmem_error_record records[TK_COUNT(masks)];
     bool directories = true, private = true, ended = true;
-    short_directory(t, top, sizeof(top), "u");
+    tk_short_path(t, "umask", -1, top);
     snprintf(sockets, sizeof(sockets), "%s/sockets", top);
     snprintf(keys, sizeof(keys), "%s/keys", top);
     TK_REQUIRE(t, resources_become_ordinary(&identity));
@@ -371,12 +362,12 @@ TK_TEST(exchange_fds, any_umask, "SM-LIFE-24,SM-LIFE-07", .ranks = {2, 4},
 
 TK_TEST(exchange_fds, sockets_are_private_and_go, "SM-EXCHANGE-09", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY) {
-    char path[80];
+    char path[64];
     symmem_context *context = NULL;
     mode_t mask = umask(0);
     struct dirent *entry;
     int sockets = 0;
-    short_directory(t, path, sizeof(path), "s");
+    tk_short_path(t, "ended", -1, path);
     if (t->rank == 0)
         TK_CHECK(t, mkdir(path, 0700) == 0);
     tk_out_of_band_barrier(t);

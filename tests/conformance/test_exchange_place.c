@@ -79,8 +79,7 @@ static bool was_sent_to(int stranger) {
 static void with_another(struct tk *t, bool is_socket) {
     char directory[64], path[512] = "", away[600];
     int other = -1;
-    snprintf(directory, sizeof directory, "/tmp/symm-own-%llx-%d",
-             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    tk_short_path(t, "own", t->rank, directory);
     TK_REQUIRE(t, mkdir(directory, 0700) == 0);
     symmem_context_options options = tk_options(t);
     options.socket_dir = directory;

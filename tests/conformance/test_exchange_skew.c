@@ -283,8 +283,7 @@ TK_TEST(exchange_skew, directories_of_their_own, "SM-EXCHANGE-12", .ranks = {2, 
         .timeout_s = 60) {
     char directory[64];
     struct job job;
-    snprintf(directory, sizeof(directory), "/tmp/symm-own-%llx-%d",
-             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    tk_short_path(t, "own", t->rank, directory);
     TK_REQUIRE(t, mkdir(directory, 0700) == 0);
     begin_job(t, &job, "apart", directory);
     (void)meet(&(struct meeting){.t = t, .job = &job});

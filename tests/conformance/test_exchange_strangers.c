@@ -68,11 +68,7 @@ struct passing {
 
 static void passing_begin(struct tk *t, struct passing *passing) {
     symmem_context_options options = tk_options(t);
-    if (t->rank == 0)
-        tk_share_u64(t, 0, (uint64_t)getpid());
-    tk_out_of_band_barrier(t);
-    snprintf(passing->directory, sizeof(passing->directory), "/tmp/symm-junk-%llx-%llx",
-             (unsigned long long)t->seed & 0xFFFFFF, (unsigned long long)tk_read_u64(t, 0, 0));
+    tk_short_path(t, "junk", -1, passing->directory);
     if (t->rank == 0)
         TK_CHECK(t, mkdir(passing->directory, 0700) == 0);
     tk_out_of_band_barrier(t);

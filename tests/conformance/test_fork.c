@@ -69,8 +69,7 @@ static void begin_family(struct tk *t, struct family *f) {
     char path[4096];
     void *memory = NULL;
     tk_end_context(t);
-    snprintf(f->socket_dir, sizeof f->socket_dir, "/tmp/symm-fork-%llx-%d",
-             (unsigned long long)(t->seed & 0xFFFFFFFFu), (int)t->rank);
+    tk_short_path(t, "fork", t->rank, f->socket_dir);
     TK_REQUIRE(t, mkdir(f->socket_dir, 0700) == 0);
     snprintf(path, sizeof path, "%s/family", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &f->store));
@@ -252,4 +251,67 @@ TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
     atomic_store(&busy.end, true);
     while (started > 0)
         TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
+}
+
+/* --- stores ------------------------------------------------------------------------------------ */
+
+/* Of both kinds: they are inherited. */
+struct inherited {
+    struct tk *t;
+    symmem_store *stores[2];
+    atomic_bool end;
+};
+
+static void *store_always(void *arg) {
+    struct inherited *inherited = arg;
+    struct tk *t = inherited->t;
+    for (int i = 0; !atomic_load(&inherited->end); i = !i) {
+        TK_OK(t, symmem_store_set(inherited->stores[i], "always", "x", 1, LIMIT_MS));
+        TK_OK(t, symmem_store_remove(inherited->stores[i], "always", LIMIT_MS));
+    }
+    return NULL;
+}
+
+static void *wait_always(void *arg) {
+    struct inherited *inherited = arg;
+    struct tk *t = inherited->t;
+    while (!atomic_load(&inherited->end))
+        TK_STATUS(t, SYMMEM_TIMEOUT, symmem_store_wait(inherited->stores[0], "never", 20));
+    return NULL;
+}
+
+static void store_in_child(struct tk *t, void *arg) {
+    const struct inherited *inherited = arg;
+    char byte = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        symmem_store *store = inherited->stores[i];
+        TK_OK(t, symmem_store_set(store, "child", "y", 1, LIMIT_MS));
+        TK_OK(t, symmem_store_wait(store, "child", LIMIT_MS));
+        TK_OK(t, symmem_store_get(store, "child", &byte, 1, &bytes, LIMIT_MS));
+        TK_CHECK(t, bytes == 1 && byte == 'y');
+        symmem_store_close(store);
+    }
+}
+
+TK_TEST(fork, child_uses_a_busy_store, "SM-LIFE-26", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
+    /* Sanitizers' own allocators do not survive the fork of a busy process. */
+    enum { THREADS = SYMMEM_INSTRUMENTED ? 0 : 2, CHILDREN = 24 };
+    static void *(*const works[])(void *) = {store_always, wait_always};
+    struct inherited inherited = {.t = t, .stores = {NULL, t->store}};
+    pthread_t threads[THREADS + 1];
+    int started = 0;
+    TK_REQUIRE_OK(t, symmem_store_open_memory(&inherited.stores[0]));
+    for (; started < THREADS; started++)
+        if (pthread_create(&threads[started], NULL, works[started], &inherited) != 0)
+            break;
+    for (int child = 0; child < CHILDREN; child++)
+        if (tk_run_child(t, store_in_child, &inherited, 5000) != TK_CHILD_DONE)
+            break;
+    atomic_store(&inherited.end, true);
+    while (started > 0)
+        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
+    TK_OK(t, symmem_store_remove(t->store, "child", LIMIT_MS));
+    symmem_store_close(inherited.stores[0]);
 }

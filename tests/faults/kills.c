@@ -167,11 +167,11 @@ static void read_rank(int rank) {
 static struct figures {
     int size, jobs, kills, survivors, hangs, crashes, left, late, late_itself, unnamed;
     int next_works, next_says, next_fails;
-    long long slowest_ns;       /* to tell, from the kill on */
-    long long slowest_after_ns; /* and from the last victim's end on */
-    long long slowest_end_ns;   /* from the kill to that end */
+    long long slowest_ns;        /* to tell, from the kill on */
+    long long slowest_after_ns;  /* and from the last victim's end on */
+    long long slowest_end_ns;    /* from the kill to that end */
     long long slowest_itself_ns; /* from that end on, without the waits for a processor */
-    double told_s;              /* the sum of all survivors' */
+    double told_s;               /* the sum of all survivors' */
 } figures[SIZES_MAX];
 
 static int told_lines;
@@ -379,14 +379,14 @@ static bool report(void) {
            "mean", "slowest", "its end", "after it", "itself", "works", "says", "fails");
     for (int i = 0; i < options.size_count; i++) {
         const struct figures *of = &figures[i];
-        printf("%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %7.3f s %7.3f s %7.3f s %7.3f s %7.3f s %6d "
-               "%5d %6d\n",
-               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
-               of->late, of->late_itself, of->unnamed,
-               of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
-               (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
-               (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says,
-               of->next_fails);
+        printf(
+            "%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %7.3f s %7.3f s %7.3f s %7.3f s %7.3f s %6d "
+            "%5d %6d\n",
+            of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+            of->late, of->late_itself, of->unnamed,
+            of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
+            (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
+            (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
         holds = holds && of->jobs > 0 &&
                 of->hangs + of->crashes + of->left + of->late_itself + of->next_fails == 0;
     }

@@ -91,8 +91,8 @@ static void start_rank(struct lane *lane, int rank) {
     (void)snprintf(texts[2], sizeof(texts[2]), "%d", rank == plan->victim ? plan->nth : 0);
     (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
     const char *const arguments[] = {
-        options.job, texts[0],    "2",      store, plan->sockets ? sockets : "-", texts[1],
-        texts[2],    options.how, texts[3], NULL};
+        options.job, texts[0], "2",         store,    plan->sockets ? sockets : "-",
+        texts[1],    texts[2], options.how, texts[3], NULL};
     lane->pids[rank] = ranks_start(lane->folder, rank, arguments);
 }
 

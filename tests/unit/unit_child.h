@@ -21,8 +21,13 @@
 #ifndef UNIT_ADDRESS_SANITIZER
 #define UNIT_ADDRESS_SANITIZER 0
 #endif
+#if defined(__SANITIZE_THREAD__)
+#define UNIT_THREAD_SANITIZER 1
+#else
+#define UNIT_THREAD_SANITIZER 0
+#endif
 /* Sanitizers end a process under a limit that leaves their own memory no room. */
-#if UNIT_ADDRESS_SANITIZER || defined(__SANITIZE_THREAD__)
+#if UNIT_ADDRESS_SANITIZER || UNIT_THREAD_SANITIZER
 #define UNIT_SHADOW_MEMORY 1
 #else
 #define UNIT_SHADOW_MEMORY 0

@@ -68,9 +68,9 @@ symmem_status cuda_no_memory(const cuda_instance *own, const char *operation) {
     return SYMMEM_OUT_OF_MEMORY;
 }
 
-symmem_status cuda_capture_id(void *own, void *stream, uint64_t *id_p) {
+CUresult cuda_capture_ask(const cuda_driver *driver, CUstream native, uint64_t *id_p) {
     *id_p = capture_id;
-    return SYMMEM_OK;
+    return CUDA_SUCCESS;
 }
 
 cuda_capture *cuda_capture_find(const cuda_instance *own, cuuint64_t id) {

@@ -12,7 +12,7 @@ enum { MOST = 4 };
 
 /* An event is its number from 1 on. */
 static struct device {
-    int events, queries;
+    int events, queries, destroyed;
     bool over[MOST];
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
 } device;
@@ -41,6 +41,7 @@ static CUresult event_query(CUevent event) {
 }
 
 static CUresult event_destroy(CUevent event) {
+    device.destroyed++;
     return CUDA_SUCCESS;
 }
 
@@ -167,4 +168,17 @@ TEST("in order") {
     cuda_collect(&instance);
     CU_ASSERT(device.queries == 1 && told == 0 && instance.pending_count == MOST);
     expect_none_left();
+}
+
+/* The event of work that is over marks what comes next, until the device is closed. */
+TEST("an event is used again") {
+    begin();
+    for (int i = 0; i < MOST; i++) {
+        add(make_note());
+        expect_none_left();
+        memset(device.over, 0, sizeof device.over);
+    }
+    CU_ASSERT(device.events == 1 && device.destroyed == 0);
+    cuda_kept_events_end(&instance, 0);
+    CU_ASSERT(device.destroyed == 1);
 }

@@ -196,6 +196,14 @@ static void expect_refused(rank_env *env, target *t, size_t way, symmem_status w
     CHECK(env, atomic_load(&launches) == 0 && t->calls == 0 && retained == 0);
 }
 
+/* Events that are kept from work that is over. */
+static void use_no_kept_events(rank_env *env) {
+    cuda_instance *instance = env->context->instance;
+    CHECK_OK(env, cuda_enter(instance, 0, "events"));
+    cuda_kept_events_end(instance, 0);
+    cuda_leave(instance);
+}
+
 HELD_TEST("on a stream", .world = 1) {
     target t = target_of(env);
     for (size_t way = 0; way < sizeof ways / sizeof ways[0]; way++) {
@@ -203,6 +211,7 @@ HELD_TEST("on a stream", .world = 1) {
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
         t.calls = 0;
         expect_refused(env, &t, way, SYMMEM_OUT_OF_MEMORY);
+        use_no_kept_events(env);
         fake_fail_calls("cuEventCreate", 0, 1, CUDA_ERROR_OUT_OF_MEMORY);
         expect_refused(env, &t, way, SYMMEM_NO_SPACE);
         fake_fail_calls(NULL, 0, 0, CUDA_SUCCESS);

@@ -191,7 +191,7 @@ static void body_hangs(rank_env *env) {
     CHECK_OK(env, symmem_group_destroy(env->group));
     CHECK(env, atomic_load(&nccl->comms) == 1);
     /* NCCL may yet write the window, and look for its memory. */
-    CHECK(env, nccl_state_of(env->context->instance)->allocations != NULL);
+    CHECK(env, nccl_state_of(env->context->instance)->allocations.root != NULL);
     CHECK(env, user.CommAbort(comm) == ncclSuccess);
 }
 
@@ -228,7 +228,7 @@ NCCL_TEST("at work", .world = 2) {
     }
     env_drop(env, handle, ptr);
     CHECK_OK(env, symmem_group_destroy(env->group));
-    CHECK(env, nccl_state_of(env->context->instance)->allocations == NULL);
+    CHECK(env, nccl_state_of(env->context->instance)->allocations.root == NULL);
     CHECK_OK(env, symmem_stream_destroy(stream));
     user_end(env, comm);
 }

@@ -113,7 +113,8 @@ static void too_many_mappings(void) {
 TEST("mappings") {
     (void)sm_fail_errno(ENOMEM, "o", "s", "x");
     CU_ASSERT_PTR_NULL(strstr(sm_record()->message, "max_map_count"));
-    CU_ASSERT(has_chosen(end_in_child(too_many_mappings)));
+    /* ThreadSanitizer maps memory of its own whatever a thread does, and ends it if it cannot. */
+    CU_ASSERT(UNIT_THREAD_SANITIZER || has_chosen(end_in_child(too_many_mappings)));
 }
 
 TEST("what a backend adds") {

@@ -206,24 +206,61 @@ TEST("devices without a type") {
     run_threads((plan){.world = 1, .body = body_untyped, .backend = &table});
 }
 
+/* A device's type is no part of each call's price. */
+static atomic_int questions;
+
+static symmem_status count_question(void *instance, int32_t device, symmem_device_info *info_p) {
+    atomic_fetch_add(&questions, 1);
+    return shm()->device_info(instance, device, info_p);
+}
+
+static void body_asked_once(rank_env *env) {
+    int64_t count = 8;
+    char *memory = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, 64, -1, NULL, (void **)&memory));
+    symmem_handle *handle = env_rendezvous(env, memory);
+    DLTensor words = {.data = memory,
+                      .device = {.device_type = kDLCPU, .device_id = 1},
+                      .ndim = 1,
+                      .dtype = {.code = kDLInt, .bits = 32, .lanes = 1},
+                      .shape = &count};
+    for (int i = 0; i < 3; i++) {
+        int before = atomic_load(&questions);
+        CHECK_OK(env, symmem_two_shot_all_reduce(handle, &words, SYMMEM_SUM, 0, 10000, NULL));
+        CHECK(env, atomic_load(&questions) - before == (i == 0 ? 1 : 0));
+    }
+    words.device.device_type = kDLCUDA;
+    CHECK_STATUS(env, symmem_two_shot_all_reduce(handle, &words, SYMMEM_SUM, 0, 10000, NULL),
+                 SYMMEM_INVALID_ARGUMENT);
+    symmem_handle_release(handle);
+    CHECK_OK(env, symmem_free(env->context, memory));
+}
+
+TEST("a device is asked for its type once") {
+    symmem_backend table = *shm();
+    table.device_info = count_question;
+    run_threads((plan){.world = 1, .body = body_asked_once, .backend = &table});
+}
+
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
 
-static atomic_int checks;
+static _Thread_local int checks; /* of this rank's calls */
 
 static void count_check(void *instance, const symmem_peers *peers) {
-    atomic_fetch_add(&checks, 1);
+    checks++;
 }
 
 static void body_signals(rank_env *env) {
     symmem_stream *stream = NULL;
     symmem_handle *handle = env_kept_handle(env, NULL);
     CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    int before = checks;
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, stream));
     CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK(env, checks - before == 2); /* each call once */
     CHECK_STATUS(env, symmem_wait_signal(handle, env->rank, 0, 30, NULL), SYMMEM_TIMEOUT);
     CHECK_STATUS(env, symmem_barrier(handle, 0, 30, stream), SYMMEM_POISONED);
-    CHECK(env, atomic_load(&checks) > 0);
     CHECK_OK(env, symmem_stream_destroy(stream));
     CHECK_OK(env, symmem_handle_reset(handle, 10000));
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));

@@ -9,7 +9,7 @@
 
 #include <symmem/ops.h>
 
-static char told[1024];
+static _Thread_local char told[1024]; /* ranks are threads */
 
 static bool is_told(symmem_status status, const char *call, const char *text) {
     const symmem_error_record record = last_record();

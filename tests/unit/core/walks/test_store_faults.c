@@ -138,8 +138,11 @@ static void judge_own(const struct life *life) {
     if (kind == CHANGES)
         return;
     CU_ASSERT_STRING_EQUAL(record->operation, life->first.call);
-    if (kind == FAILS) {
+    if (kind == FAILS || kind == EXPIRES)
         CU_ASSERT_PTR_NOT_NULL(strstr(record->message, failed_key));
+    if (kind == EXPIRES && strcmp(record->operation, "init") != 0) {
+        CU_ASSERT_EQUAL(record->failed_rank, 0);
+        CU_ASSERT_EQUAL(record->missing_count, 0);
     }
 }
 

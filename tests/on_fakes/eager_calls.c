@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One rank: what the driver is asked for in an all-reduce and a barrier on a stream, once the
+ * channel and the stream have been used: an upper bound for each call, so that the host's time does
+ * not grow unseen. The watcher may come in between, so the least of several times counts.
+ */
+#include "checks.h"
+
+#define TIMES 40
+#define COUNT 64
+
+typedef struct asked {
+    const char *name;
+    int most;
+    int least; /* seen */
+} asked;
+
+static struct own {
+    symmem_context *context;
+    symmem_handle *handle;
+    symmem_stream *stream;
+    DLTensor words;
+    int64_t count;
+} own;
+
+static void reduce(void) {
+    need(symmem_two_shot_all_reduce(own.handle, &own.words, SYMMEM_SUM, 0, PATIENCE_MS, own.stream),
+         "all-reduce");
+}
+
+static void meet(void) {
+    need(symmem_barrier(own.handle, 1, PATIENCE_MS, own.stream), "barrier");
+}
+
+/* Nothing of it is over meanwhile. */
+static void count(void (*call)(void), asked *each) {
+    call();
+    fake_hold_all(true);
+    call();
+    for (asked *one = each; one->name != NULL; one++)
+        one->least = 1000;
+    for (int i = 0; i < TIMES; i++) {
+        int before[16];
+        for (int k = 0; each[k].name != NULL; k++)
+            before[k] = fake_calls(each[k].name);
+        call();
+        for (int k = 0; each[k].name != NULL; k++) {
+            const int calls = fake_calls(each[k].name) - before[k];
+            each[k].least = calls < each[k].least ? calls : each[k].least;
+        }
+    }
+    fake_hold_all(false);
+    need(symmem_stream_synchronize(own.stream, PATIENCE_MS), "the stream");
+}
+
+static void expect_calls(const char *what, void (*call)(void)) {
+    asked each[] = {{"cuCtxPushCurrent", 4, 0},       {"cuThreadExchangeStreamCaptureMode", 8, 0},
+                    {"cuStreamGetCaptureInfo", 2, 0}, {"cuEventQuery", 1, 0},
+                    {"cuEventCreate", 0, 0},          {"cuEventRecord", 2, 0},
+                    {"cuLaunchKernel", 1, 0},         {NULL, 0, 0}};
+    count(call, each); /* the events that are needed at once are made */
+    count(call, each);
+    for (const asked *one = each; one->name != NULL; one++) {
+        printf("%s: %d x %s\n", what, one->least, one->name);
+        expect(one->least <= one->most, "%s: %d x %s and not %d", what, one->least, one->name,
+               one->most);
+    }
+}
+
+int main(void) {
+    own.context = begin_alone(PATIENCE_MS, NULL);
+    char *memory = memory_of(own.context, COUNT * 4);
+    own.handle = meet_on(own.context, memory, group_of_all(own.context, "alone"));
+    own.stream = stream_on(own.context, 0);
+    own.count = COUNT;
+    own.words = tensor_at(memory, kDLFloat, 1, &own.count);
+    expect_calls("all-reduce", reduce);
+    expect_calls("barrier", meet);
+    free_both(own.context, own.handle, memory);
+    end_stream(own.stream);
+    need(symmem_finalize(own.context), "finalize");
+    symmem_context_free(own.context);
+    return checks_end();
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An exchange over a store that is slow, or hands out what nobody has set. */
+#include "bootstrap/exchange.h"
+#include "session_store.h"
+#include "unit.h"
+
+#define LARGE (SYMMEM_STORE_VALUE_MAX - 1024) /* bytes a rank: read one by one */
+
+/* What rank 0's reading comes to. */
+typedef enum oddity {
+    NONE,
+    SLOW,             /* each takes its limit, and ends without an answer */
+    ALL_IS_LATE,      /* of the combined value alone, at once */
+    PART_HAS_FLAGS,   /* of rank 1's part */
+    PART_OF_ANOTHER,  /* another kind */
+    ALL_OF_A_FAILURE, /* which no rank had, and is no verdict */
+    ALL_OF_NONE       /* though this rank has one */
+} oddity;
+
+static _Thread_local oddity odd;
+
+static bool ends_with(const char *key, const char *end) {
+    const size_t length = strlen(key), bytes = strlen(end);
+    return length >= bytes && strcmp(key + length - bytes, end) == 0;
+}
+
+static void change_part(void *value) {
+    sm_part part;
+    memcpy(&part, value, sizeof(part));
+    part.flags = odd == PART_HAS_FLAGS ? 4 : part.flags;
+    part.kind ^= odd == PART_OF_ANOTHER ? 1 : 0;
+    memcpy(value, &part, sizeof(part));
+}
+
+static symmem_status odd_get(void *s, const char *k, void *v, size_t n, size_t *b, uint32_t t) {
+    if (odd == SLOW) {
+        sm_sleep_ns((uint64_t)t * 1000000);
+        return SYMMEM_TIMEOUT;
+    }
+    if (odd == ALL_IS_LATE && ends_with(k, "/all"))
+        return SYMMEM_TIMEOUT;
+    const symmem_status status = c_get(s, k, v, n, b, t);
+    if (status != SYMMEM_OK)
+        return status;
+    if (ends_with(k, "/all") && (odd == ALL_OF_A_FAILURE || odd == ALL_OF_NONE)) {
+        sm_all_head head;
+        memcpy(&head, v, sizeof(head));
+        head.failed_rank = odd == ALL_OF_NONE ? -1 : 0;
+        memcpy(v, &head, sizeof(head));
+    }
+    if (ends_with(k, "/1") && strstr(k, "/j/") == NULL && odd >= PART_HAS_FLAGS &&
+        odd <= PART_OF_ANOTHER)
+        change_part(v);
+    return status;
+}
+
+typedef struct plan {
+    oddity odd;
+    bool alone, fails; /* rank 1 does not come; rank 0 has nothing to give */
+    size_t bytes;
+    symmem_status wanted;
+    const char *text;
+} plan;
+
+static atomic_int through;
+
+static symmem_status take_part(test_rank *self, const plan *p, const void *in, void *out) {
+    const uint64_t deadline_ns = sm_deadline_ns(300);
+    if (p->fails && self->rank == 0)
+        return sm_session_agree(self->session, "op", "step",
+                                sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left"),
+                                deadline_ns);
+    if (p->fails)
+        return sm_session_agree(self->session, "op", "step", SYMMEM_OK, deadline_ns);
+    return sm_session_all_gather(self->session, "op", "step", in, p->bytes, out, false,
+                                 deadline_ns);
+}
+
+static int body(test_rank *self) {
+    const plan *p = self->arg;
+    static char in[LARGE];
+    char *out = malloc(2 * p->bytes + 1);
+    EXPECT(out != NULL);
+    EXPECT(gather(self, "begin", true, 10000) == SYMMEM_OK);
+    EXPECT(gather(self, "begin", false, 10000) == SYMMEM_OK);
+    symmem_status status = SYMMEM_OK;
+    if (self->rank == 0)
+        odd = p->odd;
+    else
+        sm_sleep_ns(20000000); /* so it is the one that combines */
+    if (self->rank == 0 || !p->alone)
+        status = take_part(self, p, in, out);
+    const symmem_error_record record = *sm_record();
+    odd = NONE;
+    leave_together(&through, 2);
+    free(out);
+    if (self->rank != 0)
+        return 0;
+    EXPECT(status == p->wanted);
+    EXPECT(strstr(record.message, p->text) != NULL);
+    return 0;
+}
+
+static void run(plan p) {
+    symmem_store_ops ops = counting_ops;
+    test_rank ranks[2];
+    counting counts = {0};
+    symmem_store *store = NULL;
+    ops.get = odd_get;
+    atomic_store(&through, 0);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+    prepare_ranks(ranks, 2, store, body, &p);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}
+
+TEST("a slow store") {
+    run((plan){.odd = SLOW,
+               .alone = true,
+               .bytes = 8,
+               .wanted = SYMMEM_TIMEOUT,
+               .text = "the store did not tell in time who is missing"});
+    run((plan){.odd = ALL_IS_LATE,
+               .bytes = 8,
+               .wanted = SYMMEM_TIMEOUT,
+               .text = "the custom store failed for key g/test/"});
+}
+
+TEST("parts that are not those that were given") {
+    plan p = {.bytes = LARGE, .wanted = SYMMEM_OK, .text = ""};
+    run(p);
+    p.wanted = SYMMEM_CORRUPT;
+    p.text = "rank 1's value is not the one it gave";
+    for (p.odd = PART_HAS_FLAGS; p.odd <= PART_OF_ANOTHER; p.odd++)
+        run(p);
+}
+
+TEST("a combined value that cannot be") {
+    plan p = {.bytes = 8,
+              .odd = ALL_OF_A_FAILURE,
+              .wanted = SYMMEM_CORRUPT,
+              .text = "is not of this exchange"};
+    run(p);
+    p.fails = true;
+    p.odd = NONE;
+    p.wanted = SYMMEM_LIMIT;
+    p.text = "nothing is left";
+    run(p);
+    p.odd = ALL_OF_NONE; /* its own failure is the better news all the same */
+    run(p);
+}
+
+/* --- a rank that fails twice
+ * ------------------------------------------------------------------------ */
+
+static int body_twice(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank == 0) {
+        self->point_name = "exchange.publish.before";
+        self->point_status = SYMMEM_PERMISSION;
+    }
+    const symmem_status own =
+        self->rank == 0 ? sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left") : SYMMEM_OK;
+    EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) ==
+           SYMMEM_LIMIT);
+    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(self->rank != 0 || atomic_load(&self->point_hits) == 1);
+    return 0;
+}
+
+TEST("the first failure counts") {
+    test_rank ranks[2];
+    symmem_store *store = NULL;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    prepare_ranks(ranks, 2, store, body_twice, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 2));
+    symmem_store_close(store);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a rank makes of each join record and each identity that it may find in the store. */
+#include "bootstrap/session_internal.h"
+#include "session_ranks.h"
+#include "session_store.h"
+#include "unit.h"
+
+static sm_join join_of(const test_rank *self) {
+    const sm_join *own = &self->session->joins[self->rank];
+    sm_join join;
+    memset(&join, 0, sizeof(join));
+    join.magic = own->magic;
+    join.version = own->version;
+    join.identity = self->identity; /* of a process that lives */
+    join.count = self->world_size;
+    join.list = sm_session_list(self->session);
+    join.made_ns = sm_since_boot_ns();
+    return join;
+}
+
+/* Reads what rank 1 has left there. */
+static symmem_status read_left(test_rank *self, const void *value, size_t bytes) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    char key[SM_SESSION_KEY_BYTES];
+    sm_join found;
+    sm_session_join_key(self->session, 1, key);
+    if (symmem_store_set(self->store, key, value, bytes, 0) != SYMMEM_OK)
+        return SYMMEM_SYSTEM;
+    symmem_clear_error();
+    return sm_session_read_join(self->session, &call, 1, &found);
+}
+
+static symmem_status read_join(test_rank *self, const sm_join *join) {
+    return read_left(self, join, sizeof(*join));
+}
+
+static int body_versions(test_rank *self) {
+    char large[sizeof(sm_join) + 1] = {0};
+    sm_join *own = &self->session->joins[0];
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
+    const sm_join good = join_of(self);
+    EXPECT(read_join(self, &good) == SYMMEM_OK);
+    sm_join odd[4] = {good, good, good, good};
+    odd[0].magic++;
+    odd[1].version++;
+    odd[2].address_bytes = sizeof(good.address) + 1;
+    for (int i = 0; i < 3; i++) {
+        EXPECT(read_join(self, &odd[i]) == SYMMEM_MISMATCH);
+        EXPECT(sm_record()->failed_rank == 1);
+        EXPECT(strstr(sm_record()->message, "of another version of the library") != NULL);
+    }
+    EXPECT(read_left(self, &good, sizeof(good) - 1) == SYMMEM_MISMATCH);
+    EXPECT(read_left(self, large, sizeof(large)) == SYMMEM_MISMATCH);
+    odd[3].list++;
+    EXPECT(read_join(self, &odd[3]) == SYMMEM_MISMATCH);
+    EXPECT(strstr(sm_record()->message, "has the ranks") != NULL);
+    odd[3] = good;
+    odd[3].count++;
+    EXPECT(read_join(self, &odd[3]) == SYMMEM_MISMATCH);
+    self->session->id = 7; /* up: it waits for no other list, unless it is joining again */
+    EXPECT(read_join(self, &odd[3]) == SYMMEM_NOT_FOUND);
+    EXPECT(read_join(self, &good) == SYMMEM_OK);
+    self->session->joining = true;
+    EXPECT(read_join(self, &odd[3]) == SYMMEM_MISMATCH);
+    self->session->joining = false;
+    self->session->id = 0;
+    return 0;
+}
+
+/* Rank 1's key in the world: what a look for it learns. */
+static symmem_status look_up(test_rank *self, const void *value, size_t bytes) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity_key("w", 1, key, sizeof(key));
+    if (symmem_store_set(self->store, key, value, bytes, 0) != SYMMEM_OK)
+        return SYMMEM_SYSTEM;
+    return sm_session_look_up(self->session, &call, 1);
+}
+
+static int body_identities(test_rank *self) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member member;
+    memset(&member, 0, sizeof(member));
+    member.identity = self->identity;
+    member.rank = 1;
+    member.world_size = self->world_size;
+    EXPECT(look_up(self, &member, sizeof(member) - 1) == SYMMEM_OK);
+    EXPECT(!sm_liveness_knows(self->liveness, 1));
+    EXPECT(!sm_session_has_left(self->session, &call, 1)); /* its key is there */
+    sm_identity_key("w", 1, key, sizeof(key));
+    EXPECT(symmem_store_remove(self->store, key, 0) == SYMMEM_OK);
+    EXPECT(!sm_session_has_left(self->session, &call, 1)); /* it was never known */
+    EXPECT(look_up(self, &self->identity, sizeof(self->identity)) == SYMMEM_OK);
+    EXPECT(sm_liveness_knows(self->liveness, 1));
+    EXPECT(look_up(self, &member, sizeof(member)) == SYMMEM_OK); /* known already */
+    EXPECT(!sm_session_has_left(self->session, &call, 1));
+    EXPECT(symmem_store_remove(self->store, key, 0) == SYMMEM_OK);
+    EXPECT(sm_session_has_left(self->session, &call, 1));
+    return 0;
+}
+
+static int body_members(test_rank *self) {
+    sm_member member;
+    memset(&member, 0, sizeof(member));
+    member.identity = self->identity;
+    member.rank = 1;
+    member.world_size = self->world_size;
+    EXPECT(look_up(self, &member, sizeof(member)) == SYMMEM_OK);
+    EXPECT(sm_liveness_knows(self->liveness, 1));
+    EXPECT(!sm_session_peer_is_ending(self->session, 1));
+    EXPECT(sm_session_peer_state(self->session, 1) != SYMMEM_PEER_GONE);
+    return 0;
+}
+
+/* A store that is out of time before the call is: whose failure that is. */
+static int body_store_times_out(test_rank *self) {
+    sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    (void)sm_fail(SYMMEM_TIMEOUT, "store_get", "", "deadline passed");
+    EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
+    EXPECT(sm_record()->failed_rank == 0);
+    (void)sm_fail(SYMMEM_SYSTEM, "store_get", "", "broken");
+    EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_SYSTEM) == SYMMEM_SYSTEM);
+    EXPECT(sm_record()->failed_rank == -1);
+    call.deadline_ns = 1; /* long ago */
+    (void)sm_fail(SYMMEM_TIMEOUT, "store_get", "", "deadline passed");
+    EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
+    EXPECT(sm_record()->failed_rank == -1);
+    return 0;
+}
+
+TEST("what is in the store") {
+    static const rank_body bodies[] = {body_versions, body_identities, body_members,
+                                       body_store_times_out};
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        symmem_store *store = NULL;
+        test_rank ranks[2];
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        prepare_ranks(ranks, 2, store, bodies[i], NULL);
+        CU_ASSERT_TRUE(run_threads(ranks, 1));
+        symmem_store_close(store);
+    }
+}
+
+/* What the own session says where there is no way to make one. */
+TEST("a session that cannot be") {
+    char prefix[SYMMEM_STORE_KEY_MAX + 1];
+    sm_session *session = NULL;
+    sm_session_config config = {.prefix = prefix, .world_size = 2};
+    memset(prefix, 'p', sizeof(prefix) - 1);
+    prefix[sizeof(prefix) - 1] = '\0';
+    EXPECT_FAIL(sm_session_create(&config, &session), SYMMEM_INVALID_ARGUMENT, "group_create");
+    config.world_size = 1; /* it has no keys */
+    EXPECT_OK(sm_session_create(&config, &session));
+    sm_session_destroy(session);
+    sm_session_destroy(NULL);
+}

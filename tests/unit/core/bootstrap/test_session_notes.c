@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a rank makes of each note that a peer may send, and of what a peer has left that ended. */
+#include "bootstrap/session_internal.h"
+#include "session_ranks.h"
+#include "session_store.h"
+#include "unit.h"
+
+#include <time.h>
+
+enum { GAVE_UP = 1, FINALIZED, CONTRADICTED, DESTROYED, REMARKED }; /* as in session_cause.c */
+
+typedef struct note {
+    uint32_t tag_kind, kind;
+    int32_t source;
+    sm_verdict verdict;
+} note;
+
+/* `missing`: bits of the first ranks. */
+static sm_verdict verdict(symmem_status status, int32_t failed_rank, uint64_t missing) {
+    sm_verdict made;
+    memset(&made, 0, sizeof(made));
+    made.status = status;
+    made.channel = -1;
+    made.failed_rank = failed_rank;
+    made.missing[0] = missing;
+    made.missing_count = (uint32_t)__builtin_popcountll(missing);
+    sm_copy_text(made.operation, sizeof(made.operation), "theirs");
+    sm_copy_text(made.message, sizeof(made.message), "what they say");
+    return made;
+}
+
+static bool send(const sm_session *session, int32_t to, const note *sent) {
+    struct {
+        uint32_t kind;
+        int32_t global_rank;
+        sm_verdict verdict;
+    } why = {sent->kind, sent->source, sent->verdict};
+    uint8_t bytes[SM_IPC_NOTE_BYTES] = {0};
+    sm_ipc_tag tag;
+    memset(&tag, 0, sizeof(tag));
+    memcpy(bytes, &why, sizeof(why));
+    memcpy(tag.nonce, session->joins[to].nonce, sizeof(tag.nonce));
+    tag.source = sent->source;
+    tag.kind = sent->tag_kind;
+    return sm_ipc_send_note(session->ipc, session->joins[to].address,
+                            session->joins[to].address_bytes, &tag, bytes);
+}
+
+static atomic_int said, heard;
+
+/* Rank 1 sends the note to rank 0, which looks at it with `look`; the others stay meanwhile. */
+typedef struct plan {
+    note sent;
+    int (*look)(test_rank *self, const struct plan *p);
+    symmem_status own, wanted; /* rank 0's failure, and what becomes of it */
+    int32_t failed_rank;       /* the own one's; in `wanted_rank` what becomes of that */
+    int32_t wanted_rank, named;
+    uint64_t missing, wanted_missing;
+    const char *text; /* the message has it; NULL: nothing was appended */
+} plan;
+
+static int body(test_rank *self) {
+    const plan *p = self->arg;
+    int result = 0;
+    EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
+    if (self->rank == 1) {
+        EXPECT(send(self->session, 0, &p->sent));
+        atomic_store(&said, 1);
+    }
+    if (self->rank == 0) {
+        await_counter(&said, 1);
+        result = p->look(self, p);
+        atomic_store(&heard, 1);
+    }
+    await_counter(&heard, 1);
+    return result;
+}
+
+static void run(int32_t count, plan p) {
+    symmem_store *store = NULL;
+    test_rank ranks[RANKS_MAX];
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    atomic_store(&said, 0);
+    atomic_store(&heard, 0);
+    prepare_ranks(ranks, count, store, body, &p);
+    CU_ASSERT_TRUE(run_threads(ranks, count));
+    symmem_store_close(store);
+}
+
+/* --- which notes are believed ------------------------------------------------------------------
+ */
+
+static int look_who(test_rank *self, const plan *p) {
+    EXPECT(sm_session_given_up_by(self->session) == p->wanted_rank);
+    return 0;
+}
+
+static void expect_believed(note sent, bool believed) {
+    run(2, (plan){.sent = sent, .look = look_who, .wanted_rank = believed ? sent.source : -1});
+}
+
+TEST("a verdict is one that the group could have made") {
+    const sm_verdict good = verdict(SYMMEM_TIMEOUT, 0, 1);
+    const note sent = {.tag_kind = SM_IPC_GAVE_UP, .kind = GAVE_UP, .source = 1, .verdict = good};
+    note odd[9];
+    for (size_t i = 0; i < 9; i++)
+        odd[i] = sent;
+    expect_believed(sent, true);
+    odd[0].source = 2; /* no member */
+    odd[1].verdict.status = SYMMEM_OK;
+    odd[2].verdict.status = 12345;
+    odd[3].verdict.missing[0] = 1 << 2; /* no member */
+    odd[4].verdict.missing_count = 2;
+    odd[5].verdict.channel = -2;
+    odd[6].verdict.failed_rank = -2;
+    odd[7].verdict.failed_rank = 2;
+    odd[8].verdict.missing[SYMMEM_MAX_WORLD_SIZE / 64 - 1] = 1;
+    for (size_t i = 0; i < 9; i++)
+        expect_believed(odd[i], false);
+}
+
+/* --- which are appended ------------------------------------------------------------------------
+ */
+
+static int look_explained(test_rank *self, const plan *p) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.failed_rank = p->failed_rank;
+    record.missing[0] = p->missing;
+    sm_copy_text(record.message, sizeof(record.message), "mine");
+    sm_session_explain(self->session, p->named, &record);
+    if (p->text == NULL)
+        EXPECT(strcmp(record.message, "mine") == 0);
+    else
+        EXPECT(strstr(record.message, p->text) != NULL);
+    sm_session_forget_remarks(self->session);
+    sm_copy_text(record.message, sizeof(record.message), "mine");
+    sm_session_explain(self->session, p->named, &record);
+    EXPECT(p->sent.tag_kind != SM_IPC_REMARK || strcmp(record.message, "mine") == 0);
+    return 0;
+}
+
+static void expect_appended(uint32_t tag_kind, uint32_t kind, int32_t named, const char *text) {
+    const note sent = {tag_kind, kind, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
+    run(2,
+        (plan){
+            .sent = sent, .look = look_explained, .named = named, .failed_rank = 1, .text = text});
+}
+
+TEST("why a rank went") {
+    for (int32_t named = -1; named <= 1; named += 2) {
+        expect_appended(SM_IPC_GAVE_UP, GAVE_UP, named,
+                        "; rank 1 gave up after NO_SPACE in theirs");
+        expect_appended(SM_IPC_GAVE_UP, FINALIZED, named, "; rank 1 finalized after NO_SPACE");
+        expect_appended(SM_IPC_GAVE_UP, DESTROYED, named, "destroyed the group after NO_SPACE");
+        expect_appended(SM_IPC_GAVE_UP, 0, named, NULL);
+        expect_appended(SM_IPC_GAVE_UP, REMARKED, named, NULL);
+        expect_appended(SM_IPC_REMARK, REMARKED, named, "; rank 1 failed with NO_SPACE in theirs");
+    }
+    expect_appended(SM_IPC_GAVE_UP, GAVE_UP, 0, NULL); /* it is asked about another one */
+    expect_appended(SM_IPC_REMARK, REMARKED, 0, NULL);
+}
+
+TEST("a remark is of whom the record names") {
+    note sent = {SM_IPC_REMARK, REMARKED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
+    plan p = {.sent = sent, .look = look_explained, .named = -1, .failed_rank = -1};
+    run(2, p); /* it names nobody */
+    p.missing = 2;
+    p.text = "failed with";
+    run(2, p);
+    p.missing = 1; /* another one */
+    p.text = NULL;
+    run(2, p);
+    p.failed_rank = 1;
+    p.sent.source = 2; /* no member */
+    run(2, p);
+    p.sent.source = 1;
+    p.sent.verdict.channel = -2;
+    run(2, p);
+}
+
+/* --- which become the own failure ---------------------------------------------------------------
+ */
+
+static int look_given_up(test_rank *self, const plan *p) {
+    const sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
+    uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {p->missing};
+    sm_session_fail_ranks(self->session, &call, p->own, missing, "did not arrive");
+    if (p->missing == 0)
+        sm_record()->failed_rank = p->failed_rank;
+    EXPECT(sm_session_give_up(self->session, &call, p->own) == p->wanted);
+    const symmem_error_record *record = sm_record();
+    EXPECT(record->status == p->wanted);
+    EXPECT(record->failed_rank == p->wanted_rank);
+    EXPECT(record->missing[0] == p->wanted_missing);
+    EXPECT(strstr(record->message, p->text) != NULL);
+    return 0;
+}
+
+/* Of rank 0 of four: its status and bits of those it misses; what rank 1 says; what comes of it. */
+static void expect_taken(symmem_status own, uint64_t missing, sm_verdict said_,
+                         symmem_status wanted, int32_t wanted_rank, uint64_t wanted_missing,
+                         const char *text) {
+    const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, said_};
+    run(4, (plan){.sent = sent,
+                  .look = look_given_up,
+                  .own = own,
+                  .missing = missing,
+                  .failed_rank = -1,
+                  .wanted = wanted,
+                  .wanted_rank = wanted_rank,
+                  .wanted_missing = wanted_missing,
+                  .text = text});
+}
+
+TEST("what was first counts") {
+    const symmem_status late = SYMMEM_TIMEOUT, lost = SYMMEM_PEER_LOST, full = SYMMEM_NO_SPACE;
+    /* Another failure explains whom this rank misses. */
+    expect_taken(late, 4, verdict(full, -1, 0), full, 1, 0, "rank 1: what they say");
+    expect_taken(lost, 2, verdict(full, 3, 0), full, 3, 0, "rank 1: what they say");
+    /* Absent is absent, whoever else has left for want of it. */
+    expect_taken(late, 4, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");
+    expect_taken(late, 6, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");
+    expect_taken(late, 2, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");
+    expect_taken(late, 2, verdict(late, -1, 1), late, 1, 2, "did not arrive"); /* I am here */
+    expect_taken(lost, 2, verdict(late, -1, 12), late, -1, 12, "ranks 2, 3 did not arrive");
+    /* Unless it is told why. */
+    expect_taken(late, 4, verdict(late, 2, 0), late, 2, 0, "rank 1: what they say");
+    expect_taken(late, 4, verdict(late, 3, 0), late, 2, 4, "rank 2 did not arrive");
+    expect_taken(late, 4, verdict(late, -1, 0), late, 2, 4, "rank 2 did not arrive");
+    expect_taken(late, 12, verdict(late, 2, 0), late, -1, 12, "ranks 2, 3 did not arrive");
+    expect_taken(late, 2, verdict(late, -1, 0), late, 1, 0, "rank 1: what they say");
+    expect_taken(late, 4, verdict(lost, 2, 4), lost, 2, 4, "what they say");
+}
+
+TEST("what is no hearsay stays") {
+    const note sent = {SM_IPC_GAVE_UP, GAVE_UP, 1, verdict(SYMMEM_LIMIT, -1, 0)};
+    plan p = {.sent = sent, .look = look_given_up, .own = SYMMEM_NO_SPACE, .failed_rank = -1};
+    p.wanted = p.own;
+    p.wanted_rank = -1;
+    p.text = "did not arrive";
+    run(2, p);
+    p.own = p.wanted = SYMMEM_TIMEOUT; /* its own failure, which others may repeat */
+    p.failed_rank = p.wanted_rank = 0;
+    run(2, p);
+    p.failed_rank = -1;
+    p.wanted = SYMMEM_LIMIT;
+    p.wanted_rank = 1;
+    p.text = "rank 1: what they say";
+    run(2, p);
+    p.sent.kind = FINALIZED; /* that explains it, and no more */
+    p.wanted = SYMMEM_TIMEOUT;
+    p.wanted_rank = -1;
+    p.text = "; rank 1 finalized after LIMIT";
+    run(2, p);
+}
+
+/* --- without peers ------------------------------------------------------------------------------
+ */
+
+static int body_down(test_rank *self) {
+    symmem_error_record record;
+    memset(&record, 0, sizeof(record));
+    record.failed_rank = -1;
+    sm_session_forget_remarks(self->session);
+    sm_session_remark(self->session, &record);
+    sm_session_explain(self->session, -1, &record);
+    sm_session_keep_cause(self->session);
+    EXPECT(record.message[0] == '\0' && sm_session_given_up_by(self->session) == -1);
+    symmem_clear_error();
+    sm_session_farewell(self->session, true); /* nothing has failed */
+    EXPECT(self->session->ipc == NULL);
+    (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
+    sm_session_farewell(self->session, true);
+    EXPECT((self->session->ipc != NULL) == (self->world_size > 1));
+    EXPECT(sm_record()->status == SYMMEM_LIMIT);
+    sm_session_remark(self->session, &record); /* a socket, and no session */
+    return 0;
+}
+
+TEST("a session that is down") {
+    for (int32_t count = 1; count <= 2; count++) {
+        symmem_store *store = NULL;
+        test_rank ranks[2];
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        prepare_ranks(ranks, count, store, body_down, NULL);
+        CU_ASSERT_TRUE(run_threads(ranks, 1));
+        symmem_store_close(store);
+    }
+}
+
+/* --- what a rank has left that ended -------------------------------------------------------------
+ */
+
+static sm_identity ended; /* a process's */
+
+static bool find_ended(void) {
+    int ends[2];
+    if (pipe(ends) != 0)
+        return false;
+    const pid_t pid = fork();
+    if (pid == 0) {
+        sm_identity own;
+        memset(&own, 0, sizeof(own));
+        _exit(sm_identity_self(&own) == SYMMEM_OK &&
+                      write(ends[1], &own, sizeof(own)) == (ssize_t)sizeof(own)
+                  ? 0
+                  : 1);
+    }
+    close(ends[1]);
+    const bool got = pid > 1 && read(ends[0], &ended, sizeof(ended)) == (ssize_t)sizeof(ended) &&
+                     waitpid(pid, NULL, 0) == pid;
+    close(ends[0]);
+    return got;
+}
+
+static uint64_t seconds(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+static sm_join left_by(const test_rank *self, const sm_identity *identity, uint64_t stands_s) {
+    sm_join join;
+    memset(&join, 0, sizeof(join));
+    join.identity = *identity;
+    join.count = self->world_size;
+    join.list = sm_session_list(self->session);
+    join.made_ns = sm_since_boot_ns();
+    join.stands_until_s = stands_s == 0 ? 0 : seconds() + stands_s;
+    join.failed_rank = 2;
+    sm_copy_text(join.cause, sizeof(join.cause), "what was wrong");
+    return join;
+}
+
+static int body_stands(test_rank *self) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    sm_join join = left_by(self, &ended, 30);
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    EXPECT(sm_record()->failed_rank == 2 && strstr(sm_record()->message, "what was wrong") != NULL);
+    join.count++; /* of a group that has other numbers */
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    EXPECT(sm_record()->failed_rank == 1);
+    join = left_by(self, &ended, 30);
+    join.list++;
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    EXPECT(sm_record()->failed_rank == 1);
+    for (int32_t odd = -2; odd <= self->world_size; odd += self->world_size + 2) {
+        join = left_by(self, &ended, 30);
+        join.failed_rank = odd;
+        EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+        EXPECT(sm_record()->failed_rank == 1);
+    }
+    join = left_by(self, &ended, 0); /* it found nothing, or not now */
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
+    join = left_by(self, &ended, 3000);
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
+    join = left_by(self, &self->identity, 30); /* it lives */
+    EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
+    return 0;
+}
+
+static int body_contradicts(test_rank *self) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    sm_join join = left_by(self, &ended, 0);
+    join.list++;
+    join.count = 40;
+    for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
+        join.members[i] = i;
+    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    EXPECT(sm_record()->failed_rank == 1 && sm_record()->actual == 40);
+    EXPECT(strstr(sm_record()->message, "13, 14, 15, ... on rank 1") != NULL);
+    for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
+        join.members[i] = 1000 + i; /* not all fit */
+    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    EXPECT(strstr(sm_record()->message, "1000, 1001, ") != NULL);
+    join.made_ns = 0; /* an earlier job's */
+    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_NOT_FOUND);
+    join.identity = self->identity; /* it lives, and has no socket yet that could be told */
+    EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
+    return 0;
+}
+
+TEST("a rank that ended") {
+    static const rank_body bodies[] = {body_stands, body_contradicts};
+    CU_ASSERT_TRUE_FATAL(find_ended());
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        symmem_store *store = NULL;
+        test_rank ranks[3];
+        CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+        prepare_ranks(ranks, 3, store, bodies[i], NULL);
+        CU_ASSERT_TRUE(run_threads(ranks, 1));
+        symmem_store_close(store);
+    }
+}
