@@ -236,6 +236,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
+    memset(session->told, 0, sizeof(session->told));
     session->stands = false;
     if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);

@@ -123,11 +123,11 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     for (int32_t i = 1; i < world_size && sm_now_ns() < until_ns; i++) {
         const int32_t rank = (session->config.rank + i) % world_size;
         if ((session->id != 0 && sm_session_has_given_up(session, rank)) ||
-            !is_known(session, call, rank) || !send_reason(session, &session->joins[rank], &why))
+            has(session->told, rank) || !is_known(session, call, rank) ||
+            !send_reason(session, &session->joins[rank], &why))
             continue;
         sm_session_has_met(session, rank);
-        if (kind == GAVE_UP)
-            session->met[rank / 64] &= ~(1ull << (rank % 64));
+        session->told[rank / 64] |= (uint64_t)(kind == GAVE_UP) << (rank % 64);
     }
 }
 
