@@ -74,7 +74,7 @@ struct sm_session {
     bool has_listened; /* with a socket, of which a file may be left */
     bool joining;      /* own join key is in the store */
     bool stands;       /* and stays: others may come to whom it is a contradiction, too */
-    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* whose join record of this bring-up was read */
     uint64_t told[SYMMEM_MAX_WORLD_SIZE / 64]; /* that this rank has given this bring-up up */
     bool reach_agreed;  /* since then: all ranks' sockets are in reach of all */
     bool hears_of_left; /* some rank has left that was never met */
