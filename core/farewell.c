@@ -50,6 +50,12 @@ static bool has_met(const symmem_context *context, int32_t rank) {
 
 /* --- leaving one ------------------------------------------------------------------------------ */
 
+/* It leaves a bring-up for what a process left that has ended. Who comes after it waits for it, and
+ * may take that for what it is: left behind by an earlier job. */
+static bool is_of_an_earlier_job(const symmem_error_record *record) {
+    return record->status == SYMMEM_PEER_LOST && strstr(record->message, SM_MAY_BE_EARLIER) != NULL;
+}
+
 /* What the rank lacks, and no argument of its program's, nor what others have told. */
 static bool is_own_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
@@ -107,7 +113,7 @@ void sm_farewell_leave(symmem_context *context, const symmem_error_record *recor
     if (unmet == context->world_size)
         return;
     const symmem_error_record before = *sm_record();
-    if (record != NULL && is_own_lack(record)) {
+    if (record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record))) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         farewell own;
         memset(&own, 0, sizeof(own)); /* travels as bytes */

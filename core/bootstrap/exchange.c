@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One gathering through the store. Each rank sets its own key and counts itself; the last one to
- * come reads all keys and sets the combined value, which the others wait for. So a rank makes a
- * constant number of store writes: the part, the count of those that came, and either the combined
- * value or the count of those that read it.
+ * One gathering through the store. Each rank sets its own key. Rank 0 waits for all keys and sets
+ * the combined value, which the others wait for. Who has it removes its own key, and the last one
+ * the combined value. So a rank makes a constant number of store writes, and no two of them have to
+ * take turns: where ranks share processors, each turn would cost a wake-up, one after the other.
  *
  * A rank that has nothing to give, because it has failed already, sets its failure instead. The
  * combined value is then the lowest failing rank's failure, which all ranks return.
@@ -34,16 +34,8 @@ static symmem_status publish(sm_gathering *x) {
     symmem_status status = sm_exchange_set(x, key, x->scratch, bytes);
     if (status != SYMMEM_OK)
         return status;
-    uint32_t limit_ms = sm_exchange_limit_ms(x);
-    if (limit_ms == 0)
+    if (sm_exchange_limit_ms(x) == 0)
         return SYMMEM_TIMEOUT;
-    int64_t count = 0;
-    sm_session_observe(session, "exchange.publish.count");
-    sm_exchange_key(session, x->id, x->sequence, "n", key);
-    status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
-    if (status != SYMMEM_OK)
-        return sm_session_store_failed(session, x->call, status);
-    x->last = count == session->config.world_size;
     sm_session_observe(session, "exchange.publish.after");
     return SYMMEM_OK;
 }
@@ -101,42 +93,83 @@ static void name_the_absent(sm_gathering *x, int32_t over) {
         *sm_record() = record;
 }
 
-static sm_outcome wait_for_all(sm_gathering *x) {
-    symmem_status status = SYMMEM_TIMEOUT;
-    sm_session_observe(x->session, "exchange.wait.before");
+/* Whether a part, or the mark of one who gave up, is there; other than OK and NOT_FOUND: the store
+ * does not say. */
+static symmem_status look_for_part(const sm_gathering *x, int32_t rank) {
+    const symmem_error_record record = *sm_record();
     char key[SM_SESSION_KEY_BYTES];
-    sm_exchange_key(x->session, x->id, x->sequence, "all", key);
-    for (;;) {
-        uint32_t tick_ms = sm_remaining_ms(x->call->deadline_ns, sm_session_tick_ms(x->session));
-        if (tick_ms != 0) {
-            status = sm_session_wait(x->session, key, tick_ms);
-            if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
-                return sm_outcome_of(sm_session_describe(x->session, x->call, status));
+    sm_part part;
+    size_t bytes = 0;
+    sm_exchange_rank_key(x->session, x->id, x->sequence, rank, key);
+    symmem_status status = sm_session_get(x->session, x->call, key, &part, sizeof(part), &bytes);
+    *sm_record() = record;
+    return status == SYMMEM_OUT_OF_RANGE ? SYMMEM_OK : status;
+}
+
+/* Of the ranks up to `there` the parts have come. */
+static bool all_are_there(sm_gathering *x) {
+    while (x->there < x->session->config.world_size && look_for_part(x, x->there) == SYMMEM_OK)
+        x->there++;
+    return x->there == x->session->config.world_size;
+}
+
+/* Until the next look at the peers, for the combined value or, of who is to make it, for the next
+ * part. *tick_ms_p 0: the time is up. */
+static symmem_status sleep_once(const sm_gathering *x, uint32_t *tick_ms_p) {
+    char key[SM_SESSION_KEY_BYTES];
+    if (sm_gathering_combines(x))
+        sm_exchange_rank_key(x->session, x->id, x->sequence, x->there, key);
+    else
+        sm_exchange_key(x->session, x->id, x->sequence, "all", key);
+    *tick_ms_p = sm_remaining_ms(x->call->deadline_ns, sm_session_tick_ms(x->session));
+    return *tick_ms_p == 0 ? SYMMEM_TIMEOUT : sm_session_wait(x->session, key, *tick_ms_p);
+}
+
+/* Nothing more comes, or the value is there. Looked at last: a peer may have ended or moved on
+ * because the exchange is complete. */
+static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
+    symmem_error_record record = *sm_record();
+    symmem_status status = SYMMEM_NOT_FOUND;
+    if (!sm_gathering_combines(x))
+        status = sm_gathering_read_all(x);
+    else if (all_are_there(x))
+        return sm_gathering_combine(x);
+    const bool expired = sm_expired(x->call->deadline_ns);
+    if (status == SYMMEM_TIMEOUT && outcome.status == SYMMEM_OK && !expired)
+        return sm_outcome_of(status);
+    if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
+        return sm_outcome_of(status);
+    *sm_record() = record;
+    /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
+    const bool is_stores = outcome.status == SYMMEM_TIMEOUT && !outcome.again;
+    if (outcome.status == SYMMEM_OK || (is_stores && expired))
+        outcome.status =
+            timed_out(x, "all ranks arrived, but their combined value was not there in time");
+    else if (outcome.again && !x->call->restart)
+        name_the_absent(x, outcome.over);
+    return outcome;
+}
+
+static sm_outcome wait_for_all(sm_gathering *x) {
+    const bool combines = sm_gathering_combines(x);
+    sm_session_observe(x->session, "exchange.wait.before");
+    x->there = 1; /* the own one */
+    while (!combines || x->there < x->session->config.world_size) {
+        uint32_t tick_ms;
+        symmem_status status = sleep_once(x, &tick_ms);
+        if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
+            return sm_outcome_of(sm_session_describe(x->session, x->call, status));
+        if (combines && status == SYMMEM_OK) {
+            x->there++;
+            continue;
         }
         sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
         if (status != SYMMEM_OK)
             outcome = sm_session_watch(x->session, x->call);
-        bool over = tick_ms == 0 || status == SYMMEM_OK || outcome.status != SYMMEM_OK;
-        if (!over)
-            continue;
-        /* Looked at last: a peer may have ended or moved on because the exchange is complete. */
-        symmem_error_record record = *sm_record();
-        status = sm_gathering_read_all(x);
-        const bool expired = sm_expired(x->call->deadline_ns);
-        if (status == SYMMEM_TIMEOUT && outcome.status == SYMMEM_OK && !expired)
-            return sm_outcome_of(status);
-        if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
-            return sm_outcome_of(status);
-        *sm_record() = record;
-        /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
-        const bool is_stores = outcome.status == SYMMEM_TIMEOUT && !outcome.again;
-        if (outcome.status == SYMMEM_OK || (is_stores && expired))
-            outcome.status =
-                timed_out(x, "all ranks arrived, but their combined value was not there in time");
-        else if (outcome.again && !x->call->restart)
-            name_the_absent(x, outcome.over);
-        return outcome;
+        if (tick_ms == 0 || status == SYMMEM_OK || outcome.status != SYMMEM_OK)
+            return come_to_an_end(x, outcome);
     }
+    return sm_gathering_combine(x);
 }
 
 static symmem_status judge_failure(const sm_gathering *x, int32_t rank) {
@@ -206,7 +239,7 @@ static sm_outcome deliver(sm_gathering *x) {
 }
 
 static void remove_common(const sm_session *session, uint64_t id, uint64_t sequence) {
-    static const char *const names[] = {"all", "n", "d"};
+    static const char *const names[] = {"all", "d"};
     char key[SM_SESSION_KEY_BYTES];
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         sm_exchange_key(session, id, sequence, names[i], key);
@@ -220,33 +253,46 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
     sm_session_remove(session, key);
 }
 
-/*
- * Cleaning up after an exchange that was complete, with data or with an agreed failure. What goes
- * wrong here leaves keys, but the result is right. The rank that combined has all it needs unless
- * the parts are read one by one, so only then it counts as a reader.
- */
-static void finish(sm_gathering *x, bool failed) {
-    const sm_session *session = x->session;
-    bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
-    sm_session_observe(session, "exchange.clean.before");
-    if (together)
-        remove_part(session, x->id, x->sequence, session->config.rank);
-    if (together && x->last)
-        return;
+/* Who has the combined value takes its own part back. Begun beside the own rank, so that all but
+ * the last few see soon that they are not the last one. */
+static bool others_are_to_read(const sm_gathering *x) {
+    const int32_t world_size = x->session->config.world_size;
+    for (int32_t i = 1; i < world_size; i++) {
+        const int32_t rank = (x->session->config.rank + i) % world_size;
+        symmem_status status = look_for_part(x, rank);
+        if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND)
+            status = look_for_part(x, rank); /* or all keys of the exchange would stay */
+        if (status != SYMMEM_NOT_FOUND)
+            return true;
+    }
+    return false;
+}
+
+/* The parts are read one by one, and stay until all have all of them. */
+static bool is_last_reader(const sm_gathering *x) {
     uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
     symmem_error_record record = *sm_record();
     char key[SM_SESSION_KEY_BYTES];
-    sm_exchange_key(session, x->id, x->sequence, "d", key);
+    sm_exchange_key(x->session, x->id, x->sequence, "d", key);
     int64_t count = 0;
     limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
-    symmem_status status = symmem_store_add(session->config.store, key, 1, &count, limit_ms);
+    symmem_status status = symmem_store_add(x->session->config.store, key, 1, &count, limit_ms);
     /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
     if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
-        status = symmem_store_add(session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
+        status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
     *sm_record() = record;
-    if (status != SYMMEM_OK)
-        return;
-    if (count != session->config.world_size - (together ? 1 : 0))
+    return status == SYMMEM_OK && count == x->session->config.world_size;
+}
+
+/* Cleaning up after an exchange that was complete, with data or with an agreed failure. What goes
+ * wrong here leaves keys, but the result is right. */
+static void finish(sm_gathering *x, bool failed) {
+    const sm_session *session = x->session;
+    const bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
+    sm_session_observe(session, "exchange.clean.before");
+    if (together)
+        remove_part(session, x->id, x->sequence, session->config.rank);
+    if (together ? others_are_to_read(x) : !is_last_reader(x))
         return;
     for (int32_t rank = 0; !together && rank < session->config.world_size; rank++)
         remove_part(session, x->id, x->sequence, rank);
@@ -261,7 +307,7 @@ static sm_outcome run(sm_gathering *x) {
         status = timed_out(x, "the time was up before this rank had arrived, after all others");
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);
-    sm_outcome outcome = x->last ? sm_gathering_combine(x) : wait_for_all(x);
+    sm_outcome outcome = wait_for_all(x);
     if (outcome.status != SYMMEM_OK)
         return outcome;
     status = judge(x);

@@ -56,8 +56,8 @@ typedef struct sm_gathering {
     unsigned char *scratch; /* one part */
     size_t scratch_bytes;
     bool published;
-    bool last; /* to come: combines */
-    bool poor; /* no memory: the buffers are these, enough for failures */
+    int32_t there; /* the parts of the ranks before this one have come; of who combines */
+    bool poor;     /* no memory: the buffers are these, enough for failures */
     sm_failed_part small_part;
     sm_failed_all small_all;
 } sm_gathering;
@@ -85,7 +85,9 @@ size_t sm_gathering_make_part(sm_gathering *x);
  * OUT_OF_RANGE without a record: this rank has no memory, and the part is no failure. */
 symmem_status sm_gathering_read_part(sm_gathering *x, int32_t rank, sm_part *part_p,
                                      bool *gave_up_p);
-/* The last rank's work: all parts into one value, in the store. */
+/* Whether this rank makes one value of all parts. */
+bool sm_gathering_combines(const sm_gathering *x);
+/* That rank's work: all parts into one value, in the store. */
 sm_outcome sm_gathering_combine(sm_gathering *x);
 /* NOT_FOUND: not there yet. */
 symmem_status sm_gathering_read_all(sm_gathering *x);

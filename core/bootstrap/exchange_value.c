@@ -177,7 +177,11 @@ static sm_outcome cannot_combine(sm_gathering *x) {
     return set_failure(x, x->session->config.rank, &verdict);
 }
 
-/* The last rank's work: all parts into one value. A rank that has failed itself only looks for a
+bool sm_gathering_combines(const sm_gathering *x) {
+    return x->session->config.rank == 0;
+}
+
+/* All parts into one value. A rank that has failed itself only looks for a
  * lower one that has, too. */
 sm_outcome sm_gathering_combine(sm_gathering *x) {
     const sm_session *session = x->session;

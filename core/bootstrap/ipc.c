@@ -440,6 +440,10 @@ void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]) {
     memcpy(ipc->notes.nonce, nonce, sizeof(ipc->notes.nonce));
 }
 
+const sm_ipc_notes *sm_ipc_notes_heard(const sm_ipc *ipc) {
+    return &ipc->notes;
+}
+
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
     const symmem_error_record record = *sm_record();
     /* Messages with descriptors stay where they are: whose they are may not be known yet. */

@@ -79,5 +79,7 @@ void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
 /* What has come by now. `members`: a tag of the session's that no message has; NULL before there is
  * one. Never waits, leaves the record alone. */
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members);
+/* What has been taken of them so far. */
+const sm_ipc_notes *sm_ipc_notes_heard(const sm_ipc *ipc);
 
 #endif

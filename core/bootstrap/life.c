@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD
@@ -28,6 +29,7 @@
 #endif
 /* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
 #define BACKLOG 128
+#define SERVING_NS 500000000u
 #define LONGEST_NAME 56
 #define UNKNOWN_MARK '+' /* in place of the other one */
 
@@ -213,6 +215,18 @@ void sm_life_file_end(sm_life_file *file) {
     free(file);
 }
 
+/* There is no hurry, and a call in a wait is one of many. */
+static bool is_time_to_serve(void) {
+    static uint64_t next_ns; /* with the lock */
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const uint64_t now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    if (now_ns < next_ns)
+        return false;
+    next_ns = now_ns + SERVING_NS;
+    return true;
+}
+
 static void drain(int fd) {
     for (int entry; (entry = accept4(fd, NULL, NULL, SOCK_CLOEXEC)) >= 0;)
         close(entry);
@@ -220,9 +234,10 @@ static void drain(int fd) {
 
 void sm_life_serve(void) {
     sm_life_lock_all();
-    if (own_fd >= 0)
+    const bool serves = is_time_to_serve();
+    if (serves && own_fd >= 0)
         drain(own_fd);
-    for (const sm_life_file *file = files; file != NULL; file = file->next)
+    for (const sm_life_file *file = files; serves && file != NULL; file = file->next)
         drain(file->fd);
     sm_life_unlock_all();
 }
@@ -251,12 +266,14 @@ static sm_life_state take_answer(int fd, bool wants_process, sm_life_answer *ans
         answer->pidfd = pidfd;
     else
         answer->cannot_hold = errno == ENOPROTOOPT;
+    answer->lacks_descriptor = pidfd < 0 && (errno == EMFILE || errno == ENFILE);
     return SM_LIFE_LIVES;
 }
 
 static sm_life_state ask_at(const struct sockaddr_un *address, socklen_t bytes, bool wants_process,
                             sm_life_answer *answer) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    answer->lacks_descriptor = answer->lacks_descriptor || fd < 0;
     if (fd < 0)
         return SM_LIFE_UNKNOWN;
     sm_life_state state = SM_LIFE_UNKNOWN;

@@ -41,9 +41,10 @@ typedef enum sm_life_state {
 
 typedef struct sm_life_answer {
     sm_life_state by_name, by_file;
-    int pidfd;        /* of the process, the caller's; -1: not had */
-    int32_t pid;      /* as seen from here, 0: it is not */
-    bool cannot_hold; /* the kernel has no pidfds for that */
+    int pidfd;             /* of the process, the caller's; -1: not had */
+    int32_t pid;           /* as seen from here, 0: it is not */
+    bool cannot_hold;      /* the kernel has no pidfds for that */
+    bool lacks_descriptor; /* this process has none left to look with */
 } sm_life_answer;
 
 /* One look at a process's sockets; never waits. `wants_process`: with a pidfd. Takes a descriptor

@@ -25,11 +25,14 @@
 
 /* Between two looks at one socket: more where there are more of them. */
 #define LOOK_NS 200000000u
-#define LOOK_A_RANK_NS 5000000u
+#define LOOK_A_RANK_NS 10000000u
 #define LOOK_MOST_NS 1500000000u
 /* A socket is closed before a process has ended: by so much at the most where nobody says
  * which it is, whatever its devices' drivers have to do. */
 #define CLOSED_NS 10000000000u
+
+/* With one system call, whose arguments are on the stack. */
+#define GLANCE_PROCESSES 64
 
 /* For a look into the store, of one who must not wait. */
 #define STORE_MS 20u
@@ -168,13 +171,17 @@ static bool is_in_proc(const sm_liveness *liveness, const sm_identity *identity)
            identity->start_time != 0 && liveness->self.time_namespace == identity->time_namespace;
 }
 
-/* With the spare descriptor given up meanwhile. */
+/* If need be with the spare descriptor given up meanwhile. */
 static void look(sm_liveness *liveness, watched *entry, bool wants_process,
                  sm_life_answer *answer) {
-    if (liveness->spare >= 0)
-        close(liveness->spare);
     sm_life_ask(&entry->identity, wants_process, answer);
-    liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (answer->lacks_descriptor && liveness->spare >= 0) {
+        close(liveness->spare);
+        if (answer->pidfd >= 0)
+            close(answer->pidfd);
+        sm_life_ask(&entry->identity, wants_process, answer);
+        liveness->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    }
     if (answer->by_name != SM_LIFE_LIVES && answer->by_file != SM_LIFE_LIVES)
         return;
     entry->answered = true;
@@ -380,9 +387,9 @@ static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry)
     return closed_is_ended(liveness, rank, entry, now_ns);
 }
 
-static bool ended(sm_liveness *liveness, int32_t rank, watched *entry) {
+static bool ended(sm_liveness *liveness, int32_t rank, watched *entry, bool is_seen) {
     if (entry->pidfd >= 0) {
-        if (pidfd_ended(entry->pidfd))
+        if (!is_seen && pidfd_ended(entry->pidfd))
             return true;
     } else if (is_in_proc(liveness, &entry->identity)) {
         if (ended_by_number(liveness, entry))
@@ -394,48 +401,96 @@ static bool ended(sm_liveness *liveness, int32_t rank, watched *entry) {
     return ended_by_socket(liveness, rank, entry);
 }
 
-/* The mutex is held. */
-static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry) {
+/* The mutex is held. `is_seen`: it was looked at just now, if it is held. */
+static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry, bool is_seen) {
     if (entry->known && !entry->gone &&
         !sm_identity_same_process(&liveness->self, &entry->identity) &&
-        ended(liveness, rank, entry)) {
+        ended(liveness, rank, entry, is_seen)) {
         entry->gone = true;
         forget(entry);
     }
     return entry->gone;
 }
 
-symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
+static symmem_peer_state known_state(sm_liveness *liveness, int32_t rank, bool is_seen) {
     if (rank < 0 || rank >= liveness->world_size)
         return SYMMEM_PEER_ALIVE;
     pthread_mutex_lock(&liveness->mutex);
-    bool gone = is_gone(liveness, rank, &liveness->ranks[rank]);
+    bool gone = is_gone(liveness, rank, &liveness->ranks[rank], is_seen);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank) {
+    return known_state(liveness, rank, false);
+}
+
+symmem_peer_state sm_liveness_seen(sm_liveness *liveness, int32_t rank) {
+    return known_state(liveness, rank, true);
 }
 
 /* One that is not held: another one is known in its place. */
 static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
     watched entry = {.identity = *identity, .pidfd = -1, .known = true};
-    bool gone = is_gone(liveness, rank, &entry);
+    bool gone = is_gone(liveness, rank, &entry, false);
     forget(&entry);
     return gone;
 }
 
 /* The one that is known may be a successor, and while another group reads what is in the store yet
  * even one of before. */
-symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
-                                     const sm_identity *identity) {
+static symmem_peer_state state_of(sm_liveness *liveness, int32_t rank, const sm_identity *identity,
+                                  bool is_seen) {
     if (rank < 0 || rank >= liveness->world_size)
         return SYMMEM_PEER_ALIVE;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
     bool is_known = entry->known && memcmp(&entry->identity, identity, sizeof(*identity)) == 0;
-    bool gone = is_known ? is_gone(liveness, rank, entry)
+    bool gone = is_known ? is_gone(liveness, rank, entry, is_seen)
                          : !sm_identity_same_process(&liveness->self, identity) &&
                                is_gone_now(liveness, rank, identity);
     pthread_mutex_unlock(&liveness->mutex);
     return gone ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                     const sm_identity *identity) {
+    return state_of(liveness, rank, identity, false);
+}
+
+symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
+                                      const sm_identity *identity) {
+    return state_of(liveness, rank, identity, true);
+}
+
+/* The mutex is held. */
+static void note_ends(sm_liveness *liveness, const struct pollfd *held, const int32_t *ranks,
+                      nfds_t count) {
+    for (nfds_t i = 0; i < count; i++) {
+        if (held[i].revents == 0)
+            continue;
+        liveness->ranks[ranks[i]].gone = true;
+        forget(&liveness->ranks[ranks[i]]);
+    }
+}
+
+void sm_liveness_glance(sm_liveness *liveness) {
+    struct pollfd held[GLANCE_PROCESSES];
+    int32_t ranks[GLANCE_PROCESSES];
+    nfds_t count = 0;
+    pthread_mutex_lock(&liveness->mutex);
+    for (int32_t rank = 0; rank < liveness->world_size; rank++) {
+        const int pidfd = liveness->ranks[rank].pidfd;
+        if (pidfd >= 0) {
+            held[count] = (struct pollfd){.fd = pidfd, .events = POLLIN};
+            ranks[count++] = rank;
+        }
+        const bool asks = count == GLANCE_PROCESSES || rank == liveness->world_size - 1;
+        if (asks && count > 0 && poll(held, count, 0) > 0)
+            note_ends(liveness, held, ranks, count);
+        count = asks ? 0 : count;
+    }
+    pthread_mutex_unlock(&liveness->mutex);
 }
 
 bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity) {
@@ -464,7 +519,7 @@ bool sm_liveness_sees(sm_liveness *liveness, int32_t rank) {
         return false;
     watched *entry = &liveness->ranks[rank];
     pthread_mutex_lock(&liveness->mutex);
-    bool gone = is_gone(liveness, rank, entry);
+    bool gone = is_gone(liveness, rank, entry, false);
     bool sees = gone || entry->pidfd >= 0 || entry->answered ||
                 sm_identity_same_process(&liveness->self, &entry->identity) ||
                 is_in_proc(liveness, &entry->identity);

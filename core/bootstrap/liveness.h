@@ -19,6 +19,12 @@ bool sm_liveness_knows(sm_liveness *liveness, int32_t rank);
 /* SYMMEM_PEER_GONE only if that very process has ended, or is another program by now. Never waits.
  */
 symmem_peer_state sm_liveness_ask(sm_liveness *liveness, int32_t rank);
+/* Finds out with few system calls which of the processes that are held have ended, for the
+ * questions that the same thread asks next: the two below do not look at those again. */
+void sm_liveness_glance(sm_liveness *liveness);
+symmem_peer_state sm_liveness_seen(sm_liveness *liveness, int32_t rank);
+symmem_peer_state sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
+                                      const sm_identity *identity);
 /* The same of the process that the rank was then, whoever is known in its place by now. */
 symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
                                      const sm_identity *identity);

@@ -176,8 +176,6 @@ static void close_down(sm_session *session) {
     if (!session->stands)
         remove_own_join(session);
     sm_session_drop_own_fds(session);
-    if (session->ipc != NULL && session->config.socket_dir != NULL)
-        sweep(session);
     sm_ipc_destroy(session->ipc);
     session->ipc = NULL;
     session->id = 0;
@@ -195,6 +193,8 @@ void sm_session_destroy(sm_session *session) {
         return;
     session->stands = false;
     close_down(session);
+    if (session->has_listened && session->config.socket_dir != NULL)
+        sweep(session); /* at the end only: whoever waits to be told of a failure need not wait */
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
     free_memory(session);
@@ -225,6 +225,7 @@ void sm_session_has_met(const sm_session *session, int32_t rank) {
 static symmem_status open_socket(sm_session *session) {
     const sm_session_config *config = &session->config;
     symmem_status status = sm_ipc_create(config->socket_dir, NULL, &session->ipc);
+    session->has_listened = session->has_listened || status == SYMMEM_OK;
     if (status == SYMMEM_PATH_TOO_LONG && config->relative_socket_dir != NULL) {
         char text[96];
         (void)snprintf(text, sizeof(text), ", which is the relative '%.30s' as seen at init",
@@ -252,6 +253,7 @@ static symmem_status prepare(sm_session *session, const sm_call *call) {
     if (status != SYMMEM_OK)
         return sm_session_describe(session, call, status);
     memset(session->met, 0, sizeof(session->met));
+    memset(session->told, 0, sizeof(session->told));
     session->stands = false;
     if (session->ipc != NULL) {
         sm_ipc_address(session->ipc, own->address, &own->address_bytes);
@@ -301,7 +303,7 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
             return status;
     }
     mark(lost, rank, true);
-    const char *what = session->id != 0 ? "ended" : "ended (it may be an earlier job's process)";
+    const char *what = session->id != 0 ? "ended" : "ended (" SM_MAY_BE_EARLIER ")";
     if (session->id == 0 && sm_session_has_left(session, call, rank))
         what = "came and left, and has ended";
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
@@ -367,9 +369,10 @@ static symmem_status read_missing(sm_session *session, const sm_call *call, read
 static symmem_status look_after(sm_session *session, const sm_call *call, reading *r,
                                 bool *reread_p) {
     *reread_p = false;
+    sm_liveness_glance(session->config.liveness);
     for (int32_t rank = 0; rank < session->config.world_size; rank++) {
         bool restarted = false;
-        if (rank == session->config.rank || !sm_session_gone(session, call, rank, &restarted))
+        if (rank == session->config.rank || !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
         if (!restarted)
             return fail_lost(session, call, rank);

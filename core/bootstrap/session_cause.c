@@ -93,6 +93,10 @@ int32_t sm_session_given_up_by(sm_session *session) {
     return read_reason(session, notes, &why) ? notes->first : -1;
 }
 
+bool sm_session_has_given_up(const sm_session *session, int32_t rank) {
+    return session->ipc != NULL && has(sm_ipc_notes_heard(session->ipc)->sources, rank);
+}
+
 /* --- telling ------------------------------------------------------------------------ */
 
 /* A peer may have come after this rank's last look. */
@@ -107,15 +111,23 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
 }
 
+/* Begun beside the own rank, so that not all tell the same ones first. Who has given this session
+ * up hears nothing in it any more, and who was told that it is given up is not told again at the
+ * end.
+ */
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
+    const int32_t world_size = session->config.world_size;
     const reason why = reason_of(session, kind, record);
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS;
-    for (int32_t rank = 0; rank < session->config.world_size && sm_now_ns() < until_ns; rank++) {
-        if (rank == session->config.rank || !is_known(session, call, rank))
+    for (int32_t i = 1; i < world_size && sm_now_ns() < until_ns; i++) {
+        const int32_t rank = (session->config.rank + i) % world_size;
+        if ((session->id != 0 && sm_session_has_given_up(session, rank)) ||
+            has(session->told, rank) || !is_known(session, call, rank) ||
+            !send_reason(session, &session->joins[rank], &why))
             continue;
-        if (send_reason(session, &session->joins[rank], &why))
-            sm_session_has_met(session, rank);
+        sm_session_has_met(session, rank);
+        session->told[rank / 64] |= (uint64_t)(kind == GAVE_UP) << (rank % 64);
     }
 }
 

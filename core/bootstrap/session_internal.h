@@ -8,9 +8,9 @@
  *                      Below the name's prefix and by its number in the world: groups of one name
  *                      with other members have to see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
- *   <id>/<seq>/n       how many gave; the last one combines
- *   <id>/<seq>/all     the combined value
- *   <id>/<seq>/d       how many read it; the last one removes the keys
+ *   <id>/<seq>/all     the combined value. Who has it removes its own key, the last one this
+ *   <id>/<seq>/d       where a rank gives too much for that: how many have read all ranks' keys;
+ * the last one removes them
  */
 #ifndef SYMMEM_CORE_SESSION_INTERNAL_H
 #define SYMMEM_CORE_SESSION_INTERNAL_H
@@ -23,6 +23,7 @@
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
 #define SM_ABANDONED_MAX 8
+#define SM_MAY_BE_EARLIER "it may be an earlier job's process"
 /* For a store call that does not wait for a peer, and for one that only cleans up. */
 #define SM_STORE_CALL_MS 60000u
 #define SM_STORE_CLEAN_MS 100u
@@ -70,9 +71,11 @@ struct sm_session {
     sm_join *joins; /* one a rank, own included */
     int32_t *hosts; /* of each rank, the first one on its host, as all have agreed */
     sm_ipc *ipc;
-    bool joining; /* own join key is in the store */
-    bool stands;  /* and stays: others may come to whom it is a contradiction, too */
-    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64]; /* whose join record of this bring-up was read */
+    bool has_listened; /* with a socket, of which a file may be left */
+    bool joining;      /* own join key is in the store */
+    bool stands;       /* and stays: others may come to whom it is a contradiction, too */
+    uint64_t met[SYMMEM_MAX_WORLD_SIZE / 64];  /* whose join record of this bring-up was read */
+    uint64_t told[SYMMEM_MAX_WORLD_SIZE / 64]; /* that this rank has given this bring-up up */
     bool reach_agreed;  /* since then: all ranks' sockets are in reach of all */
     bool hears_of_left; /* some rank has left that was never met */
     int32_t watch_next;
@@ -156,6 +159,9 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
 /* True if the rank's process ended; *restarted_p: another one has taken its place. */
 bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
                      bool *restarted_p);
+/* The same behind sm_liveness_glance. */
+bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_t rank,
+                          bool *restarted_p);
 /* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
  * another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
@@ -200,8 +206,10 @@ void sm_session_stand(sm_session *session, const sm_call *call);
 /* MISMATCH if the rank has ended, and its join record tells of a contradiction. */
 symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
                                const sm_join *join);
-/* A peer that has given this session up, or -1. */
+/* A peer that has given this session up, or -1. Hears what has come. */
 int32_t sm_session_given_up_by(sm_session *session);
+/* Whether that peer has said so, as far as was heard. */
+bool sm_session_has_given_up(const sm_session *session, int32_t rank);
 
 /* --- exchange.c --- */
 /* The gathering itself, in session `id`, exchange `sequence`. `kind` must be the same text on all

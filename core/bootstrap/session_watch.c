@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define JOINS_A_TICK 64
+#define JOINS_A_TICK 16 /* besides those of ranks that say that they have given up */
 #define PROCESSES_A_TICK 256
 #define REMOVALS 2 /* of a key: nobody else would do it */
 
@@ -191,12 +191,21 @@ bool sm_session_peer_is_ending(const sm_session *session, int32_t rank) {
            sm_liveness_is_ending(session->config.liveness, &session->joins[rank].identity);
 }
 
-bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
-                     bool *restarted_p) {
+/* As sm_session_peer_state behind a glance at all. */
+static symmem_peer_state seen_state(const sm_session *session, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    const int32_t global_rank = config->global_ranks[rank];
+    return session->id == 0
+               ? sm_liveness_seen(config->liveness, global_rank)
+               : sm_liveness_seen_of(config->liveness, global_rank, &session->joins[rank].identity);
+}
+
+static bool gone(const sm_session *session, const sm_call *call, int32_t rank,
+                 symmem_peer_state state, bool *restarted_p) {
     sm_liveness *liveness = session->config.liveness;
     int32_t global_rank = session->config.global_ranks[rank];
     *restarted_p = false;
-    if (sm_session_peer_state(session, rank) != SYMMEM_PEER_GONE)
+    if (state != SYMMEM_PEER_GONE)
         return false;
     const symmem_error_record record = *sm_record();
     const symmem_status learned = learn(session, call, rank);
@@ -206,14 +215,25 @@ bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t ran
     return true;
 }
 
+bool sm_session_gone(const sm_session *session, const sm_call *call, int32_t rank,
+                     bool *restarted_p) {
+    return gone(session, call, rank, sm_session_peer_state(session, rank), restarted_p);
+}
+
+bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_t rank,
+                          bool *restarted_p) {
+    return gone(session, call, rank, seen_state(session, rank), restarted_p);
+}
+
 static sm_outcome watch_processes(const sm_session *session, const sm_call *call, int32_t count) {
     const sm_session_config *config = &session->config;
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     sm_outcome outcome = sm_outcome_of(SYMMEM_OK);
+    sm_liveness_glance(config->liveness);
     for (int32_t i = 0; i < config->world_size && i < count; i++) {
         int32_t rank = (session->watch_next + i) % config->world_size;
         bool restarted = false;
-        if (rank == config->rank || !sm_session_gone(session, call, rank, &restarted))
+        if (rank == config->rank || !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
         if (restarted && call->restart)
             return sm_session_started_over(session, call, rank);
@@ -247,9 +267,9 @@ sm_outcome sm_session_started_over(const sm_session *session, const sm_call *cal
 
 static sm_outcome watch_joins(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
-    for (int32_t i = 0; i < config->world_size && i < JOINS_A_TICK; i++) {
+    for (int32_t i = 0; i < config->world_size; i++) {
         int32_t rank = (session->watch_next + i) % config->world_size;
-        if (rank == config->rank)
+        if (rank == config->rank || (i >= JOINS_A_TICK && !sm_session_has_given_up(session, rank)))
             continue;
         sm_join join;
         symmem_status status = sm_session_read_join(session, call, rank, &join);
@@ -273,16 +293,14 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
     symmem_status status = sm_session_wanted(session, call);
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);
+    const int32_t left = sm_session_given_up_by(session); /* hears of all that have come */
     /* Joins first: a rank that was restarted and is back is no loss. */
     sm_outcome outcome = watch_joins(session, call);
     sm_life_serve();
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
     /* Who may follow a peer waits for its new bring-up. */
-    const int32_t left = outcome.status == SYMMEM_OK && !call->restart && session->id != 0
-                             ? sm_session_given_up_by(session)
-                             : -1;
-    if (left >= 0)
+    if (outcome.status == SYMMEM_OK && !call->restart && session->id != 0 && left >= 0)
         outcome = sm_session_started_over(session, call, left);
     session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;
     return outcome;

@@ -78,6 +78,10 @@ void sm_group_explain(symmem_context *context) {
             ask_group(other, global_rank, &record);
     if (global_rank >= 0 && strlen(record.message) == before)
         sm_farewell_explain(context, global_rank, named, &record);
+    /* Of several the first that has left word. */
+    for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
+        if (symmem_error_is_missing(&record, rank) && strlen(record.message) == before)
+            sm_farewell_explain(context, group->global_ranks[rank], rank, &record);
     sm_group_release(group);
     (void)sm_fail_record(&record);
 }

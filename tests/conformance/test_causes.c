@@ -66,7 +66,8 @@ struct failing_store {
 static symmem_status f_set(void *self, const char *key, const void *value, size_t bytes,
                            uint32_t timeout_ms) {
     const struct failing_store *store = self;
-    return symmem_store_set(store->inner, key, value, bytes, timeout_ms);
+    return store->fails ? store->with
+                        : symmem_store_set(store->inner, key, value, bytes, timeout_ms);
 }
 
 static symmem_status f_get(void *self, const char *key, void *value, size_t capacity,

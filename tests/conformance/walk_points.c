@@ -32,7 +32,6 @@ const struct walk_point walk_core_points[] = {
     OBSERVES("session.join.read"),
     OBSERVES("session.join.done"),
     FAILS("exchange.publish.before"),
-    OBSERVES("exchange.publish.count"),
     OBSERVES("exchange.publish.after"),
     FAILS("exchange.combine.read"),
     OBSERVES("exchange.combine.before"),

@@ -5,9 +5,6 @@
  * store: kills JOB FOLDER [--seed N] [--seconds N] [--jobs N] [--load N] [--ranks N,N,...]. See
  * README.md.
  */
-#include <dirent.h>
-#include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +16,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "ranks.h"
 
 enum {
     RANKS_MAX = 128,
@@ -36,12 +35,6 @@ static struct {
     long seconds, jobs, load;
     int sizes[SIZES_MAX], size_count;
 } options = {.jobs = 3, .sizes = {2, 8, 32, 128}, .size_count = 4};
-
-static long long now_ns(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static void pause_ms(long ms) {
     const struct timespec pause = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
@@ -90,6 +83,8 @@ struct rank {
     int status;
     bool victim, there, done, wrong;
     long long told_ns;  /* 0: was not */
+    long long delay_ns; /* that it was kept from a processor till then, and till the kill */
+    long long delay_before_ns;
     long long ended_ns; /* when this process saw it */
     char text[TEXT];
 };
@@ -97,55 +92,31 @@ struct rank {
 static struct rank ranks[RANKS_MAX];
 static char folder[200];
 
-static void path_of(const char *name, int number, char path[256]) {
-    if (number < 0)
-        (void)snprintf(path, 256, "%s/%s", folder, name);
-    else
-        (void)snprintf(path, 256, "%s/%s%d", folder, name, number);
-}
-
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info, (void)kind, (void)place;
-    return remove(path);
-}
-
-static _Noreturn void be_rank(int rank, int size, int rounds) {
-    char out[256], store[256], sockets[256], texts[4][16];
-    path_of("out", rank, out);
-    path_of("store", -1, store);
-    path_of("sockets", -1, sockets);
-    const int fd = open(out, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
-    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        _exit(125);
-    (void)snprintf(texts[0], sizeof(texts[0]), "%d", rank);
-    (void)snprintf(texts[1], sizeof(texts[1]), "%d", size);
-    (void)snprintf(texts[2], sizeof(texts[2]), "%d", rounds);
-    (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
-    execl(options.job, options.job, texts[0], texts[1], store, sockets, texts[2], texts[3],
-          (char *)NULL);
-    _exit(126);
+static void path_of(const char *name, int number, char path[RANKS_PATH]) {
+    ranks_path(folder, name, number, path);
 }
 
 static void start(int size, int rounds) {
-    char path[256];
+    char store[RANKS_PATH], sockets[RANKS_PATH], texts[4][16], path[RANKS_PATH];
+    path_of("store", -1, store);
+    path_of("sockets", -1, sockets);
+    (void)snprintf(texts[1], sizeof(texts[1]), "%d", size);
+    (void)snprintf(texts[2], sizeof(texts[2]), "%d", rounds);
+    (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
+    const char *const arguments[] = {options.job, texts[0], texts[1], store,
+                                     sockets,     texts[2], texts[3], NULL};
     memset(ranks, 0, sizeof(ranks));
     for (int rank = 0; rank < size; rank++) {
+        (void)snprintf(texts[0], sizeof(texts[0]), "%d", rank);
         path_of("out", rank, path);
         (void)unlink(path); /* an earlier job's */
-        ranks[rank].pid = fork();
-        if (ranks[rank].pid == 0)
-            be_rank(rank, size, rounds);
-        if (ranks[rank].pid < 0) {
-            perror("a rank cannot be started");
-            exit(2);
-        }
+        ranks[rank].pid = ranks_start(folder, rank, arguments);
     }
 }
 
 /* Whether all have ended by then; those that have not are killed. */
 static bool ended_by(int size, long long until_ns) {
-    for (bool late = false;; late = now_ns() > until_ns) {
+    for (bool late = false;; late = ranks_now_ns() > until_ns) {
         bool any = false;
         for (int rank = 0; rank < size; rank++) {
             if (ranks[rank].pid <= 1)
@@ -154,7 +125,7 @@ static bool ended_by(int size, long long until_ns) {
                 (void)kill(ranks[rank].pid, SIGKILL);
             if (waitpid(ranks[rank].pid, &ranks[rank].status, late ? 0 : WNOHANG) != 0) {
                 ranks[rank].pid = 0;
-                ranks[rank].ended_ns = now_ns();
+                ranks[rank].ended_ns = ranks_now_ns();
             }
             any = true;
         }
@@ -166,14 +137,14 @@ static bool ended_by(int size, long long until_ns) {
 }
 
 static bool is_there(int rank) {
-    char path[256];
+    char path[RANKS_PATH];
     struct stat file;
     path_of("out", rank, path);
     return stat(path, &file) == 0 && file.st_size > 0;
 }
 
 static void read_rank(int rank) {
-    char path[256], line[TEXT];
+    char path[RANKS_PATH], line[TEXT];
     path_of("out", rank, path);
     FILE *file = fopen(path, "r");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
@@ -183,6 +154,7 @@ static void read_rank(int rank) {
         if (strncmp(line, "TOLD\t", 5) == 0 && ranks[rank].told_ns == 0) {
             char *rest;
             ranks[rank].told_ns = strtoll(line + 5, &rest, 10);
+            ranks[rank].delay_ns = strtoll(rest, &rest, 10);
             (void)snprintf(ranks[rank].text, TEXT, "%.*s", (int)strcspn(rest, "\n"), rest);
         }
     }
@@ -193,12 +165,13 @@ static void read_rank(int rank) {
 /* --- what the kills led to ------------------------------------------------------------------ */
 
 static struct figures {
-    int size, jobs, kills, survivors, hangs, crashes, left, late, unnamed;
+    int size, jobs, kills, survivors, hangs, crashes, left, late, late_itself, unnamed;
     int next_works, next_says, next_fails;
-    long long slowest_ns;       /* to tell, from the kill on */
-    long long slowest_after_ns; /* and from the last victim's end on */
-    long long slowest_end_ns;   /* from the kill to that end */
-    double told_s;              /* the sum of all survivors' */
+    long long slowest_ns;        /* to tell, from the kill on */
+    long long slowest_after_ns;  /* and from the last victim's end on */
+    long long slowest_end_ns;    /* from the kill to that end */
+    long long slowest_itself_ns; /* from that end on, without the waits for a processor */
+    double told_s;               /* the sum of all survivors' */
 } figures[SIZES_MAX];
 
 static int told_lines;
@@ -245,10 +218,16 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns, lo
     of->slowest_ns = took_ns > of->slowest_ns ? took_ns : of->slowest_ns;
     if (one->told_ns - gone_ns > of->slowest_after_ns)
         of->slowest_after_ns = one->told_ns - gone_ns;
+    /* Who got no processor can do nothing about it. The count lags by the wait that goes on. */
+    const long long delay_ns = one->delay_ns - one->delay_before_ns;
+    const long long itself_ns = one->told_ns - gone_ns - delay_ns;
+    of->slowest_itself_ns = itself_ns > of->slowest_itself_ns ? itself_ns : of->slowest_itself_ns;
+    of->late_itself += itself_ns > limit_ns;
     if (took_ns > limit_ns) {
         of->late++;
-        printf("%.3f s, %.3f s after its end, ", (double)took_ns * 1e-9,
-               (double)(one->told_ns - gone_ns) * 1e-9);
+        printf("%.3f s, %.3f s after its end, %.3f s of it without a processor, ",
+               (double)took_ns * 1e-9, (double)(one->told_ns - gone_ns) * 1e-9,
+               (double)delay_ns * 1e-9);
         complain(of, "late", rank);
     }
     if (!names_victims(one->text)) {
@@ -257,25 +236,13 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns, lo
     }
 }
 
-static int left_in(const char *path, const char *besides, char first[128]) {
-    int count = 0;
-    DIR *directory = opendir(path);
-    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, besides) == 0)
-            continue;
-        if (count++ == 0)
-            (void)snprintf(first, 128, "%.120s", entry->d_name);
-    }
-    if (directory != NULL)
-        (void)closedir(directory);
-    return count;
-}
-
 static void look_for_rest(struct figures *of) {
-    char sockets[256], first[128] = "";
+    char sockets[RANKS_PATH], first[128] = "";
     const char *own = strrchr(options.folder, '/');
     path_of("sockets", -1, sockets);
-    if (left_in(sockets, "", first) + left_in("/dev/shm", own != NULL ? own + 1 : "", first) == 0)
+    if (ranks_left_in(sockets, "", "", first) +
+            ranks_left_in("/dev/shm", own != NULL ? own + 1 : "", "", first) ==
+        0)
         return;
     of->left++;
     printf("left: %s, %d ranks\n", first, of->size);
@@ -285,7 +252,7 @@ static void look_for_rest(struct figures *of) {
 static void start_next(struct figures *of) {
     bool works = true, says = true;
     start(of->size, 1);
-    if (!ended_by(of->size, now_ns() + LONGEST_MS * 1000000ll)) {
+    if (!ended_by(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll)) {
         of->hangs++;
         complain(of, "the next start hangs", -1);
         return;
@@ -317,34 +284,34 @@ static void choose_victims(int size, int how_many) {
 static bool victims_are_there(int size, long long until_ns) {
     for (int rank = 0; rank < size; rank++)
         while (ranks[rank].victim && !is_there(rank)) {
-            if (now_ns() > until_ns)
+            if (ranks_now_ns() > until_ns)
                 return false;
             pause_ms(1);
         }
     return true;
 }
 
-static void make_folders(void) {
-    static unsigned number;
-    char path[256];
-    (void)snprintf(folder, sizeof(folder), "%s/%u", options.folder, number++);
-    bool made = mkdir(folder, 0700) == 0;
-    path_of("store", -1, path);
-    made = made && mkdir(path, 0700) == 0;
-    path_of("sockets", -1, path);
-    if (!made || mkdir(path, 0700) != 0) {
-        perror(folder);
-        exit(2);
+/* The calls are those of the first thread. */
+static void note_delays(int size) {
+    for (int rank = 0; rank < size; rank++) {
+        char path[RANKS_PATH];
+        (void)snprintf(path, sizeof(path), "/proc/%d/schedstat", (int)ranks[rank].pid);
+        FILE *file = fopen(path, "r");
+        if (file != NULL && fscanf(file, "%*s %lld", &ranks[rank].delay_before_ns) != 1)
+            ranks[rank].delay_before_ns = 0;
+        if (file != NULL)
+            (void)fclose(file);
     }
 }
 
 static void kill_some(struct figures *of, int how_many, long duration_ms) {
-    make_folders();
+    ranks_make_folder(options.folder, folder);
     start(of->size, ROUNDS);
     choose_victims(of->size, how_many);
-    const bool there = victims_are_there(of->size, now_ns() + LONGEST_MS * 1000000ll);
+    const bool there = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
     pause_ms((long)(random_number() % (unsigned long)(duration_ms + 1)));
-    const long long killed_ns = now_ns();
+    note_delays(of->size);
+    const long long killed_ns = ranks_now_ns();
     for (int rank = 0; rank < of->size; rank++)
         if (ranks[rank].victim && kill(ranks[rank].pid, SIGKILL) == 0)
             of->kills++;
@@ -367,23 +334,23 @@ static void kill_some(struct figures *of, int how_many, long duration_ms) {
     }
     start_next(of);
     look_for_rest(of);
-    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    ranks_remove_folder(folder);
 }
 
 /* How long a job goes on once a rank is there, under the same load. */
 static long measure(struct figures *of) {
-    make_folders();
+    ranks_make_folder(options.folder, folder);
     start(of->size, ROUNDS);
     ranks[0].victim = true;
-    bool good = victims_are_there(of->size, now_ns() + LONGEST_MS * 1000000ll);
-    const long long begin_ns = now_ns();
+    bool good = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
+    const long long begin_ns = ranks_now_ns();
     good = good && ended_by(of->size, begin_ns + 2ll * LONGEST_MS * 1000000);
-    const long took_ms = (long)((now_ns() - begin_ns) / 1000000);
+    const long took_ms = (long)((ranks_now_ns() - begin_ns) / 1000000);
     for (int rank = 0; rank < of->size; rank++) {
         read_rank(rank);
         good = good && ranks[rank].done && ranks[rank].status == 0;
     }
-    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    ranks_remove_folder(folder);
     if (good)
         return took_ms;
     for (int rank = 0; rank < of->size; rank++)
@@ -394,7 +361,7 @@ static long measure(struct figures *of) {
 
 static void run_size(struct figures *of, long long until_ns) {
     const long duration_ms = measure(of);
-    for (long job = 0; job < options.jobs && now_ns() < until_ns; job++) {
+    for (long job = 0; job < options.jobs && ranks_now_ns() < until_ns; job++) {
         const int some = of->size > 2 ? 2 + (int)(random_number() % (unsigned)(of->size - 2)) : 1;
         const int how_many[] = {1, some, of->size};
         keep_load();
@@ -407,18 +374,21 @@ static void run_size(struct figures *of, long long until_ns) {
 
 static bool report(void) {
     bool holds = true;
-    printf("%5s %5s %6s %9s %5s %6s %5s %5s %8s %9s %9s %9s %9s %6s %5s %6s\n", "ranks", "jobs",
-           "kills", "survivors", "hangs", "crash", "left", "late", "unnamed", "mean", "slowest",
-           "its end", "after it", "works", "says", "fails");
+    printf("%5s %5s %6s %9s %5s %6s %5s %5s %6s %8s %9s %9s %9s %9s %9s %6s %5s %6s\n", "ranks",
+           "jobs", "kills", "survivors", "hangs", "crash", "left", "late", "itself", "unnamed",
+           "mean", "slowest", "its end", "after it", "itself", "works", "says", "fails");
     for (int i = 0; i < options.size_count; i++) {
         const struct figures *of = &figures[i];
-        printf("%5d %5d %6d %9d %5d %6d %5d %5d %8d %7.3f s %7.3f s %7.3f s %7.3f s %6d %5d %6d\n",
-               of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
-               of->late, of->unnamed, of->survivors > 0 ? of->told_s / of->survivors : 0,
-               (double)of->slowest_ns * 1e-9, (double)of->slowest_end_ns * 1e-9,
-               (double)of->slowest_after_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
+        printf(
+            "%5d %5d %6d %9d %5d %6d %5d %5d %6d %8d %7.3f s %7.3f s %7.3f s %7.3f s %7.3f s %6d "
+            "%5d %6d\n",
+            of->size, of->jobs, of->kills, of->survivors, of->hangs, of->crashes, of->left,
+            of->late, of->late_itself, of->unnamed,
+            of->survivors > 0 ? of->told_s / of->survivors : 0, (double)of->slowest_ns * 1e-9,
+            (double)of->slowest_end_ns * 1e-9, (double)of->slowest_after_ns * 1e-9,
+            (double)of->slowest_itself_ns * 1e-9, of->next_works, of->next_says, of->next_fails);
         holds = holds && of->jobs > 0 &&
-                of->hangs + of->crashes + of->left + of->late + of->next_fails == 0;
+                of->hangs + of->crashes + of->left + of->late_itself + of->next_fails == 0;
     }
     return holds;
 }
@@ -461,7 +431,7 @@ static void read_options(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     read_options(argc, argv);
-    const long long begin_ns = now_ns();
+    const long long begin_ns = ranks_now_ns();
     keep_load();
     for (int i = 0; i < options.size_count; i++) {
         /* Each size has its part of the time. */

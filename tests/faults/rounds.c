@@ -22,13 +22,25 @@ static long long now_ns(void) {
     return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* That this thread has been kept from a processor; 0 where nobody counts it. */
+static long long delay_ns(void) {
+    long long ns = 0;
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    if (file != NULL && fscanf(file, "%*s %lld", &ns) != 1)
+        ns = 0;
+    if (file != NULL)
+        (void)fclose(file);
+    return ns;
+}
+
 static symmem_status told(symmem_status status) {
     const long long at_ns = now_ns();
     symmem_error_record record;
     if (status == SYMMEM_OK)
         return status;
     symmem_last_error(&record);
-    printf("TOLD\t%lld\t%s\t%d\t", at_ns, symmem_status_name(status), record.failed_rank);
+    printf("TOLD\t%lld %lld\t%s\t%d\t", at_ns, delay_ns(), symmem_status_name(status),
+           record.failed_rank);
     for (int32_t other = 0, any = 0; other < world_size; other++)
         if (symmem_error_is_missing(&record, other))
             printf("%s%d", any++ > 0 ? "," : "", other);

@@ -5,10 +5,8 @@
  * [--how HOW] [--class NAME] [--nth N]. Without --seconds all of them, otherwise as many as there
  * is time for, in an order that the seed gives. See README.md.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,6 +21,7 @@
 #include <unistd.h>
 
 #include "calls.h"
+#include "ranks.h"
 
 enum {
     RANKS = 2,
@@ -45,9 +44,7 @@ static struct {
 } options = {.how = "finalize", .lanes = 8, .class = -1};
 
 static long long now_ms(void) {
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return ranks_now_ns() / 1000000;
 }
 
 /* --- one job -------------------------------------------------------------------------------- */
@@ -80,57 +77,30 @@ struct lane {
     char folder[200];
 };
 
-static void path_in(const struct lane *lane, const char *name, int rank, char path[256]) {
-    if (rank < 0)
-        (void)snprintf(path, 256, "%s/%s", lane->folder, name);
-    else
-        (void)snprintf(path, 256, "%s/%s%d", lane->folder, name, rank);
+static void path_in(const struct lane *lane, const char *name, int rank, char path[RANKS_PATH]) {
+    ranks_path(lane->folder, name, rank, path);
 }
 
-static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *place) {
-    (void)info, (void)kind, (void)place;
-    return remove(path);
-}
-
-static _Noreturn void be_rank(const struct lane *lane, int rank) {
+static void start_rank(struct lane *lane, int rank) {
     const struct plan *plan = &lane->plan;
-    char out[256], store[256], sockets[256], texts[4][16];
-    path_in(lane, "out", rank, out);
+    char store[RANKS_PATH], sockets[RANKS_PATH], texts[4][16];
     path_in(lane, "store", -1, store);
     path_in(lane, "sockets", -1, sockets);
-    const int fd = open(out, O_CREAT | O_TRUNC | O_WRONLY | O_APPEND, 0600);
-    if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0 ||
-        prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-        _exit(125);
     (void)snprintf(texts[0], sizeof(texts[0]), "%d", rank);
     (void)snprintf(texts[1], sizeof(texts[1]), "%d", plan->class);
     (void)snprintf(texts[2], sizeof(texts[2]), "%d", rank == plan->victim ? plan->nth : 0);
     (void)snprintf(texts[3], sizeof(texts[3]), "%d", LIMIT_MS);
-    execl(options.job, options.job, texts[0], "2", store, plan->sockets ? sockets : "-", texts[1],
-          texts[2], options.how, texts[3], (char *)NULL);
-    _exit(126);
+    const char *const arguments[] = {
+        options.job, texts[0], "2",         store,    plan->sockets ? sockets : "-",
+        texts[1],    texts[2], options.how, texts[3], NULL};
+    lane->pids[rank] = ranks_start(lane->folder, rank, arguments);
 }
 
 static void start(struct lane *lane, const struct plan *plan) {
-    static unsigned number;
-    char path[256];
     *lane = (struct lane){.busy = true, .plan = *plan, .begin_ms = now_ms()};
-    (void)snprintf(lane->folder, sizeof(lane->folder), "%s/%u", options.folder, number++);
-    bool made = mkdir(lane->folder, 0700) == 0;
-    path_in(lane, "store", -1, path);
-    made = made && mkdir(path, 0700) == 0;
-    path_in(lane, "sockets", -1, path);
-    made = made && mkdir(path, 0700) == 0;
-    for (int rank = 0; made && rank < RANKS; rank++) {
-        lane->pids[rank] = fork();
-        if (lane->pids[rank] == 0)
-            be_rank(lane, rank);
-        made = lane->pids[rank] > 0;
-    }
-    if (!made) {
-        perror("a job cannot be started");
-        exit(2);
-    }
+    ranks_make_folder(options.folder, lane->folder);
+    for (int rank = 0; rank < RANKS; rank++)
+        start_rank(lane, rank);
 }
 
 /* --- what it says --------------------------------------------------------------------------- */
@@ -170,7 +140,7 @@ static void read_line(struct outcome *rank, const char *line) {
 }
 
 static void read_outcome(struct lane *lane, int rank) {
-    char path[256], line[1024];
+    char path[RANKS_PATH], line[1024];
     path_in(lane, "out", rank, path);
     FILE *file = fopen(path, "r");
     while (file != NULL && fgets(line, sizeof(line), file) != NULL)
@@ -179,21 +149,13 @@ static void read_outcome(struct lane *lane, int rank) {
         (void)fclose(file);
 }
 
-/* What a folder holds besides a store's own two files. Their number; the first one's name. */
+/* Besides a store's own two files. */
 static int left_in(const struct lane *lane, const char *name, char first[128]) {
-    char path[256];
-    int count = 0;
+    char path[RANKS_PATH], file[128] = "";
     path_in(lane, name, -1, path);
-    DIR *folder = opendir(path);
-    for (struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-        if (entry->d_name[0] == '.' || strcmp(entry->d_name, "lock") == 0 ||
-            strcmp(entry->d_name, "notify") == 0)
-            continue;
-        if (count++ == 0)
-            (void)snprintf(first, 128, "%s/%.100s", name, entry->d_name);
-    }
-    if (folder != NULL)
-        (void)closedir(folder);
+    const int count = ranks_left_in(path, "lock", "notify", file);
+    if (count > 0)
+        (void)snprintf(first, 128, "%s/%.100s", name, file);
     return count;
 }
 
@@ -338,7 +300,7 @@ static void end_job(struct lane *lane) {
             known->bases[lane->plan.class][rank][lane->plan.sockets] = outcome->calls;
         }
     }
-    (void)nftw(lane->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    ranks_remove_folder(lane->folder);
     lane->busy = false;
 }
 

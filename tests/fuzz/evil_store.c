@@ -9,7 +9,7 @@
 
 /* --- keys ------------------------------------------------------------------------------- */
 
-typedef enum key_kind { KEY_JOIN, KEY_IDENTITY, KEY_PART, KEY_ARRIVED, KEY_ALL, KEY_READ } key_kind;
+typedef enum key_kind { KEY_JOIN, KEY_IDENTITY, KEY_PART, KEY_ALL, KEY_READ } key_kind;
 
 typedef struct key {
     key_kind kind;
@@ -30,9 +30,7 @@ static key parse_key(const char *text) {
         found.kind = KEY_IDENTITY;
         return found;
     }
-    if (strcmp(name, "/n") == 0)
-        found.kind = KEY_ARRIVED;
-    else if (strcmp(name, "/all") == 0)
+    if (strcmp(name, "/all") == 0)
         found.kind = KEY_ALL;
     else if (strcmp(name, "/d") == 0)
         found.kind = KEY_READ;
@@ -261,7 +259,6 @@ static symmem_status evil_wait(void *self, const char *text, uint32_t timeout_ms
 static symmem_status evil_add(void *self, const char *text, int64_t delta, int64_t *value_p,
                               uint32_t timeout_ms) {
     evil_store *evil = self;
-    key changed = parse_key(text);
     if (spent(evil))
         return SYMMEM_SYSTEM;
     uint8_t form = fuzz_u8(evil->in);
@@ -269,7 +266,7 @@ static symmem_status evil_add(void *self, const char *text, int64_t delta, int64
         return SYMMEM_MISMATCH;
     *value_p = delta;
     if (form % 4 == 1)
-        *value_p = changed.kind == KEY_ARRIVED ? evil->world_size : evil->world_size - 1;
+        *value_p = evil->world_size;
     else if (form % 4 == 2)
         *value_p = (int64_t)fuzz_u64(evil->in);
     return SYMMEM_OK;

@@ -84,7 +84,7 @@ TEST("looks are rare") {
     static const struct {
         int32_t world_size;
         uint64_t between_ms;
-    } rows[] = {{2, 200}, {100, 500}, {1000, 1500}};
+    } rows[] = {{2, 200}, {100, 1000}, {1000, 1500}};
     for (size_t i = 0; i < 3; i++) {
         process it = start(NULL);
         sm_liveness *liveness = NULL;
@@ -248,5 +248,30 @@ TEST("odd identities") {
     CU_ASSERT_TRUE(sm_liveness_is_near(liveness, &it.identity));
     it.identity.boot_id = told.boot_id + 3;
     CU_ASSERT_FALSE(sm_liveness_is_near(liveness, &it.identity));
+    sm_liveness_destroy(liveness);
+}
+
+/* Those that are held are all looked at together, however many there are. */
+TEST("at one glance") {
+    enum { PROCESSES = 3, WORLD_SIZE = 200 };
+    static const int32_t ranks[PROCESSES] = {1, 70, WORLD_SIZE - 1};
+    process its[PROCESSES];
+    sm_liveness *liveness = NULL;
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(WORLD_SIZE, &liveness), SYMMEM_OK);
+    for (int i = 0; i < PROCESSES; i++) {
+        its[i] = start(NULL);
+        sm_liveness_learn(liveness, ranks[i], &its[i].identity);
+        CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[i]), SYMMEM_PEER_ALIVE);
+    }
+    end(&its[0]);
+    end(&its[2]);
+    CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[2]), SYMMEM_PEER_ALIVE);
+    sm_liveness_glance(liveness);
+    for (int i = 0; i < PROCESSES; i++) {
+        const symmem_peer_state state = i == 1 ? SYMMEM_PEER_ALIVE : SYMMEM_PEER_GONE;
+        CU_ASSERT_EQUAL(sm_liveness_seen(liveness, ranks[i]), state);
+        CU_ASSERT_EQUAL(sm_liveness_seen_of(liveness, ranks[i], &its[i].identity), state);
+    }
+    end(&its[1]);
     sm_liveness_destroy(liveness);
 }

@@ -165,16 +165,15 @@ static void open_exchange(exchange_test *t) {
         .store = t->store, .prefix = "g/outside", .group_name = "outside", .world_size = 2};
 }
 
-/* Rank 0 of two: one exchange of 8 bytes against what stands under `name`. */
+/* One of two ranks, in one exchange of 8 bytes against what stands under `name`: rank 0 combines
+ * the other one's part, rank 1 takes the combined value. */
 static symmem_status exchange_with(const char *name, const void *value, size_t bytes,
                                    exchange_test *t) {
     open_exchange(t);
     memset(t->mine, 1, sizeof(t->mine));
     memset(t->out, 0x77, sizeof(t->out));
     put_value(t, name, value, bytes);
-    const int64_t one = 1;
-    if (strcmp(name, "1") == 0)
-        put_value(t, "n", &one, sizeof(one));
+    t->session.config.rank = strcmp(name, "1") == 0 ? 0 : 1;
     const sm_call call = sm_call_start("all_gather", "data", sm_deadline_ns(1000));
     symmem_clear_error();
     sm_outcome outcome =
@@ -211,7 +210,7 @@ TEST("combined values") {
     CU_ASSERT_EQUAL(exchange_with("all", &value, sizeof(value), &t), SYMMEM_CORRUPT);
     /* A difference that this rank knows of stays a MISMATCH. */
     value = honest_all();
-    value.summaries[1].bytes = BYTES + 1;
+    value.summaries[0].bytes = BYTES + 1;
     CU_ASSERT_EQUAL(exchange_with("all", &value, head_bytes, &t), SYMMEM_MISMATCH);
 }
 
@@ -231,7 +230,8 @@ TEST("parts read one by one") {
         memcpy(part, &head, sizeof(head));
         open_exchange(&t);
         put_value(&t, "all", &value, offsetof(all_value, payloads));
-        put_value(&t, "1", part, part_bytes);
+        put_value(&t, "0", part, part_bytes);
+        t.session.config.rank = 1;
         const sm_call call = sm_call_start("all_gather", "data", sm_deadline_ns(1000));
         sm_outcome outcome = sm_exchange(&t.session, &call, "kind", 5, 0, NULL, mine, bytes, out);
         CU_ASSERT_EQUAL(outcome.status, i == 0 ? SYMMEM_OK : SYMMEM_CORRUPT);

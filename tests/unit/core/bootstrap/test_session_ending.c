@@ -22,6 +22,10 @@ symmem_peer_state __real_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
                                             const sm_identity *identity);
 symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
                                             const sm_identity *identity);
+symmem_peer_state __real_sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
+                                             const sm_identity *identity);
+symmem_peer_state __wrap_sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
+                                             const sm_identity *identity);
 bool __real_sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
 bool __wrap_sm_liveness_is_ending(const sm_liveness *liveness, const sm_identity *identity);
 
@@ -41,6 +45,13 @@ symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
                                             const sm_identity *identity) {
     if (!atomic_load(&is_told) || rank != 0)
         return __real_sm_liveness_ask_of(liveness, rank, identity);
+    return has_ended() ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
+}
+
+symmem_peer_state __wrap_sm_liveness_seen_of(sm_liveness *liveness, int32_t rank,
+                                             const sm_identity *identity) {
+    if (!atomic_load(&is_told) || rank != 0)
+        return __real_sm_liveness_seen_of(liveness, rank, identity);
     return has_ended() ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE;
 }
 

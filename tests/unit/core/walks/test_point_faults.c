@@ -20,7 +20,6 @@ static bool may_finish(const char *name, const char *in) {
                                            "exchange.clean.before",
                                            "exchange.wait.before",
                                            "exchange.publish.after",
-                                           "exchange.publish.count",
                                            "exchange.combine.before",
                                            "session.join.read",
                                            "stream.synchronize",
