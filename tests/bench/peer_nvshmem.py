@@ -224,7 +224,7 @@ class Rank:
             "device": self.driver.device_name(),
         }
 
-    def meet(self):
+    def barrier(self):
         self.driver.wait()
         self.library.nvshmem_barrier_all()
 
