@@ -32,10 +32,10 @@
  *              fault (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS) and end with close;
  *              descriptors are close-on-exec; nothing else of the process changes. [SM-LIFE-07 to
  *              SM-LIFE-12]
- *   NULL       An optional entry or group is NULL where the backend has none. A mandatory one that
- * is NULL is refused at registration. Points     An entry should offer test points at its steps,
- * see symmem_host.point. Reading    Objects that an entry fills (memory, share, info) come in
- * zeroed, share->fd as -1.
+ *   NULL       An optional entry or group is NULL where the backend has none. A table that lacks a
+ *              mandatory one is refused at registration.
+ *   Points     An entry should offer test points at its steps, see symmem_host.point.
+ *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
  */
 #ifndef SYMMEM_BACKEND_H
 #define SYMMEM_BACKEND_H
@@ -478,11 +478,13 @@ typedef struct symmem_backend_config {
 typedef struct symmem_instance_ops {
     size_t size;
     /* Tells whether this machine can run the backend. Has no lasting effect.
-     *   args     reason comes in empty and ends in 0 within `capacity`. With OK it says what the
-     *            backend runs on, such as "libx 2.1", and may stay empty. Otherwise it says why
-     * not. called   local, before open, perhaps often errors   UNSUPPORTED */
+     *   args     reason is one line, which comes in empty and ends in 0 within `capacity`. With OK
+     *            it tells what the backend runs on, such as "libx 2.1", and may stay empty. With
+     *            another status it tells why the backend cannot run.
+     *   called   local, before open, perhaps often
+     *   errors   UNSUPPORTED */
     symmem_status (*probe)(char *reason, size_t capacity);
-    /* Makes an instance, which every other entry gets as its first argument.
+    /* Makes an instance, which every entry but these two gets as its first argument.
      *   args     host stays valid until close
      *   called   local, once a context, when the context first uses the backend; serialized
      *   errors   UNSUPPORTED, LIMIT */
@@ -495,7 +497,8 @@ typedef struct symmem_instance_ops {
      *   called   local, last. Never within a symmem_ref's release, but perhaps in another thread
      *            before the last release has returned: join the thread that released. If the
      *            process ends meanwhile, the core waits five seconds at most for a close that has
-     *            begun, so that the libraries which open has loaded are still there. */
+     *            begun, so that the libraries which open has loaded are still there. A close that
+     *            has not begun by then is left out. */
     void (*close)(void *instance);
     /*   args     at least 1 */
     symmem_status (*device_count)(void *instance, int32_t *count_p);
@@ -524,20 +527,21 @@ typedef struct symmem_memory_ops {
      * it too.
      *   args     fills *share; a descriptor in it is one that unshare may close */
     symmem_status (*share)(void *instance, symmem_memory *memory, symmem_share *share);
-    /* Gives back what `share` took, such as the descriptor. The memory stays shared. */
+    /* Optional with share. Gives back what `share` took, such as the descriptor. The memory stays
+     * shared. */
     void (*unshare)(void *instance, symmem_share *share);
-    /* Maps a peer's memory for use by `device`.
+    /* Optional with share. Maps a peer's memory of `bytes` bytes for use by `device`.
      *   args     share as received; the core closes share->fd afterwards. With share->same_process
      *            the memory's pointer is one of this rank's own, and with HOST_ACCESS the
      *            exporter's address, so that both see one mapping (SM-HANDLE-13). Find the memory
-     * by what the share holds, such as a file's number or an id, and never by an address in it: the
-     * exporter may fail and release its memory at any moment. errors   NO_SPACE, LIMIT,
-     * UNREACHABLE, MISMATCH */
+     *            by what the share holds, such as a file's number or an id. Never go by an address
+     *            in it: the exporter may fail and release its memory at any moment.
+     *   errors   NO_SPACE, LIMIT, UNREACHABLE, MISMATCH */
     symmem_status (*map)(void *instance, int32_t device, const symmem_share *share, size_t bytes,
                          symmem_memory *memory);
-    /* Optional. Registers memory collectively, in place of share and map. A first rendezvous calls
-     * it for the data, unless all ranks have mappings of that from one rendezvous, and then for pad
-     * and signal state.
+    /* Optional. Registers memory collectively, in place of share and map, which are not used where
+     * this entry is there. A first rendezvous calls it for the data, unless all ranks have mappings
+     * of that from one rendezvous, and then for pad and signal state.
      *   args     own is always a whole allocation. Fills peers[0..world_size); peers[rank].ptr is
      *            own->ptr. The core gives each of them to release, the own one too: that undoes the
      *            registration and leaves the memory, which `own` is, and which is released after
@@ -568,8 +572,8 @@ typedef struct symmem_memory_ops {
 typedef struct symmem_signal_ops {
     size_t size;
     /* Bytes of signal state for each rank of a group, for a block of block_bytes. The core
-     * allocates them with memory->alloc, zeroed. args     the same result for the same arguments on
-     * every rank */
+     * allocates them with memory->alloc, zeroed.
+     *   args     the same result for the same arguments on every rank */
     size_t (*bytes)(void *instance, int32_t world_size, int32_t channel_count, size_t block_bytes);
     /* Prepares operations on `peers`, all pointers of which are valid.
      *   args     may set peers->priv. *buffers_dev_p and *pads_dev_p get arrays of world_size
@@ -681,7 +685,7 @@ typedef struct symmem_stream_ops {
      * instance any more; their failures go through host->signal_failed once they can be seen. Where
      * that cannot be had, or the capture is broken (CAPTURE), the operation is refused before
      * anything of it is captured. synchronize is called during such a capture too, when the wrapper
-     * ends: it waits for what came before the capture. */
+     * ends: it waits for what came before the capture, and tells of that. */
     symmem_status (*wrap)(void *instance, int32_t device, void *native, void **stream_p);
 } symmem_stream_ops;
 
@@ -710,8 +714,9 @@ typedef struct symmem_graph_ops {
 typedef struct symmem_multicast_ops {
     size_t size;
     /* Makes the object for world_size devices and `bytes`.
-     *   args     *share for the peers, given back by memory->unshare
-     *   errors   LIMIT (no slot), UNSUPPORTED */
+     *   args     *share for the peers, given back by memory->unshare; where there is none the core
+     *            closes its descriptor
+     *   errors   LIMIT (no slot), UNSUPPORTED; those of attach and bind too */
     symmem_status (*create)(void *instance, int32_t device, int32_t world_size, size_t bytes,
                             void **object_p, symmem_share *share);
     /* Adds this rank's device; rank 0 calls it too.
@@ -740,20 +745,22 @@ typedef struct symmem_collective_ops {
      * and op that symmem_reduce_supported names, every size, and groups of one rank too. For memory
      * that the CPU reaches libsymmem_kernels_cpu.a has all kinds; see the guide.
      *   args     exec->timeout_ms is for the whole operation and not for each meeting. exec->call
-     * is compared as a barrier's is, in the operation's first synchronization, which comes before
-     * anything is written, the own buffer included, and may be with a peer's barrier. blocks,
-     * called   as signal->barrier, with which it is serialized; a failure goes through
-     *            host->signal_failed with call->name as the fault's operation
-     *   errors   UNSUPPORTED by host->fail, only for what every rank refuses alike: kinds that it
-     *            does not know (a later core may have more) and pairs that multicast hardware
-     * cannot reduce; before anything is written, and without meeting */
+     *            is compared as a barrier's is, in the operation's first synchronization. That
+     *            comes before anything is written, the own buffer included, and may be with a
+     *            peer's barrier. exec->refs are retained for what stays under way, as by a barrier.
+     *   blocks   as signal->barrier
+     *   called   as signal->barrier, put and wait, with which it is serialized
+     *   errors   as signal->barrier, through host->signal_failed with call->name as the fault's
+     *            operation. UNSUPPORTED by host->fail, only for what every rank refuses alike,
+     *            before anything is written and without meeting: kinds that it does not know (a
+     *            later core may have more), and pairs that multicast hardware cannot reduce */
     symmem_status (*run)(void *instance, const symmem_peers *peers, int32_t channel,
                          const symmem_collective *call, const symmem_exec *exec);
     /* Optional. As run, for `peers` in which some pointers are NULL on every rank: the backend's
      * own way of moving data, for the kinds ONE_SHOT_ALL_REDUCE, TWO_SHOT_ALL_REDUCE,
      * REDUCE_SCATTER, ALL_GATHER, BROADCAST and ALL_TO_ALL. SM-COLL-16 says what may be different
-     * there. Without it the core answers UNREACHABLE, as it does for all other kinds. errors
-     * UNSUPPORTED also for what it cannot do on any rank */
+     * there. Without it the core answers UNREACHABLE, as it does for all other kinds.
+     *   errors   UNSUPPORTED also for what it cannot do on any rank */
     symmem_status (*run_apart)(void *instance, const symmem_peers *peers, int32_t channel,
                                const symmem_collective *call, const symmem_exec *exec);
 } symmem_collective_ops;
