@@ -116,16 +116,7 @@ static void *close_late(void *argument) {
     return NULL;
 }
 
-/* The process's signals are not for the thread that closes, but for those of its own faults. */
-static void fill_with_others(sigset_t *set) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    (void)sigfillset(set);
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
-        (void)sigdelset(set, faults[i]);
-}
-
 void sm_instance_release_work(symmem_context *context) {
-    sigset_t others, before;
     pthread_t closer;
     if (!leave(context)) {
         sm_context_release(context);
@@ -135,13 +126,7 @@ void sm_instance_release_work(symmem_context *context) {
         atomic_store(&given_up, context);
         return;
     }
-    fill_with_others(&others);
-    int error = pthread_sigmask(SIG_BLOCK, &others, &before);
-    if (error == 0) {
-        error = pthread_create(&closer, NULL, close_late, context);
-        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    }
-    if (error == 0)
+    if (sm_thread_create(&closer, close_late, context) == 0)
         (void)pthread_detach(closer);
     else
         (void)atomic_fetch_sub(&closings, 1);

@@ -1,10 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Random bytes, checked arithmetic and text: what every file of the core needs. */
+/* Threads, random bytes, checked arithmetic and text: what every file of the core needs. */
 #include "base/base.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/random.h>
+
+int sm_thread_create(pthread_t *thread_p, void *(*run)(void *), void *arg) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t others, before;
+    (void)sigfillset(&others);
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+        (void)sigdelset(&others, faults[i]);
+    int error = pthread_sigmask(SIG_BLOCK, &others, &before);
+    if (error != 0)
+        return error;
+    error = pthread_create(thread_p, NULL, run, arg);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
 
 symmem_status sm_random(void *bytes, size_t count) {
     size_t done = 0;

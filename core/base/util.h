@@ -37,6 +37,9 @@ bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t de
 void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns);
 /* Until there is something to read, at most `ms`, or for no reason. As poll. */
 int sm_poll(int fd, uint32_t ms);
+/* As pthread_create, for a thread of the library's: it blocks all signals but those of its own
+ * faults. [SM-LIFE-11] */
+int sm_thread_create(pthread_t *thread_p, void *(*run)(void *), void *arg);
 /* Fills bytes from the kernel's random source. */
 symmem_status sm_random(void *bytes, size_t count);
 /* a * b and a + b, false on overflow. */

@@ -3,7 +3,6 @@
 #include "store/in_time.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <time.h>
 
 void sm_task_release(sm_task *task) {
@@ -23,17 +22,6 @@ static void *run(void *arg) {
     (void)pthread_mutex_unlock(&task->lock);
     sm_task_release(task);
     return NULL;
-}
-
-static int start(sm_task *task, pthread_t *thread_p) {
-    sigset_t every, before;
-    (void)sigfillset(&every);
-    int error = pthread_sigmask(SIG_SETMASK, &every, &before);
-    if (error != 0)
-        return error;
-    error = pthread_create(thread_p, NULL, run, task);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
 }
 
 /* By the machine's clock: so does what the task does. */
@@ -62,7 +50,7 @@ bool sm_task_run(sm_task *task, uint64_t deadline_ns) {
         errno = error;
         return false;
     }
-    error = start(task, &thread);
+    error = sm_thread_create(&thread, run, task);
     if (error != 0) {
         sm_task_release(task);
         sm_task_release(task);

@@ -156,6 +156,10 @@ static int receive_reply(int fd, request *asked, uint32_t id, sm_tcp_header *rep
             error = skip(fd, reply_p->value_bytes, asked->deadline_ns);
             if (error != 0)
                 return error;
+            *cut_p = false;
+            if (asked->deadline_ns != 0 && sm_tcp_now_ns() >= asked->deadline_ns)
+                return ETIMEDOUT; /* or a server that sends such ones without end would be heard out
+                                   */
             continue;
         }
         *wrong_p = check_reply(asked, reply_p);
@@ -208,29 +212,37 @@ static symmem_status greet(const tcp_store *store, int fd, uint64_t deadline_ns)
                                                asked.text, store->place.name);
 }
 
-/* One try at each address. SYSTEM with an errno: there is nobody, yet. */
+static symmem_status connect_at(const tcp_store *store, const sm_tcp_address *address,
+                                uint64_t deadline_ns, int *fd_p) {
+    const int error = sm_tcp_connect(address, deadline_ns, fd_p);
+    if (error != 0) {
+        (void)sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
+                            store->place.name);
+        return error == EMFILE || error == ENFILE || error == ENOMEM ? sm_record()->status
+                                                                     : SYMMEM_SYSTEM;
+    }
+    const symmem_status status = greet(store, *fd_p, deadline_ns);
+    if (status != SYMMEM_OK)
+        close(*fd_p);
+    return status;
+}
+
+/* One try at each address. SYSTEM with an errno: there is nobody, yet. Another job's store is no
+ * reason to leave out the others: rank 0's loopback address is every host's. */
 static symmem_status connect_once(const tcp_store *store, uint64_t deadline_ns, int *fd_p) {
     symmem_status status = SYMMEM_SYSTEM;
+    symmem_error_record of_another = {.status = SYMMEM_OK};
     for (int32_t i = 0; i < store->place.count; i++) {
         const uint64_t try_ns = sm_tcp_now_ns() + TRY_NS;
         const bool is_short = store->place.count > 1 && (deadline_ns == 0 || try_ns < deadline_ns);
-        const uint64_t until_ns = is_short ? try_ns : deadline_ns;
-        const int error = sm_tcp_connect(&store->place.addresses[i], until_ns, fd_p);
-        if (error != 0) {
-            (void)sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
-                                store->place.name);
-            status = error == EMFILE || error == ENFILE || error == ENOMEM ? sm_record()->status
-                                                                           : SYMMEM_SYSTEM;
-            continue;
-        }
-        status = greet(store, *fd_p, until_ns);
+        status =
+            connect_at(store, &store->place.addresses[i], is_short ? try_ns : deadline_ns, fd_p);
         if (status == SYMMEM_OK)
             return status;
-        close(*fd_p);
         if (status == SYMMEM_AUTH || status == SYMMEM_MISMATCH)
-            return status;
+            of_another = *sm_record();
     }
-    return status;
+    return of_another.status != SYMMEM_OK ? sm_fail_record(&of_another) : status;
 }
 
 /* Until somebody serves. What is there and is none of ours is said at once. */

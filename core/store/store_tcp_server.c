@@ -10,7 +10,6 @@
 #include "base/fork.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -285,22 +284,15 @@ static void destroy(sm_tcp_server *server) {
 
 static bool watch(const sm_tcp_server *server, const int *fd) {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = (void *)(uintptr_t)fd};
-    return *fd >= 0 && epoll_ctl(server->events, EPOLL_CTL_ADD, *fd, &event) == 0;
+    return epoll_ctl(server->events, EPOLL_CTL_ADD, *fd, &event) == 0;
 }
 
-/* No signal of the program's is handled in the thread. */
 static int start_thread(sm_tcp_server *server) {
-    sigset_t every, before;
-    (void)sigfillset(&every);
-    int error = pthread_sigmask(SIG_SETMASK, &every, &before);
-    if (error != 0)
-        return error;
     (void)pthread_mutex_lock(&all_lock);
-    error = pthread_create(&server->thread, NULL, serve, server);
+    const int error = sm_thread_create(&server->thread, serve, server);
     if (error == 0)
         sm_list_add(&all, &server->node);
     (void)pthread_mutex_unlock(&all_lock);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
 }
 
@@ -318,12 +310,15 @@ symmem_status sm_tcp_server_start(int listener, const uint8_t nonce[SM_TCP_NONCE
     sm_list_init(&server->world.dropped);
     server->made_in = sm_fork_generation();
     server->events = epoll_create1(EPOLL_CLOEXEC);
-    server->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int error = 0;
-    symmem_status status = symmem_store_open_memory(&server->world.values);
-    if (status == SYMMEM_OK && (!watch(server, &server->listener) || !watch(server, &server->wake)))
+    server->wake = server->events < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int error = server->wake < 0 ? errno : 0;
+    symmem_status status = SYMMEM_OK;
+    if (error == 0)
+        status = symmem_store_open_memory(&server->world.values);
+    if (status == SYMMEM_OK && error == 0 &&
+        (!watch(server, &server->listener) || !watch(server, &server->wake)))
         error = errno;
-    else if (status == SYMMEM_OK)
+    else if (status == SYMMEM_OK && error == 0)
         error = start_thread(server);
     if (error != 0)
         status = sm_fail_errno(error, "store_open", "server", "cannot start the server");
