@@ -404,11 +404,12 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
     return SYMMEM_OK;
 }
 
-static void remove_abandoned(const sm_session *session, const sm_abandoned *entry) {
-    remove_part(session, entry->id, entry->sequence, session->config.rank);
+static void remove_abandoned(const sm_session *session, const sm_abandoned *entry,
+                             uint64_t sequence) {
+    remove_part(session, entry->id, sequence, session->config.rank);
     if (entry->lost >= 0)
-        remove_part(session, entry->id, entry->sequence, entry->lost);
-    remove_common(session, entry->id, entry->sequence);
+        remove_part(session, entry->id, sequence, entry->lost);
+    remove_common(session, entry->id, sequence);
 }
 
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
@@ -422,7 +423,7 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
             *sm_record() = record;
     }
     if (session->abandoned_count == SM_ABANDONED_MAX) {
-        remove_abandoned(session, &session->abandoned[0]);
+        remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);
         session->abandoned_count--;
         memmove(&session->abandoned[0], &session->abandoned[1],
                 (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
@@ -434,11 +435,11 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
 void sm_exchange_sweep(sm_session *session, bool all) {
     for (int32_t i = 0; i < session->abandoned_count; i++) {
         const sm_abandoned *entry = &session->abandoned[i];
-        remove_abandoned(session, entry);
-        /* The exchange before may lack a reader that gave up or ended; a slow one may still need
-         * it as long as not all ranks are known to have left. */
+        remove_abandoned(session, entry, entry->sequence);
+        /* The exchange before may lack a reader that gave up or ended before it took its part back;
+         * a slow one may still need it as long as not all ranks are known to have left. */
         if (all && entry->sequence > 0)
-            remove_common(session, entry->id, entry->sequence - 1);
+            remove_abandoned(session, entry, entry->sequence - 1);
     }
     session->abandoned_count = 0;
 }

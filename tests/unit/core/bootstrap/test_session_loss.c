@@ -295,6 +295,80 @@ TEST("successor") {
     remove_tree(path);
 }
 
+/* --- killed with the value read, and the own part not taken back ---------------------------- */
+
+typedef struct clean_plan {
+    int passes; /* exchanges that rank 1 cleans up after */
+    size_t bytes;
+    int generation;
+} clean_plan;
+
+static symmem_status kill_in_cleaning(void *arg, const char *name) {
+    clean_plan *plan = ((test_rank *)arg)->arg;
+    if (strcmp(name, "exchange.clean.before") == 0 && plan->passes-- == 0)
+        raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+static symmem_status gather_bytes(test_rank *self, size_t bytes) {
+    unsigned char *in = calloc(1, bytes), *out = malloc(bytes * (size_t)self->world_size);
+    symmem_status status = SYMMEM_OUT_OF_MEMORY;
+    if (in != NULL && out != NULL)
+        status = sm_session_all_gather(self->session, "op", "step", in, bytes, out, true,
+                                       sm_deadline_ns(10000));
+    free(in);
+    free(out);
+    return status;
+}
+
+static int body_cleaning(test_rank *self) {
+    const clean_plan *plan = self->arg;
+    if (self->rank == 1 && plan->generation == 0) {
+        EXPECT(reopen_with(self, kill_in_cleaning) == 0);
+        while (gather_bytes(self, plan->bytes) == SYMMEM_OK) {
+        }
+        EXPECT(false);
+    }
+    /* Until rank 1's successor is there, which comes when the others have missed it. */
+    symmem_status status = SYMMEM_OK;
+    while (status == SYMMEM_OK && plan->generation == 0)
+        status = gather_bytes(self, plan->bytes);
+    EXPECT(plan->generation == 1 || status == SYMMEM_PEER_LOST);
+    leave_together(through, 2);
+    const uint64_t until_ns = sm_deadline_ns(8000);
+    while ((status = gather(self, "op", true, 10000)) == SYMMEM_PEER_LOST && !sm_expired(until_ns))
+        sm_sleep_ns(1000000); /* or the others' sleeps would not end */
+    EXPECT(status == SYMMEM_OK);
+    return 0;
+}
+
+static void killed_in_cleaning(int passes, size_t bytes) {
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
+    test_rank ranks[3];
+    pid_t pids[3];
+    clean_plan plan = {.passes = passes, .bytes = bytes};
+    atomic_store(through, 0);
+    prepare_ranks(ranks, 3, NULL, body_cleaning, &plan);
+    for (int i = 0; i < 3; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    CU_ASSERT_EQUAL(reap(pids[1]), 1000 + SIGKILL);
+    await_counter(through, 2);
+    plan.generation = 1;
+    pid_t next = fork_rank(&ranks[1], path);
+    CU_ASSERT_EQUAL(reap(pids[0]), 0);
+    CU_ASSERT_EQUAL(reap(pids[2]), 0);
+    CU_ASSERT_EQUAL(reap(next), 0);
+    CU_ASSERT_EQUAL(count_files(path, 'k'), 3); /* the identities */
+    remove_tree(path);
+}
+
+TEST("killed in cleaning") {
+    killed_in_cleaning(0, 8); /* of the bring-up */
+    killed_in_cleaning(2, 8);
+    killed_in_cleaning(2, 500000); /* read one by one */
+}
+
 /* A stopped process is not a dead one. */
 static int body_stopped(test_rank *self) {
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
