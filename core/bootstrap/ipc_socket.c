@@ -327,6 +327,16 @@ static int take_out(sm_ipc_socket *own, int32_t at) {
     return connection;
 }
 
+/* It stays where it is, and a later call takes it. */
+static symmem_status cannot_take(int error) {
+    symmem_status status = sm_fail_errno(error, "socket", "receive", "cannot take a connection");
+    if (status == SYMMEM_LIMIT) {
+        sm_record()->expected = 1; /* descriptor */
+        sm_record()->actual = 0;
+    }
+    return status;
+}
+
 /* The next connection of this user's into the list. TIMEOUT without a record: there is none. */
 static symmem_status take_connection(sm_ipc_socket *own) {
     struct ucred other;
@@ -341,7 +351,7 @@ static symmem_status take_connection(sm_ipc_socket *own) {
         if (connection < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED))
             return SYMMEM_TIMEOUT;
         if (connection < 0)
-            return sm_fail_errno(errno, "socket", "receive", "cannot take a connection");
+            return cannot_take(errno);
         if (sm_ipc_is_of_user(connection, &other)) {
             sm_ipc_lock_all();
             own->waiting[own->waiting_count++] = connection;

@@ -40,6 +40,7 @@ GROUPS = [
     (["all_to_all", "all_to_all_splits"], ["nccl_all_to_all", "nvshmem_all_to_all"], MOVED),
 ]
 LAST_SMALL = 1 << 20
+FAR_BEHIND = 8  # times as long as ours: not measured in further rounds
 # The libraries, by what their operations' names begin with, and the program that has them.
 LIBRARIES = {"PyTorch": ("", "torch"), "NCCL": ("nccl_", "torch"), "NVSHMEM": ("nvshmem_", "nvshmem")}
 PEERS = {"torch": "peer_torch.py", "nvshmem": "peer_nvshmem.py"}
@@ -196,7 +197,14 @@ class Run:
             for nbytes in [size] if isinstance(size, int) else self.sizes or sizes_of(size):
                 yield owns, others, nbytes
 
+    def is_far_behind(self, op, owns, nbytes):
+        """Its first round was enough: some take thousands of times as long, and the run with them."""
+        own = [us for name in owns for us in self.us.get((self.ours.name, name, nbytes), {}).values()]
+        other = self.us.get((self.side_of(op).name, op, nbytes), {}).values()
+        return bool(own and other) and min(other) > FAR_BEHIND * max(own)
+
     def turn(self, owns, others, nbytes, number):
+        others = [op for op in others if not self.is_far_behind(op, owns, nbytes)]
         jobs = [(self.ours, op) for op in owns] + [(self.side_of(op), op) for op in others]
         if number % 2:
             jobs.reverse()

@@ -368,7 +368,7 @@ TEST("the watcher") {
 }
 
 /* A flight of the communicator before is still there, for its stream has not passed it. */
-TEST("the watcher and an old flight") {
+TEST("the watcher and an old call in flight") {
     static symmem_cuda_fault its_fault;
     nccl_comm comm = {.users = 2};
     reset();

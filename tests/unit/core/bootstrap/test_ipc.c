@@ -117,6 +117,42 @@ TEST("a connection without a message") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
+/* The one descriptor that is put by takes the first of two connections; the second one waits. */
+TEST("no descriptor for a connection") {
+    int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC), got[SM_IPC_MAX_FDS],
+        count;
+    int32_t source;
+    sm_ipc *a = NULL, *b = NULL;
+    sm_ipc_tag tag = tag_for(5, 3);
+    uint8_t address[SM_IPC_ADDRESS_MAX];
+    uint32_t bytes;
+    struct sockaddr_un to;
+    struct rlimit old, tight;
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &a), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_ipc_create(NULL, NULL, &b), SYMMEM_OK);
+    sm_ipc_address(b, address, &bytes);
+    memcpy(&to, address, bytes);
+    int stopped = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CU_ASSERT_EQUAL_FATAL(connect(stopped, (const struct sockaddr *)&to, bytes), 0);
+    CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_OK);
+    getrlimit(RLIMIT_NOFILE, &old);
+    int next = dup(0);
+    close(next);
+    tight = old;
+    tight.rlim_cur = (rlim_t)next;
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    CU_ASSERT_EQUAL(sm_ipc_recv(b, &tag, &source, got, &count, 100), SYMMEM_LIMIT);
+    setrlimit(RLIMIT_NOFILE, &old);
+    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "RLIMIT_NOFILE"));
+    CU_ASSERT(sm_record()->expected == 1 && sm_record()->actual == 0);
+    CU_ASSERT(got_one(b, &tag));
+    close(stopped);
+    sm_ipc_destroy(a);
+    sm_ipc_destroy(b);
+    close(file);
+    CU_ASSERT_EQUAL(open_fds(), before);
+}
+
 static bool same_file(int a, int b) {
     struct stat x, y;
     return fstat(a, &x) == 0 && fstat(b, &y) == 0 && x.st_ino == y.st_ino && x.st_dev == y.st_dev;

@@ -76,8 +76,11 @@ void *__wrap_dlopen(const char *name, int flags) {
     return &pmix;
 }
 
+void *__real_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name);
 void *__wrap_dlsym(void *library, const char *name) {
+    if (library != &pmix) /* a sanitizer's runtime, before it is ready for anything else */
+        return __real_dlsym(library, name);
     static const struct {
         const char *name;
         void *call;
