@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who uses a context and its backend's instance, and the end of either with the last of them. */
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 
 #include "backend/context.h"
