@@ -60,10 +60,9 @@ static void blame_server(void) {
 }
 
 static symmem_status fail_lost(const tcp_store *store, const char *operation, int error) {
-    (void)sm_fail(SYMMEM_PEER_LOST, operation, SM_STORE_SERVER_STAGE,
-                  "rank 0, which serves the store at %s, has ended it: %s", store->place.name,
-                  strerrordesc_np(error));
-    sm_record()->system_errno = error;
+    (void)sm_fail_errno(error, operation, SM_STORE_SERVER_STAGE,
+                        "rank 0, which serves the store at %s, has ended it", store->place.name);
+    sm_record()->status = SYMMEM_PEER_LOST;
     blame_server();
     return SYMMEM_PEER_LOST;
 }

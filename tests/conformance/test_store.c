@@ -26,8 +26,9 @@ static void for_each_store(struct tk *t, store_fn fn) {
         fn(t, file);
         symmem_store_close(file);
     }
-    tcp_address(address, tcp_free_port(t), "each");
-    if (TK_OK(t, symmem_store_open(address, 0, 1, LIMIT_MS, &tcp))) {
+    if (tcp_is_possible(t) &&
+        TK_OK(t, symmem_store_open(tcp_address(address, tcp_free_port(t), "each"), 0, 1, LIMIT_MS,
+                                   &tcp))) {
         tk_checkpoint(t, "TCP store");
         fn(t, tcp);
         symmem_store_close(tcp);

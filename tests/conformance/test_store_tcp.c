@@ -14,6 +14,7 @@
 
 /* Rank 0's choice, known to all. */
 static const char *common_address(struct tk *t, char text[ADDRESS_BYTES]) {
+    tcp_require(t); /* on every rank */
     if (t->rank == 0)
         tk_share_u64(t, PORT_SLOT, tcp_free_port(t));
     tk_out_of_band_barrier(t);

@@ -25,14 +25,12 @@
 #define LOOK_NS (50 * NS_PER_MS)
 
 /* --- the backend and its devices ---------------------------------------------------- */
-
 /* Every Linux has what this one needs. A driver's backend would look for its device. */
 static symmem_status example_probe(char *reason, size_t capacity) {
     return SYMMEM_OK;
 }
 
-/* One instance a context. This one has nothing to remember but the core's services; another would
- * allocate a structure here and free it in close. */
+/* It has nothing to remember but the core's services; another would allocate a structure here. */
 static symmem_status example_open(const symmem_host *host, const symmem_backend_config *config,
                                   void **instance_p) {
     *instance_p = (void *)(uintptr_t)host;
@@ -56,7 +54,6 @@ static symmem_status example_device_info(void *instance, int32_t device,
 }
 
 /* --- memory ------------------------------------------------------------------------- */
-
 /* Users branch on the status and read the text, which names the step that failed. */
 static symmem_status fail_errno(const symmem_host *host, int error, const char *operation,
                                 const char *step) {
@@ -104,8 +101,8 @@ static int reserve(int fd, size_t bytes) {
 static symmem_status example_alloc(void *instance, int32_t device, size_t bytes,
                                    symmem_memory *memory) {
     const symmem_host *host = instance;
-    /* The kernel gives pages of such a file to whoever asks, and ends some process once it has none
-     * left: so no more than half of the machine, as /dev/shm does it. */
+    /* The kernel gives such pages to whoever asks, and ends some process once it has none left: so
+     * no more than half of the machine, as /dev/shm does it. */
     uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
     if (bytes > limit)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, "alloc", bytes, limit);
@@ -168,7 +165,6 @@ static symmem_status example_map(void *instance, int32_t device, const symmem_sh
  *   number[channel]  of the owner's own last barrier; nobody else reads it
  * So a pending signal is never an arrival. A barrier's number lives here and not in a static
  * variable, which two links would share. It wraps; differences are compared. */
-
 #define HEADER_WORDS 16
 typedef _Atomic uint32_t word;
 _Static_assert(sizeof(word) == 4 && ATOMIC_INT_LOCK_FREE == 2, "processes share these words");
@@ -186,8 +182,7 @@ static size_t example_signal_bytes(void *instance, int32_t world_size, int32_t c
 
 static symmem_status example_peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                                         void **pads_dev_p) {
-    (void)instance; /* the device is the CPU: it reads the host's tables */
-    *buffers_dev_p = (void *)(uintptr_t)peers->buffers;
+    *buffers_dev_p = (void *)(uintptr_t)peers->buffers; /* the CPU reads the host's own tables */
     *pads_dev_p = (void *)(uintptr_t)peers->pads;
     return SYMMEM_OK;
 }
@@ -196,8 +191,7 @@ static void example_peers_close(void *instance, symmem_peers *peers) {}
 
 static symmem_status example_signal_reset(void *instance, const symmem_peers *peers) {
     word *own = peers->signals[peers->rank];
-    size_t bytes = peers->signal_bytes;
-    for (size_t i = 0; i < bytes / sizeof(word); i++)
+    for (size_t i = 0; i < peers->signal_bytes / sizeof(word); i++)
         atomic_store_explicit(&own[i], 0, memory_order_relaxed); /* the core's barriers order it */
     return SYMMEM_OK;
 }
@@ -208,14 +202,11 @@ static void example_signal_poison(void *instance, const symmem_peers *peers) {
 }
 
 /* --- waiting ------------------------------------------------------------------------ */
-
 typedef struct wait {
     const symmem_peers *peers;
     enum { BARRIER, PUT, TAKE } kind;
-    int32_t rank; /* the one peer it is about; BARRIER: -1, all others */
-    int32_t row;
-    uint32_t number; /* BARRIER: of this round */
-    uint32_t timeout_ms;
+    int32_t rank, row;           /* rank: the one peer it is about; BARRIER: -1, all others */
+    uint32_t number, timeout_ms; /* number: of a BARRIER's round */
     uint64_t start_ns;
     const char *operation; /* that it is a part of; NULL: none */
 } wait;
@@ -340,7 +331,6 @@ static symmem_status example_barrier(void *instance, const symmem_peers *peers, 
 }
 
 /* --- bytes: without streams every operation is complete when it returns -------------------- */
-
 static symmem_status example_copy(void *instance, int32_t device, void *dst, const void *src,
                                   size_t bytes, const symmem_exec *exec) {
     if (bytes > 0)
@@ -365,42 +355,34 @@ static symmem_status example_write_value32(void *instance, int32_t device, void 
 /* --- the table: a group that is not named is NULL ----------------------------------------------
  */
 
-static const symmem_instance_ops instance_ops = {
-    .size = sizeof(symmem_instance_ops),
-    .probe = example_probe,
-    .open = example_open,
-    .close = example_close,
-    .device_count = example_device_count,
-    .device_info = example_device_info,
-};
+static const symmem_instance_ops instance_ops = {.size = sizeof(symmem_instance_ops),
+                                                 .probe = example_probe,
+                                                 .open = example_open,
+                                                 .close = example_close,
+                                                 .device_count = example_device_count,
+                                                 .device_info = example_device_info};
 
-static const symmem_memory_ops memory_ops = {
-    .size = sizeof(symmem_memory_ops),
-    .alloc = example_alloc,
-    .release = example_release,
-    .share = example_share,
-    .unshare = example_unshare,
-    .map = example_map,
-};
+static const symmem_memory_ops memory_ops = {.size = sizeof(symmem_memory_ops),
+                                             .alloc = example_alloc,
+                                             .release = example_release,
+                                             .share = example_share,
+                                             .unshare = example_unshare,
+                                             .map = example_map};
 
-static const symmem_signal_ops signal_ops = {
-    .size = sizeof(symmem_signal_ops),
-    .bytes = example_signal_bytes,
-    .peers_open = example_peers_open,
-    .peers_close = example_peers_close,
-    .barrier = example_barrier,
-    .put = example_put_signal,
-    .wait = example_wait_signal,
-    .reset = example_signal_reset,
-    .poison = example_signal_poison,
-};
+static const symmem_signal_ops signal_ops = {.size = sizeof(symmem_signal_ops),
+                                             .bytes = example_signal_bytes,
+                                             .peers_open = example_peers_open,
+                                             .peers_close = example_peers_close,
+                                             .barrier = example_barrier,
+                                             .put = example_put_signal,
+                                             .wait = example_wait_signal,
+                                             .reset = example_signal_reset,
+                                             .poison = example_signal_poison};
 
-static const symmem_copy_ops copy_ops = {
-    .size = sizeof(symmem_copy_ops),
-    .copy = example_copy,
-    .memset32 = example_memset32,
-    .write_value32 = example_write_value32,
-};
+static const symmem_copy_ops copy_ops = {.size = sizeof(symmem_copy_ops),
+                                         .copy = example_copy,
+                                         .memset32 = example_memset32,
+                                         .write_value32 = example_write_value32};
 
 static const symmem_backend table = {
     .size = sizeof(symmem_backend),
@@ -411,8 +393,7 @@ static const symmem_backend table = {
     .instance = &instance_ops,
     .memory = &memory_ops,
     .signal = &signal_ops,
-    .copy = &copy_ops,
-};
+    .copy = &copy_ops};
 
 const symmem_backend *symmem_backend_entry(uint32_t abi) {
     return abi == SYMMEM_BACKEND_ABI ? &table : NULL;

@@ -7,7 +7,7 @@
 # Where namespaces are permitted the source tree is hidden and names are private; elsewhere the checks
 # for its path have to do, and runs wait for each other, lest one be blamed for another's names.
 plugin_outside() { # FOLDER COMMAND...
-    local folder=$1 mounts="mount -t tmpfs tmpfs '$root' &&
+    local folder=$1 mounts="ip link set lo up && mount -t tmpfs tmpfs '$root' &&
         mount -t tmpfs -o size=2g,mode=1777 tmpfs /dev/shm"
     shift
     local bare=(env -i -C "$folder" PATH="$PATH" HOME="$folder" TMPDIR="$folder/tmp" LC_ALL=C.UTF-8
