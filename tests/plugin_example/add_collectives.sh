@@ -26,6 +26,6 @@ awk -v guide="$guide" '
     }
     { sub(/\.bytes = example_signal_bytes/, ".bytes = signal_bytes")
       sub(/\.barrier = example_barrier/, ".barrier = checked_barrier")
-      sub(/^    \.copy = &copy_ops,/, "&\n    .collective = \\&collective_ops,")
+      sub(/^    \.copy = &copy_ops}/, "    .copy = \\&copy_ops,\n    .collective = \\&collective_ops}")
       print }
     END { exit !found }' "$backend"
