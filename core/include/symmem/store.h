@@ -62,13 +62,16 @@ typedef struct symmem_store_ops {
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);
 /*
- * Collective, if it is none of files: all ranks of the world open the store at one address.
+ * Collective over the ranks of the world, which all open the store at one address; local for files.
+ * Blocks until the store is reached, at most timeout_ms. The caller gives *store_p back with
+ * symmem_store_close. Any thread.
  *   file:/path            symmem_store_open_file
  *   tcp://host:port/word  rank 0 serves there. The word, which may be left out, tells jobs apart
  *                         that might use one port; without it what the launcher says of the job
  *   pmix:                 rank 0 serves at a free port, and PMIx (mpirun, srun) tells the others
  *   torchrun:             the same, and torchrun's agent tells the others
- * Rank 0 serves from a thread of the library's, which takes no signals; it need not be the first.
+ * Rank 0 serves from a thread of the library's, which blocks all signals but those of its own
+ * faults. It need not be the first to come.
  * symmem_store_close of that rank waits until the others have closed theirs or ended, at most 10 s.
  * Calls go by the machine's clock. Whoever can connect and knows the nonce is believed, and nothing
  * is encrypted: the network is the job's. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
