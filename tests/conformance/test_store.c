@@ -186,7 +186,7 @@ TK_TEST(store, wait_ends_with_the_set, "SM-STORE-03", .ranks = {2, 8}) {
         expect_value(t, t->store, "late", "x", 1);
     }
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_store_wait(t->store, "late", 1)); /* there already */
+    TK_OK(t, symmem_store_wait(t->store, "late", LIMIT_MS)); /* there already */
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
         TK_OK(t, symmem_store_remove(t->store, "late", LIMIT_MS));
@@ -198,7 +198,7 @@ IN_EACH_STORE(wait_times_out, "SM-STORE-03") {
     TK_AT_LEAST(t, 79, tk_now_ms() - start);
     TK_WITHIN(t, 5000, start);
     TK_OK(t, symmem_store_set(store, "never", NULL, 0, LIMIT_MS));
-    TK_OK(t, symmem_store_wait(store, "never", 1));
+    TK_OK(t, symmem_store_wait(store, "never", LIMIT_MS));
     TK_OK(t, symmem_store_remove(store, "never", LIMIT_MS));
     TK_FAILS(t, TIMEOUT, symmem_store_wait(store, "never", 20));
 }

@@ -162,7 +162,7 @@ TK_TEST(store_open, custom_sizes_are_checked, "SM-STORE-10,SM-ERROR-04", .max_ra
     TK_FAILS(t, CORRUPT, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
     TK_EQ_INT(t, 99, bytes);
     claimed_bytes = sizeof(value);
-    TK_OK(t, symmem_store_get(store, "k", value, sizeof(value), &bytes, 10));
+    TK_OK(t, symmem_store_get(store, "k", value, sizeof(value), &bytes, LIMIT_MS));
     TK_EQ_INT(t, sizeof(value), bytes);
     symmem_store_close(store);
 }
