@@ -64,7 +64,8 @@ static inline uint64_t flat_capability(const char *group) {
         uint64_t capability;
     } shown[] = {{"stream", SYMMEM_CAP_STREAMS},      {"graph", SYMMEM_CAP_CAPTURE},
                  {"multicast", SYMMEM_CAP_MULTICAST}, {"collective", SYMMEM_CAP_COLLECTIVES},
-                 {"matmul", SYMMEM_CAP_MATMUL},       {"topology", SYMMEM_CAP_CONNECTIVITY}};
+                 {"matmul", SYMMEM_CAP_MATMUL},       {"topology", SYMMEM_CAP_CONNECTIVITY},
+                 {"world", SYMMEM_CAP_WORLD},         {"reach", SYMMEM_CAP_REACH}};
     for (size_t i = 0; i < sizeof(shown) / sizeof(shown[0]); i++)
         if (strcmp(shown[i].group, group) == 0)
             return shown[i].capability;
@@ -77,6 +78,8 @@ static inline void flat_without(flat_backend *flat, uint64_t capabilities) {
     uint64_t gone = capabilities;
     if (gone & SYMMEM_CAP_STREAMS)
         gone |= of_streams;
+    if (gone & SYMMEM_CAP_WORLD)
+        gone |= SYMMEM_CAP_REACH;
     if (gone & SYMMEM_CAP_COLLECTIVES)
         gone |= SYMMEM_CAP_COLLECTIVES_APART;
     flat->head.flags &= ~gone;

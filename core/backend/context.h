@@ -40,6 +40,9 @@ typedef struct sm_registered {
 
 #define SM_WORLD_PREFIX "symmem" /* of the world's keys */
 
+/* An engine's heap, once joined (heap.h). */
+typedef struct sm_heap sm_heap;
+
 /* So many devices are asked for their type once. */
 #define SM_KNOWN_DEVICES 64
 
@@ -85,6 +88,7 @@ struct symmem_context {
     atomic_bool instance_open;
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
     symmem_host host;
+    _Atomic(sm_heap *) heap; /* NULL: not joined; from then on until the instance is closed */
 
     sm_node groups;      /* symmem_group, live */
     sm_node old_groups;  /* shells of destroyed ones */

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "backend/context.h"
+#include "backend/heap.h"
 
 void sm_context_retain(symmem_context *context) {
     /* Relaxed: the caller holds a reference already. */
@@ -30,9 +30,14 @@ static bool leave(symmem_context *context) {
     return atomic_load_explicit(&context->instance_open, memory_order_acquire);
 }
 
+static void close_instance(symmem_context *context) {
+    sm_heap_destroy(context);
+    context->backend->close(context->instance);
+}
+
 void sm_instance_leave(symmem_context *context) {
     if (leave(context))
-        context->backend->close(context->instance);
+        close_instance(context);
 }
 
 void sm_instance_release(symmem_context *context) {
@@ -108,7 +113,7 @@ void sm_instance_await_at_exit(const symmem_backend *table) {
 static void *close_late(void *argument) {
     symmem_context *context = argument;
     own = 1;
-    context->backend->close(context->instance);
+    close_instance(context);
     sm_context_release(context);
     own = 0;
     (void)atomic_fetch_sub(&closings, 1);

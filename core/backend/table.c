@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/context.h"
+#include "backend/reach.h"
 
 #define NAME_MAX_LENGTH 31
 
@@ -96,13 +97,22 @@ static const char *find_group(const symmem_backend *table, size_t in_table) {
     return found;
 }
 
+/* Whether the core does itself what a missing mandatory group would do. */
+static bool stands_in(const symmem_backend *table, size_t in_table) {
+    if (in_table == offsetof(symmem_backend, memory))
+        return find_group(table, offsetof(symmem_backend, world)) != NULL;
+    return in_table == offsetof(symmem_backend, signal) &&
+           find_group(table, offsetof(symmem_backend, reach)) != NULL && !table->stream &&
+           (table->flags & SYMMEM_CAP_HOST_ACCESS) != 0;
+}
+
 static symmem_status check_groups(const symmem_backend *table, const char *operation) {
     for (size_t i = 0; i < COUNT(groups); i++) {
         const char *there = find_group(table, groups[i].in_table);
         size_t size = sizeof(size);
         if (there)
             memcpy(&size, there, sizeof(size));
-        else if (groups[i].need == REQUIRED)
+        else if (groups[i].need == REQUIRED && !stands_in(table, groups[i].in_table))
             return sm_fail(SYMMEM_ABI, operation, "check",
                            "backend table '%s' refused: group %s is missing", table->name,
                            groups[i].name);
@@ -113,6 +123,9 @@ static symmem_status check_groups(const symmem_backend *table, const char *opera
     }
     if (table->graph && !table->stream)
         return refuse(operation, table, "group graph without group stream");
+    if (find_group(table, offsetof(symmem_backend, reach)) &&
+        !find_group(table, offsetof(symmem_backend, world)))
+        return refuse(operation, table, "group reach without group world");
     return SYMMEM_OK;
 }
 
@@ -140,6 +153,8 @@ static symmem_status read_entries(const symmem_backend *table, const char *opera
 }
 
 static symmem_status check_sharing(const sm_backend *backend, const char *operation) {
+    if (backend->world_open) /* the core's */
+        return SYMMEM_OK;
     int parts = (backend->memory_share != NULL) + (backend->memory_unshare != NULL) +
                 (backend->memory_map != NULL);
     if (parts != 0 && parts != 3)
@@ -156,7 +171,9 @@ static uint64_t shown_by(const sm_backend *b) {
            (b->multicast_create ? SYMMEM_CAP_MULTICAST : 0) |
            (b->collective ? SYMMEM_CAP_COLLECTIVES : 0) |
            (b->collective_apart ? SYMMEM_CAP_COLLECTIVES_APART : 0) |
-           (b->matmul ? SYMMEM_CAP_MATMUL : 0) | (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0);
+           (b->matmul ? SYMMEM_CAP_MATMUL : 0) | (b->connectivity ? SYMMEM_CAP_CONNECTIVITY : 0) |
+           (b->world_open ? SYMMEM_CAP_WORLD : 0) |
+           (b->reach_put ? SYMMEM_CAP_REACH : SYMMEM_CAP_PASSIVE);
 }
 
 symmem_status sm_backend_read(const symmem_backend *table, const char *operation,
@@ -175,6 +192,8 @@ symmem_status sm_backend_read(const symmem_backend *table, const char *operation
         status = read_entries(table, operation, backend);
     if (status == SYMMEM_OK)
         status = check_sharing(backend, operation);
+    if (status == SYMMEM_OK && !backend->barrier)
+        sm_reach_signals(backend);
     backend->capabilities = table->flags | shown_by(backend);
     return status;
 }

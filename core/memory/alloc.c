@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Symmetric allocations: their life, and the public calls on them. */
-#include "memory/mapping.h"
+#include "memory/join.h"
 
 #include <stdlib.h>
+
+#include "backend/heap.h"
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
 #define LEAST_LIMIT_MS 1000u /* to zero large memory, though signals have less */
@@ -19,7 +21,7 @@ void sm_allocation_release(sm_allocation *allocation) {
     if (atomic_fetch_sub_explicit(&allocation->references, 1, memory_order_acq_rel) != 1)
         return;
     symmem_context *context = allocation->context;
-    context->backend->memory_release(context->instance, &allocation->memory);
+    sm_memory_release(context, &allocation->memory);
     while (!sm_list_empty(&allocation->retired)) {
         sm_block *block = SM_CONTAINER(allocation->retired.next, sm_block, node);
         sm_list_remove(&block->node);
@@ -44,7 +46,7 @@ static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t 
     const uint32_t default_ms = context->default_timeout_ms;
     const uint32_t before_ms =
         sm_call_limit(default_ms > LEAST_LIMIT_MS ? default_ms : LEAST_LIMIT_MS);
-    symmem_status status = context->backend->memory_alloc(context->instance, device, bytes, memory);
+    symmem_status status = sm_memory_alloc(context, device, bytes, memory);
     (void)sm_call_limit(before_ms);
     return status;
 }
@@ -60,7 +62,7 @@ static symmem_status get_memory(symmem_context *context, size_t bytes, int32_t d
     sm_context_fail(context, SYMMEM_BACKEND, operation, "memory_alloc",
                     "backend '%s' gave memory at %p, which is not aligned to %d bytes",
                     context->backend->name, memory->ptr, SYMMEM_ALIGNMENT);
-    context->backend->memory_release(context->instance, memory);
+    sm_memory_release(context, memory);
     return SYMMEM_BACKEND;
 }
 
@@ -99,7 +101,9 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
         status = sm_instance_enter(context, operation);
     if (status != SYMMEM_OK)
         return status;
-    status = make(context, bytes, device, operation, &allocation);
+    status = sm_join_alone(context);
+    if (status == SYMMEM_OK)
+        status = make(context, bytes, device, operation, &allocation);
     if (status != SYMMEM_OK) {
         sm_instance_release(context);
         return status;

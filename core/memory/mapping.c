@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "memory/mapping.h"
+#include "backend/heap.h"
 
 bool sm_memory_exists(const symmem_memory *memory) {
     return memory->ptr != NULL || memory->priv != NULL;
@@ -59,7 +60,7 @@ void sm_mapping_release(sm_mapping *mapping) {
     for (int32_t r = 0; r < mapping->world_size; r++) {
         /* The own entry is in use only with a backend that exchanges memory itself. */
         if (sm_memory_exists(&mapping->peers[r]))
-            context->backend->memory_release(context->instance, &mapping->peers[r]);
+            sm_memory_release(context, &mapping->peers[r]);
     }
     free(mapping->peers);
     free(mapping->buffers);

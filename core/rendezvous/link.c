@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
 
 size_t sm_link_signal_offset(const sm_link *link) {
@@ -21,10 +22,11 @@ static bool allocate_arrays(sm_link *link, size_t world_size) {
     link->identities = calloc(world_size, sizeof *link->identities);
     link->pads = calloc(world_size, sizeof *link->pads);
     link->signals = calloc(world_size, sizeof *link->signals);
+    link->offsets = calloc(3 * world_size, sizeof *link->offsets);
     /* At least one, because a pad without room for a channel is found out later, by all ranks. */
     link->channels = calloc((size_t)link->channel_count + 1, sizeof(sm_channel *));
     return link->peer_signals != NULL && link->identities != NULL && link->pads != NULL &&
-           link->signals != NULL && link->channels != NULL;
+           link->signals != NULL && link->offsets != NULL && link->channels != NULL;
 }
 
 static void free_arrays(sm_link *link) {
@@ -32,6 +34,7 @@ static void free_arrays(sm_link *link) {
     free(link->identities);
     free(link->pads);
     free(link->signals);
+    free(link->offsets);
     free(link->channels);
     free(link);
 }
@@ -81,6 +84,19 @@ static void set_signal_pointers(sm_link *link, int32_t rank, const symmem_memory
     link->signals[rank] = (char *)memory->ptr + sm_link_signal_offset(link);
 }
 
+/* Where the ranks' memory begins in their heaps: allocations, pads, signal state. */
+static void set_offsets(sm_link *link) {
+    const size_t ranks = (size_t)link->group->world_size, own = (size_t)link->group->rank;
+    for (size_t r = 0; r < ranks; r++) {
+        const symmem_memory *data =
+            r == own ? &link->mapping->allocation->memory : &link->mapping->peers[r];
+        const symmem_memory *signals = r == own ? &link->own_signals : &link->peer_signals[r];
+        link->offsets[r] = sm_memory_offset(data);
+        link->offsets[ranks + r] = sm_memory_offset(signals);
+        link->offsets[2 * ranks + r] = sm_memory_offset(signals) + sm_link_signal_offset(link);
+    }
+}
+
 void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
     symmem_context *context = link->context;
     symmem_group *group = link->group;
@@ -92,6 +108,8 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
         if (mapping->buffers[r] == NULL)
             link->within_direct_access = false;
     }
+    if (sm_heap_bytes(context) != 0)
+        set_offsets(link);
     int32_t local_rank_count = 0;
     for (int32_t r = 0; r < group->world_size; r++) {
         link->identities[r] = *sm_session_peer(group->session, r);
@@ -115,6 +133,11 @@ void sm_link_fill_peers(sm_link *link, sm_mapping *mapping) {
         .global_ranks = group->global_ranks,
         .local_rank_count = local_rank_count,
     };
+    if (sm_heap_bytes(context) != 0) {
+        link->peers.buffer_offsets = link->offsets;
+        link->peers.pad_offsets = link->offsets + group->world_size;
+        link->peers.signal_offsets = link->offsets + 2 * (size_t)group->world_size;
+    }
 }
 
 symmem_status sm_link_open_peers(sm_link *link) {
@@ -159,10 +182,10 @@ void sm_link_release(sm_link *link) {
     sm_multicast_release(link);
     for (int32_t r = 0; r < link->group->world_size; r++) {
         if (sm_memory_exists(&link->peer_signals[r]))
-            backend->memory_release(context->instance, &link->peer_signals[r]);
+            sm_memory_release(context, &link->peer_signals[r]);
     }
     if (sm_memory_exists(&link->own_signals))
-        backend->memory_release(context->instance, &link->own_signals);
+        sm_memory_release(context, &link->own_signals);
     if (link->mapping != NULL)
         sm_mapping_release(link->mapping);
     sm_group_release(link->group);

@@ -28,6 +28,7 @@ typedef struct sm_link {
     symmem_memory *peer_signals;
     sm_identity *identities; /* the ranks' at rendezvous: a successor is none of them */
     void **pads, **signals;
+    size_t *offsets; /* with a heap: of the ranks' buffers, pads and signals in theirs */
     symmem_peers peers;
     bool peers_open;
     void *buffers_dev, *pads_dev;

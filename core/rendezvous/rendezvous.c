@@ -182,12 +182,16 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
     }
     sm_rendezvous_point(rendezvous, "rendezvous.commit.before");
     symmem_status status = sm_rendezvous_agree(rendezvous, "commit", rendezvous->status);
+    /* A rank that does not know how it went cannot know what the others keep. */
+    if (handle != NULL && (status == SYMMEM_OK || sm_rendezvous_broke(rendezvous)))
+        sm_rendezvous_lease(rendezvous);
     if (status == SYMMEM_OK && handle == NULL)
         status = sm_fail(SYMMEM_SYSTEM, SM_RENDEZVOUS, "descriptors", "a rank sent none");
     if (status != SYMMEM_OK) {
         symmem_handle_release(handle);
         return status;
     }
+    sm_rendezvous_hold(rendezvous);
     cache_results(rendezvous);
     /* A failure here would be one that the other ranks no longer hear of. */
     (void)sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.commit.after");

@@ -104,6 +104,11 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous);
 symmem_status sm_rendezvous_descriptors(sm_rendezvous *rendezvous);
 symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous);
 void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
+/* With an engine's heap. The peers have, or may have, what this rank has shared: it stays aside
+ * until they give it back. */
+void sm_rendezvous_lease(sm_rendezvous *rendezvous);
+/* This rank keeps what the peers have shared, and tells them when it gives it back. */
+void sm_rendezvous_hold(sm_rendezvous *rendezvous);
 
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure unless there is one already. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
 
 /* Places of one rank's descriptors in the descriptor phase. */
@@ -16,6 +17,11 @@ static symmem_status described(const sm_rendezvous *rendezvous, symmem_status st
     return status;
 }
 
+/* Whether the backend registers memory collectively. */
+static bool registers(const symmem_context *context) {
+    return context->backend->memory_exchange != NULL && context->backend->world_open == NULL;
+}
+
 static size_t signal_total(const sm_rendezvous *rendezvous) {
     const symmem_context *context = rendezvous->context;
     const sm_link *link = rendezvous->link;
@@ -25,14 +31,13 @@ static size_t signal_total(const sm_rendezvous *rendezvous) {
 }
 
 static symmem_status export_memory(symmem_context *context, symmem_memory *memory,
-                                   symmem_share *share_p) {
+                                   int32_t world_size, symmem_share *share_p) {
     symmem_share share = {.fd = -1};
-    symmem_status status = context->backend->memory_share(context->instance, memory, &share);
+    symmem_status status = sm_memory_share(context, memory, world_size, &share);
     if (status != SYMMEM_OK)
         return status;
     if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
-        context->backend->memory_unshare(context->instance,
-                                         &share); /* of no kind nobody closes it */
+        sm_memory_unshare(context, &share); /* of no kind nobody closes it */
         return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share",
                        "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
                        "SYMMEM_SHARE_BYTES",
@@ -49,15 +54,17 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
     sm_link *link = rendezvous->link;
     if (link->channel_count == 0)
         return; /* all ranks find that out together */
-    symmem_status status = context->backend->memory_alloc(
-        context->instance, link->device, signal_total(rendezvous), &link->own_signals);
+    const int32_t world_size = rendezvous->group->world_size;
+    symmem_status status = sm_memory_alloc(context, link->device, signal_total(rendezvous),
+                                           &link->own_signals);
     const char *entry = status == SYMMEM_OK ? "memory_share" : "memory_alloc";
-    bool collective = context->backend->memory_exchange != NULL;
+    bool collective = registers(context);
     if (status == SYMMEM_OK && !collective)
-        status = export_memory(context, &link->own_signals, &rendezvous->signals);
+        status = export_memory(context, &link->own_signals, world_size, &rendezvous->signals);
     /* Exported even with a mapping of one's own: a peer may have none. */
     if (status == SYMMEM_OK && !collective)
-        status = export_memory(context, &rendezvous->allocation->memory, &rendezvous->data);
+        status = export_memory(context, &rendezvous->allocation->memory, world_size,
+                               &rendezvous->data);
     sm_rendezvous_note(rendezvous, described(rendezvous, status, entry));
     if (status == SYMMEM_OK)
         sm_multicast_offer(rendezvous);
@@ -66,8 +73,8 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
 static void close_share(symmem_context *context, symmem_share *share) {
     if (share->kind == SYMMEM_SHARE_NONE)
         return;
-    if (context->backend->memory_unshare != NULL)
-        context->backend->memory_unshare(context->instance, share);
+    if (context->backend->memory_unshare != NULL || context->backend->world_open != NULL)
+        sm_memory_unshare(context, share);
     else if (share->fd >= 0)
         close(share->fd);
     *share = (symmem_share){.fd = -1};
@@ -154,8 +161,9 @@ static symmem_status import_signals(sm_rendezvous *rendezvous, int32_t rank) {
     sm_link *link = rendezvous->link;
     symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].signals,
                                             descriptor_of(rendezvous, rank, SIGNALS_FD));
-    return context->backend->memory_map(context->instance, link->device, &share,
-                                        signal_total(rendezvous), &link->peer_signals[rank]);
+    return sm_memory_map(context, link->device, &share, signal_total(rendezvous),
+                         rendezvous->group->global_ranks[rank], rendezvous->group->rank,
+                         &link->peer_signals[rank]);
 }
 
 static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
@@ -163,8 +171,9 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
     sm_link *link = rendezvous->link;
     symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].data,
                                             descriptor_of(rendezvous, rank, DATA_FD));
-    return context->backend->memory_map(context->instance, link->device, &share, link->buffer_bytes,
-                                        &rendezvous->mapping->peers[rank]);
+    return sm_memory_map(context, link->device, &share, link->buffer_bytes,
+                         rendezvous->group->global_ranks[rank], rendezvous->group->rank,
+                         &rendezvous->mapping->peers[rank]);
 }
 
 /* The record says whose memory it is about, and to whom: all ranks get this one. */
@@ -290,12 +299,31 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
 static symmem_status map_peers(sm_rendezvous *rendezvous) {
     if (rendezvous->status == SYMMEM_OK)
         sm_rendezvous_note(rendezvous, renew_mapping(rendezvous));
-    if (rendezvous->context->backend->memory_exchange != NULL)
+    if (registers(rendezvous->context))
         return exchange_all(rendezvous);
     rendezvous->incomplete = lacks_descriptors(rendezvous);
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
         sm_rendezvous_note(rendezvous, import_all(rendezvous));
     return SYMMEM_OK;
+}
+
+void sm_rendezvous_lease(sm_rendezvous *rendezvous) {
+    const symmem_group *group = rendezvous->group;
+    const sm_holders holders = {.rank = group->rank,
+                                .world_size = group->world_size,
+                                .global_ranks = group->global_ranks,
+                                .identities = rendezvous->link->identities};
+    sm_memory_lease(rendezvous->context, &rendezvous->signals, &holders);
+    if (rendezvous->mapping_is_new)
+        sm_memory_lease(rendezvous->context, &rendezvous->data, &holders);
+}
+
+void sm_rendezvous_hold(sm_rendezvous *rendezvous) {
+    for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
+        sm_memory_hold(rendezvous->context, &rendezvous->link->peer_signals[r]);
+        if (rendezvous->mapping_is_new)
+            sm_memory_hold(rendezvous->context, &rendezvous->mapping->peers[r]);
+    }
 }
 
 static void complete_link(sm_rendezvous *rendezvous) {

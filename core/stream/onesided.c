@@ -107,10 +107,36 @@ symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream) {
     };
 }
 
-/* What put and get share: the peer's address, and everything checked. */
+/* Where the peer's bytes are: an address, or else a place that the group reach leads to. */
+typedef struct remote {
+    char *address;
+    symmem_place place;
+} remote;
+
+static symmem_status locate(const symmem_handle *handle, const char *operation, int32_t rank,
+                            size_t offset, remote *remote_p) {
+    const sm_link *link = handle->link;
+    char *base = link->mapping->buffers[rank];
+    *remote_p = (remote){.address = base == NULL ? NULL : base + handle->offset + offset};
+    if (base != NULL)
+        return SYMMEM_OK;
+    if (link->context->backend->reach_put != NULL) {
+        remote_p->place =
+            (symmem_place){.peers = &link->peers,
+                           .peer = rank,
+                           .rank = link->group->global_ranks[rank],
+                           .offset = link->peers.buffer_offsets[rank] + handle->offset + offset};
+        return SYMMEM_OK;
+    }
+    (void)sm_fail(SYMMEM_UNREACHABLE, operation, "", "no direct access to rank %d", rank);
+    sm_record()->failed_rank = rank;
+    return sm_link_describe(link, sm_record());
+}
+
+/* What put and get share: the peer's place, and everything checked. */
 static symmem_status check_transfer(symmem_handle *handle, const char *operation, int32_t rank,
                                     size_t offset, const void *local, size_t bytes,
-                                    const symmem_stream *stream, char **remote_p) {
+                                    const symmem_stream *stream, remote *remote_p) {
     symmem_status status = sm_handle_check(handle, operation);
     if (status == SYMMEM_OK)
         status = sm_handle_rank_check(handle, operation, rank);
@@ -121,31 +147,60 @@ static symmem_status check_transfer(symmem_handle *handle, const char *operation
     if (local == NULL && bytes > 0)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "local pointer is NULL");
     status = sm_stream_check(handle->link->context, stream, handle->link->device, operation);
-    if (status != SYMMEM_OK)
-        return status;
-    char *base = handle->link->mapping->buffers[rank];
-    if (base == NULL) {
-        (void)sm_fail(SYMMEM_UNREACHABLE, operation, "", "no direct access to rank %d", rank);
-        sm_record()->failed_rank = rank;
-        return sm_link_describe(handle->link, sm_record());
-    }
-    *remote_p = base + handle->offset + offset;
-    return SYMMEM_OK;
+    return status == SYMMEM_OK ? locate(handle, operation, rank, offset, remote_p) : status;
 }
 
-static symmem_status transfer(sm_link *link, const char *operation, void *dst, const void *src,
-                              const void *local, size_t bytes, const symmem_stream *stream) {
+/* One of put and get. */
+typedef struct transfer {
+    sm_link *link;
+    const char *operation;
+    const remote *remote;
+    void *dst; /* NULL: the remote place */
+    const void *src;
+    size_t bytes;
+} transfer;
+
+/* A put without stream is over when the bytes are there. */
+static symmem_status over_reach(const transfer *move, const symmem_exec *exec, const char **entry) {
+    const symmem_context *context = move->link->context;
+    const symmem_place *place = &move->remote->place;
+    *entry = move->dst != NULL ? "reach_get" : "reach_put";
+    if (move->bytes == 0)
+        return SYMMEM_OK;
+    if (move->dst != NULL)
+        return context->backend->reach_get(context->instance, place, move->dst, move->bytes, exec);
+    symmem_status status =
+        context->backend->reach_put(context->instance, place, move->src, move->bytes, exec);
+    if (status != SYMMEM_OK || exec->stream != NULL)
+        return status;
+    *entry = "reach_quiet";
+    return context->backend->reach_quiet(context->instance, place->peers, exec);
+}
+
+static symmem_status by_address(const transfer *move, const symmem_exec *exec) {
+    const symmem_context *context = move->link->context;
+    char *address = move->remote->address;
+    return context->backend->copy(context->instance, move->link->device,
+                                  move->dst != NULL ? move->dst : address,
+                                  move->dst != NULL ? address : move->src, move->bytes, exec);
+}
+
+static symmem_status run_transfer(const transfer *move, const symmem_stream *stream) {
+    sm_link *link = move->link;
     symmem_context *context = link->context;
+    const void *local = move->dst != NULL ? move->dst : move->src;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    symmem_status status = sm_context_point(context, operation, "copy.before");
+    symmem_status status = sm_context_point(context, move->operation, "copy.before");
     if (status == SYMMEM_OK)
-        status = sm_refs_cover(&refs, context, operation, local, bytes);
+        status = sm_refs_cover(&refs, context, move->operation, local, move->bytes);
     if (status == SYMMEM_OK) {
+        const char *entry = "copy";
         symmem_exec exec = sm_refs_exec(&refs, stream);
-        status = context->backend->copy(context->instance, link->device, dst, src, bytes, &exec);
+        status = move->remote->address != NULL ? by_address(move, &exec)
+                                               : over_reach(move, &exec, &entry);
         if (status != SYMMEM_OK)
-            status = sm_backend_failed(context, status, operation, "copy");
+            status = sm_backend_failed(context, status, move->operation, entry);
     }
     sm_refs_finish(&refs);
     return status;
@@ -154,23 +209,25 @@ static symmem_status transfer(sm_link *link, const char *operation, void *dst, c
 symmem_status symmem_put(symmem_handle *handle, int32_t dst_rank, size_t dst_offset,
                          const void *src, size_t bytes, symmem_stream *stream) {
     SM_PUBLIC_CALL;
-    char *dst = NULL;
+    remote dst;
     symmem_status status =
         check_transfer(handle, "put", dst_rank, dst_offset, src, bytes, stream, &dst);
     if (status != SYMMEM_OK)
         return status;
-    return transfer(handle->link, "put", dst, src, src, bytes, stream);
+    const transfer move = {handle->link, "put", &dst, NULL, src, bytes};
+    return run_transfer(&move, stream);
 }
 
 symmem_status symmem_get(symmem_handle *handle, int32_t src_rank, size_t src_offset, void *dst,
                          size_t bytes, symmem_stream *stream) {
     SM_PUBLIC_CALL;
-    char *src = NULL;
+    remote src;
     symmem_status status =
         check_transfer(handle, "get", src_rank, src_offset, dst, bytes, stream, &src);
     if (status != SYMMEM_OK)
         return status;
-    return transfer(handle->link, "get", dst, src, dst, bytes, stream);
+    const transfer move = {handle->link, "get", &src, dst, NULL, bytes};
+    return run_transfer(&move, stream);
 }
 
 static symmem_status copy_between(symmem_context *context, sm_refs *refs, void *dst,

@@ -2,6 +2,7 @@
 /* The collective way back from a failed signal operation. */
 #include <stdlib.h>
 
+#include "backend/reach.h"
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
 
@@ -120,6 +121,9 @@ static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
                      .channel = -1};
     if (own.status == SYMMEM_OK)
         own.status = check_settled(link, deadline_ns);
+    /* What is on its way to the peers' state may not come behind their reset. */
+    if (own.status == SYMMEM_OK)
+        own.status = sm_reach_quiet(link->context, &link->peers, operation, deadline_ns);
     if (own.status != SYMMEM_OK)
         own.channel = sm_record()->channel;
     sm_link_check_device(link);

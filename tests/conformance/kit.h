@@ -62,6 +62,7 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
+#define TK_NOT_JOINED (1u << 12) /* the body itself calls symmem_join, or sees what happens without */
 
 /* What many a case is about, in place of fields of its own. */
 #define TK_ON_FAKES .max_ranks = 1, .flags = TK_NO_BACKEND

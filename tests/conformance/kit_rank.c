@@ -69,6 +69,18 @@ static bool open_store(struct tk *t) {
     return status == SYMMEM_OK;
 }
 
+/* All ranks make their contexts together. */
+static bool join(struct tk *t, symmem_context *context) {
+    const struct kit_setup *setup = t->own->setup;
+    if ((t->capabilities & SYMMEM_CAP_WORLD) == 0 || (setup->test->flags & TK_NO_BACKEND) != 0 ||
+        (setup->test->flags & TK_NOT_JOINED) != 0)
+        return true;
+    symmem_status status = symmem_join(context, NULL, tk_scaled_ms(PROLOGUE_MEET_MS));
+    if (status != SYMMEM_OK)
+        kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_join", status);
+    return status == SYMMEM_OK;
+}
+
 static bool open_context(struct tk *t) {
     symmem_context_options options = tk_options(t);
     symmem_status status = symmem_init(&options, &t->context);
@@ -77,7 +89,7 @@ static bool open_context(struct tk *t) {
         t->context = NULL;
     }
     t->own->target = t->context;
-    return status == SYMMEM_OK;
+    return status == SYMMEM_OK && join(t, t->context);
 }
 
 static bool prologue(struct tk *t) {
@@ -107,6 +119,7 @@ void tk_reinit(struct tk *t, const symmem_context_options *options) {
     kit_end_context(t);
     TK_REQUIRE_OK(t, symmem_init(options, &t->context));
     t->own->target = t->context;
+    TK_REQUIRE(t, join(t, t->context));
 }
 
 void tk_use_context(struct tk *t, symmem_context *context) {

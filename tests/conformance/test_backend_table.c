@@ -107,6 +107,8 @@ TK_TEST(backend_table, missing_entries, "SM-BACKEND-06,SM-BACKEND-07", TK_ON_FAK
 #define WITHOUT(group_, need)                                                                      \
     fake_table_full(&table);                                                                       \
     (void)flat_table(&table);                                                                      \
+    table.head.world = NULL; /* which stand for memory and signal */                               \
+    table.head.reach = NULL;                                                                       \
     table.head.group_ = NULL;                                                                      \
     if (NEED(need))                                                                                \
         refuse(t, &table.head, #group_);
@@ -119,7 +121,8 @@ TK_TEST(backend_table, optional_groups, "SM-BACKEND-07", TK_ON_FAKES) {
     static const uint64_t of_entries[] = {
         SYMMEM_CAP_STREAMS,      SYMMEM_CAP_CAPTURE,     SYMMEM_CAP_MULTICAST,
         SYMMEM_CAP_HOST_FN,      SYMMEM_CAP_WRAP_STREAM, SYMMEM_CAP_COLLECTIVES,
-        SYMMEM_CAP_CONNECTIVITY, SYMMEM_CAP_MATMUL,      SYMMEM_CAP_COLLECTIVES_APART};
+        SYMMEM_CAP_CONNECTIVITY, SYMMEM_CAP_MATMUL,      SYMMEM_CAP_COLLECTIVES_APART,
+        SYMMEM_CAP_REACH,        SYMMEM_CAP_WORLD};
     static flat_backend tables[TK_COUNT(of_entries)];
     static char names[TK_COUNT(of_entries)][24];
     for (size_t i = 0; i < TK_COUNT(of_entries); i++) {
@@ -132,7 +135,8 @@ TK_TEST(backend_table, optional_groups, "SM-BACKEND-07", TK_ON_FAKES) {
         TK_OK(t, symmem_set_backend(t->context, names[i]));
         TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
         TK_EQ_INT(t, 0, capabilities & of_entries[i]);
-        if (of_entries[i] != SYMMEM_CAP_STREAMS && of_entries[i] != SYMMEM_CAP_COLLECTIVES)
+        if (of_entries[i] != SYMMEM_CAP_STREAMS && of_entries[i] != SYMMEM_CAP_COLLECTIVES &&
+            of_entries[i] != SYMMEM_CAP_WORLD)
             TK_EQ_INT(t, SYMMEM_CAP_ALL & ~of_entries[i], capabilities);
     }
     tk_end_context(t);

@@ -73,11 +73,16 @@ extern "C" {
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* the group matmul */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* the group topology */
 #define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective->run_apart */
-#define SYMMEM_CAP_ALL ((1ull << 16) - 1)
+#define SYMMEM_CAP_WORLD (1ull << 16) /* the group world: symmem_join comes first */
+#define SYMMEM_CAP_REACH (1ull << 17) /* the group reach: peers' memory without pointers to it */
+/* Flag: a peer's memory is reached also while that peer is stopped or makes no call. Without the
+ * group reach it always is, and the flag need not be set. */
+#define SYMMEM_CAP_PASSIVE (1ull << 18)
+#define SYMMEM_CAP_ALL ((1ull << 19) - 1)
 #define SYMMEM_CAP_FLAGS                                                                           \
     (SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |                       \
      SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CROSS_HOST |                 \
-     SYMMEM_CAP_POOL)
+     SYMMEM_CAP_POOL | SYMMEM_CAP_PASSIVE)
 
 /* --- what the core offers to a backend ---------------------------------------------- */
 
@@ -328,6 +333,11 @@ struct symmem_peers {
     const int32_t *global_ranks;
     int32_t local_rank_count; /* ranks of this group on this host; compare with the cores */
     int32_t reserved;
+    /* With the group world: where each rank's allocation, pad and signal state begin, in bytes from
+     * the start of that rank's heap. NULL without. */
+    const size_t *buffer_offsets;
+    const size_t *pad_offsets;
+    const size_t *signal_offsets;
 };
 
 /*
@@ -459,7 +469,9 @@ typedef struct symmem_backend_config {
 /* --- the table ----------------------------------------------------------------------------------
  *
  * A table has a head and groups of entries. The groups instance, memory, signal and copy are
- * mandatory. Every other group is optional: a NULL group means that the backend cannot do that, and
+ * mandatory, but memory is not where the group world is there, and signal is not where the group
+ * reach is there, no stream, and the flag HOST_ACCESS: then the core makes signals and barriers of
+ * words in the ranks' heaps. Every other group is optional: a NULL group means that the backend cannot do that, and
  * the core refuses the calls that need it (SM-BACKEND-09). An entry is mandatory in its group
  * unless its comment begins with "Optional". [SM-BACKEND-06, SM-BACKEND-07]
  *
@@ -818,6 +830,87 @@ typedef struct symmem_topology_ops {
                                   int32_t *matrix);
 } symmem_topology_ops;
 
+/* What all ranks have agreed on before world->open. */
+typedef struct symmem_world_config {
+    size_t size;
+    uint64_t job; /* the same on all ranks, another for each joining; for an engine's own job id */
+    int32_t rank; /* of the context, as in the exchange */
+    int32_t world_size;
+    int32_t local_rank;
+    int32_t device;    /* whose memory the heap shall be, own number */
+    size_t heap_bytes; /* of each rank: the same on all, a multiple of SYMMEM_ALIGNMENT */
+} symmem_world_config;
+
+/* An engine that exists once in a process and starts on all ranks together, such as MPI or
+ * OpenSHMEM. symmem_join starts it. Each rank has one heap of the engine's, from which the core
+ * cuts all memory, user's and signal state alike: so allocation stays local, and the core does in
+ * place of the group memory what that does. The group memory is not used, and may be NULL.
+ * [SM-WORLD] */
+typedef struct symmem_world_ops {
+    size_t size;
+    /* Starts the engine, or takes part in the one that an earlier context has started, and makes
+     * the heap.
+     *   args     fills *heap: ptr, the own heap's start, aligned to SYMMEM_ALIGNMENT; bytes, at
+     *            least those asked for; device, or -1 if its memory serves every device; priv. The
+     *            memory is truly backed; the core zeroes what it cuts. `exchange` is of all ranks
+     *            of the context
+     *   blocks   until exchange->deadline_ns
+     *   called   collective, at most once for each instance that it succeeds for. On failure it has
+     *            released all it made; if another rank failed the core calls close
+     *   errors   PEER_LOST as memory->exchange; NO_SPACE for a heap that does not fit; BUSY where
+     *            the process has a context with this engine already and the engine serves only one;
+     *            BACKEND where the engine cannot be started a second time */
+    symmem_status (*open)(void *instance, const symmem_exchange *exchange,
+                          const symmem_world_config *config, symmem_memory *heap);
+    /* Gives the heap up. Peers may still write to it for a while, until they have given up their
+     * handles: that must reach nothing else.
+     *   called   local, once, when all memory was released, before instance->close */
+    void (*close)(void *instance, symmem_memory *heap);
+    /* Optional. The address in this process of the heap of `rank`, a rank of the context; NULL: no
+     * direct access. Then the group reach is needed. */
+    void *(*address)(void *instance, const symmem_memory *heap, int32_t rank);
+} symmem_world_ops;
+
+/* A place in the heap of another rank. */
+typedef struct symmem_place {
+    const symmem_peers *peers; /* for host->peer_state and is_poisoned; NULL: not known */
+    int32_t peer;              /* the rank in `peers` */
+    int32_t rank;              /* the same rank in the context, and in the engine */
+    size_t offset;             /* bytes from the start of its heap */
+} symmem_place;
+
+/* Access to peers' memory by rank and offset, for peers without a pointer. Needs the group world.
+ * The own rank's memory the core reaches by its pointer. With exec->stream an entry enqueues, and
+ * without one it waits for what its comment says, for exec->timeout_ms at most: TIMEOUT by
+ * host->fail; 0 is no limit. PEER_LOST within a second of host->peer_state saying so. An entry must
+ * not need that the target makes a call, unless the flag PASSIVE is missing. [SM-REACH] */
+typedef struct symmem_reach_ops {
+    size_t size;
+    /* Copies `bytes` bytes to a peer. Returns when src may be written again; when the bytes have
+     * arrived quiet says. Bytes of several calls may arrive in any order.
+     *   args     src is anywhere that copy->copy reads
+     *   errors   TIMEOUT, PEER_LOST */
+    symmem_status (*put)(void *instance, const symmem_place *to, const void *src, size_t bytes,
+                         const symmem_exec *exec);
+    /* Copies from a peer. Returns when the bytes are there.
+     *   errors   TIMEOUT, PEER_LOST */
+    symmem_status (*get)(void *instance, const symmem_place *from, void *dst, size_t bytes,
+                         const symmem_exec *exec);
+    /* Writes one word as by one store: the peer's CPU or device polls it. Never waits for the peer:
+     * what has not left yet goes on by itself, or while `progress` is called, also after the call
+     * has returned. Words that one rank writes to one place arrive in the order of the calls. */
+    symmem_status (*write_value32)(void *instance, const symmem_place *to, uint32_t value,
+                                   const symmem_exec *exec);
+    /* Returns when all that this instance has put and written before is at its place, for every
+     * rank to see. What was for a rank that has ended does not count.
+     *   args     peers: whose call it is, for host->is_poisoned; NULL: nobody's
+     *   errors   TIMEOUT */
+    symmem_status (*quiet)(void *instance, const symmem_peers *peers, const symmem_exec *exec);
+    /* Optional. Lets the engine work, and makes what has arrived visible to this rank's CPU. The
+     * core calls it again and again while a rank waits. Never waits. */
+    void (*progress)(void *instance);
+} symmem_reach_ops;
+
 struct symmem_backend {
     size_t size;
     uint32_t abi;            /* SYMMEM_BACKEND_ABI */
@@ -838,6 +931,8 @@ struct symmem_backend {
     const symmem_matmul_ops *matmul;
     const symmem_group_ops *group;
     const symmem_topology_ops *topology;
+    const symmem_world_ops *world;
+    const symmem_reach_ops *reach;
 };
 
 /* A shorter head of ABI 2 is refused. */
@@ -859,7 +954,9 @@ struct symmem_backend {
     X(collective, OPTIONAL)                                                                        \
     X(matmul, OPTIONAL)                                                                            \
     X(group, OPTIONAL)                                                                             \
-    X(topology, OPTIONAL)
+    X(topology, OPTIONAL)                                                                          \
+    X(world, OPTIONAL)                                                                             \
+    X(reach, OPTIONAL)
 #define SYMMEM_BACKEND_ENTRIES(X)                                                                  \
     X(instance, probe, probe, REQUIRED)                                                            \
     X(instance, open, open, REQUIRED)                                                              \
@@ -917,7 +1014,15 @@ struct symmem_backend {
     X(group, open, group_open, REQUIRED)                                                           \
     X(group, close, group_close, REQUIRED)                                                         \
     X(group, communicator_check, communicator_check, OPTIONAL)                                     \
-    X(topology, connectivity, connectivity, REQUIRED)
+    X(topology, connectivity, connectivity, REQUIRED)                                              \
+    X(world, open, world_open, REQUIRED)                                                           \
+    X(world, close, world_close, REQUIRED)                                                         \
+    X(world, address, world_address, OPTIONAL)                                                     \
+    X(reach, put, reach_put, REQUIRED)                                                             \
+    X(reach, get, reach_get, REQUIRED)                                                             \
+    X(reach, write_value32, reach_write_value32, REQUIRED)                                         \
+    X(reach, quiet, reach_quiet, REQUIRED)                                                         \
+    X(reach, progress, reach_progress, OPTIONAL)
 
 /*
  * The one symbol a backend's shared object exports. `abi` is the core's SYMMEM_BACKEND_ABI. Returns

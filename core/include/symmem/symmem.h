@@ -12,5 +12,6 @@
 #include <symmem/store.h>
 #include <symmem/stream.h>
 #include <symmem/view.h>
+#include <symmem/world.h>
 
 #endif

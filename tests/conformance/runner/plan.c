@@ -26,6 +26,9 @@ static const struct {
     {SYMMEM_CAP_MATMUL, "MATMUL"},
     {SYMMEM_CAP_CONNECTIVITY, "CONNECTIVITY"},
     {SYMMEM_CAP_COLLECTIVES_APART, "COLLECTIVES_APART"},
+    {SYMMEM_CAP_WORLD, "WORLD"},
+    {SYMMEM_CAP_REACH, "REACH"},
+    {SYMMEM_CAP_PASSIVE, "PASSIVE"},
 };
 
 void runner_capability_names(uint64_t bits, char *text, size_t capacity) {

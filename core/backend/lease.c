@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What peers have of a heap's pieces, and how they give it back. */
+#include "backend/lease.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_SWEEP 32
+
+/* What travels in a share. */
+typedef struct ticket {
+    uint64_t offset, lease_offset, bytes;
+} ticket;
+_Static_assert(sizeof(ticket) <= sizeof(((symmem_share *)NULL)->bytes), "it fits");
+
+static ticket ticket_of(const symmem_share *share) {
+    ticket read;
+    memcpy(&read, share->bytes, sizeof read);
+    return read;
+}
+
+/* --- the owner's side ----------------------------------------------------------------------- */
+
+symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
+                            symmem_share *share) {
+    sm_lease *lease = calloc(1, sizeof *lease);
+    if (!lease)
+        return sm_context_fail(heap->context, SYMMEM_OUT_OF_MEMORY, "rendezvous", "",
+                               "no memory for a lease");
+    (void)pthread_mutex_lock(&heap->lock);
+    symmem_status status =
+        sm_piece_cut(heap, (size_t)world_size * sizeof(uint32_t), &lease->words);
+    if (status == SYMMEM_OK) {
+        lease->piece = piece;
+        piece->leases++;
+        sm_list_add(&heap->leases, &lease->node);
+        heap->lease_count++;
+    }
+    (void)pthread_mutex_unlock(&heap->lock);
+    if (status != SYMMEM_OK) {
+        free(lease);
+        return status;
+    }
+    const ticket told = {piece->offset, lease->words->offset, piece->bytes};
+    memcpy(share->bytes, &told, sizeof told);
+    share->kind = SYMMEM_SHARE_BYTES;
+    share->mapped_bytes = piece->bytes;
+    status = sm_piece_zero(heap, lease->words);
+    if (status != SYMMEM_OK)
+        sm_lease_unless_armed(heap, share);
+    return status;
+}
+
+/* heap->lock held. */
+static sm_lease *find_lease(const sm_heap *heap, const symmem_share *share) {
+    const ticket told = ticket_of(share);
+    for (sm_node *node = heap->leases.previous; node != &heap->leases; node = node->previous) {
+        sm_lease *lease = SM_CONTAINER(node, sm_lease, node);
+        if (lease->words->offset == told.lease_offset)
+            return lease;
+    }
+    return NULL;
+}
+
+static void free_lease(sm_lease *lease) {
+    free(lease->global_ranks);
+    free(lease->identities);
+    free(lease);
+}
+
+/* heap->lock held. */
+static void end_lease(sm_heap *heap, sm_lease *lease) {
+    sm_list_remove(&lease->node);
+    heap->lease_count--;
+    sm_piece_release(heap, lease->words);
+    sm_piece_returned(heap, lease->piece);
+    free_lease(lease);
+}
+
+void sm_lease_arm(sm_heap *heap, const symmem_share *share, const sm_holders *holders) {
+    const size_t count = (size_t)holders->world_size;
+    int32_t *global_ranks = calloc(count, sizeof *global_ranks);
+    sm_identity *identities = calloc(count, sizeof *identities);
+    const bool known = global_ranks && identities;
+    if (known) {
+        memcpy(global_ranks, holders->global_ranks, count * sizeof *global_ranks);
+        memcpy(identities, holders->identities, count * sizeof *identities);
+    }
+    (void)pthread_mutex_lock(&heap->lock);
+    sm_lease *lease = find_lease(heap, share);
+    if (lease) {
+        lease->armed = true;
+        lease->forever = !known;
+        lease->rank = holders->rank;
+        lease->world_size = holders->world_size;
+        lease->global_ranks = global_ranks;
+        lease->identities = identities;
+    }
+    (void)pthread_mutex_unlock(&heap->lock);
+    if (!lease) {
+        free(global_ranks);
+        free(identities);
+    }
+}
+
+void sm_lease_unless_armed(sm_heap *heap, const symmem_share *share) {
+    (void)pthread_mutex_lock(&heap->lock);
+    sm_lease *lease = find_lease(heap, share);
+    if (lease && !lease->armed)
+        end_lease(heap, lease);
+    (void)pthread_mutex_unlock(&heap->lock);
+}
+
+/* What the peers have written so far. */
+static bool read_words(const sm_heap *heap, const sm_lease *lease, uint32_t *words) {
+    const symmem_context *context = heap->context;
+    char *from = (char *)heap->memory.ptr + lease->words->offset;
+    const symmem_exec exec = {0};
+    if ((context->backend->capabilities & SYMMEM_CAP_HOST_ACCESS) == 0)
+        return context->backend->copy(context->instance,
+                                      heap->memory.device < 0 ? 0 : heap->memory.device, words,
+                                      from, (size_t)lease->world_size * sizeof *words,
+                                      &exec) == SYMMEM_OK;
+    for (int32_t r = 0; r < lease->world_size; r++)
+        /* acquire; pairs with: the peer's word, behind its last use of the memory */
+        words[r] = atomic_load_explicit((_Atomic uint32_t *)(void *)from + r, memory_order_acquire);
+    return true;
+}
+
+/* Whether no peer can write any more. */
+static bool is_over(const sm_heap *heap, const sm_lease *lease, bool dead) {
+    uint32_t words[SYMMEM_MAX_WORLD_SIZE];
+    const symmem_context *context = heap->context;
+    if (!lease->armed || lease->forever || !read_words(heap, lease, words))
+        return false;
+    for (int32_t r = 0; r < lease->world_size; r++) {
+        if (r == lease->rank || words[r] != 0)
+            continue;
+        if (!dead || !context->liveness ||
+            sm_liveness_ask_of(context->liveness, lease->global_ranks[r], &lease->identities[r]) !=
+                SYMMEM_PEER_GONE)
+            return false;
+    }
+    return true;
+}
+
+void sm_leases_sweep(sm_heap *heap, bool dead) {
+    const symmem_context *context = heap->context;
+    if (context->backend->reach_progress)
+        context->backend->reach_progress(context->instance);
+    for (sm_node *node = heap->leases.next, *next; node != &heap->leases; node = next) {
+        sm_lease *lease = SM_CONTAINER(node, sm_lease, node);
+        next = node->next;
+        if (is_over(heap, lease, dead))
+            end_lease(heap, lease);
+    }
+    heap->sweep_at = 2 * heap->lease_count + FIRST_SWEEP;
+}
+
+void sm_leases_free(sm_heap *heap) {
+    while (!sm_list_empty(&heap->leases)) {
+        sm_lease *lease = SM_CONTAINER(heap->leases.next, sm_lease, node);
+        sm_list_remove(&lease->node);
+        free_lease(lease);
+    }
+}
+
+/* --- the peer's side ------------------------------------------------------------------------ */
+
+symmem_status sm_view_make(const sm_heap *heap, const symmem_share *share, int32_t rank,
+                           int32_t own, size_t bytes, sm_view **view_p) {
+    const ticket told = ticket_of(share);
+    const size_t limit = heap->memory.bytes;
+    if (told.bytes < bytes || told.offset > limit || told.bytes > limit - told.offset ||
+        told.lease_offset > limit)
+        return sm_context_fail(heap->context, SYMMEM_CORRUPT, "rendezvous", "memory_map",
+                               "what rank %d shares does not lie in its heap", rank);
+    sm_view *view = calloc(1, sizeof *view);
+    if (!view)
+        return sm_context_fail(heap->context, SYMMEM_OUT_OF_MEMORY, "rendezvous", "memory_map",
+                               "no memory for a view of rank %d", rank);
+    view->rank = rank;
+    view->offset = (size_t)told.offset;
+    view->lease_offset = (size_t)told.lease_offset + (size_t)own * sizeof(uint32_t);
+    *view_p = view;
+    return SYMMEM_OK;
+}
+
+/* That it cannot be told is no failure of whoever releases: the owner then keeps the piece aside.
+ */
+static void tell(const sm_heap *heap, const sm_view *view) {
+    const symmem_context *context = heap->context;
+    const symmem_error_record before = *sm_record();
+    const symmem_exec exec = {0};
+    if (view->word) {
+        (void)context->backend->write_value32(context->instance,
+                                              heap->memory.device < 0 ? 0 : heap->memory.device,
+                                              view->word, 1, &exec);
+    } else {
+        const symmem_place to = {.peer = -1, .rank = view->rank, .offset = view->lease_offset};
+        (void)context->backend->reach_write_value32(context->instance, &to, 1, &exec);
+    }
+    *sm_record() = before;
+}
+
+void sm_view_release(const sm_heap *heap, sm_view *view) {
+    if (view->held)
+        tell(heap, view);
+    free(view);
+}
