@@ -2,6 +2,7 @@
 #include "backend_table.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 /* The path of the shared object of a backend that was given by its name, once it is loaded. */
 static bool find_loaded(const char *name, char *path, size_t capacity) {
@@ -21,16 +22,8 @@ static bool find_loaded(const char *name, char *path, size_t capacity) {
     return found;
 }
 
-const symmem_backend *backend_table(struct tk *t) {
-    char path[512];
-    bool available = false;
-    const char *file = t->backend;
+static const symmem_backend *table_in(struct tk *t, const char *file) {
     symmem_backend_entry_fn entry = NULL;
-    if (strchr(t->backend, '/') == NULL) {
-        TK_OK(t, symmem_backend_available(t->context, t->backend, &available)); /* loads it */
-        TK_REQUIRE(t, find_loaded(t->backend, path, sizeof(path)));
-        file = path;
-    }
     void *object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     void *symbol = object != NULL ? dlsym(object, SYMMEM_BACKEND_ENTRY) : NULL;
     TK_REQUIRE(t, symbol != NULL);
@@ -38,6 +31,16 @@ const symmem_backend *backend_table(struct tk *t) {
     const symmem_backend *table = entry(SYMMEM_BACKEND_ABI);
     TK_REQUIRE(t, table != NULL);
     return table;
+}
+
+const symmem_backend *backend_table(struct tk *t) {
+    char path[512];
+    bool available = false;
+    if (strchr(t->backend, '/') != NULL)
+        return table_in(t, t->backend);
+    TK_OK(t, symmem_backend_available(t->context, t->backend, &available)); /* loads it */
+    TK_REQUIRE(t, find_loaded(t->backend, path, sizeof(path)));
+    return table_in(t, path);
 }
 
 /* One for each capability, for the life of the process, as tables have to be. Where ranks are
@@ -63,11 +66,36 @@ void backend_without(struct tk *t, uint64_t capability) {
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, table->name));
     TK_REQUIRE_OK(t, symmem_backend_capabilities(t->context, &t->capabilities));
+    tk_join(t, t->context);
 }
 
-void use_twin(struct tk *t, struct table_twin *twin) {
+void suite_plugin_path(struct tk *t, char *path, size_t capacity, const char *name) {
+    char self[3072];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    TK_REQUIRE(t, length > 0);
+    self[length] = '\0';
+    char *slash = strrchr(self, '/');
+    TK_REQUIRE(t, slash != NULL);
+    *slash = '\0';
+    snprintf(path, capacity, "%s/../lib/tests/%s.so", self, name); /* a build tree */
+    if (access(path, R_OK) != 0) {
+        snprintf(path, capacity, "%s/" SUITE_BIN_TO_LIB "/symmem/tests/%s.so", self, name);
+        TK_CHECK_MSG(t, access(path, R_OK) == 0, "%s is not there", path);
+    }
+}
+
+void use_engine(struct tk *t) {
+    char path[4096];
+    if ((t->capabilities & SYMMEM_CAP_WORLD) != 0) {
+        TK_REQUIRE_OK(t, symmem_set_backend(t->context, t->backend));
+        return;
+    }
+    suite_plugin_path(t, path, sizeof(path), "reach");
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, path));
+}
+
+static void set_twin(struct tk *t, struct table_twin *twin, const symmem_backend *table) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const symmem_backend *table = backend_table(t);
     pthread_mutex_lock(&lock);
     if (twin->real == NULL) {
         twin->table = flat_of(table);
@@ -79,4 +107,19 @@ void use_twin(struct tk *t, struct table_twin *twin) {
     pthread_mutex_unlock(&lock);
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, &twin->table.head));
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, twin->name));
+}
+
+void use_twin(struct tk *t, struct table_twin *twin) {
+    set_twin(t, twin, backend_table(t));
+    tk_join(t, t->context);
+}
+
+void use_engine_twin(struct tk *t, struct table_twin *twin) {
+    char path[4096];
+    if ((t->capabilities & SYMMEM_CAP_WORLD) != 0) {
+        set_twin(t, twin, backend_table(t));
+        return;
+    }
+    suite_plugin_path(t, path, sizeof(path), "reach");
+    set_twin(t, twin, table_in(t, path));
 }

@@ -130,6 +130,7 @@ static inline struct own_world own_world_begin(struct tk *t, const symmem_contex
                                                size_t bytes) {
     struct own_world w = {0};
     TK_REQUIRE_OK(t, symmem_init(options, &w.context));
+    tk_join(t, w.context);
     own_world_meet(t, &w, bytes);
     return w;
 }

@@ -69,16 +69,20 @@ static bool open_store(struct tk *t) {
     return status == SYMMEM_OK;
 }
 
-/* All ranks make their contexts together. */
 static bool join(struct tk *t, symmem_context *context) {
-    const struct kit_setup *setup = t->own->setup;
-    if ((t->capabilities & SYMMEM_CAP_WORLD) == 0 || (setup->test->flags & TK_NO_BACKEND) != 0 ||
-        (setup->test->flags & TK_NOT_JOINED) != 0)
+    uint64_t capabilities = 0;
+    if (symmem_backend_capabilities(context, &capabilities) != SYMMEM_OK ||
+        (capabilities & SYMMEM_CAP_WORLD) == 0)
         return true;
     symmem_status status = symmem_join(context, NULL, tk_scaled_ms(PROLOGUE_MEET_MS));
     if (status != SYMMEM_OK)
-        kit_fail_status_at(t, __FILE__, __LINE__, "prologue: symmem_join", status);
+        kit_fail_status_at(t, __FILE__, __LINE__, "symmem_join", status);
     return status == SYMMEM_OK;
+}
+
+void tk_join(struct tk *t, symmem_context *context) {
+    TK_REQUIRE(t, join(t, context));
+    symmem_clear_error();
 }
 
 static bool open_context(struct tk *t) {
@@ -89,7 +93,8 @@ static bool open_context(struct tk *t) {
         t->context = NULL;
     }
     t->own->target = t->context;
-    return status == SYMMEM_OK && join(t, t->context);
+    return status == SYMMEM_OK &&
+           ((t->own->setup->test->flags & TK_NOT_JOINED) != 0 || join(t, t->context));
 }
 
 static bool prologue(struct tk *t) {
@@ -119,7 +124,8 @@ void tk_reinit(struct tk *t, const symmem_context_options *options) {
     kit_end_context(t);
     TK_REQUIRE_OK(t, symmem_init(options, &t->context));
     t->own->target = t->context;
-    TK_REQUIRE(t, join(t, t->context));
+    if ((t->own->setup->test->flags & TK_NOT_JOINED) == 0)
+        tk_join(t, t->context);
 }
 
 void tk_use_context(struct tk *t, symmem_context *context) {

@@ -219,7 +219,7 @@ TK_TEST(backend, without_anything, "SM-BACKEND-09", TK_ON_FAKES) {
     register_fakes(t);
     TK_REQUIRE_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
     TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
-    TK_EQ_SIZE(t, SYMMEM_CAP_PROCESS_RANKS, capabilities);
+    TK_EQ_SIZE(t, SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_PASSIVE, capabilities);
     refuse_streams(t);
     refuse_wrap(t);
     refuse_pool(t);

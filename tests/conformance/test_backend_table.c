@@ -2,6 +2,7 @@
 /* Which tables and files are refused as a backend. */
 #include <dlfcn.h>
 
+#include "backend_table.h"
 #include "fake_table.h"
 #include "kit.h"
 
@@ -179,20 +180,77 @@ TK_TEST(backend_table, halves_and_leftovers, "SM-BACKEND-13", TK_ON_FAKES) {
     tk_end_context(t); /* before the table on this stack goes */
 }
 
-/* Where the suite's own shared objects lie, from where the runner lies. */
-static void plugin_path(struct tk *t, char *path, size_t capacity, const char *name) {
-    char self[3072];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    TK_REQUIRE(t, length > 0);
-    self[length] = '\0';
-    char *slash = strrchr(self, '/');
-    TK_REQUIRE(t, slash != NULL);
-    *slash = '\0';
-    snprintf(path, capacity, "%s/../lib/tests/%s.so", self, name); /* a build tree */
-    if (access(path, R_OK) != 0) {
-        snprintf(path, capacity, "%s/" SUITE_BIN_TO_LIB "/symmem/tests/%s.so", self, name);
-        TK_CHECK_MSG(t, access(path, R_OK) == 0, "%s is not there", path);
-    }
+/* The engine of the suite's, and what it may not leave out. */
+TK_TEST(backend_table, reach_and_its_like, "SM-REACH-05,SM-BACKEND-06", TK_ON_FAKES) {
+    char path[4096];
+    flat_backend full, table;
+    TK_REQ(t, "SM-REACH-05");
+    fake_table_full(&full);
+    suite_plugin_path(t, path, sizeof(path), "reach");
+    TK_OK(t, symmem_load_backend(t->context, path));
+    table = flat_of(&fake_table_a);
+    table.reach_put = full.reach_put;
+    table.reach_get = full.reach_get;
+    table.reach_write_value32 = full.reach_write_value32;
+    table.reach_quiet = full.reach_quiet;
+    refuse_flat(t, &table, "reach without world");
+    table.world_open = full.world_open;
+    table.world_close = full.world_close;
+    table.head.name = "suite_fake_engine";
+    (void)flat_table(&table);
+    table.head.memory = NULL;
+    TK_OK(t, symmem_register_backend(t->context, &table.head));
+    table.head.signal = NULL;
+    refuse(t, &table.head, "no signals, and no access by the host");
+    table.head.flags |= SYMMEM_CAP_HOST_ACCESS;
+    table.head.name = "suite_fake_engine_2";
+    TK_OK(t, symmem_register_backend(t->context, &table.head));
+    fake_table_full(&full);
+    (void)flat_table(&full);
+    full.head.signal = NULL;
+    refuse(t, &full.head, "no signals, and streams");
+    table.head.reach = NULL;
+    refuse(t, &table.head, "no signals and no reach");
+    tk_end_context(t); /* before the tables on this stack go */
+}
+
+TK_TEST(backend_table, passive_by_nature, "SM-REACH-06", TK_ON_FAKES) {
+    uint64_t capabilities = 0;
+    static flat_backend full;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &fake_table_a));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
+    TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
+    TK_CHECK(t, (capabilities & SYMMEM_CAP_PASSIVE) != 0);
+    fake_table_full(&full);
+    full.head.name = "suite_fake_active";
+    full.head.flags &= ~SYMMEM_CAP_PASSIVE;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, flat_table(&full)));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, "suite_fake_active"));
+    TK_OK(t, symmem_backend_capabilities(t->context, &capabilities));
+    TK_EQ_SIZE(t, SYMMEM_CAP_ALL & ~SYMMEM_CAP_PASSIVE, capabilities);
+    tk_end_context(t);
+}
+
+/* As built against the header that had no such groups: the memory behind it is somebody else's. */
+TK_TEST(backend_table, older_backend, "SM-REACH-07,SM-BACKEND-06", .max_ranks = 4,
+        .flags = TK_NO_BACKEND | TK_UNMET) {
+    static const size_t garbage = 3;
+    TK_REQ(t, "SM-REACH-07");
+    flat_backend older = flat_of(backend_table(t));
+    (void)flat_table(&older);
+    older.head.name = "suite_older";
+    older.head.size = SYMMEM_BACKEND_SIZE_ABI2;
+    older.head.world = (const void *)&garbage;
+    older.head.reach = (const void *)&garbage;
+    TK_REQUIRE_OK(t, symmem_register_backend(t->context, &older.head));
+    TK_REQUIRE_OK(t, symmem_set_backend(t->context, "suite_older"));
+    TK_OK(t, symmem_join(t->context, NULL, 1000));
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    const uint8_t byte = (uint8_t)(10 + t->rank);
+    TK_OK(t, symmem_put(handle, t->next, 3, &byte, 1, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, tk_scaled_ms(15000), NULL));
+    tk_expect_bytes(t, handle, t->rank, 3, 1, (uint8_t)(10 + t->previous));
+    tk_end_context(t);
 }
 
 static void refuse_file(struct tk *t, symmem_status expected, const char *path) {
@@ -221,11 +279,11 @@ TK_TEST(backend_table, files_that_cannot_be_loaded, "SM-BACKEND-08", TK_ON_FAKES
     TK_REQUIRE(t, dladdr((void *)(uintptr_t)&malloc, &libc) != 0 && libc.dli_fname != NULL);
     if (TK_CHECK(t, strchr(libc.dli_fname, '/') != NULL))
         refuse_file(t, SYMMEM_LOAD, libc.dli_fname); /* a shared object of another trade */
-    plugin_path(t, path, sizeof(path), "no_symbol");
+    suite_plugin_path(t, path, sizeof(path), "no_symbol");
     refuse_file(t, SYMMEM_LOAD, path);
-    plugin_path(t, path, sizeof(path), "null_entry");
+    suite_plugin_path(t, path, sizeof(path), "null_entry");
     refuse_file(t, SYMMEM_ABI, path);
-    plugin_path(t, path, sizeof(path), "wrong_abi");
+    suite_plugin_path(t, path, sizeof(path), "wrong_abi");
     refuse_file(t, SYMMEM_ABI, path);
 }
 
@@ -234,7 +292,7 @@ TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", TK_ON_FAK
     const char *name = NULL;
     bool available = false;
     TK_REQ(t, "SM-BACKEND-08");
-    plugin_path(t, path, sizeof(path), "suite_fake");
+    suite_plugin_path(t, path, sizeof(path), "suite_fake");
     TK_OK(t, symmem_load_backend(t->context, path));
     TK_OK(t, symmem_backend_available(t->context, "suite_fake_a", &available));
     TK_CHECK(t, available);

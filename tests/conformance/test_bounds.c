@@ -8,18 +8,19 @@
 static void views(struct tk *t, symmem_handle *handle) {
     static const symmem_dtype dtypes[] = {SYMMEM_UINT8, SYMMEM_FLOAT16, SYMMEM_INT32,
                                           SYMMEM_FLOAT64};
+    const int32_t rank = (t->capabilities & SYMMEM_CAP_DIRECT_ACCESS) != 0 ? 0 : t->rank;
     TK_REQ(t, "SM-VIEW-03");
     for (size_t i = 0; i < TK_COUNT(dtypes); i++) {
         int64_t wrap = (int64_t)(FOUR_GIB / symmem_dtype_size(dtypes[i]));
         const int64_t some = 8, many = wrap + 8, rows[2] = {65536, wrap / 65536};
         DLManagedTensor *tensor = NULL;
-        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
-        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &many, dtypes[i], 0, &tensor));
-        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 2, rows, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 1, &many, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 2, rows, dtypes[i], 0, &tensor));
         TK_FAILS(t, OUT_OF_RANGE,
-                 symmem_get_remote_tensor(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+                 symmem_get_remote_tensor(handle, rank, 1, &some, dtypes[i], wrap, &tensor));
         TK_FAILS(t, OUT_OF_RANGE,
-                 symmem_get_signal_pad(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+                 symmem_get_signal_pad(handle, rank, 1, &some, dtypes[i], wrap, &tensor));
         TK_EQ_PTR(t, NULL, tensor);
     }
 }

@@ -60,7 +60,8 @@ static symmem_status remove_key(struct works *w) {
 static symmem_status init(struct works *w) {
     symmem_context_options options = tk_options(w->t);
     options.store = w->store;
-    return symmem_init(&options, &w->context);
+    symmem_status status = symmem_init(&options, &w->context);
+    return status == SYMMEM_OK ? symmem_join(w->context, NULL, LIMIT_MS) : status;
 }
 
 static symmem_status create_group(struct works *w) {

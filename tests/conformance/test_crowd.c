@@ -15,6 +15,7 @@ TK_TEST(life, thousand_registrations_end, "SM-CONTEXT-07,SM-LIFE-06", .max_ranks
     TK_REQUIRE(t, handles != NULL);
     tk_end_context(t);
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_join(t, context);
     TK_REQUIRE_OK(t, symmem_group_create(context, "all", NULL, 0, NULL, &group));
     for (int i = 0; i < BLOCKS; i++)
         TK_REQUIRE_OK(t, symmem_alloc(context, 64 + (size_t)i, -1, NULL, &blocks[i]));

@@ -66,7 +66,8 @@ static bool begin_world(struct tk *t, struct world *w) {
 
 static bool meet(struct tk *t, struct world *w) {
     uint32_t word = 0xB0000000u + (uint32_t)t->rank, seen = 0;
-    return symmem_group_create(w->context, "elsewhere", NULL, 0, NULL, &w->group) == SYMMEM_OK &&
+    return symmem_join(w->context, NULL, LIMIT_MS) == SYMMEM_OK &&
+           symmem_group_create(w->context, "elsewhere", NULL, 0, NULL, &w->group) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->memory) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->fresh) == SYMMEM_OK &&
            symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle) == SYMMEM_OK &&

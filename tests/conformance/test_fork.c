@@ -76,6 +76,7 @@ static void begin_family(struct tk *t, struct family *f) {
     options.store = f->store;
     options.socket_dir = f->socket_dir;
     TK_REQUIRE_OK(t, symmem_init(&options, &f->context));
+    tk_join(t, f->context);
     TK_REQUIRE_OK(t, symmem_group_create(f->context, "family", NULL, 0, NULL, &f->group));
     TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &f->memory));
     TK_REQUIRE_OK(t, symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &f->handle));

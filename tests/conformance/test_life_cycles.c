@@ -112,6 +112,7 @@ static void context_cycle(struct tk *t, const symmem_context_options *options,
                           struct reading *reading) {
     struct own_world w = {0};
     TK_REQUIRE_OK(t, symmem_init(options, &w.context));
+    tk_join(t, w.context);
     if (reading != NULL)
         take_reading(t, w.context, reading);
     own_world_meet(t, &w, BYTES);

@@ -61,6 +61,9 @@ static symmem_status start_job(struct tk *t, struct job *job, const char *place,
     status = symmem_init(&options, &job->context);
     if (status == SYMMEM_OK)
         status = symmem_group_create(job->context, "job", NULL, 0, NULL, &job->group);
+    job->meets_ms = tk_now_ms();
+    if (status == SYMMEM_OK)
+        status = symmem_join(job->context, NULL, timeout_ms);
     if (status == SYMMEM_OK)
         status = symmem_alloc(job->context, BYTES, -1, NULL, &job->memory);
     if (status != SYMMEM_OK)

@@ -293,7 +293,8 @@ static void hurried_threads(void *arg, int change) {
     (void)change;
 }
 
-TK_TEST(timeout, groups_go_by_the_options_clock, "SM-TIMEOUT-15", .min_ranks = 2, .max_ranks = 4) {
+TK_TEST(timeout, groups_go_by_the_options_clock, "SM-TIMEOUT-15", .min_ranks = 2, .max_ranks = 4,
+        .flags = TK_NOT_JOINED) {
     static _Atomic uint64_t now_ns;
     static const symmem_clock clock = {.size = sizeof(clock),
                                        .arg = &now_ns,

@@ -39,6 +39,7 @@ static void open_context(struct walk_run *run) {
     symmem_context_options options = walk_options(run);
 
     TK_REQUIRE_OK(run->t, symmem_init(&options, &run->context));
+    TK_REQUIRE_OK(run->t, symmem_join(run->context, NULL, run->limit_ms));
 }
 
 void walk_open_store(struct walk_run *run, const char *name) {

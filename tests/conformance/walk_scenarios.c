@@ -51,7 +51,7 @@ static void prepare_second(struct walk_run *run) {
     TK_REQUIRE_OK(run->t, symmem_free(run->context, first));
 }
 
-/* From nothing to memory, all local. */
+/* From nothing to memory, all local but where the backend's engine starts on all ranks. */
 static symmem_status start(struct walk_run *run) {
     if (run->context == NULL) {
         symmem_context_options options = walk_options(run);
@@ -62,6 +62,7 @@ static symmem_status start(struct walk_run *run) {
         snprintf(name, sizeof(name), "walk.start.%d", run->number);
         WALK_STEP(symmem_group_create(run->context, name, NULL, 0, NULL, &run->group));
     }
+    WALK_STEP(symmem_join(run->context, NULL, run->limit_ms));
     if (run->memory == NULL)
         WALK_STEP(symmem_alloc(run->context, BYTES, -1, NULL, &run->memory));
     return SYMMEM_OK;

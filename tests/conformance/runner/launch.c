@@ -119,6 +119,10 @@ static bool decided_before(const struct runner *runner, const struct runner_entr
         runner_capability_names(entry->missing_caps, names, sizeof(names));
         length = asprintf(&result->reason, "needs capability %s", names);
         result->verdict = VERDICT_SKIPPED;
+    } else if ((probe->capabilities & SYMMEM_CAP_WORLD) != 0 &&
+               (entry->test->flags & TK_UNMET) != 0) {
+        length = asprintf(&result->reason, "is about ranks that have not met; with WORLD all have");
+        result->verdict = VERDICT_SKIPPED;
     } else if ((probe->capabilities & SYMMEM_CAP_OVERLAP) == 0 &&
                (entry->test->flags & (TK_NO_BACKEND | TK_NO_CONTEXT)) == 0 &&
                entry->ranks > probe->device_count) {

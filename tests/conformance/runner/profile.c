@@ -16,6 +16,7 @@ struct profile {
 /* In the order of SPEC.md. A case belongs to the last one whose own capability it needs. */
 static const struct profile profiles[] = {
     {"core", 0, 0},
+    {"one-sided", SYMMEM_CAP_REACH, SYMMEM_CAP_REACH},
     {"direct-access", SYMMEM_CAP_DIRECT_ACCESS, SYMMEM_CAP_DIRECT_ACCESS},
     {"overlap", SYMMEM_CAP_OVERLAP, SYMMEM_CAP_OVERLAP},
     {"pool", SYMMEM_CAP_POOL, SYMMEM_CAP_POOL},
