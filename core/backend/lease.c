@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_SWEEP 8 /* leases more than were left: a sweep then costs each of them little */
+#define FEW 64 /* leases, of which each look costs next to nothing */
 
 /* What travels in a share. */
 typedef struct ticket {
@@ -154,7 +154,7 @@ void sm_leases_sweep(sm_heap *heap, bool dead) {
         if (is_over(heap, lease, dead))
             end_lease(heap, lease);
     }
-    heap->sweep_at = heap->lease_count + heap->lease_count / 2 + FIRST_SWEEP;
+    heap->sweep_at = heap->lease_count < FEW ? 0 : 2 * heap->lease_count;
 }
 
 void sm_leases_free(sm_heap *heap) {

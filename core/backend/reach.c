@@ -4,6 +4,7 @@
  *
  * A rank looks at its own words alone, and writes those of its peers, each of which has one writer
  * among the peers. Of w ranks and c channels, in this order:
+ *   parts[c][w]    64 bits each, see reach_collective.c; the owner's, for that rank to read
  *   gave_up[w]     1: that rank's state is poisoned
  *   slot[c][w]     1: that rank's signal is here. Made 1 by it, 0 by the owner's wait
  *   sent[c][w]     1: the own signal to that rank is not consumed. Made 1 by the owner's put, 0 by
@@ -44,11 +45,17 @@ typedef enum table { GAVE_UP, SLOT, SENT, ARRIVAL, ROUND } table;
 
 static size_t index_of(const symmem_peers *peers, table which, int32_t channel, int32_t rank) {
     const size_t ranks = (size_t)peers->world_size, channels = (size_t)peers->channel_count;
+    const size_t first = 2 * channels * ranks; /* behind the parts */
     if (which == GAVE_UP)
-        return (size_t)rank;
+        return first + (size_t)rank;
     if (which == ROUND)
-        return ranks + 3 * channels * ranks + (size_t)channel;
-    return ranks + (((size_t)which - SLOT) * channels + (size_t)channel) * ranks + (size_t)rank;
+        return first + ranks + 3 * channels * ranks + (size_t)channel;
+    return first + ranks + (((size_t)which - SLOT) * channels + (size_t)channel) * ranks +
+           (size_t)rank;
+}
+
+uint64_t *sm_reach_parts(const symmem_peers *peers, int32_t channel) {
+    return (uint64_t *)peers->signals[peers->rank] + (size_t)channel * (size_t)peers->world_size;
 }
 
 static size_t signal_bytes(void *instance, int32_t world_size, int32_t channel_count,
@@ -56,7 +63,7 @@ static size_t signal_bytes(void *instance, int32_t world_size, int32_t channel_c
     const size_t ranks = (size_t)world_size, channels = (size_t)channel_count;
     (void)instance;
     (void)block_bytes;
-    return (ranks + 3 * channels * ranks + channels) * sizeof(uint32_t);
+    return (ranks + 5 * channels * ranks + channels) * sizeof(uint32_t);
 }
 
 static word *own_word(const symmem_peers *peers, table which, int32_t channel, int32_t rank) {

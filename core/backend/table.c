@@ -192,8 +192,11 @@ symmem_status sm_backend_read(const symmem_backend *table, const char *operation
         status = read_entries(table, operation, backend);
     if (status == SYMMEM_OK)
         status = check_sharing(backend, operation);
-    if (status == SYMMEM_OK && !backend->barrier)
+    if (status == SYMMEM_OK && !backend->barrier) {
         sm_reach_signals(backend);
+        if (backend->reach_reduce_local && !backend->collective)
+            sm_reach_collectives(backend);
+    }
     backend->capabilities = table->flags | shown_by(backend);
     return status;
 }

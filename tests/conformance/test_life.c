@@ -129,6 +129,7 @@ TK_TEST(life, free_and_release_are_local, "SM-LIFE-04", .max_ranks = 4) {
 TK_TEST(life, released_after_finalize, "SM-LIFE-06", .max_ranks = 4, .flags = TK_PROCESS_ONLY) {
     symmem_context_options options = tk_options(t);
     struct resources_open descriptors = {0};
+    const int32_t viewed = (t->capabilities & SYMMEM_CAP_DIRECT_ACCESS) != 0 ? t->next : t->rank;
     int mappings = 0;
     tk_end_context(t);
     for (int round = 0; round < 3; round++) {
@@ -140,7 +141,7 @@ TK_TEST(life, released_after_finalize, "SM-LIFE-06", .max_ranks = 4, .flags = TK
         tk_out_of_band_barrier(t);
         struct own_world w = own_world_begin(t, &options, BYTES);
         DLManagedTensor *view =
-            view_by(t, symmem_get_buffer, w.handle, t->next, 1, &size, SYMMEM_UINT8, 0);
+            view_by(t, symmem_get_buffer, w.handle, viewed, 1, &size, SYMMEM_UINT8, 0);
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_finalize(w.context));
         tk_out_of_band_barrier(t);

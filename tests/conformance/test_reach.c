@@ -10,7 +10,9 @@
 #define JOINED_LATER TK_NO_BACKEND | TK_NOT_JOINED
 
 static symmem_handle *begin(struct tk *t, size_t bytes) {
-    if ((t->capabilities & SYMMEM_CAP_REACH) == 0) {
+    const char *name = NULL;
+    TK_OK(t, symmem_get_backend(t->context, &name));
+    if (name == NULL) {
         use_engine(t);
         tk_join(t, t->context);
     }

@@ -279,6 +279,7 @@ static void leave_by_exit(struct tk *t, void *arg) {
     symmem_context *context = NULL;
     int32_t gone = t->last;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    tk_join(t, context);
     tk_use_context(t, context);
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, LEFT_BYTES / 2, (uint8_t)(0x21 + t->rank));

@@ -909,6 +909,11 @@ typedef struct symmem_reach_ops {
     /* Optional. Lets the engine work, and makes what has arrived visible to this rank's CPU. The
      * core calls it again and again while a rank waits. Never waits. */
     void (*progress)(void *instance);
+    /* Optional. As matmul->reduce_local, without a stream; libsymmem_kernels_cpu.a has the loops.
+     * With it, where the core makes the signals and there is no group collective, the core makes
+     * the collectives that collective->run_apart names, too. */
+    symmem_status (*reduce_local)(void *instance, int32_t device,
+                                  const symmem_local_reduce *reduce, const symmem_exec *exec);
 } symmem_reach_ops;
 
 struct symmem_backend {
@@ -1022,7 +1027,8 @@ struct symmem_backend {
     X(reach, get, reach_get, REQUIRED)                                                             \
     X(reach, write_value32, reach_write_value32, REQUIRED)                                         \
     X(reach, quiet, reach_quiet, REQUIRED)                                                         \
-    X(reach, progress, reach_progress, OPTIONAL)
+    X(reach, progress, reach_progress, OPTIONAL)                                                   \
+    X(reach, reduce_local, reach_reduce_local, OPTIONAL)
 
 /*
  * The one symbol a backend's shared object exports. `abi` is the core's SYMMEM_BACKEND_ABI. Returns

@@ -2,18 +2,24 @@
 /*
  * A backend whose engine starts on all ranks together and whose peers have no pointers: it has the
  * groups world and reach, and neither memory nor signal. So the suite shows without any engine what
- * the core does for those. A rank's heap is a memfd; the others open it through /proc.
+ * the core does for those. A rank's heap is shared memory, whose name goes once all have
+ * opened it.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <symmem/backend.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+
+#include "cpu/float_mode.h"
+#include "cpu/reduce.h"
 
 #define DEVICES 8
 #define DLPACK_CPU 1
@@ -74,9 +80,24 @@ static symmem_status engine_device(void *instance, int32_t device, symmem_device
 
 /* --- world -------------------------------------------------------------------------- */
 
-typedef struct address {
-    int64_t pid, fd;
-} address;
+/* Of a rank's heap, until all have it. */
+typedef struct heap_name {
+    char text[64];
+} heap_name;
+
+static heap_name name_of(const symmem_world_config *config, int32_t rank) {
+    heap_name name;
+    snprintf(name.text, sizeof name.text, "/symmem-reach-%016llx-%d",
+             (unsigned long long)config->job, (int)rank);
+    return name;
+}
+
+/* One that has ended cannot take its own away. */
+static void unlink_names(const symmem_world_config *config, bool all) {
+    for (int32_t r = 0; r < config->world_size; r++)
+        if (all || r == config->rank)
+            (void)shm_unlink(name_of(config, r).text);
+}
 
 static void unmap_all(engine *self) {
     for (int32_t r = 0; self->heaps != NULL && r < self->world_size; r++)
@@ -86,8 +107,9 @@ static void unmap_all(engine *self) {
     self->heaps = NULL;
 }
 
-/* A file of its own, that has its size for good. -1: failed, with a record. */
-static int make_file(const engine *self, symmem_status *status_p) {
+/* -1: failed, with a record. */
+static int make_file(const engine *self, const symmem_world_config *config,
+                     symmem_status *status_p) {
     struct sysinfo machine;
     *status_p = SYMMEM_OK;
     if (sysinfo(&machine) == 0 &&
@@ -96,11 +118,12 @@ static int make_file(const engine *self, symmem_status *status_p) {
                                            (uint64_t)machine.totalram / 2 * machine.mem_unit);
         return -1;
     }
-    int fd = memfd_create("symmem-reach", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    int error = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)self->heap_bytes);
-    if (error == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+    int fd = shm_open(name_of(config, self->rank).text, O_RDWR | O_CREAT | O_EXCL, 0600);
+    int error = fd < 0 || fchmod(fd, 0600) != 0 ? errno
+                                                : posix_fallocate(fd, 0, (off_t)self->heap_bytes);
+    if (error == 0)
         return fd;
-    errno = error != 0 ? error : errno;
+    errno = error;
     *status_p = fail_errno(self, "making the heap");
     if (fd >= 0)
         close(fd);
@@ -115,34 +138,28 @@ static symmem_status map_heap(engine *self, int32_t rank, int fd) {
     return SYMMEM_OK;
 }
 
-static symmem_status map_peer(engine *self, int32_t rank, const address *at) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)at->pid, (long long)at->fd);
-    int fd = open(path, O_RDWR | O_CLOEXEC);
+static symmem_status map_peer(engine *self, const symmem_world_config *config, int32_t rank) {
+    int fd = shm_open(name_of(config, rank).text, O_RDWR, 0);
     if (fd < 0)
-        return fail_errno(self, path);
+        return fail_errno(self, "opening a peer's heap");
     symmem_status status = map_heap(self, rank, fd);
     close(fd);
     return status;
 }
 
 /* All ranks' heaps, or none. */
-static symmem_status meet(engine *self, const symmem_exchange *exchange, int fd,
-                          symmem_status own) {
-    const address mine = {getpid(), fd};
-    address *all = calloc((size_t)self->world_size, sizeof *all);
-    if (all == NULL && own == SYMMEM_OK)
-        own = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+static symmem_status meet(engine *self, const symmem_exchange *exchange,
+                          const symmem_world_config *config, symmem_status own) {
     symmem_status status = exchange->agree(exchange, own, "reach.heap");
-    if (status == SYMMEM_OK)
-        status = exchange->all_gather(exchange, &mine, sizeof mine, all);
     const bool met = status == SYMMEM_OK;
     for (int32_t r = 0; r < self->world_size && status == SYMMEM_OK; r++)
         if (r != self->rank)
-            status = map_peer(self, r, &all[r]);
-    free(all);
-    /* Nobody closes its file before all have opened it. */
-    return met ? exchange->agree(exchange, status, "reach.map") : status;
+            status = map_peer(self, config, r);
+    /* Nobody takes a name away before all have opened it. */
+    if (met)
+        status = exchange->agree(exchange, status, "reach.map");
+    unlink_names(config, status != SYMMEM_OK);
+    return status;
 }
 
 static symmem_status world_open(void *instance, const symmem_exchange *exchange,
@@ -155,10 +172,10 @@ static symmem_status world_open(void *instance, const symmem_exchange *exchange,
     if (self->heaps == NULL)
         status = self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
     if (status == SYMMEM_OK)
-        fd = make_file(self, &status);
+        fd = make_file(self, config, &status);
     if (status == SYMMEM_OK)
         status = map_heap(self, self->rank, fd);
-    status = meet(self, exchange, fd, status);
+    status = meet(self, exchange, config, status);
     if (fd >= 0)
         close(fd);
     if (status != SYMMEM_OK) {
@@ -214,6 +231,26 @@ static symmem_status reach_quiet(void *instance, const symmem_peers *peers,
     return SYMMEM_OK; /* stores are there */
 }
 
+static symmem_status reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                  const symmem_exec *exec) {
+    const void *srcs[SYMMEM_MAX_WORLD_SIZE];
+    void *dst = reduce->dst;
+    (void)instance;
+    (void)device;
+    (void)exec;
+    for (int32_t s = 0; s < reduce->src_count; s++)
+        srcs[s] = (const char *)reduce->src + (size_t)s * reduce->src_stride;
+    const symmem_cpu_reduce_args args = {.dsts = &dst,
+                                         .dst_count = 1,
+                                         .srcs = srcs,
+                                         .src_count = reduce->src_count,
+                                         .count = reduce->count};
+    const uint64_t mode = symmem_cpu_float_begin();
+    symmem_cpu_reduce_find(SYMMEM_CPU_PORTABLE, reduce->dtype, reduce->op)(&args);
+    symmem_cpu_float_end(mode);
+    return SYMMEM_OK;
+}
+
 /* --- own memory --------------------------------------------------------------------- */
 
 static symmem_status local_copy(void *instance, int32_t device, void *dst, const void *src,
@@ -258,7 +295,8 @@ static const symmem_reach_ops reach_ops = {.size = sizeof(symmem_reach_ops),
                                            .put = reach_put,
                                            .get = reach_get,
                                            .write_value32 = reach_write,
-                                           .quiet = reach_quiet};
+                                           .quiet = reach_quiet,
+                                           .reduce_local = reduce_local};
 static const symmem_copy_ops copy_ops = {.size = sizeof(symmem_copy_ops),
                                          .copy = local_copy,
                                          .memset32 = local_fill,
