@@ -30,14 +30,13 @@ void sm_memory_unshare(symmem_context *context, symmem_share *share);
 symmem_status sm_memory_map(symmem_context *context, int32_t device, const symmem_share *share,
                             size_t bytes, int32_t rank, int32_t own, symmem_memory *memory);
 
-/* Who has a share. Arrays of world_size, copied. */
+/* Who has a share. Arrays for the ranks of the group, copied. */
 typedef struct sm_holders {
-    int32_t rank, world_size; /* own, in the group */
+    int32_t rank; /* own, in the group */
     const int32_t *global_ranks;
     const sm_identity *identities;
 } sm_holders;
-/* The peers have what was shared, or may have it: it stays theirs after sm_memory_unshare. Without
- * memory for that, for good. */
+/* The peers have what was shared, or may have it: it stays theirs after sm_memory_unshare. */
 void sm_memory_lease(symmem_context *context, const symmem_share *share, const sm_holders *holders);
 /* A view of a peer's memory is used from here on, and given back when it is released. */
 void sm_memory_hold(const symmem_context *context, symmem_memory *memory);

@@ -21,12 +21,33 @@ static ticket ticket_of(const symmem_share *share) {
 
 /* --- the owner's side ----------------------------------------------------------------------- */
 
-symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
-                            symmem_share *share) {
+static void free_lease(sm_lease *lease) {
+    free(lease->global_ranks);
+    free(lease->identities);
+    free(lease);
+}
+
+/* With all that it needs later, when it is too late to fail. */
+static sm_lease *new_lease(int32_t world_size) {
+    const size_t count = (size_t)world_size;
     sm_lease *lease = calloc(1, sizeof *lease);
     if (!lease)
+        return NULL;
+    lease->world_size = world_size;
+    lease->global_ranks = calloc(count, sizeof *lease->global_ranks);
+    lease->identities = calloc(count, sizeof *lease->identities);
+    if (lease->global_ranks && lease->identities)
+        return lease;
+    free_lease(lease);
+    return NULL;
+}
+
+symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
+                            symmem_share *share) {
+    sm_lease *lease = new_lease(world_size);
+    if (!lease)
         return sm_context_fail(heap->context, SYMMEM_OUT_OF_MEMORY, "rendezvous", "",
-                               "no memory for a lease");
+                               "no memory for a lease to %d ranks", world_size);
     (void)pthread_mutex_lock(&heap->lock);
     symmem_status status =
         sm_piece_cut(heap, (size_t)world_size * sizeof(uint32_t), &lease->words);
@@ -38,7 +59,7 @@ symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
     }
     (void)pthread_mutex_unlock(&heap->lock);
     if (status != SYMMEM_OK) {
-        free(lease);
+        free_lease(lease);
         return status;
     }
     const ticket told = {piece->offset, lease->words->offset, piece->bytes};
@@ -62,12 +83,6 @@ static sm_lease *find_lease(const sm_heap *heap, const symmem_share *share) {
     return NULL;
 }
 
-static void free_lease(sm_lease *lease) {
-    free(lease->global_ranks);
-    free(lease->identities);
-    free(lease);
-}
-
 /* heap->lock held. */
 static void end_lease(sm_heap *heap, sm_lease *lease) {
     sm_list_remove(&lease->node);
@@ -78,29 +93,16 @@ static void end_lease(sm_heap *heap, sm_lease *lease) {
 }
 
 void sm_lease_arm(sm_heap *heap, const symmem_share *share, const sm_holders *holders) {
-    const size_t count = (size_t)holders->world_size;
-    int32_t *global_ranks = calloc(count, sizeof *global_ranks);
-    sm_identity *identities = calloc(count, sizeof *identities);
-    const bool known = global_ranks && identities;
-    if (known) {
-        memcpy(global_ranks, holders->global_ranks, count * sizeof *global_ranks);
-        memcpy(identities, holders->identities, count * sizeof *identities);
-    }
     (void)pthread_mutex_lock(&heap->lock);
     sm_lease *lease = find_lease(heap, share);
     if (lease) {
+        const size_t count = (size_t)lease->world_size;
         lease->armed = true;
-        lease->forever = !known;
         lease->rank = holders->rank;
-        lease->world_size = holders->world_size;
-        lease->global_ranks = global_ranks;
-        lease->identities = identities;
+        memcpy(lease->global_ranks, holders->global_ranks, count * sizeof *lease->global_ranks);
+        memcpy(lease->identities, holders->identities, count * sizeof *lease->identities);
     }
     (void)pthread_mutex_unlock(&heap->lock);
-    if (!lease) {
-        free(global_ranks);
-        free(identities);
-    }
 }
 
 void sm_lease_unless_armed(sm_heap *heap, const symmem_share *share) {
@@ -131,7 +133,7 @@ static bool read_words(const sm_heap *heap, const sm_lease *lease, uint32_t *wor
 static bool is_over(const sm_heap *heap, const sm_lease *lease, bool dead) {
     uint32_t words[SYMMEM_MAX_WORLD_SIZE];
     const symmem_context *context = heap->context;
-    if (!lease->armed || lease->forever || !read_words(heap, lease, words))
+    if (!lease->armed || !read_words(heap, lease, words))
         return false;
     for (int32_t r = 0; r < lease->world_size; r++) {
         if (r == lease->rank || words[r] != 0)

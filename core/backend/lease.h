@@ -27,7 +27,7 @@ struct sm_heap {
 typedef struct sm_lease {
     sm_node node;
     sm_piece *piece, *words; /* words: one for each rank of the group, 1 once it needs it no more */
-    bool armed, forever;     /* forever: nobody knows who has it */
+    bool armed;              /* the peers have it, or may have */
     int32_t rank, world_size;
     int32_t *global_ranks;
     sm_identity *identities;

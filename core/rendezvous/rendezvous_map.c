@@ -310,7 +310,6 @@ static symmem_status map_peers(sm_rendezvous *rendezvous) {
 void sm_rendezvous_lease(sm_rendezvous *rendezvous) {
     const symmem_group *group = rendezvous->group;
     const sm_holders holders = {.rank = group->rank,
-                                .world_size = group->world_size,
                                 .global_ranks = group->global_ranks,
                                 .identities = rendezvous->link->identities};
     sm_memory_lease(rendezvous->context, &rendezvous->signals, &holders);

@@ -111,7 +111,8 @@ TK_PORTED(test_get, "SM-ONESIDED-01,SM-ONESIDED-03", .ranks = {2, 4}) {
 
 /* --- no part of the peer ---------------------------------------------------------------------- */
 
-TK_TEST(onesided, peer_makes_no_call, "SM-ONESIDED-02", .max_ranks = 4) {
+TK_TEST(onesided, peer_makes_no_call, "SM-ONESIDED-02", .needs = SYMMEM_CAP_PASSIVE,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
     uint8_t data[4096];
     uint8_t seen[4096];

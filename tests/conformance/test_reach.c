@@ -4,18 +4,11 @@
  * the backend under test where it reaches its peers by rank and offset (the profile one-sided), and
  * in any run on the suite's own engine.
  */
-#include "backend_table.h"
 #include "case_help.h"
-
-#define JOINED_LATER TK_NO_BACKEND | TK_NOT_JOINED
+#include "reach_help.h"
 
 static symmem_handle *begin(struct tk *t, size_t bytes) {
-    const char *name = NULL;
-    TK_OK(t, symmem_get_backend(t->context, &name));
-    if (name == NULL) {
-        use_engine(t);
-        tk_join(t, t->context);
-    }
+    reach_begin(t);
     return tk_handle(t, bytes, tk_world_group(t));
 }
 

@@ -82,6 +82,9 @@ void walk_works(struct walk_run *run, symmem_group *group) {
 void walk_survivors_work(struct walk_run *run, int32_t lost) {
     symmem_group *group;
 
+    /* No world comes up without the one that is lost. */
+    if (run->context == NULL && (run->t->capabilities & SYMMEM_CAP_WORLD) != 0)
+        return;
     if (run->context == NULL)
         open_context(run);
     group = walk_group(run, "survivors", lost);
