@@ -27,13 +27,24 @@ static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *s
     return SYMMEM_OK;
 }
 
+static symmem_status need_products(const sm_link *link, const char *name) {
+    if (sm_backend_has(link->context, SYMMEM_CAP_MATMUL))
+        return SYMMEM_OK;
+    (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
+    return sm_link_describe(link, sm_record());
+}
+
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
                                 int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
                                 symmem_stream *second) {
     sm_collective_op op;
     memset(pipeline, 0, sizeof *pipeline);
-    symmem_status status =
-        sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel, timeout_ms, stream);
+    symmem_status status = sm_handle_check(workspace, name);
+    if (status == SYMMEM_OK)
+        status = need_products(workspace->link, name);
+    if (status == SYMMEM_OK)
+        status = sm_collective_begin(&op, name, workspace, SYMMEM_CALL_NONE, channel, timeout_ms,
+                                     stream);
     if (status != SYMMEM_OK)
         return status;
     sm_link *link = workspace->link;
@@ -46,10 +57,6 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
     pipeline->channel = channel;
     pipeline->timeout_ms = op.timeout_ms;
     pipeline->compares = link->context->check_collectives;
-    if (!sm_backend_has(link->context, SYMMEM_CAP_MATMUL)) {
-        (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
-        return sm_link_describe(link, sm_record());
-    }
     status = sm_signal_check_channel(link, channel, name);
     return status == SYMMEM_OK ? check_streams(pipeline, stream, second) : status;
 }

@@ -82,7 +82,6 @@ static bool join(struct tk *t, symmem_context *context) {
 
 void tk_join(struct tk *t, symmem_context *context) {
     TK_REQUIRE(t, join(t, context));
-    symmem_clear_error();
 }
 
 static bool open_context(struct tk *t) {

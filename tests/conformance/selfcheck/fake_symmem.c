@@ -109,11 +109,19 @@ symmem_status symmem_get_backend(symmem_context *context, const char **name_p) {
 }
 
 symmem_status symmem_backend_capabilities(symmem_context *context, uint64_t *capabilities_p) {
-    *capabilities_p = SYMMEM_CAP_ALL & ~SYMMEM_CAP_MULTICAST;
+    *capabilities_p = SYMMEM_CAP_ALL & ~(SYMMEM_CAP_MULTICAST | SYMMEM_CAP_WORLD);
     if (strcmp(context->backend, "processes") == 0)
         *capabilities_p &= ~SYMMEM_CAP_THREAD_RANKS;
     if (strcmp(context->backend, "device") == 0)
         *capabilities_p &= ~SYMMEM_CAP_OVERLAP;
+    return SYMMEM_OK;
+}
+
+symmem_status symmem_join(symmem_context *context, const symmem_join_options *options,
+                          uint32_t timeout_ms) {
+    (void)context;
+    (void)options;
+    (void)timeout_ms;
     return SYMMEM_OK;
 }
 

@@ -71,7 +71,7 @@ TEST("choosing") {
     EXPECT_OK(symmem_get_backend(context, &name));
     CU_ASSERT_STRING_EQUAL(name, "second");
     EXPECT_OK(symmem_backend_capabilities(context, &capabilities));
-    CU_ASSERT_EQUAL(capabilities, second.head.flags);
+    CU_ASSERT_EQUAL(capabilities, second.head.flags | SYMMEM_CAP_PASSIVE);
     CU_ASSERT_FALSE(sm_backend_has(context, SYMMEM_CAP_POOL));
     CU_ASSERT_TRUE(sm_backend_has(context, SYMMEM_CAP_OVERLAP));
     CU_ASSERT_EQUAL(atomic_load(&fake.opened), 0);
