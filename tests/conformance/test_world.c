@@ -196,7 +196,9 @@ TK_TEST(world, heap_is_used_again, "SM-WORLD-08", .flags = ON_ENGINE) {
     for (int i = 0; i < 40; i++) {
         void *memory = tk_alloc(t, 1 * MIB);
         symmem_handle *handle = tk_rendezvous(t, memory, group);
+        tk_expect_bytes(t, handle, t->rank, 1 * MIB - 64, 64, 0);
         ring_signal(t, handle, 0);
+        tk_fill(t, handle, t->next, 1 * MIB - 64, 64, 0xEE);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_release(t, handle);
         tk_free(t, memory);

@@ -92,11 +92,10 @@ static heap_name name_of(const symmem_world_config *config, int32_t rank) {
     return name;
 }
 
-/* One that has ended cannot take its own away. */
-static void unlink_names(const symmem_world_config *config, bool all) {
+/* All of them: one that has ended cannot take its own away. */
+static void unlink_names(const symmem_world_config *config) {
     for (int32_t r = 0; r < config->world_size; r++)
-        if (all || r == config->rank)
-            (void)shm_unlink(name_of(config, r).text);
+        (void)shm_unlink(name_of(config, r).text);
 }
 
 static void unmap_all(engine *self) {
@@ -158,7 +157,7 @@ static symmem_status meet(engine *self, const symmem_exchange *exchange,
     /* Nobody takes a name away before all have opened it. */
     if (met)
         status = exchange->agree(exchange, status, "reach.map");
-    unlink_names(config, status != SYMMEM_OK);
+    unlink_names(config);
     return status;
 }
 
