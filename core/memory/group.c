@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: how they begin and end, their references and turns, and questions to them. */
+/* Groups: their beginning and end, references, call lock, and questions to them. */
 #include "memory/mapping.h"
 
 #include <inttypes.h>
@@ -59,9 +59,10 @@ void sm_group_release(symmem_group *group) {
     group->global_ranks = NULL;
 }
 
-/* --- turns -------------------------------------------------------------------------- */
+/* --- the call lock ------------------------------------------------------------------ */
 
-/* The turn is ours and the group destroyed: ends what peers and the backend know of it. */
+/* The caller holds the call lock, and the group is destroyed. Closes what peers and the backend
+ * keep for it. */
 static void close_group(symmem_group *group) {
     if (group->backend_group_open) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
@@ -76,7 +77,7 @@ static void close_group(symmem_group *group) {
     group->session = NULL;
 }
 
-/* Closes a destroyed group unless somebody has the turn: who gives it back asks again. */
+/* Closes a destroyed group unless a thread holds its call lock: sm_group_leave tries again. */
 static void try_close(symmem_group *group) {
     if (!sm_turn_take(&group->turn, LONG_AGO_NS))
         return;
@@ -136,7 +137,7 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
 void sm_group_leave(symmem_group *group) {
     symmem_context *context = group->context;
     sm_turn_give(&group->turn);
-    /* After giving: whoever destroyed the group before that could not close it. */
+    /* After unlocking: a thread that destroyed the group before that could not close it. */
     if (atomic_load_explicit(&group->destroyed, memory_order_acquire))
         try_close(group);
     sm_group_release(group);
@@ -160,7 +161,8 @@ static symmem_group *find_live(symmem_context *context, const char *name) {
     return NULL;
 }
 
-/* context->lock held. Nobody finds it from now on; its shell stays as long as the context. */
+/* context->lock held. Lookups miss the group from now on; its shell stays as long as the
+ * context. */
 static void retire(symmem_group *group) {
     symmem_context *context = group->context;
     /* pairs with: acquire in sm_group_check and sm_group_leave */
@@ -197,7 +199,7 @@ static symmem_status check_name(const symmem_context *context, const char *name)
     return SYMMEM_OK;
 }
 
-/* Looks at the list and finds the own place in it. */
+/* Checks the list and finds this rank in it. */
 static symmem_status check_ranks(const symmem_context *context, const int32_t *ranks, int32_t count,
                                  int32_t *rank_p) {
     static const char operation[] = "group_create";

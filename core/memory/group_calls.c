@@ -38,7 +38,8 @@ static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
     return sm_deadline_ns(sm_context_timeout(group->context, timeout_ms));
 }
 
-/* All ranks meet. From here a peer may be followed that gave an earlier call up. */
+/* Gathers one byte from every rank. A rank that gave up an earlier call is followed from here
+ * on. */
 static symmem_status meet(const symmem_group *group, const char *operation, uint64_t deadline_ns) {
     uint8_t in = 1;
     uint8_t out[SYMMEM_MAX_WORLD_SIZE];
@@ -103,8 +104,8 @@ static symmem_status check_output(const symmem_group *group, const void *output,
     return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "the output pointer is NULL");
 }
 
-/* What one rank lacks is every rank's failure: the others give back what they got. A rank whose
- * session broke has nobody to agree with; the others find that out by themselves. */
+/* One rank's failure becomes every rank's: the others close the descriptors that they received. A
+ * rank whose session broke cannot agree with the others, and they find that out by themselves. */
 static symmem_status agree_on_fds(symmem_group *group, const char *operation, symmem_status own,
                                   const int *fds, int32_t count, uint64_t deadline_ns) {
     if (own != SYMMEM_OK && sm_session_id(group->session) == 0)

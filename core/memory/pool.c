@@ -178,7 +178,7 @@ static symmem_status add_segment(symmem_pool *pool, sm_allocation *allocation) {
     return SYMMEM_OK;
 }
 
-/* Gets a segment and the block from it at once, so that nobody else takes its place. */
+/* Gets a segment and takes the block from it under one lock, before another thread can fill it. */
 static symmem_status grow(symmem_pool *pool, size_t bytes, size_t rounded, void **ptr_p) {
     symmem_context *context = pool->context;
     sm_allocation *allocation = NULL;

@@ -53,8 +53,8 @@ static symmem_status take_splits(const char *name, const sm_tensor *tensor, cons
     return sum == tensor->count ? SYMMEM_OK : wrong_sum(name, tensor, sum);
 }
 
-/* INVALID_ARGUMENT if out overlaps the own input, or a peer's block: where the input is in that,
- * nobody knows here. */
+/* INVALID_ARGUMENT if out overlaps this rank's input, or a peer's block. This rank does not know
+ * where in its block a peer's input lies. */
 static symmem_status check_apart(const sm_collective_op *call, const sm_tensor *in,
                                  const sm_tensor *out) {
     symmem_status status = sm_tensor_apart(out, in, call->name);

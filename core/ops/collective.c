@@ -141,7 +141,7 @@ uint64_t sm_collective_mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 29;
 }
 
-/* Zero where nobody compares. */
+/* Zero if calls are not compared. */
 static symmem_call_id identify(const sm_collective_op *op) {
     const symmem_collective *call = &op->call;
     if (!op->link->context->check_collectives)

@@ -38,7 +38,7 @@ symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *
 /* INVALID_ARGUMENT if the tensor overlaps `bytes` bytes at `offset` of any rank's buffer. */
 symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
                                   size_t offset, size_t bytes);
-/* The same for an input that may be the own chunk of the gathered out at `offset` instead. */
+/* The same, but the input may also be this rank's chunk of the gathered out at `offset`. */
 symmem_status sm_collective_apart_or_chunk(const sm_collective_op *op, const sm_tensor *in,
                                            size_t offset, size_t bytes);
 /* UNSUPPORTED unless the pair can be reduced. */

@@ -194,8 +194,8 @@ static symmem_status give_up(sm_pipeline *pipeline) {
     uint64_t capture = 0;
     symmem_status asked =
         pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
-    /* What is captured has told nobody anything yet. A failed barrier has done this already: then
-     * it changes nothing. */
+    /* Captured work has not run, so peers wait for nothing. After a failed barrier this call
+     * changes nothing. */
     if (asked == SYMMEM_OK && capture == 0)
         sm_link_give_up(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */

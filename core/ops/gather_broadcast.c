@@ -25,7 +25,8 @@ static symmem_status prepare_push(sm_collective_op *call, const sm_tensor *in,
     return status;
 }
 
-/* The own chunk of out, in the block: the one input in the block that is pushed. */
+/* True if the input is this rank's chunk of out, in the block. Only such an input in the block is
+ * pushed. */
 static bool is_own_chunk(const sm_collective_op *call, const sm_tensor *in, const sm_tensor *out) {
     return in->data == out->data + (size_t)call->link->group->rank * in->bytes &&
            sm_collective_inside(call, out);

@@ -3,9 +3,9 @@
  * Gather, then multiply. The contract and the order of the steps:
  * kernels/fused_all_gather_matmul.h.
  *
- * A rank's workspace: what peers read of it (its shard, and its scales if they are sharded), then
- * places of its own: for each lane the shard at hand, unless that goes to a_out, and its scales;
- * and replicated scales that are not in the right layout.
+ * A rank's workspace begins with what peers read (its shard, and its scales if they are sharded).
+ * The rest is private: for each lane the current shard, unless that goes to a_out, with its scales,
+ * and then replicated scales that are not in the right layout.
  */
 #include "ops/fused.h"
 
@@ -35,7 +35,7 @@ typedef struct gather {
     int64_t k;    /* its columns */
     int64_t full_shape[SYMMEM_COPY_MAX_NDIM];
     places places;
-    const char *own_shard; /* in order, as are these: the own rows', all rows' or the one */
+    const char *own_shard; /* in order, as are these: for own rows, for all rows, or for one */
     const float *own_scales;
     int32_t product_count;
     symmem_matmul *products; /* one for each b: what does not depend on the shard */
@@ -151,7 +151,8 @@ static char *own(const gather *g, size_t place) {
     return sm_pipeline_at(&g->pipeline, g->pipeline.rank) + place;
 }
 
-/* Whether the peers and the own products can have a tensor's elements in their order. */
+/* True if peers and this rank's products can use the tensor's elements in the order in which they
+ * lie. */
 static bool in_order(const sm_strided *tensor, int32_t dim) {
     return tensor->count == 0 || sm_strided_has_layout(tensor, dim);
 }
@@ -312,7 +313,7 @@ static symmem_status put_in_order(gather *g, const sm_strided *tensor, int32_t d
     return sm_pipeline_copy_strided(&g->pipeline, MEET, &copy);
 }
 
-/* What the own products read: inputs, or in the workspace what was put in order there. */
+/* Chooses what this rank's products read: the inputs, or their ordered copies in the workspace. */
 static symmem_status arrange(gather *g) {
     const int32_t rows_dim = g->along_k ? 0 : g->dim;
     symmem_status status = put_in_order(g, &g->shard, g->dim, g->places.shard);
@@ -410,7 +411,7 @@ static symmem_status take_shard(gather *g, int32_t step) {
                                : status;
 }
 
-/* The own products come first and go on beside the ranks' meeting and the first transfer. */
+/* This rank's products come first. They overlap with the first barrier and the first transfer. */
 static symmem_status run_steps(gather *g) {
     sm_pipeline *p = &g->pipeline;
     const symmem_call_id id = identify(g);

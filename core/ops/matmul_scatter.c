@@ -231,9 +231,10 @@ static symmem_status produce(scatter *s, int lane, int32_t target, void *dst) {
     return sm_pipeline_matmul(&s->pipeline, lane, &product);
 }
 
-/* Makes a chunk for one peer while others make one for this rank, and takes that. The transfer goes
- * on beside the next product: beside the own one in the end. A product overwrites the chunk of two
- * steps before; in between all have met, each of them after it had taken that one. */
+/* Makes a chunk for one peer, while other ranks make one for this rank, and fetches that. The
+ * transfer overlaps with the next product, in the end with this rank's own. A product overwrites
+ * the chunk of two steps before; each rank had fetched that when it came to the barrier in
+ * between. */
 static symmem_status exchange(scatter *s, int32_t step) {
     sm_pipeline *p = &s->pipeline;
     const bool is_first = step == 1;

@@ -123,7 +123,7 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
 static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
     const sm_backend *backend = link->context->backend;
     const symmem_error_record before = *sm_record();
-    sm_group_remark(link->group, cause); /* first: whoever is stopped then looks for it */
+    sm_group_remark(link->group, cause); /* first: a rank that the poison stops looks for it */
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
     *sm_record() = before;

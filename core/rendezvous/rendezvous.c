@@ -148,8 +148,8 @@ static symmem_status map(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* Keeps the results for later calls, if nobody freed the block or destroyed the group. A mapping
- * that another one took the place of is of use only to the links that have it. */
+/* Keeps the results for later calls, unless the block was freed or the group destroyed meanwhile. A
+ * mapping that another one has replaced serves only the links that use it. */
 static void cache_results(sm_rendezvous *rendezvous) {
     sm_cached *replaced = NULL;
     pthread_mutex_lock(&rendezvous->context->lock);
@@ -215,7 +215,8 @@ static symmem_status make_handle(sm_rendezvous *rendezvous, sm_link *link,
     return status;
 }
 
-/* Who waits for a rank whose end nobody tells here may wait for ever. */
+/* Prints a notice if this rank cannot see the end of some peers: a wait for one of them may then
+ * last for ever. */
 static void tell_of_unseen(const sm_rendezvous *rendezvous) {
     const symmem_group *group = rendezvous->group;
     int32_t first = -1, count = 0;
@@ -253,7 +254,8 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
         sm_group_leave(rendezvous->group);
         return status;
     }
-    /* Another thread may have finished the same rendezvous while this one waited for its turn. */
+    /* Another thread may have finished the same rendezvous while this one waited for the call
+     * lock. */
     sm_link *link = cached_link(rendezvous);
     status =
         link != NULL ? make_handle(rendezvous, link, handle_p) : run_steps(rendezvous, handle_p);

@@ -3,7 +3,7 @@
  * The steps of a rendezvous.
  *
  *   prepare      own signal memory and exports; a failure travels in the record
- *   metadata     one record from every rank; all ranks judge the same records the same way
+ *   metadata     one record from every rank; all ranks check the same records the same way
  *   descriptors  of the ranks' memory, over sockets
  *   map          peers' memory into this process
  *   multicast    if every rank can; failing it is not failing the rendezvous
@@ -58,7 +58,7 @@ typedef struct sm_rendezvous {
     uint64_t block_ordinal;
     size_t block_offset, block_bytes, signal_pad_size, pointer_offset;
 
-    /* This rank's first failure. It is carried to the next step that all ranks judge together. */
+    /* This rank's first failure. It travels to the next step in which the ranks agree. */
     symmem_status status;
     symmem_error_record failure;
 
@@ -83,7 +83,8 @@ typedef struct sm_rendezvous {
 /* rendezvous_record.c */
 /* Fills rendezvous->own from the rest. */
 void sm_record_fill(sm_rendezvous *rendezvous);
-/* Judges all records; the same answer on every rank. Sets exchange_data, overlap, cross_host. */
+/* Checks all records, with the same result on every rank. Sets exchange_data, overlap,
+ * cross_host. */
 symmem_status sm_record_judge(sm_rendezvous *rendezvous);
 /* An export as it travels, and rank r's of that name as this rank may use it. */
 sm_record_share sm_record_share_from(const symmem_share *share);
@@ -108,7 +109,7 @@ void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure unless there is one already. */
 void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status);
-/* The caller's test point; its failure is this rank's. */
+/* Passes the caller's failpoint. A failure there is this rank's failure. */
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
 /* Collective; `own` as for sm_session_agree, its record in rendezvous->failure if it is that. */
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own);

@@ -32,7 +32,7 @@ static symmem_status export_memory(symmem_context *context, symmem_memory *memor
         return status;
     if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
         context->backend->memory_unshare(context->instance,
-                                         &share); /* of no kind nobody closes it */
+                                         &share); /* without a kind the core does not close it */
         return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share",
                        "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
                        "SYMMEM_SHARE_BYTES",

@@ -84,7 +84,7 @@ symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
     sm_multicast_release(rendezvous->link);
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         if ((rendezvous->records[r].flags & SM_RECORD_MULTICAST) == 0)
-            return SYMMEM_OK; /* nobody expected it */
+            return SYMMEM_OK; /* no rank expected it */
     }
     link->multicast_failed = failed;
     link->multicast_failure = status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks tell each other at rendezvous, and the verdict on it. Every rank judges the same
- * records in the same order, so all reach the same verdict without another exchange.
+ * What ranks tell each other at rendezvous, and how it is checked. Every rank checks the same
+ * records in the same order, so all reach the same result without another exchange.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -82,7 +82,7 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
     own->multicast = sm_record_share_from(&rendezvous->multicast);
 }
 
-/* The record of a rank's own failure becomes everybody's. */
+/* A rank's own failure becomes every rank's failure. */
 static symmem_status judge_own_failures(const sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         const sm_rendezvous_record *theirs = &rendezvous->records[r];
@@ -130,7 +130,8 @@ static symmem_status judge_format(const sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-/* Who checks meets once more than who does not: they would read what is not there yet. */
+/* The option adds a barrier to some operations. Ranks with different values would read what has not
+ * been written yet. */
 static symmem_status judge_checking(const sm_rendezvous *rendezvous) {
     uint32_t first = rendezvous->records[0].flags & SM_RECORD_CHECKING;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {

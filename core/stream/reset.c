@@ -18,7 +18,7 @@ static symmem_status channel_busy(sm_link *link, int32_t index) {
 
 static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
     bool reached = true;
-    /* A turn that cannot be had at once is a call under way in another thread. */
+    /* If the lock is taken, another thread is in a call on the channel. */
     if (!sm_turn_take(&channel->turn, 1))
         return channel_busy(link, index);
     symmem_status status = SYMMEM_OK;
@@ -161,14 +161,14 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     return status;
 }
 
-/* The group's turn is taken. */
+/* The group's call lock is held. */
 static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     sm_session *session = link->group->session;
     symmem_status status = begin_together(link, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
     sm_session_forget_remarks(session);
-    /* Nobody signals before all have left the second agreement. */
+    /* No rank signals before all have left the second agreement. */
     status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);

@@ -7,7 +7,7 @@
  * after the last one is the channel's frontier: an operation on another stream waits for it, an
  * operation without stream waits for it in the calling thread. Inside a capture the same holds
  * with a frontier of the capture's own; captured and eager operations are not ordered with each
- * other. Two captures that take turns on one channel forget each other's frontier.
+ * other. Two captures that alternate on one channel forget each other's frontier.
  */
 #include "stream/channel.h"
 #include "stream/stream.h"
@@ -120,7 +120,7 @@ static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, co
     return sm_fail_record(&record);
 }
 
-/* The channel's turn is taken, here and below. */
+/* The channel's call lock is held, here and below. */
 static symmem_status follow(const sm_signal_op *op, sm_channel *channel, void *stream,
                             frontier *own_p) {
     uint64_t capture;
@@ -179,7 +179,7 @@ static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel
     return SYMMEM_OK;
 }
 
-/* The channel's turn is taken. */
+/* The channel's call lock is held. */
 static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns) {
     if (channel->eager_stream != NULL) {
         symmem_status status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
