@@ -63,9 +63,8 @@ static bool is_whole(const symmem_clock *clock) {
            clock->threads;
 }
 
-/* Makes the path absolute: it stays right when the program changes its directory, and for peers
- * that run in another one. Symbolic links are not resolved, because a socket's path must be
- * short. */
+/* Whoever changes the directory later, and peers that are elsewhere, find it all the same. Sockets
+ * have short paths, so it is not resolved. */
 static char *absolute(const char *path) {
     char *made = NULL, *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
     if (!here)
@@ -81,7 +80,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
                        "allow_overlapping_devices is %d, multicast is %d: each must be -1, 0 or 1",
                        (int)options->allow_overlapping_devices, (int)options->multicast);
-    /* Relaxed: no other thread has the context yet. */
+    /* Relaxed: nobody else has the context yet. */
     atomic_store_explicit(&context->allow_overlapping_devices, options->allow_overlapping_devices,
                           memory_order_relaxed);
     context->multicast = options->multicast;
@@ -254,7 +253,7 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    if (context->life_file) /* peers learn of the file only from here on */
+    if (context->life_file) /* of what nobody has heard of nothing has to be kept */
         sm_life_file_make_known(context->life_file);
     return sm_member_publish(context);
 }
@@ -377,8 +376,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     if (!context || atomic_exchange_explicit(&context->finalized, true, memory_order_acq_rel))
         return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, "finalize", "",
                                context ? "the context was finalized before" : "context is NULL");
-    /* A thread that creates an object checks the flag under one of these locks, so the object is
-     * either in its list by now or refused. */
+    /* Whoever creates an object looks at the flag under one of these locks: from here on it is
+     * either in its list or refused. */
     (void)pthread_mutex_lock(&context->open_lock);
     (void)pthread_mutex_lock(&context->lock);
     (void)pthread_mutex_unlock(&context->lock);
@@ -402,7 +401,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
     sm_member_say_left(context);
-    sm_member_withdraw(context); /* if this fails, the rank's next process overwrites it */
+    sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
     sm_farewell_leave(context, is_own ? &record : NULL);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */

@@ -59,7 +59,7 @@ static bool is_of_an_earlier_job(const symmem_error_record *record) {
 /* What the rank lacks, and no argument of its program's, nor what others have told. */
 static bool is_own_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
-    /* Before a rendezvous only failpoints give stages a name with a dot. */
+    /* Before ranks meet only test points' stages have names with a dot. */
     if (record->missing_count != 0 || strchr(record->stage, '.') != NULL ||
         (record->failed_rank >= 0 && record->failed_rank != record->rank))
         return false;
@@ -82,7 +82,7 @@ static bool is_there(const symmem_context *context, int32_t rank) {
 static void sweep(const symmem_context *context) {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
-    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize waits for no rank */
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize waits for nobody */
     for (int32_t rank = 0; rank < context->world_size; rank++) {
         farewell found;
         if (has_met(context, rank))

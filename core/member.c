@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The members of a store's world: each rank has one key, from init to finalize. Two processes that
- * claim the same rank, or worlds of different sizes, can never complete a rendezvous. The process
- * that finds this out leaves the other one an objection. That process looks for objections while it
- * waits, so both are told.
+ * Who is which rank of a store's world: one key a rank, from init to finalize. Two that are the
+ * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
+ * one an objection, for which that one looks while it waits, so that both are told.
  *
  * Keys, below the world's prefix:
  *   id/<rank>           who that is
@@ -225,7 +224,7 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
     return true;
 }
 
-/* --- this process's key ------------------------------------------------------------- */
+/* --- the own key -------------------------------------------------------------------- */
 
 /* That very one runs, as far as can be told from here. */
 static bool surely_lives(const symmem_context *context, const sm_identity *other) {
@@ -268,7 +267,7 @@ symmem_status sm_member_publish(symmem_context *context) {
     own->published_ns = sm_since_boot_ns();
     symmem_status status = sm_random(own->token, sizeof(own->token));
     if (status != SYMMEM_OK || context->world_size == 1)
-        return status; /* a world of one rank has no peers that look for it */
+        return status; /* who is alone is looked for by nobody */
     sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
     status = refuse_taken(context, key);
     if (own->took_over != 0)
