@@ -30,7 +30,7 @@ static symmem_status part_done(sm_parts *parts, symmem_status status, const char
         return status;
     sm_record()->channel = parts->op->channel;
     (void)sm_link_describe(link, sm_record());
-    sm_link_give_up(link, sm_record());
+    sm_link_poison_and_tell(link, sm_record());
     return status;
 }
 

@@ -197,7 +197,7 @@ static symmem_status give_up(sm_pipeline *pipeline) {
     /* Captured work has not run, so peers wait for nothing. After a failed barrier this call
      * changes nothing. */
     if (asked == SYMMEM_OK && capture == 0)
-        sm_link_give_up(pipeline->link, &record);
+        sm_link_poison_and_tell(pipeline->link, &record);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
     symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
     if (joined != SYMMEM_OK && pipeline->lanes[MAKE] != NULL && capture == 0)

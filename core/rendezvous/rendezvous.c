@@ -6,7 +6,7 @@
 
 #include "rendezvous/rendezvous.h"
 
-void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status) {
+void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status) {
     if (status == SYMMEM_OK || rendezvous->status != SYMMEM_OK)
         return;
     rendezvous->status = status;
@@ -26,7 +26,8 @@ symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, 
 }
 
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name) {
-    sm_rendezvous_note(rendezvous, sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
+    sm_rendezvous_set_failure(rendezvous,
+                              sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
 }
 
 static sm_link *cached_link(sm_rendezvous *rendezvous) {
@@ -88,7 +89,7 @@ static symmem_status check_group(sm_rendezvous *rendezvous, symmem_group *group,
 static symmem_status locate(sm_rendezvous *rendezvous, void *ptr, symmem_group *group) {
     sm_block *block = NULL;
     symmem_status status = sm_block_find(rendezvous->context, ptr, SM_RENDEZVOUS, &block);
-    sm_rendezvous_note(rendezvous, status);
+    sm_rendezvous_set_failure(rendezvous, status);
     if (block != NULL)
         copy_block(rendezvous, block, ptr);
     return check_group(rendezvous, group, block);
@@ -105,9 +106,9 @@ static symmem_status allocate_tables(sm_rendezvous *rendezvous) {
 }
 
 static void prepare(sm_rendezvous *rendezvous) {
-    sm_rendezvous_note(rendezvous, sm_capture_check(rendezvous->context, SM_RENDEZVOUS));
+    sm_rendezvous_set_failure(rendezvous, sm_capture_check(rendezvous->context, SM_RENDEZVOUS));
     if (rendezvous->status == SYMMEM_OK)
-        sm_rendezvous_note(rendezvous, sm_link_create(rendezvous, &rendezvous->link));
+        sm_rendezvous_set_failure(rendezvous, sm_link_create(rendezvous, &rendezvous->link));
     if (rendezvous->status != SYMMEM_OK)
         return;
     rendezvous->mapping = cached_mapping(rendezvous);
@@ -118,14 +119,14 @@ static void prepare(sm_rendezvous *rendezvous) {
 static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
     prepare(rendezvous);
     sm_rendezvous_point(rendezvous, "rendezvous.metadata.before");
-    sm_record_fill(rendezvous);
+    sm_rdv_record_fill(rendezvous);
     symmem_status status = sm_session_all_gather(
         rendezvous->group->session, SM_RENDEZVOUS, "metadata", &rendezvous->own,
         sizeof rendezvous->own, rendezvous->records, true, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
     rendezvous->stamp = sm_session_stamp(rendezvous->group->session);
-    status = sm_record_judge(rendezvous);
+    status = sm_rdv_records_check(rendezvous);
     if (status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.metadata.after");
     return status;
@@ -136,7 +137,7 @@ static symmem_status exchange_descriptors(sm_rendezvous *rendezvous) {
     symmem_status status = sm_rendezvous_descriptors(rendezvous);
     if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
         return status;
-    sm_rendezvous_note(rendezvous, status);
+    sm_rendezvous_set_failure(rendezvous, status);
     sm_rendezvous_point(rendezvous, "rendezvous.descriptors.after");
     return SYMMEM_OK;
 }
@@ -175,8 +176,8 @@ static void cache_results(sm_rendezvous *rendezvous) {
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     symmem_handle *handle = NULL;
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete) {
-        sm_rendezvous_note(rendezvous,
-                           sm_handle_create(rendezvous->link, rendezvous->pointer_offset, &handle));
+        sm_rendezvous_set_failure(
+            rendezvous, sm_handle_create(rendezvous->link, rendezvous->pointer_offset, &handle));
         if (handle != NULL)
             sm_link_retain(rendezvous->link);
     }
@@ -244,7 +245,7 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     symmem_clear_error();
     sm_rendezvous_point(rendezvous, "rendezvous.begin");
     symmem_status tables = allocate_tables(rendezvous);
-    sm_rendezvous_note(rendezvous, tables);
+    sm_rendezvous_set_failure(rendezvous, tables);
     symmem_status status =
         sm_group_enter(rendezvous->group, SM_RENDEZVOUS, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)

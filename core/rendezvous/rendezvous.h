@@ -14,19 +14,19 @@
 
 #include "rendezvous/link.h"
 
-#define SM_RECORD_MAGIC 0x73796d75u /* another one when the record changes */
+#define SM_RDV_MAGIC 0x73796d75u /* another one when the record changes */
 
-#define SM_RECORD_MULTICAST (1u << 1) /* this rank could do multicast */
-#define SM_RECORD_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
-#define SM_RECORD_CHECKING (1u << 3)  /* this rank compares what the ranks call */
+#define SM_RDV_MULTICAST (1u << 1) /* this rank could do multicast */
+#define SM_RDV_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
+#define SM_RDV_CHECKING (1u << 3)  /* this rank compares what the ranks call */
 
 /* symmem_share as it travels: without the descriptor, which goes over a socket. */
-typedef struct sm_record_share {
+typedef struct sm_rdv_share {
     int32_t kind;
     int32_t reserved;
     uint64_t mapped_bytes;
     uint8_t bytes[64], more_bytes[64];
-} sm_record_share;
+} sm_rdv_share;
 
 /* What each rank tells all others. No padding, so that every byte is set. */
 typedef struct sm_rendezvous_record {
@@ -43,7 +43,7 @@ typedef struct sm_rendezvous_record {
     int32_t device;
     uint32_t flags;
     uint8_t device_id[16]; /* of symmem_device_info */
-    sm_record_share data, signals, multicast;
+    sm_rdv_share data, signals, multicast;
 } sm_rendezvous_record;
 _Static_assert(sizeof(sm_rendezvous_record) < 1024, "a record is a small store value");
 
@@ -82,14 +82,14 @@ typedef struct sm_rendezvous {
 
 /* rendezvous_record.c */
 /* Fills rendezvous->own from the rest. */
-void sm_record_fill(sm_rendezvous *rendezvous);
+void sm_rdv_record_fill(sm_rendezvous *rendezvous);
 /* Checks all records, with the same result on every rank. Sets exchange_data, overlap,
  * cross_host. */
-symmem_status sm_record_judge(sm_rendezvous *rendezvous);
+symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous);
 /* An export as it travels, and rank r's of that name as this rank may use it. */
-sm_record_share sm_record_share_from(const symmem_share *share);
-symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
-                                const sm_record_share *share, int fd);
+sm_rdv_share sm_rdv_share_pack(const symmem_share *share);
+symmem_share sm_rdv_share_unpack(const sm_rendezvous *rendezvous, int32_t rank,
+                                 const sm_rdv_share *share, int fd);
 
 /* rendezvous_multicast.c */
 /* Before metadata: whether this rank could, and on rank 0 the object. Never fails. */
@@ -108,7 +108,7 @@ void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
 
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure unless there is one already. */
-void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status);
+void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status);
 /* Passes the caller's failpoint. A failure there is this rank's failure. */
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
 /* Collective; `own` as for sm_session_agree, its record in rendezvous->failure if it is that. */

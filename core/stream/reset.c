@@ -99,7 +99,7 @@ typedef struct readiness {
     int32_t is_poisoned;
 } readiness;
 
-static symmem_status judge(const sm_link *link, const readiness *all) {
+static symmem_status check_readiness(const sm_link *link, const readiness *all) {
     for (int32_t r = 0; r < link->group->world_size; r++) {
         symmem_status status = (symmem_status)all[r].status;
         if (status == SYMMEM_OK)
@@ -154,7 +154,7 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     symmem_status status = sm_session_all_gather(session, operation, "reset.begin", &own,
                                                  sizeof own, all, true, deadline_ns);
     if (status == SYMMEM_OK)
-        status = judge(link, all);
+        status = check_readiness(link, all);
     if (status == SYMMEM_OK)
         tell_lost(link, all);
     free(all);
@@ -173,7 +173,8 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
-        sm_link_spoil(link, sm_record()); /* some ranks' state is reset, some may not be */
+        sm_link_poison_after_reset(link,
+                                   sm_record()); /* some ranks' state is reset, some may not be */
     return status;
 }
 
