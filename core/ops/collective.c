@@ -191,7 +191,7 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
     if (op->keep.object != NULL)
         refs.refs[refs.count++] = op->keep;
     if (status == SYMMEM_OK) {
-        const sm_signal_op signal = {
+        const sm_channel_op signal = {
             .kind = op->compose != NULL ? SM_COMPOSED : SM_COLLECTIVE,
             .name = op->name,
             .begin_point = "collective.begin",
@@ -206,7 +206,7 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
             .compose = op->compose,
             .plan = op->plan,
         };
-        status = sm_signal_run(&signal, op->stream);
+        status = sm_channel_submit(&signal, op->stream);
     }
     sm_refs_finish(&refs);
     return status;

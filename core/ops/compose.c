@@ -3,7 +3,7 @@
  * name and one time limit. */
 #include "ops/collective.h"
 
-void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *exec,
+void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec *exec,
                     bool capturing) {
     *parts = (sm_parts){.op = op, .exec = *exec, .capturing = capturing};
     parts->exec.operation = op->name;

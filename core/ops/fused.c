@@ -123,29 +123,29 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
-static sm_signal_op channel_of(const sm_pipeline *pipeline) {
-    return (sm_signal_op){.name = pipeline->name,
-                          .link = pipeline->link,
-                          .channel = pipeline->channel,
-                          .timeout_ms = pipeline->timeout_ms};
+static sm_channel_op channel_of(const sm_pipeline *pipeline) {
+    return (sm_channel_op){.name = pipeline->name,
+                           .link = pipeline->link,
+                           .channel = pipeline->channel,
+                           .timeout_ms = pipeline->timeout_ms};
 }
 
 static symmem_status hold_channel(const sm_pipeline *pipeline) {
-    const sm_signal_op op = channel_of(pipeline);
-    return sm_signal_hold(&op, pipeline->lanes[0]);
+    const sm_channel_op op = channel_of(pipeline);
+    return sm_channel_hold(&op, pipeline->lanes[0]);
 }
 
 static void let_go(const sm_pipeline *pipeline) {
-    sm_signal_let_go(pipeline->link, pipeline->channel);
+    sm_channel_let_go(pipeline->link, pipeline->channel);
 }
 
 /* What comes before the first barrier is ordered with the channel's operations, too. One of them
  * may have poisoned the handle. */
 static symmem_status follow(const sm_pipeline *pipeline) {
-    const sm_signal_op op = channel_of(pipeline);
+    const sm_channel_op op = channel_of(pipeline);
     symmem_status status = sm_link_refuse_poisoned(pipeline->link, pipeline->name);
     return status == SYMMEM_OK && pipeline->lanes[0] != NULL
-               ? sm_signal_follow(&op, pipeline->lanes[0])
+               ? sm_channel_follow(&op, pipeline->lanes[0])
                : status;
 }
 
@@ -185,8 +185,8 @@ static void hold_rest(const sm_pipeline *pipeline) {
                                    sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
                                    &exec) != SYMMEM_OK)
         (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
-    const sm_signal_op op = channel_of(pipeline);
-    sm_signal_mark(&op, pipeline->lanes[MEET]);
+    const sm_channel_op op = channel_of(pipeline);
+    sm_channel_mark(&op, pipeline->lanes[MEET]);
 }
 
 static symmem_status give_up(sm_pipeline *pipeline) {
@@ -232,7 +232,7 @@ static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
     sm_link *link = pipeline->link;
     symmem_ref ref;
     sm_link_ref(link, &ref);
-    sm_signal_op signal = {
+    sm_channel_op signal = {
         .kind = SM_BARRIER,
         .name = pipeline->name,
         .begin_point = "collective.begin",
@@ -253,7 +253,7 @@ static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
     else if (pipeline->compares)
         signal.id.kind = SYMMEM_CALL_BARRIER;
     pipeline->met = true;
-    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[MEET]));
+    return taken(pipeline, sm_channel_submit(&signal, pipeline->lanes[MEET]));
 }
 
 symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id) {

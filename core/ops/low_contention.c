@@ -22,7 +22,7 @@ static symmem_status stage(sm_parts *parts, const gather_plan *plan) {
     return status == SYMMEM_OK ? sm_parts_copy(parts, own, plan->staged, plan->bytes) : status;
 }
 
-static symmem_status compose(const sm_signal_op *op, const symmem_exec *exec, bool capturing) {
+static symmem_status compose(const sm_channel_op *op, const symmem_exec *exec, bool capturing) {
     const gather_plan *plan = op->plan;
     int32_t world_size = op->link->group->world_size;
     sm_parts parts;

@@ -57,7 +57,7 @@ typedef struct store_plan {
     size_t bytes;
 } store_plan;
 
-static symmem_status compose(const sm_signal_op *op, const symmem_exec *exec, bool capturing) {
+static symmem_status compose(const sm_channel_op *op, const symmem_exec *exec, bool capturing) {
     const store_plan *plan = op->plan;
     sm_parts parts;
     sm_parts_begin(&parts, op, exec, capturing);
