@@ -163,7 +163,7 @@ static symmem_group *find_live(symmem_context *context, const char *name) {
 
 /* context->lock held. Lookups miss the group from now on; its shell stays as long as the
  * context. */
-static void retire(symmem_group *group) {
+static void retire_group(symmem_group *group) {
     symmem_context *context = group->context;
     /* pairs with: acquire in sm_group_check and sm_group_leave */
     atomic_store_explicit(&group->destroyed, true, memory_order_release);
@@ -255,7 +255,7 @@ static void make_prefix(symmem_group *group) {
                    list_hash);
 }
 
-static void free_shell(symmem_group *group) {
+static void free_group_shell(symmem_group *group) {
     sm_turn_finish(&group->turn);
     free(group->global_ranks);
     free(group);
@@ -374,7 +374,7 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
     if (status != SYMMEM_OK) {
         if (group->session)
             sm_session_destroy(group->session);
-        free_shell(group);
+        free_group_shell(group);
         return status;
     }
     *group_p = group;
@@ -405,7 +405,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     status = sm_group_check(group, "group_destroy");
     if (status == SYMMEM_OK) {
         sm_instance_retain(group->context); /* for what end_group closes */
-        retire(group);
+        retire_group(group);
     }
     (void)pthread_mutex_unlock(&group->context->lock);
     if (status != SYMMEM_OK)
@@ -427,7 +427,7 @@ void sm_group_destroy_all(symmem_context *context) {
         (void)pthread_mutex_lock(&context->lock);
         if (!sm_list_empty(&context->groups)) {
             group = SM_CONTAINER(context->groups.next, symmem_group, node);
-            retire(group);
+            retire_group(group);
         }
         (void)pthread_mutex_unlock(&context->lock);
         if (!group)
@@ -441,7 +441,7 @@ void sm_group_free_shells(symmem_context *context) {
     while (!sm_list_empty(&context->old_groups)) {
         symmem_group *group = SM_CONTAINER(context->old_groups.next, symmem_group, node);
         sm_list_remove(&group->node);
-        free_shell(group);
+        free_group_shell(group);
     }
 }
 

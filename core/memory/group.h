@@ -24,7 +24,7 @@ struct symmem_group {
     void *communicator;  /* the user's; under the call lock */
     void *backend_group; /* from group_open */
     bool backend_group_open;
-    uint64_t backend_group_stamp; /* of the rendezvous that opened it */
+    uint64_t backend_group_generation; /* of the rendezvous that opened it */
 };
 
 /* STALE for destroyed groups, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for NULL. */

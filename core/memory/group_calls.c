@@ -40,7 +40,8 @@ static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
 
 /* Gathers one byte from every rank. A rank that gave up an earlier call is followed from here
  * on. */
-static symmem_status meet(const symmem_group *group, const char *operation, uint64_t deadline_ns) {
+static symmem_status exchange_byte(const symmem_group *group, const char *operation,
+                                   uint64_t deadline_ns) {
     uint8_t in = 1;
     uint8_t out[SYMMEM_MAX_WORLD_SIZE];
     return sm_session_all_gather(group->session, operation, "arrive", &in, sizeof(in), out, true,
@@ -87,7 +88,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = meet(group, operation, deadline_ns);
+    status = exchange_byte(group, operation, deadline_ns);
     return sm_group_end_call(group, status);
 }
 
@@ -135,7 +136,7 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     if (status != SYMMEM_OK)
         return status;
     /* Descriptors go by way of one rank: the others would not learn who is missing. */
-    status = meet(group, operation, deadline_ns);
+    status = exchange_byte(group, operation, deadline_ns);
     int fds[SYMMEM_MAX_WORLD_SIZE]; /* the caller's are written when all ranks have theirs */
     if (status == SYMMEM_OK) {
         status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds, deadline_ns);
@@ -163,7 +164,8 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = meet(group, operation, deadline_ns); /* nothing tells the root who did not take it */
+    status = exchange_byte(group, operation,
+                           deadline_ns); /* nothing tells the root who did not take it */
     int got = -1;
     if (status == SYMMEM_OK) {
         status = sm_session_broadcast_fd(group->session, operation, root, fd, &got, deadline_ns);

@@ -125,7 +125,7 @@ static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
         sizeof rendezvous->own, rendezvous->records, true, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    rendezvous->stamp = sm_session_stamp(rendezvous->group->session);
+    rendezvous->generation = sm_session_stamp(rendezvous->group->session);
     status = sm_rdv_records_check(rendezvous);
     if (status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.metadata.after");

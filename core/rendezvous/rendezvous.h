@@ -37,8 +37,9 @@ typedef struct sm_rendezvous_record {
     uint64_t backend; /* hash of the name */
     char backend_name[32];
     uint64_t ordinal, alloc_id;
-    uint64_t mapping; /* stamp of this rank's mapping of the allocation for the group; 0: none */
-    uint64_t opening; /* of its backend's group; 0: closed */
+    uint64_t mapping_generation; /* generation of this rank's mapping of the allocation for the
+                                    group; 0: none */
+    uint64_t group_generation;   /* of its backend's group; 0: closed */
     uint64_t allocation_bytes, block_offset, block_bytes, signal_pad_size;
     int32_t device;
     uint32_t flags;
@@ -67,7 +68,7 @@ typedef struct sm_rendezvous {
     sm_rendezvous_record *records; /* world_size of them, after metadata */
     int *descriptors;              /* descriptor_count of each rank; room for 3 */
     int descriptor_count;          /* 0 before the descriptors phase */
-    uint64_t stamp;                /* of this one, after metadata; on all ranks the same */
+    uint64_t generation;           /* of this one, after metadata; on all ranks the same */
     bool exchange_data;            /* the ranks have no mapping of one rendezvous */
     bool open_anew;                /* nor the backend's group open from one */
     bool overlap;                  /* some ranks share a device */

@@ -237,7 +237,7 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
         status = context->backend->group_open(context->instance, exchange, rendezvous->link->device,
                                               &group->backend_group);
         group->backend_group_open = status == SYMMEM_OK;
-        group->backend_group_stamp = rendezvous->stamp;
+        group->backend_group_generation = rendezvous->generation;
     }
     status = described(rendezvous, status, "group_open");
     if (status == SYMMEM_OK)
@@ -280,7 +280,7 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
         return status;
     if (rendezvous->mapping != NULL)
         sm_mapping_release(rendezvous->mapping);
-    mapping->stamp = rendezvous->stamp;
+    mapping->generation = rendezvous->generation;
     rendezvous->mapping = mapping;
     rendezvous->mapping_is_new = true;
     return SYMMEM_OK;

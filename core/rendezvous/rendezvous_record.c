@@ -62,11 +62,11 @@ void sm_rdv_record_fill(sm_rendezvous *rendezvous) {
     if (context->check_collectives)
         own->flags |= SM_RDV_CHECKING;
     if (rendezvous->group->backend_group_open)
-        own->opening = rendezvous->group->backend_group_stamp;
+        own->group_generation = rendezvous->group->backend_group_generation;
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
-        own->mapping = rendezvous->mapping->stamp;
+        own->mapping_generation = rendezvous->mapping->generation;
     own->ordinal = rendezvous->block_ordinal;
     own->alloc_id = rendezvous->allocation->alloc_id;
     own->allocation_bytes = rendezvous->allocation->bytes;
@@ -302,11 +302,11 @@ symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous) {
     if (status != SYMMEM_OK)
         return status;
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        const uint64_t mapping = rendezvous->records[r].mapping;
-        if (mapping == 0 || mapping != rendezvous->records[0].mapping)
+        const uint64_t mapping = rendezvous->records[r].mapping_generation;
+        if (mapping == 0 || mapping != rendezvous->records[0].mapping_generation)
             rendezvous->exchange_data = true;
-        const uint64_t opening = rendezvous->records[r].opening;
-        if (opening == 0 || opening != rendezvous->records[0].opening)
+        const uint64_t group_generation = rendezvous->records[r].group_generation;
+        if (group_generation == 0 || group_generation != rendezvous->records[0].group_generation)
             rendezvous->open_anew = true;
     }
     return SYMMEM_OK;

@@ -254,11 +254,11 @@ static const struct {
     {RANKS, {FIELD(device, 1), FIELD(flags, SM_RDV_OVERLAP)}, "OK overlap"},
     {RANKS, {FIELD(device_id[3], 1)}, "OVERLAP metadata 1 0 0 1 ranks 0 and 1 *"},
     {2, {FIELD(device_id[3], 1), FIELD(device, 1)}, "OVERLAP metadata 2 0 0 1 ranks 1 and 2 *"},
-    {RANKS, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK mapped open"},
-    {RANKS, {FIELD(mapping, 6)}, "OK mapped"},
-    {RANKS, {FIELD(opening, 6)}, "OK open"},
-    {2, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
-    {0, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
+    {RANKS, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK mapped open"},
+    {RANKS, {FIELD(mapping_generation, 6)}, "OK mapped"},
+    {RANKS, {FIELD(group_generation, 6)}, "OK open"},
+    {2, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK"},
+    {0, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK"},
 };
 
 static void tell(const sm_rendezvous *judged, symmem_status status, char *told, size_t capacity) {
@@ -303,11 +303,11 @@ TEST("what a rank tells") {
         sm_rendezvous *from = &self->rendezvous;
         const sm_rendezvous_record *own = &from->own;
         sm_allocation allocation = {.alloc_id = 11, .bytes = 12, .device = device};
-        sm_mapping mapping = {.stamp = 13};
+        sm_mapping mapping = {.generation = 13};
         self->backend.device_info = tell_device;
         self->context.check_collectives = device == 2;
         self->group.backend_group_open = device == 2;
-        self->group.backend_group_stamp = 14;
+        self->group.backend_group_generation = 14;
         from->own = (sm_rendezvous_record){.flags = SM_RDV_MULTICAST | SM_RDV_OVERLAP};
         from->block_ordinal = 15;
         from->block_offset = 16;
@@ -326,7 +326,7 @@ TEST("what a rank tells") {
         CU_ASSERT_EQUAL(own->flags, SM_RDV_MULTICAST | (device == 2 ? SM_RDV_CHECKING : 0));
         CU_ASSERT(own->alloc_id == 11 && own->allocation_bytes == 12 && own->device == device);
         CU_ASSERT_EQUAL(own->mapping, device == 2 ? 13 : 0);
-        CU_ASSERT_EQUAL(own->opening, device == 2 ? 14 : 0);
+        CU_ASSERT_EQUAL(own->group_generation, device == 2 ? 14 : 0);
         CU_ASSERT(own->ordinal == 15 && own->block_offset == 16 && own->block_bytes == 17);
         CU_ASSERT(own->signal_pad_size == 18 && own->status == SYMMEM_LIMIT);
         CU_ASSERT(own->system_errno == 19 && own->expected == 20 && own->actual == 21);
