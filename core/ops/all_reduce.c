@@ -153,7 +153,7 @@ static symmem_status from_symmetric(sm_reduction_call *call) {
     bool in_place = call->out.data == call->input.data && call->input.count > 0;
     symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
     if (status == SYMMEM_OK && !in_place)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, call->input.bytes);
     if (status != SYMMEM_OK)
         return status;
     symmem_all_reduce_algorithm algorithm = choose(op, true, call->input.bytes);
@@ -171,7 +171,7 @@ static symmem_status to_symmetric(sm_reduction_call *call) {
     sm_collective_op *op = &call->op;
     symmem_status status = sm_collective_symmetric(op, &call->out, &op->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, call->out.bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, call->out.bytes);
     if (status != SYMMEM_OK)
         return status;
     (void)choose(op, false, call->input.bytes);
@@ -206,9 +206,9 @@ static symmem_status between_private(sm_reduction_call *call) {
     size_t way_bytes;
     symmem_status status = find_way(call, &way_bytes);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, way_bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, way_bytes);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, way_bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, way_bytes);
     if (status == SYMMEM_OK)
         status = sm_reduction_distinct(op, &call->input, &call->out, true);
     if (status != SYMMEM_OK)

@@ -36,11 +36,11 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
 /* OUT_OF_RANGE if the tensor begins in symmetric memory and ends beyond it. */
 symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *tensor);
 /* INVALID_ARGUMENT if the tensor overlaps `bytes` bytes at `offset` of any rank's buffer. */
-symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
-                                  size_t offset, size_t bytes);
+symmem_status sm_collective_disjoint(const sm_collective_op *op, const sm_tensor *tensor,
+                                     size_t offset, size_t bytes);
 /* The same, but the input may also be this rank's chunk of the gathered out at `offset`. */
-symmem_status sm_collective_apart_or_chunk(const sm_collective_op *op, const sm_tensor *in,
-                                           size_t offset, size_t bytes);
+symmem_status sm_collective_disjoint_or_chunk(const sm_collective_op *op, const sm_tensor *in,
+                                              size_t offset, size_t bytes);
 /* UNSUPPORTED unless the pair can be reduced. */
 symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
                                       symmem_reduce_op reduce_op);

@@ -28,7 +28,7 @@ typedef struct sm_pipeline {
 
 /* The two streams of a pipeline. The first has the barriers, the transfers and all that must follow
  * them. The second has the products that can overlap. */
-enum { MEET = 0, MAKE = 1 };
+enum { COMM = 0, COMPUTE = 1 };
 
 /* NULL where only sizes are asked for, without a link. */
 static inline symmem_context *sm_pipeline_context(const sm_pipeline *pipeline) {
@@ -42,8 +42,8 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
 /* OUT_OF_RANGE unless the workspace has that many bytes. */
 symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes);
 /* INVALID_ARGUMENT if the tensor has bytes in any rank's workspace. */
-symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
-                                size_t bytes);
+symmem_status sm_pipeline_disjoint(const sm_pipeline *pipeline, const sm_strided *tensor,
+                                   size_t bytes);
 /* Takes the context's second stream where the caller gave none, and passes the failpoint. On OK the
  * operation holds the channel until sm_pipeline_end, so that other threads see one call. If the
  * channel stays busy, nothing has begun and only this call fails. */
@@ -54,7 +54,7 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 
 /* The workspace's next place, of so many bytes. *end_p becomes SIZE_MAX, and stays that, where
  * there cannot be so much memory. */
-size_t sm_pipeline_place(size_t *end_p, size_t bytes);
+size_t sm_pipeline_reserve(size_t *end_p, size_t bytes);
 /* Rank r's workspace. */
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
 
