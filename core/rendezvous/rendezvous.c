@@ -239,7 +239,7 @@ static void tell_of_unseen(const sm_rendezvous *rendezvous) {
     sm_context_notice(rendezvous->context, text);
 }
 
-static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
+static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     const symmem_error_record before = *sm_record();
     /* Where an entry fails without a reason, none may be found in what an earlier call left. */
     symmem_clear_error();
@@ -300,7 +300,7 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
     if (status == SYMMEM_OK) {
         sm_link *link = cached_link(rendezvous);
         status =
-            link != NULL ? make_handle(rendezvous, link, handle_p) : meet(rendezvous, handle_p);
+            link != NULL ? make_handle(rendezvous, link, handle_p) : exchange_and_map(rendezvous, handle_p);
     }
     if (status != SYMMEM_OK)
         complete_failure(rendezvous);

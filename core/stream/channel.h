@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations on a channel, in the channel's order (signal_ops.c). */
+/* Operations on a channel, in the channel's order (channel.c). */
 #ifndef SYMMEM_CORE_CHANNEL_H
 #define SYMMEM_CORE_CHANNEL_H
 
