@@ -118,12 +118,12 @@ input_open_store() {
         [ -z "$(ls -A "$work/open")" ]
 }
 
-# Words that are not there are nobody's board: on the one that is, CORRUPT for one at least.
-input_boards() {
+# A table that AT does not name belongs to no rank. Writing the one that it names gives CORRUPT on at least one rank.
+input_split_tables() {
     local checking number said
     for checking in 0 1; do
         for number in 0 1; do
-            said=$(ranks 2 ./inputs boards "$checking" "$number") || return 1
+            said=$(ranks 2 ./inputs split_tables "$checking" "$number") || return 1
             echo "$said"
             grep -qE ': (CORRUPT|MISMATCH)$' <<<"$said" || return 1
         done

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A whole rendezvous with evil peers. One real context on the emulation; all others mirror what it
- * does, join records, rendezvous records, agreements and descriptors, except where the input spoils
- * it; afterwards they scribble in the shared signal state. Every call ends with success or a proper
- * failure, and everything is given back.
+ * A whole rendezvous with evil peers. One real context on the emulation; all others mirror its join
+ * records, rendezvous records, agreements and descriptors, except where the input changes them.
+ * Afterwards they overwrite parts of the shared signal state. Every call ends with success or a
+ * proper failure, and everything is given back.
  */
 #include "evil_store.h"
 #include "bootstrap/exchange.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The judgment of rendezvous records: what peers say of their memory. It must be the same
- * whichever rank judges, accept only records that agree, and name a rank of the group otherwise.
+ * The check of rendezvous records, in which peers describe their memory. It must give the same
+ * result on each rank, accept only records that agree, and otherwise name a rank of the group.
  */
 #include "fuzz.h"
 #include "rendezvous/rendezvous.h"
