@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what it should.
-# What it runs is installed from BUILD, and built as a user does it. The last line counts them.
+# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what
+# it should. What it runs is installed from BUILD, and built as a user does it. The last line counts them.
 set -u
 tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 root=${tests%/*}
@@ -108,7 +108,7 @@ input_wrap() { program ./inputs wrap; }
 input_many() { ranks 2 ./inputs many && program ./kept; }
 input_shorten() { ranks 3 ./inputs shorten; }
 
-# A folder in which another user can put, shorten or lock files is no place to meet.
+# A folder in which another user can put, shorten or lock files is refused as a store.
 input_open_store() {
     local said
     mkdir "$work/open" && chmod 0777 "$work/open" || return 1
@@ -118,7 +118,8 @@ input_open_store() {
         [ -z "$(ls -A "$work/open")" ]
 }
 
-# A table that AT does not name belongs to no rank. Writing the one that it names gives CORRUPT on at least one rank.
+# A table that AT does not name belongs to no rank. Writing the one that it names gives CORRUPT on at least
+# one rank.
 input_split_tables() {
     local checking number said
     for checking in 0 1; do
@@ -135,7 +136,8 @@ own_root=()
 unshare -m true 2>/dev/null || own_root=(-Ur)
 can_be_apart() { unshare "${own_root[@]}" -mpf true; }
 
-# apart N RANKS COMMAND... -- ARGUMENTS: a job of N ranks, of which those in the list, between commas, are started by COMMAND.
+# apart N RANKS COMMAND... -- ARGUMENTS: a job of N ranks, of which those in the list, between commas, are
+# started by COMMAND.
 apart() {
     local count=$1 list=$2 command=()
     shift 2
@@ -153,7 +155,8 @@ own() { unshare_own=(unshare "${own_root[@]}" "$@"); }
 # shellcheck disable=SC2016 # for the ranks' shells
 with_boot_id='mount --make-rprivate / && mount --bind "$FILES$RANK" /proc/sys/kernel/random/boot_id && exec "$@"'
 
-# The death of a rank in a pid namespace of its own is seen, with a limit and without one, and by it those of others.
+# The death of a rank in a pid namespace of its own is seen, with a limit and without one, and by it those of
+# others.
 input_pid_namespace() {
     can_be_apart || return 77
     own -pf
@@ -176,7 +179,8 @@ input_boot_ids() {
         FILES=$work/boot apart 3 1,2 "${unshare_own[@]}" bash -c "$with_boot_id" bash -- leave 0
 }
 
-# Whatever a rank sees of the system, its death is seen, and a job of such ranks works. Or they are told why not.
+# Whatever a rank sees of the system, its death is seen, and a job of such ranks works. Or they are told why
+# not.
 input_views() {
     can_be_apart || return 77
     local view said
@@ -303,8 +307,8 @@ input_absent() {
     done
 }
 
-# Two processes are one rank; worlds have other sizes; a list has another order: told at once, also to who comes when
-# the others have found that out and ended.
+# Two processes are one rank; worlds have other sizes; a list has another order: told at once, also to who
+# comes when the others have found that out and ended.
 input_contradictions() {
     local began=$SECONDS
     as_rank twice 0 2 0 ./inputs once 60000

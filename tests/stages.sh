@@ -2,8 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 # The stages of test.sh. Each adds to stage_passed, stage_failed and stage_skipped through the
 # helpers below and goes on after a failure, as far as that makes sense. A folder of tests/ may bring
-# a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says in
-# a few words what it is for.
+# a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says
+# in a few words what it is for.
 
 build_options=(-DSYMMEM_WERROR=ON)
 run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
@@ -32,8 +32,8 @@ check() { # NAME COMMAND...
     fi
 }
 
-# A stage's tree, which the builder of test.sh makes, or of a tree that is still being made what leaves FILE
-# there. Then the stage's turn, which it has until its end.
+# Waits until the builder of test.sh has made a stage's tree, or FILE in it. Then waits for one of the
+# processors' slots, which the stage has until its end.
 made() { # TREE [FILE]
     check "build build-$1${2:+ as far as $2}" tree_is_made "$@" && take_turn
 }
@@ -147,8 +147,8 @@ in_lanes() { # LANES COMMAND WORDS...
     wait
 }
 
-# Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR says
-# where else: on a disk they would take as much time as all else.
+# Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR
+# says where else: on a disk they would take as much time as all else.
 in_memory=()
 [ "${#own_shm[@]}" -eq 0 ] || in_memory=(env -u TMPDIR)
 
@@ -265,8 +265,8 @@ trees_of() { # STAGE
 
 optimized=("-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG")
 
-# The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of the
-# backends for GPUs it is that of one device, and nothing that the driver translates for others.
+# The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of
+# the backends for GPUs it is that of one device, and nothing that the driver translates for others.
 make_gcc() {
     local code="-DSYMMEM_CUDA_CODE=arch=compute_90,code=sm_90"
     ! builds_all_code || code=-USYMMEM_CUDA_CODE
@@ -285,8 +285,8 @@ make_clang() {
 # Quick to compile, and reports still name lines.
 sanitized=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_C_FLAGS=-O1 -g1" "-DCMAKE_CXX_FLAGS=-O1 -g1")
 
-# What waits far more than it computes is the quicker the less time it takes to compile. Not in the plain tree:
-# some of gcc's warnings come with optimization only.
+# What waits far more than it computes is the quicker the less time it takes to compile. Not in the plain
+# tree: some of gcc's warnings come with optimization only.
 quick_tests=-DSYMMEM_UNIT_OPTIONS=-O0
 
 make_asan() {

@@ -139,7 +139,8 @@ sed -E 's/^\{"id": "([^"]*)".*/\1/' "$WORK/results.jsonl" >"$WORK/done"
 awk -F'\t' 'FILENAME == ARGV[1] || FILENAME == ARGV[2] { done[$1]; next } !($1 in done)' "$WORK/done" <(echo "$listed") \
     "$WORK/sample.tsv" >"$WORK/open.tsv"
 
-# Which tests execute each line: those first that have killed mutants of the file, then the cheapest. A line that has no code of its own belongs to what began before.
+# Which tests execute each line: those first that have killed mutants of the file, then the cheapest. A line
+# that has no code of its own belongs to what began before.
 make_plans() { # BASE
     local base=$1
     rm -rf "$base/build/plans" && mkdir "$base/build/plans" || return 1
