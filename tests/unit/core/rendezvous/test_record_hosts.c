@@ -325,7 +325,7 @@ TEST("what a rank tells") {
         CU_ASSERT(own->magic == SM_RDV_MAGIC && own->abi == SYMMEM_BACKEND_ABI);
         CU_ASSERT_EQUAL(own->flags, SM_RDV_MULTICAST | (device == 2 ? SM_RDV_CHECKING : 0));
         CU_ASSERT(own->alloc_id == 11 && own->allocation_bytes == 12 && own->device == device);
-        CU_ASSERT_EQUAL(own->mapping, device == 2 ? 13 : 0);
+        CU_ASSERT_EQUAL(own->mapping_generation, device == 2 ? 13 : 0);
         CU_ASSERT_EQUAL(own->group_generation, device == 2 ? 14 : 0);
         CU_ASSERT(own->ordinal == 15 && own->block_offset == 16 && own->block_bytes == 17);
         CU_ASSERT(own->signal_pad_size == 18 && own->status == SYMMEM_LIMIT);
