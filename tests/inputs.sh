@@ -20,7 +20,7 @@ ranks() { program "$tests/run_ranks.sh" "$@"; }
 builds() { # FOLDER CMAKE_OPTIONS...
     local folder=$1
     shift
-    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_SKELETONS=OFF -DSYMMEM_TESTS=OFF "$@" &&
+    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_GPU_BACKENDS=OFF -DSYMMEM_TESTS=OFF "$@" &&
         nice cmake --build "$work/$folder" --parallel 2 --target "${build_targets[@]}"
 }
 build_targets=(symmem symmem_backend_shm)
@@ -34,7 +34,7 @@ input_subproject() {
         printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(parent LANGUAGES C)' \
             "add_subdirectory($root symmem)" 'add_executable(app example.c)' \
             'target_link_libraries(app PRIVATE symmem::symmem)' >"$work/parent/CMakeLists.txt" &&
-        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_SKELETONS=OFF &&
+        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_GPU_BACKENDS=OFF &&
         nice cmake --build "$work/parent/build" --parallel 2 --target app &&
         SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/parent/build/app" |
         grep 'rank 0 holds 42, written by rank 1'

@@ -273,13 +273,13 @@ make_gcc() {
     build_in build-gcc -DCMAKE_C_COMPILER=gcc "${optimized[@]}" "$code"
 }
 
-builds_all_code() { [[ " ${stages[*]} " == *" skeletons "* ]]; }
+builds_all_code() { [[ " ${stages[*]} " == *" gpu-backends "* ]]; }
 
 # The library and the emulation as another compiler has them; the suite is the plain tree's. What is undefined
 # ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "${optimized[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
+        -DSYMMEM_GPU_BACKENDS=OFF "${optimized[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
@@ -301,7 +301,7 @@ make_tsan() {
 make_msan() {
     clang_links memory || return 0 # the stage says so
     build_target=suite build_in build-msan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=memory \
-        -DSYMMEM_SKELETONS=OFF "${sanitized[@]}"
+        -DSYMMEM_GPU_BACKENDS=OFF "${sanitized[@]}"
 }
 
 # The newest clang that counts MC/DC and has its tools beside it; nothing if there is none.
@@ -326,7 +326,7 @@ make_coverage() {
     local compiler
     compiler=$(mcdc_clang) || compiler=gcc
     grep -qs "^CMAKE_C_COMPILER:.*[/=]$compiler\$" build-coverage/CMakeCache.txt || rm -rf build-coverage
-    build_in build-coverage "-DCMAKE_C_COMPILER=$compiler" -DSYMMEM_COVERAGE=ON -DSYMMEM_SKELETONS=OFF \
+    build_in build-coverage "-DCMAKE_C_COMPILER=$compiler" -DSYMMEM_COVERAGE=ON -DSYMMEM_GPU_BACKENDS=OFF \
         "$quick_tests" "${sanitized[@]}"
 }
 
@@ -355,7 +355,7 @@ about() { # STAGE
     pytorch) echo "PyTorch's symmetric memory on CPU tensors, with torch from PyPI" ;;
     plugin) echo "the example backend, built from an installed symmem" ;;
     bad-backends) echo "what the runner says to backends that do harm" ;;
-    skeletons) echo "the backends for GPUs, without one" ;;
+    gpu-backends) echo "the backends for GPUs, without one" ;;
     multicast) echo "CUDA multicast on the fake driver" ;;
     esac
 }
@@ -528,7 +528,7 @@ stage_style() {
 
 # What is built against headers that not every machine has: the backends for GPUs, which without a
 # driver have to say so. What else of them can be seen without a GPU unit.test_nccl* show.
-stage_skeletons() {
+stage_gpu_backends() {
     made gcc || return
     local room
     for room in cuda nccl; do

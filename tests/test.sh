@@ -15,7 +15,7 @@ cd "$root" || exit 1
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
 # coverage/landings.md. Stages begin in the order of their list, once what they need is compiled.
 first_tier=(style unit suite clang races changed)
-all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends skeletons asan tsan msan coverage fuzz
+all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends gpu-backends asan tsan msan coverage fuzz
     mutants multicast generated)
 known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
 case $* in

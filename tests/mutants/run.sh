@@ -168,7 +168,7 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
     return 1
 }
 
-suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
+suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_GPU_BACKENDS=OFF)
 # The kernels' machine code does not run there and takes long to make, so any file will do. NCCL's small
 # kernel has one form of it.
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
