@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # check_man.sh BUILD: every public call is on the manual page of its header, and the pages are sound.
 set -u
-build=${1:?usage: check_man.sh BUILD}
+build=$(cd -- "${1:?usage: check_man.sh BUILD}" && pwd) || exit 1
 headers=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../core/include/symmem" && pwd) || exit 1
 failures=0
 complain() { echo "$*" && failures=1; }
