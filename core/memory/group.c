@@ -231,7 +231,7 @@ static symmem_status check_ranks(const symmem_context *context, const int32_t *r
         own = context->rank;
     if (own < 0)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
-                               "the own rank %d is not among the %d members", (int)context->rank,
+                               "this rank, %d, is not among the %d members", (int)context->rank,
                                (int)count);
     *rank_p = own;
     return SYMMEM_OK;
