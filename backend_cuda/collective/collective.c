@@ -370,7 +370,7 @@ static void choose_parameters(collective_launch *c) {
                                  c->terms.block_bytes, signal->channel, c->links.all_linked);
 }
 
-static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+static CUresult enqueue_collective(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
@@ -414,7 +414,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
         symmem_cuda_split_table_at(peers->world_size, peers->channel_count, channel);
     c->links = own->links;
     c->launch.signal.operation = call->name;
-    c->launch.enqueue = enqueue;
+    c->launch.enqueue = enqueue_collective;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
     if (reduces(call->kind))
