@@ -180,7 +180,9 @@ TK_TEST(world, freed_memory_stays_a_peers, "SM-WORLD-08", .min_ranks = 2, .flags
             TK_REQUIRE_OK(t, symmem_copy(t->context, all, (char *)other + at, sizeof(all), NULL));
             EXPECT_ALL(t, all, 0);
         }
-    } else {
+    }
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0) {
         tk_release(t, handle);
         TK_OK(t, symmem_free(t->context, memory));
     }
@@ -197,6 +199,7 @@ TK_TEST(world, heap_is_used_again, "SM-WORLD-08", .flags = ON_ENGINE) {
         void *memory = tk_alloc(t, 1 * MIB);
         symmem_handle *handle = tk_rendezvous(t, memory, group);
         tk_expect_bytes(t, handle, t->rank, 1 * MIB - 64, 64, 0);
+        tk_out_of_band_barrier(t);
         ring_signal(t, handle, 0);
         tk_fill(t, handle, t->next, 1 * MIB - 64, 64, 0xEE);
         TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
