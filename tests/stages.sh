@@ -371,13 +371,16 @@ stage_unit() {
 stage_suite() {
     made gcc suite.made || return
     conformance build-gcc "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
+    # Peers without pointers, on the suite's own engine.
+    local engine=$root/build-gcc/lib/tests/reach.so
+    conformance build-gcc "--ranks 4 --no-large --backend $engine" "--ranks 2 --no-large --backend $engine"
 }
 
 # With 8 ranks all but what the stage "withheld" does there, and more of it. In a mount namespace of its own
 # /dev/shm is as small as containers have it.
 stage_worlds() {
     made gcc suite.made || return
-    conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*" "--ranks 5 --no-large" \
+    conformance build-gcc "--ranks 8 --no-large --filter [!w]*,wa*,wo*" "--ranks 5 --no-large" \
         "--ranks 2 --no-large" "--ranks 1 --no-large"
     if [ "${#own_shm[@]}" -eq 0 ]; then
         skip "64 MiB of shared memory" "mount namespaces are not permitted here"

@@ -91,7 +91,7 @@ static void join_next(sm_heap *heap, sm_piece *left) {
     free(right);
 }
 
-/* Nobody has it any more. */
+/* No rank uses it any more. */
 static void give_back(sm_heap *heap, sm_piece *piece) {
     sm_piece *before = neighbor(heap, piece->node.previous);
     piece->used = piece->released = false;
@@ -162,10 +162,9 @@ symmem_status sm_piece_cut(sm_heap *heap, size_t bytes, sm_piece **piece_p) {
 symmem_status sm_piece_zero(const sm_heap *heap, const sm_piece *piece) {
     const symmem_context *context = heap->context;
     const symmem_exec exec = {0};
-    return context->backend->memset32(context->instance,
-                                      heap->memory.device < 0 ? 0 : heap->memory.device,
-                                      (char *)heap->memory.ptr + piece->offset, 0,
-                                      piece->bytes / sizeof(uint32_t), &exec);
+    return context->backend->memset32(
+        context->instance, heap->memory.device < 0 ? 0 : heap->memory.device,
+        (char *)heap->memory.ptr + piece->offset, 0, piece->bytes / sizeof(uint32_t), &exec);
 }
 
 /* --- what the core asks for ----------------------------------------------------------------- */

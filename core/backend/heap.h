@@ -2,7 +2,7 @@
 /*
  * Where the core's memory comes from: the backend's group memory, or pieces of an engine's heap.
  *
- * A piece of a heap is reused once nobody can write to it any more. What a rank has shared in a
+ * A piece of a heap is reused once no rank can write to it any more. What a rank has shared in a
  * rendezvous that succeeded is leased to the group's other ranks: each of them writes one word back
  * when it gives its view up. Until then, or until its process has ended, the piece stays aside.
  */

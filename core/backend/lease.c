@@ -49,8 +49,7 @@ symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
         return sm_context_fail(heap->context, SYMMEM_OUT_OF_MEMORY, "rendezvous", "",
                                "no memory for a lease to %d ranks", world_size);
     (void)pthread_mutex_lock(&heap->lock);
-    symmem_status status =
-        sm_piece_cut(heap, (size_t)world_size * sizeof(uint32_t), &lease->words);
+    symmem_status status = sm_piece_cut(heap, (size_t)world_size * sizeof(uint32_t), &lease->words);
     if (status == SYMMEM_OK) {
         lease->piece = piece;
         piece->leases++;
@@ -119,10 +118,9 @@ static bool read_words(const sm_heap *heap, const sm_lease *lease, uint32_t *wor
     char *from = (char *)heap->memory.ptr + lease->words->offset;
     const symmem_exec exec = {0};
     if ((context->backend->capabilities & SYMMEM_CAP_HOST_ACCESS) == 0)
-        return context->backend->copy(context->instance,
-                                      heap->memory.device < 0 ? 0 : heap->memory.device, words,
-                                      from, (size_t)lease->world_size * sizeof *words,
-                                      &exec) == SYMMEM_OK;
+        return context->backend->copy(
+                   context->instance, heap->memory.device < 0 ? 0 : heap->memory.device, words,
+                   from, (size_t)lease->world_size * sizeof *words, &exec) == SYMMEM_OK;
     for (int32_t r = 0; r < lease->world_size; r++)
         /* acquire; pairs with: the peer's word, behind its last use of the memory */
         words[r] = atomic_load_explicit((_Atomic uint32_t *)(void *)from + r, memory_order_acquire);
@@ -188,8 +186,7 @@ symmem_status sm_view_make(const sm_heap *heap, const symmem_share *share, int32
     return SYMMEM_OK;
 }
 
-/* That it cannot be told is no failure of whoever releases: the owner then keeps the piece aside.
- */
+/* A failure is ignored: the owner then keeps the piece aside. */
 static void tell(const sm_heap *heap, const sm_view *view) {
     const symmem_context *context = heap->context;
     const symmem_error_record before = *sm_record();

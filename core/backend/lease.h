@@ -37,7 +37,7 @@ typedef struct sm_lease {
 typedef struct sm_view {
     int32_t rank; /* whose, in the context */
     size_t offset, lease_offset;
-    void *word; /* the own one of the lease, where it has an address */
+    void *word; /* this rank's word of the lease, where it has an address */
     bool held;  /* given back by that word */
 } sm_view;
 

@@ -7,10 +7,9 @@
  *   parts[c][w]    64 bits each, see reach_collective.c; the owner's, for that rank to read
  *   gave_up[w]     1: that rank's state is poisoned
  *   slot[c][w]     1: that rank's signal is here. Made 1 by it, 0 by the owner's wait
- *   sent[c][w]     1: the own signal to that rank is not consumed. Made 1 by the owner's put, 0 by
- *                  that rank's wait
- *   arrival[c][w]  the number of the last barrier at which that rank has arrived
- *   round[c]       of the owner's last barrier; nobody else's
+ *   sent[c][w]     1: this rank's signal to that rank is not consumed. Made 1 by the owner's put, 0
+ * by that rank's wait arrival[c][w]  the number of the last barrier at which that rank has arrived
+ *   round[c]       of the owner's last barrier; read by the owner alone
  * So a put need not ask the peer, and no word is written by two ranks at a time.
  */
 #include "backend/reach.h"
@@ -18,9 +17,9 @@
 #include <sched.h>
 
 #define NS_PER_MS 1000000ull
-#define LOOK_NS (1 * NS_PER_MS)   /* between two looks at what may end a wait */
-#define GONE_NS (20 * NS_PER_MS)  /* between two questions whether a peer lives */
-#define YIELDS 200                /* before a wait begins to sleep */
+#define LOOK_NS (1 * NS_PER_MS)  /* between two looks at what may end a wait */
+#define GONE_NS (20 * NS_PER_MS) /* between two questions whether a peer lives */
+#define YIELDS 200               /* before a wait begins to sleep */
 #define SLEEP_NS 50000u
 
 typedef _Atomic uint32_t word;
@@ -78,27 +77,27 @@ static symmem_status write_word(void *instance, const symmem_peers *peers, int32
     const symmem_place to = {.peers = peers,
                              .peer = peer,
                              .rank = peers->global_ranks[peer],
-                             .offset = peers->signal_offsets[peer] +
-                                       index_of(peers, which, channel, peers->rank) *
-                                           sizeof(uint32_t)};
+                             .offset =
+                                 peers->signal_offsets[peer] +
+                                 index_of(peers, which, channel, peers->rank) * sizeof(uint32_t)};
     return context->backend->reach_write_value32(instance, &to, value, &exec);
 }
 
 /* --- waits ---------------------------------------------------------------------------------- */
 
-static attempt begin(void *instance, const symmem_peers *peers, int32_t rank, int32_t channel,
-                  const symmem_exec *exec, const char *operation) {
+static attempt begin_attempt(void *instance, const symmem_peers *peers, int32_t rank,
+                             int32_t channel, const symmem_exec *exec, const char *operation) {
     const uint64_t now_ns = sm_now_ns();
     return (attempt){.instance = instance,
-                  .context = peers->host->self,
-                  .peers = peers,
-                  .operation = exec->operation ? exec->operation : operation,
-                  .channel = channel,
-                  .rank = rank,
-                  .begin_ns = now_ns,
-                  .end_ns = exec->timeout_ms == 0 ? 0 : now_ns + exec->timeout_ms * NS_PER_MS,
-                  .look_ns = now_ns + LOOK_NS,
-                  .gone_ns = now_ns + GONE_NS};
+                     .context = peers->host->self,
+                     .peers = peers,
+                     .operation = exec->operation ? exec->operation : operation,
+                     .channel = channel,
+                     .rank = rank,
+                     .begin_ns = now_ns,
+                     .end_ns = exec->timeout_ms == 0 ? 0 : now_ns + exec->timeout_ms * NS_PER_MS,
+                     .look_ns = now_ns + LOOK_NS,
+                     .gone_ns = now_ns + GONE_NS};
 }
 
 static symmem_status fail(const attempt *wait, symmem_fault *fault) {
@@ -126,7 +125,7 @@ static bool all_are_there(const attempt *wait) {
     return true;
 }
 
-/* Of the ranks that are missing: those that have ended, or else all. */
+/* Names the missing ranks: those that have ended, or else all. */
 static symmem_status fail_missing(const attempt *wait, symmem_status status) {
     const symmem_peers *peers = wait->peers;
     symmem_fault fault = {.status = status, .failed_rank = -1};
@@ -192,13 +191,11 @@ static symmem_status run(attempt *wait) {
 
 /* What this rank has put anywhere is there before it says so. */
 static symmem_status settle(const attempt *wait) {
-    const symmem_exec exec = {.timeout_ms = wait->end_ns == 0
-                                                ? 0
-                                                : sm_remaining_ms(wait->end_ns, UINT32_MAX - 1)};
+    const symmem_exec exec = {
+        .timeout_ms = wait->end_ns == 0 ? 0 : sm_remaining_ms(wait->end_ns, UINT32_MAX - 1)};
     if (wait->end_ns != 0 && exec.timeout_ms == 0)
         return SYMMEM_OK; /* the wait that comes next says it */
-    symmem_status status =
-        wait->context->backend->reach_quiet(wait->instance, wait->peers, &exec);
+    symmem_status status = wait->context->backend->reach_quiet(wait->instance, wait->peers, &exec);
     return status == SYMMEM_OK ? status : fail_simply(wait, status, -1, 0);
 }
 
@@ -225,14 +222,14 @@ static void peers_close(void *instance, symmem_peers *peers) {
 
 static bool has_arrived(const attempt *wait, int32_t rank) {
     /* acquire; pairs with: the peer's arrival, behind all that it wrote */
-    const uint32_t seen = atomic_load_explicit(
-        own_word(wait->peers, ARRIVAL, wait->channel, rank), memory_order_acquire);
+    const uint32_t seen = atomic_load_explicit(own_word(wait->peers, ARRIVAL, wait->channel, rank),
+                                               memory_order_acquire);
     return (int32_t)(seen - wait->round) >= 0;
 }
 
 static symmem_status barrier(void *instance, const symmem_peers *peers, int32_t channel,
                              const symmem_exec *exec) {
-    attempt wait = begin(instance, peers, -1, channel, exec, "barrier");
+    attempt wait = begin_attempt(instance, peers, -1, channel, exec, "barrier");
     word *round = own_word(peers, ROUND, channel, 0);
     symmem_status status = refuse_poisoned(&wait);
     if (status == SYMMEM_OK)
@@ -264,7 +261,7 @@ static bool own_is_consumed(const attempt *wait, int32_t rank) {
 
 static symmem_status put(void *instance, const symmem_peers *peers, int32_t dst_rank,
                          int32_t channel, const symmem_exec *exec) {
-    attempt wait = begin(instance, peers, dst_rank, channel, exec, "put_signal");
+    attempt wait = begin_attempt(instance, peers, dst_rank, channel, exec, "put_signal");
     const bool self = dst_rank == peers->rank;
     word *sent = own_word(peers, self ? SLOT : SENT, channel, dst_rank);
     wait.is_there = self ? own_is_consumed : is_consumed;
@@ -298,7 +295,7 @@ static bool is_here(const attempt *wait, int32_t rank) {
 
 static symmem_status wait_signal(void *instance, const symmem_peers *peers, int32_t src_rank,
                                  int32_t channel, const symmem_exec *exec) {
-    attempt wait = begin(instance, peers, src_rank, channel, exec, "wait_signal");
+    attempt wait = begin_attempt(instance, peers, src_rank, channel, exec, "wait_signal");
     word *slot = own_word(peers, SLOT, channel, src_rank);
     wait.is_there = is_here;
     symmem_status status = refuse_poisoned(&wait);
@@ -323,7 +320,7 @@ static symmem_status reset(void *instance, const symmem_peers *peers) {
     word *words = peers->signals[peers->rank];
     (void)instance;
     for (size_t i = 0; i < peers->signal_bytes / sizeof *words; i++)
-        /* relaxed: between two meetings of all ranks, before which each was quiet */
+        /* relaxed: between two host barriers, before which each rank was quiet */
         atomic_store_explicit(&words[i], 0, memory_order_relaxed);
     return SYMMEM_OK;
 }
@@ -349,11 +346,10 @@ symmem_status sm_reach_quiet(symmem_context *context, const symmem_peers *peers,
                              const char *operation, uint64_t deadline_ns) {
     if (!context->backend->reach_quiet)
         return SYMMEM_OK;
-    const symmem_exec exec = {.timeout_ms = deadline_ns == 0
-                                                ? 0
-                                                : sm_remaining_ms(deadline_ns, UINT32_MAX - 1)};
+    const symmem_exec exec = {
+        .timeout_ms = deadline_ns == 0 ? 0 : sm_remaining_ms(deadline_ns, UINT32_MAX - 1)};
     if (deadline_ns != 0 && exec.timeout_ms == 0)
-        return SYMMEM_OK; /* the meeting that comes next says it */
+        return SYMMEM_OK; /* the next exchange says it */
     symmem_status status = context->backend->reach_quiet(context->instance, peers, &exec);
     return status == SYMMEM_OK ? status
                                : sm_backend_failed(context, status, operation, "reach_quiet");

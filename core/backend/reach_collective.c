@@ -54,14 +54,13 @@ static symmem_status give_up(const operation *work, symmem_status status, int32_
 }
 
 static symmem_place place_of(const operation *work, int32_t rank, size_t at) {
-    return (symmem_place){.peers = work->peers,
-                          .peer = rank,
-                          .rank = work->peers->global_ranks[rank],
-                          .offset = at};
+    return (symmem_place){
+        .peers = work->peers, .peer = rank, .rank = work->peers->global_ranks[rank], .offset = at};
 }
 
 /* `offset` is from the start of the rank's allocation. */
-static symmem_status get(const operation *work, int32_t rank, size_t offset, void *dst, size_t bytes) {
+static symmem_status get_bytes(const operation *work, int32_t rank, size_t offset, void *dst,
+                               size_t bytes) {
     if (bytes == 0)
         return SYMMEM_OK;
     if (rank == work->peers->rank) {
@@ -74,8 +73,8 @@ static symmem_status get(const operation *work, int32_t rank, size_t offset, voi
     return status == SYMMEM_OK ? status : give_up(work, status, rank);
 }
 
-static symmem_status put(const operation *work, int32_t rank, size_t offset, const void *src,
-                         size_t bytes) {
+static symmem_status put_bytes(const operation *work, int32_t rank, size_t offset, const void *src,
+                               size_t bytes) {
     if (bytes == 0)
         return SYMMEM_OK;
     if (rank == work->peers->rank) {
@@ -95,9 +94,9 @@ static symmem_status all_gather(operation *work) {
     const size_t bytes = call->count * work->element, own = (size_t)work->peers->rank;
     symmem_status status = meet(work);
     for (int32_t r = 0; r < work->peers->world_size && status == SYMMEM_OK; r++)
-        status = call->in == NULL
-                     ? get(work, r, call->offset, (char *)call->out + (size_t)r * bytes, bytes)
-                     : put(work, r, call->offset + own * bytes, call->in, bytes);
+        status = call->in == NULL ? get_bytes(work, r, call->offset,
+                                              (char *)call->out + (size_t)r * bytes, bytes)
+                                  : put_bytes(work, r, call->offset + own * bytes, call->in, bytes);
     return status == SYMMEM_OK ? meet(work) : status;
 }
 
@@ -106,7 +105,7 @@ static symmem_status broadcast(operation *work) {
     char *own = (char *)work->peers->buffers[work->peers->rank] + call->offset;
     symmem_status status = meet(work);
     if (status == SYMMEM_OK && call->root != work->peers->rank)
-        status = get(work, call->root, call->offset, own, call->count * work->element);
+        status = get_bytes(work, call->root, call->offset, own, call->count * work->element);
     return status == SYMMEM_OK ? meet(work) : status;
 }
 
@@ -141,7 +140,7 @@ static symmem_status get_part(const operation *work, int32_t rank, char *dst, si
     /* Ranks whose splits differ are not found out: what they get may be anything of the block. */
     if (at > peers->buffer_bytes || bytes > peers->buffer_bytes - at)
         return give_up(work, SYMMEM_CORRUPT, rank);
-    return get(work, rank, (size_t)at, dst, bytes);
+    return get_bytes(work, rank, (size_t)at, dst, bytes);
 }
 
 static symmem_status all_to_all(operation *work) {
@@ -165,7 +164,8 @@ static symmem_status reduce_piece(const operation *work, size_t offset, size_t c
     const int32_t ranks = work->peers->world_size;
     symmem_status status = SYMMEM_OK;
     for (int32_t r = 0; r < ranks && status == SYMMEM_OK; r++)
-        status = get(work, r, offset, work->stage + (size_t)r * STAGE_BYTES, count * work->element);
+        status = get_bytes(work, r, offset, work->stage + (size_t)r * STAGE_BYTES,
+                           count * work->element);
     if (status != SYMMEM_OK)
         return status;
     const symmem_local_reduce reduce = {.size = sizeof reduce,
@@ -185,8 +185,8 @@ static symmem_status reduce(const operation *work, size_t offset, size_t count, 
     symmem_status status = SYMMEM_OK;
     for (size_t done = 0; done < count && status == SYMMEM_OK; done += whole) {
         const size_t piece = count - done < whole ? count - done : whole;
-        status = reduce_piece(work, offset + done * work->element, piece,
-                              dst + done * work->element);
+        status =
+            reduce_piece(work, offset + done * work->element, piece, dst + done * work->element);
     }
     return status;
 }
@@ -205,8 +205,8 @@ static symmem_status through_buffers(operation *work) {
     symmem_status status = meet(work);
     for (size_t done = 0; done < call->count && status == SYMMEM_OK; done += call->in_row) {
         const size_t left = call->count - done, piece = left < call->in_row ? left : call->in_row;
-        status = put(work, work->peers->rank, call->offset, (const char *)call->in + done * element,
-                     piece * element);
+        status = put_bytes(work, work->peers->rank, call->offset,
+                           (const char *)call->in + done * element, piece * element);
         if (status == SYMMEM_OK)
             status = meet(work);
         if (status == SYMMEM_OK)
@@ -217,14 +217,15 @@ static symmem_status through_buffers(operation *work) {
     return status;
 }
 
-/* Nobody writes what another one reads still. */
+/* No rank writes what another one still reads. */
 static symmem_status in_place(operation *work) {
     const symmem_collective *call = work->call;
     const size_t whole = STAGE_BYTES / work->element;
     char *result = work->stage + (size_t)work->peers->world_size * STAGE_BYTES;
     symmem_status status = meet(work);
     if (status == SYMMEM_OK && call->in != NULL) {
-        status = put(work, work->peers->rank, call->offset, call->in, call->count * work->element);
+        status =
+            put_bytes(work, work->peers->rank, call->offset, call->in, call->count * work->element);
         if (status == SYMMEM_OK)
             status = meet(work);
     }
@@ -235,7 +236,7 @@ static symmem_status in_place(operation *work) {
         if (status == SYMMEM_OK)
             status = meet(work);
         if (status == SYMMEM_OK)
-            status = put(work, work->peers->rank, at, result, piece * work->element);
+            status = put_bytes(work, work->peers->rank, at, result, piece * work->element);
     }
     return status == SYMMEM_OK ? meet(work) : status;
 }
@@ -253,7 +254,7 @@ static symmem_status reduce_scatter(operation *work) {
 
 /* --- the entry ------------------------------------------------------------------------------ */
 
-static symmem_status run(operation *work) {
+static symmem_status run_kind(operation *work) {
     const symmem_collective *call = work->call;
     switch (call->kind) {
     case SYMMEM_CALL_ALL_GATHER:
@@ -278,20 +279,20 @@ static symmem_status collective_apart(void *instance, const symmem_peers *peers,
                          call->kind == SYMMEM_CALL_TWO_SHOT_ALL_REDUCE ||
                          call->kind == SYMMEM_CALL_REDUCE_SCATTER;
     operation work = {.instance = instance,
-                 .backend = context->backend,
-                 .peers = peers,
-                 .call = call,
-                 .exec = exec,
-                 .channel = channel,
-                 .end_ns = sm_deadline_ns(exec->timeout_ms),
-                 .element = symmem_dtype_size(call->dtype),
-                 .id = exec->call};
+                      .backend = context->backend,
+                      .peers = peers,
+                      .call = call,
+                      .exec = exec,
+                      .channel = channel,
+                      .end_ns = sm_deadline_ns(exec->timeout_ms),
+                      .element = symmem_dtype_size(call->dtype),
+                      .id = exec->call};
     if (reduces)
         work.stage = malloc(((size_t)peers->world_size + 1) * STAGE_BYTES);
     if (reduces && work.stage == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, call->name, "",
                                "no memory for the elements of %d ranks", peers->world_size);
-    symmem_status status = run(&work);
+    symmem_status status = run_kind(&work);
     free(work.stage);
     return status;
 }

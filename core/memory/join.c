@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* symmem_join: the ranks meet in a group of its own, and the backend starts its engine there. */
+/* symmem_join: the ranks form a group for this call, in which the backend starts its engine. */
 #include "memory/join.h"
 
 #include <inttypes.h>
@@ -69,8 +69,7 @@ static symmem_status check_heap(const joining *join, const symmem_memory *heap) 
         return SYMMEM_OK;
     return sm_context_fail(join->context, SYMMEM_BACKEND, operation, "world_open",
                            "backend '%s' gave a heap of %zu bytes at %p for %zu bytes",
-                           join->context->backend->name, heap->bytes, heap->ptr,
-                           join->heap_bytes);
+                           join->context->backend->name, heap->bytes, heap->ptr, join->heap_bytes);
 }
 
 /* Starts the engine on every rank, or on none. */
@@ -88,7 +87,7 @@ static symmem_status open_world(const joining *join) {
                                         .local_rank = context->local_rank,
                                         .device = device,
                                         .heap_bytes = join->heap_bytes};
-    /* Nobody begins what another one cannot. */
+    /* No rank begins what another one cannot. */
     status = sm_session_agree(join->group->session, operation, "world", status, join->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
@@ -110,8 +109,7 @@ static symmem_status open_world(const joining *join) {
 /* The group is of this call alone. */
 static symmem_status meet(joining *join) {
     symmem_context *context = join->context;
-    symmem_status status =
-        symmem_group_create(context, SM_JOIN_GROUP, NULL, 0, NULL, &join->group);
+    symmem_status status = symmem_group_create(context, SM_JOIN_GROUP, NULL, 0, NULL, &join->group);
     if (status == SYMMEM_EXISTS)
         return sm_context_fail(context, SYMMEM_BUSY, operation, "",
                                "another thread of this rank is joining");

@@ -5,7 +5,7 @@
 
 #include "memory/mapping.h"
 
-#define SM_JOIN_GROUP "symmem.join" /* by which the ranks meet; gone when the call returns */
+#define SM_JOIN_GROUP "symmem.join" /* the group of the call; destroyed when the call returns */
 
 /* Joins a world of one that needs it and has not; else OK. The instance is entered. */
 symmem_status sm_join_alone(symmem_context *context);

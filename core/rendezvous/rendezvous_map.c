@@ -55,16 +55,16 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
     if (link->channel_count == 0)
         return; /* all ranks find that out together */
     const int32_t world_size = rendezvous->group->world_size;
-    symmem_status status = sm_memory_alloc(context, link->device, signal_total(rendezvous),
-                                           &link->own_signals);
+    symmem_status status =
+        sm_memory_alloc(context, link->device, signal_total(rendezvous), &link->own_signals);
     const char *entry = status == SYMMEM_OK ? "memory_share" : "memory_alloc";
     bool collective = registers(context);
     if (status == SYMMEM_OK && !collective)
         status = export_memory(context, &link->own_signals, world_size, &rendezvous->signals);
     /* Exported even with a mapping of one's own: a peer may have none. */
     if (status == SYMMEM_OK && !collective)
-        status = export_memory(context, &rendezvous->allocation->memory, world_size,
-                               &rendezvous->data);
+        status =
+            export_memory(context, &rendezvous->allocation->memory, world_size, &rendezvous->data);
     sm_rendezvous_set_failure(rendezvous, described(rendezvous, status, entry));
     if (status == SYMMEM_OK)
         sm_multicast_offer(rendezvous);
@@ -160,7 +160,7 @@ static symmem_status import_signals(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_context *context = rendezvous->context;
     sm_link *link = rendezvous->link;
     symmem_share share = sm_rdv_share_unpack(rendezvous, rank, &rendezvous->records[rank].signals,
-                                            descriptor_of(rendezvous, rank, SIGNALS_FD));
+                                             descriptor_of(rendezvous, rank, SIGNALS_FD));
     return sm_memory_map(context, link->device, &share, signal_total(rendezvous),
                          rendezvous->group->global_ranks[rank], rendezvous->group->rank,
                          &link->peer_signals[rank]);
@@ -170,7 +170,7 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_context *context = rendezvous->context;
     sm_link *link = rendezvous->link;
     symmem_share share = sm_rdv_share_unpack(rendezvous, rank, &rendezvous->records[rank].data,
-                                            descriptor_of(rendezvous, rank, DATA_FD));
+                                             descriptor_of(rendezvous, rank, DATA_FD));
     return sm_memory_map(context, link->device, &share, link->buffer_bytes,
                          rendezvous->group->global_ranks[rank], rendezvous->group->rank,
                          &rendezvous->mapping->peers[rank]);

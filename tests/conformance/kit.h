@@ -62,8 +62,9 @@ typedef void (*tk_body_fn)(struct tk *t);
 /* The children use the rank's device. Drivers of devices do not work in the child of a process that
  * has used one: the rank does not before its body, which must not either. With TK_NO_CONTEXT. */
 #define TK_FORKS (1u << 11)
-#define TK_NOT_JOINED (1u << 12) /* the body itself calls symmem_join, or sees what happens without */
-#define TK_UNMET (1u << 13)      /* about ranks that have not met: skipped where all have to join */
+#define TK_NOT_JOINED                                                                              \
+    (1u << 12)              /* the body itself calls symmem_join, or sees what happens without */
+#define TK_UNMET (1u << 13) /* about ranks that have not met: skipped where all have to join */
 
 /* What many a case is about, in place of fields of its own. */
 #define TK_ON_FAKES .max_ranks = 1, .flags = TK_NO_BACKEND
@@ -400,8 +401,8 @@ void tk_short_path(const struct tk *t, const char *name, int32_t rank, char path
 /* Opens the rank's device as a first context does, so that a case that has none to begin with can
  * compare what the process holds. The process must not fork afterwards. Nothing on the CPU. */
 void tk_open_device(struct tk *t);
-/* Ends t->context (tracked objects first) and makes a new one with these options. A check. All ranks
- * of the case do it, where the backend's engine starts on all of them. */
+/* Ends t->context (tracked objects first) and makes a new one with these options. A check. All
+ * ranks of the case do it, where the backend's engine starts on all of them. */
 void tk_reinit(struct tk *t, const symmem_context_options *options);
 /* After a context of the body's own is made, or gets its backend: all ranks of its world join where
  * that backend has SYMMEM_CAP_WORLD. A check. */

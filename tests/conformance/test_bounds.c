@@ -14,7 +14,8 @@ static void views(struct tk *t, symmem_handle *handle) {
         int64_t wrap = (int64_t)(FOUR_GIB / symmem_dtype_size(dtypes[i]));
         const int64_t some = 8, many = wrap + 8, rows[2] = {65536, wrap / 65536};
         DLManagedTensor *tensor = NULL;
-        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_buffer(handle, rank, 1, &some, dtypes[i], wrap, &tensor));
         TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 1, &many, dtypes[i], 0, &tensor));
         TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, rank, 2, rows, dtypes[i], 0, &tensor));
         TK_FAILS(t, OUT_OF_RANGE,

@@ -356,8 +356,7 @@ static void remove_store(struct tk *t, symmem_store *store, const char *path) {
 }
 
 /* Before it has met anybody. */
-TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4},
-        .flags = TK_UNMET) {
+TK_TEST(causes, lack_of_one_that_never_came, "SM-EXCHANGE-25", .ranks = {2, 4}, .flags = TK_UNMET) {
     char path[64];
     symmem_store *store = other_store(t, path);
     const symmem_context_options options = other_world(t, store);

@@ -101,8 +101,8 @@ static void chain(struct tk *t) {
         TK_CASE(area_ ".chain_of_signals", chain, "SM-REACH-04", .needs = (needs_),                \
                 .ranks = {2, 0}, .flags = (flags_))
 
-static const struct tk_case reach_cases[] = {
-    ROWS("reach", SYMMEM_CAP_REACH, 0), ROWS("engine", 0, JOINED_LATER)};
+static const struct tk_case reach_cases[] = {ROWS("reach", SYMMEM_CAP_REACH, 0),
+                                             ROWS("engine", 0, JOINED_LATER)};
 TK_SUITE(reach, reach_cases);
 
 /* --- an engine that completes what is put only when it is asked to -------------------------- */
@@ -170,8 +170,7 @@ TK_TEST(reach, put_is_completed, "SM-REACH-03", .min_ranks = 2, .flags = JOINED_
 }
 
 /* Each get leaves a byte under way to that rank, behind the one that it reads. */
-TK_TEST(reach, all_is_there_before_a_signal, "SM-REACH-04", .min_ranks = 2,
-        .flags = JOINED_LATER) {
+TK_TEST(reach, all_is_there_before_a_signal, "SM-REACH-04", .min_ranks = 2, .flags = JOINED_LATER) {
     symmem_handle *handle = NULL;
     uint8_t byte = 0;
     begin_lazy(t, &handle);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives that the core makes for peers without pointers: each form, below and above what passes
- * through memory of the rank's at a time. */
+/* Collectives that the core makes for peers without pointers: each form, below and above what
+ * passes through memory of the rank's at a time. */
 #include "ops_calls.h"
 #include "reach_help.h"
 
@@ -52,8 +52,11 @@ static void meet(const scene *s) {
 }
 
 static struct ops_call call_of(const scene *s) {
-    return (struct ops_call){
-        .handle = s->handle, .op = SYMMEM_SUM, .root = s->t->last, .channel = 1, .limit_ms = LONG_MS};
+    return (struct ops_call){.handle = s->handle,
+                             .op = SYMMEM_SUM,
+                             .root = s->t->last,
+                             .channel = 1,
+                             .limit_ms = LONG_MS};
 }
 
 static void one_shot(const scene *s) {
@@ -188,8 +191,8 @@ static void one_is_missing(struct tk *t) {
 }
 
 #define ROWS(area_, needs_, flags_)                                                                \
-    TK_CASE(area_ ".collectives", collectives, "SM-REACH-08", .needs = (needs_), .flags = (flags_), \
-            .max_ranks = 8),                                                                       \
+    TK_CASE(area_ ".collectives", collectives, "SM-REACH-08", .needs = (needs_),                   \
+            .flags = (flags_), .max_ranks = 8),                                                    \
         TK_CASE(area_ ".collective_in_vain", one_is_missing, "SM-REACH-08,SM-COLL-08",             \
                 .needs = (needs_), .ranks = {2, 8}, .flags = (flags_))
 

@@ -158,8 +158,8 @@ TK_TEST(signal, signal_to_oneself, "SM-SIGNAL-08,SM-SIGNAL-03,SM-GROUP-08", .max
 }
 
 /* While the peer sits in the kit's barrier it makes no call of the library. */
-TK_TEST(signal, put_and_wait_need_no_peer, "SM-SIGNAL-10,SM-SIGNAL-11",
-        .needs = SYMMEM_CAP_PASSIVE, .max_ranks = 4) {
+TK_TEST(signal, put_and_wait_need_no_peer, "SM-SIGNAL-10,SM-SIGNAL-11", .needs = SYMMEM_CAP_PASSIVE,
+        .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int32_t active = 0; active < t->world_size; active++) {
         if (t->rank == active)

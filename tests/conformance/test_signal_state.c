@@ -83,8 +83,7 @@ static void all_is_spoilt(struct tk *t, symmem_handle *handle) {
 
 /* The words of that rank's state that are 1 while a signal of the last rank's to rank 0 is there,
  * and 0 before and after that: its slot. Others that happen to be so do no harm. */
-static int find_slot(struct tk *t, symmem_handle *handle, int32_t owner,
-                     size_t slots[MOST_WORDS]) {
+static int find_slot(struct tk *t, symmem_handle *handle, int32_t owner, size_t slots[MOST_WORDS]) {
     const int32_t source = t->last;
     const size_t words = seen.bytes / 4;
     uint32_t *states[3];

@@ -80,14 +80,12 @@ static void end_it(struct tk *t, symmem_status (*call)(struct lonely *lonely), b
     tear_down(&lonely);
 }
 
-TK_TEST(under_way, finalize_ends_calls, "SM-CONTEXT-10", .max_ranks = 1,
-        .flags = TK_UNMET) {
+TK_TEST(under_way, finalize_ends_calls, "SM-CONTEXT-10", .max_ranks = 1, .flags = TK_UNMET) {
     end_it(t, wait_in_barrier, true);
     end_it(t, wait_in_rendezvous, true);
 }
 
-TK_TEST(under_way, destroy_ends_calls, "SM-GROUP-10", .max_ranks = 1,
-        .flags = TK_UNMET) {
+TK_TEST(under_way, destroy_ends_calls, "SM-GROUP-10", .max_ranks = 1, .flags = TK_UNMET) {
     end_it(t, wait_in_barrier, false);
     end_it(t, wait_in_rendezvous, false);
 }
@@ -108,8 +106,7 @@ static void *wait_in_thread(void *arg) {
 }
 
 /* A wait without limit on memory that is still there, and on memory that is freed meanwhile. */
-TK_TEST(under_way, finalize_ends_waits, "SM-CONTEXT-12", .max_ranks = 1,
-        .flags = TK_UNMET) {
+TK_TEST(under_way, finalize_ends_waits, "SM-CONTEXT-12", .max_ranks = 1, .flags = TK_UNMET) {
     for (int freed = 0; freed < 2; freed++) {
         symmem_context_options options = tk_options(t);
         pthread_t thread;

@@ -73,7 +73,7 @@ extern "C" {
 #define SYMMEM_CAP_MATMUL (1ull << 13)       /* the group matmul */
 #define SYMMEM_CAP_CONNECTIVITY (1ull << 14) /* the group topology */
 #define SYMMEM_CAP_COLLECTIVES_APART (1ull << 15) /* collective->run_apart */
-#define SYMMEM_CAP_WORLD (1ull << 16) /* the group world: symmem_join comes first */
+#define SYMMEM_CAP_WORLD (1ull << 16)             /* the group world: symmem_join comes first */
 #define SYMMEM_CAP_REACH (1ull << 17) /* the group reach: peers' memory without pointers to it */
 /* Flag: a peer's memory is reached also while that peer is stopped or makes no call. Without the
  * group reach it always is, and the flag need not be set. */
@@ -473,9 +473,9 @@ typedef struct symmem_backend_config {
  * A table has a head and groups of entries. The groups instance, memory, signal and copy are
  * mandatory, but memory is not where the group world is there, and signal is not where the group
  * reach is there, no stream, and the flag HOST_ACCESS: then the core makes signals and barriers of
- * words in the ranks' heaps. Every other group is optional: a NULL group means that the backend cannot do that, and
- * the core refuses the calls that need it (SM-BACKEND-09). An entry is mandatory in its group
- * unless its comment begins with "Optional". [SM-BACKEND-06, SM-BACKEND-07]
+ * words in the ranks' heaps. Every other group is optional: a NULL group means that the backend
+ * cannot do that, and the core refuses the calls that need it (SM-BACKEND-09). An entry is
+ * mandatory in its group unless its comment begins with "Optional". [SM-BACKEND-06, SM-BACKEND-07]
  *
  * Every struct below is append only, and its `size` is the implementer's sizeof. The core takes an
  * entry or a group beyond `size` for NULL, so an older plug-in runs with a newer core.
@@ -853,7 +853,7 @@ typedef struct symmem_world_ops {
     size_t size;
     /* Starts the engine, or takes part in the one that an earlier context has started, and makes
      * the heap.
-     *   args     fills *heap: ptr, the own heap's start, aligned to SYMMEM_ALIGNMENT; bytes, at
+     *   args     fills *heap: ptr, the start of this rank's heap, aligned to SYMMEM_ALIGNMENT; bytes, at
      *            least those asked for; device, or -1 if its memory serves every device; priv. The
      *            memory is truly backed; the core zeroes what it cuts. `exchange` is of all ranks
      *            of the context
@@ -883,7 +883,7 @@ typedef struct symmem_place {
 } symmem_place;
 
 /* Access to peers' memory by rank and offset, for peers without a pointer. Needs the group world.
- * The own rank's memory the core reaches by its pointer. With exec->stream an entry enqueues, and
+ * The core reaches this rank's memory by its pointer. With exec->stream an entry enqueues, and
  * without one it waits for what its comment says, for exec->timeout_ms at most: TIMEOUT by
  * host->fail; 0 is no limit. PEER_LOST within a second of host->peer_state saying so. An entry must
  * not need that the target makes a call, unless the flag PASSIVE is missing. [SM-REACH] */
@@ -906,7 +906,7 @@ typedef struct symmem_reach_ops {
                                    const symmem_exec *exec);
     /* Returns when all that this instance has put and written before is at its place, for every
      * rank to see. What was for a rank that has ended does not count.
-     *   args     peers: whose call it is, for host->is_poisoned; NULL: nobody's
+     *   args     peers: whose call it is, for host->is_poisoned; NULL: not known
      *   errors   TIMEOUT */
     symmem_status (*quiet)(void *instance, const symmem_peers *peers, const symmem_exec *exec);
     /* Optional. Lets the engine work, and makes what has arrived visible to this rank's CPU. The
@@ -915,8 +915,8 @@ typedef struct symmem_reach_ops {
     /* Optional. As matmul->reduce_local, without a stream; libsymmem_kernels_cpu.a has the loops.
      * With it, where the core makes the signals and there is no group collective, the core makes
      * the collectives that collective->run_apart names, too. */
-    symmem_status (*reduce_local)(void *instance, int32_t device,
-                                  const symmem_local_reduce *reduce, const symmem_exec *exec);
+    symmem_status (*reduce_local)(void *instance, int32_t device, const symmem_local_reduce *reduce,
+                                  const symmem_exec *exec);
 } symmem_reach_ops;
 
 struct symmem_backend {

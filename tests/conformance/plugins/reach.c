@@ -2,8 +2,7 @@
 /*
  * A backend whose engine starts on all ranks together and whose peers have no pointers: it has the
  * groups world and reach, and neither memory nor signal. So the suite shows without any engine what
- * the core does for those. A rank's heap is shared memory, whose name goes once all have
- * opened it.
+ * the core does for those. A rank's heap is a file, whose name goes once all have opened it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -87,7 +86,7 @@ typedef struct heap_name {
 
 static heap_name name_of(const symmem_world_config *config, int32_t rank) {
     heap_name name;
-    snprintf(name.text, sizeof name.text, "/symmem-reach-%016llx-%d",
+    snprintf(name.text, sizeof name.text, "/tmp/symmem-reach-%016llx-%d",
              (unsigned long long)config->job, (int)rank);
     return name;
 }
@@ -95,7 +94,7 @@ static heap_name name_of(const symmem_world_config *config, int32_t rank) {
 /* All of them: one that has ended cannot take its own away. */
 static void unlink_names(const symmem_world_config *config) {
     for (int32_t r = 0; r < config->world_size; r++)
-        (void)shm_unlink(name_of(config, r).text);
+        (void)unlink(name_of(config, r).text);
 }
 
 static void unmap_all(engine *self) {
@@ -111,15 +110,14 @@ static int make_file(const engine *self, const symmem_world_config *config,
                      symmem_status *status_p) {
     struct sysinfo machine;
     *status_p = SYMMEM_OK;
-    if (sysinfo(&machine) == 0 &&
-        self->heap_bytes / machine.mem_unit > machine.totalram / 2) {
+    if (sysinfo(&machine) == 0 && self->heap_bytes / machine.mem_unit > machine.totalram / 2) {
         *status_p = self->host->fail_sizes(self->host, SYMMEM_NO_SPACE, 0, "join", self->heap_bytes,
                                            (uint64_t)machine.totalram / 2 * machine.mem_unit);
         return -1;
     }
-    int fd = shm_open(name_of(config, self->rank).text, O_RDWR | O_CREAT | O_EXCL, 0600);
-    int error = fd < 0 || fchmod(fd, 0600) != 0 ? errno
-                                                : posix_fallocate(fd, 0, (off_t)self->heap_bytes);
+    int fd = open(name_of(config, self->rank).text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int error =
+        fd < 0 || fchmod(fd, 0600) != 0 ? errno : posix_fallocate(fd, 0, (off_t)self->heap_bytes);
     if (error == 0)
         return fd;
     errno = error;
@@ -138,7 +136,7 @@ static symmem_status map_heap(engine *self, int32_t rank, int fd) {
 }
 
 static symmem_status map_peer(engine *self, const symmem_world_config *config, int32_t rank) {
-    int fd = shm_open(name_of(config, rank).text, O_RDWR, 0);
+    int fd = open(name_of(config, rank).text, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return fail_errno(self, "opening a peer's heap");
     symmem_status status = map_heap(self, rank, fd);
@@ -154,7 +152,7 @@ static symmem_status meet(engine *self, const symmem_exchange *exchange,
     for (int32_t r = 0; r < self->world_size && status == SYMMEM_OK; r++)
         if (r != self->rank)
             status = map_peer(self, config, r);
-    /* Nobody takes a name away before all have opened it. */
+    /* No rank takes a name away before all have opened it. */
     if (met)
         status = exchange->agree(exchange, status, "reach.map");
     unlink_names(config);
@@ -181,10 +179,8 @@ static symmem_status world_open(void *instance, const symmem_exchange *exchange,
         unmap_all(self);
         return status;
     }
-    *heap = (symmem_memory){.ptr = self->heaps[self->rank],
-                            .bytes = self->heap_bytes,
-                            .device = -1,
-                            .priv = self};
+    *heap = (symmem_memory){
+        .ptr = self->heaps[self->rank], .bytes = self->heap_bytes, .device = -1, .priv = self};
     return SYMMEM_OK;
 }
 
@@ -217,7 +213,7 @@ static symmem_status reach_get(void *instance, const symmem_place *from, void *d
 static symmem_status reach_write(void *instance, const symmem_place *to, uint32_t value,
                                  const symmem_exec *exec) {
     (void)exec;
-    /* release; pairs with: whoever polls the word */
+    /* release; pairs with: the load of the rank that polls the word */
     atomic_store_explicit((word *)(void *)find(instance, to), value, memory_order_release);
     return SYMMEM_OK;
 }
