@@ -853,8 +853,8 @@ typedef struct symmem_world_ops {
     size_t size;
     /* Starts the engine, or takes part in the one that an earlier context has started, and makes
      * the heap.
-     *   args     fills *heap: ptr, the start of this rank's heap, aligned to SYMMEM_ALIGNMENT; bytes, at
-     *            least those asked for; device, or -1 if its memory serves every device; priv. The
+     *   args     fills *heap: ptr, the start of this rank's heap, aligned to SYMMEM_ALIGNMENT;
+     * bytes, at least those asked for; device, or -1 if its memory serves every device; priv. The
      *            memory is truly backed; the core zeroes what it cuts. `exchange` is of all ranks
      *            of the context
      *   blocks   until exchange->deadline_ns
