@@ -79,6 +79,14 @@ std::shared_ptr<World> World::current() {
     return world;
 }
 
+void World::release() {
+    std::shared_ptr<World> ended; // destroyed without the lock
+    std::lock_guard<std::mutex> lock(current_mutex());
+    if (!current_group().lock()) {
+        ended.swap(current_world());
+    }
+}
+
 World::World(const ProcessGroupPtr &group) : process_(getpid()), default_group_(group) {
     symmem_context_options options;
     symmem_context_options_init(&options);
