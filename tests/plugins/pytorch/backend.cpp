@@ -162,9 +162,26 @@ symmem_status device_info(void *instance, int32_t device, symmem_device_info *in
 }
 
 /* --- memory --------------------------------------------------------------------------- */
+/* How much there was, PyTorch does not say. */
+symmem_status no_space(const symmem_host *host, size_t bytes, const char *text) {
+    auto status = host->fail_sizes(host, SYMMEM_NO_SPACE, 0, "alloc", bytes, 0);
+    host->explain(host, "%s", first_line(text).c_str());
+    return status;
+}
+
 symmem_status memory_alloc(void *instance, int32_t device, size_t bytes, symmem_memory *memory) {
-    return guarded(of(instance).host, "alloc", [&] {
-        memory->ptr = allocate(bytes, device);
+    auto host = of(instance).host;
+    auto status = SYMMEM_OK;
+    auto made = guarded(host, "alloc", [&] {
+        try {
+            memory->ptr = allocate(bytes, device);
+        } catch (const std::exception &error) {
+            if (status_of(error.what()) != SYMMEM_NO_SPACE) {
+                throw;
+            }
+            status = no_space(host, bytes, error.what());
+            return;
+        }
         memory->bytes = bytes;
         memory->device = device;
 #ifdef SYMMEM_TORCH_CUDA
@@ -173,6 +190,7 @@ symmem_status memory_alloc(void *instance, int32_t device, size_t bytes, symmem_
         }
 #endif
     });
+    return status == SYMMEM_OK ? made : status;
 }
 
 void memory_release(void *instance, symmem_memory *memory) {

@@ -114,16 +114,29 @@ void add_nccl(const ProcessGroupPtr &group, const StorePtr &store, int rank, int
 }
 #endif
 
+/* A process group has its name from its backend. This one can do nothing else. */
+class NamedBackend : public c10d::Backend {
+  public:
+    using c10d::Backend::Backend;
+    const std::string getBackendName() const override {
+        return "symmem_backend_torch";
+    }
+};
+
 /* PyTorch's registry does not keep it alive. */
-ProcessGroupPtr make_group(const std::string &name, int rank, int world_size, int device,
-                           const StorePtr &store) {
+ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
+                           [[maybe_unused]] int device, const StorePtr &store) {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, world_size);
-    group->setGroupName(name);
+    group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                      c10::intrusive_ptr<c10d::Backend>(
+                          c10::make_intrusive<NamedBackend>(rank, world_size)));
+    group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
 #ifdef SYMMEM_TORCH_NCCL
     if (!choice().cpu && device >= 0) {
         add_nccl(group, store, rank, world_size, device);
     }
 #endif
+    group->setGroupName(name);
     if (c10d::is_process_group_registered(name)) {
         c10d::unregister_process_group(name);
     }
