@@ -145,6 +145,13 @@ ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
     return group;
 }
 
+/* Of CUDA's allocators one starts an engine in all processes of the job when it first allocates
+ * (NVSHMEM): there the world is the job's, as PyTorch's launchers name it. */
+int job_says(const char *variable, int otherwise) {
+    auto text = choice().cpu ? nullptr : std::getenv(variable);
+    return text ? std::atoi(text) : otherwise;
+}
+
 std::mutex world_mutex;
 int world_users;
 ProcessGroupPtr &world_group() {
@@ -228,7 +235,8 @@ const char *torch_version() {
 void enter_world(int rank, int world_size) {
     std::lock_guard<std::mutex> lock(world_mutex);
     if (world_users == 0) {
-        world_group() = make_group(world_name, rank, world_size, -1,
+        world_group() = make_group(world_name, job_says("RANK", rank),
+                                   job_says("WORLD_SIZE", world_size), -1,
                    c10::make_intrusive<c10d::PrefixStore>("world", job_store()));
     }
     world_users++;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Allocators that are wrong in one respect each, around symmem_torch's, to see that the suite finds
-// them: registered as WRONG_<name of the fault>.
+// them. Of WRONG_<name of the fault> SYMMEM_TORCH_ALLOCATOR says which is registered.
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -74,9 +75,8 @@ class WrongMemory : public symm::SymmetricMemory {
 
 class WrongAllocator : public symm::SymmetricMemoryAllocator {
   public:
-    WrongAllocator(Fault fault, std::string name) : fault_(fault), name_(std::move(name)) {
-        right_ = symm::get_allocator(c10::kCPU);
-    }
+    WrongAllocator(Fault fault, std::string name)
+        : fault_(fault), name_(std::move(name)), right_(symm::get_allocator(c10::kCPU)) {}
     void *alloc(size_t bytes, int device, const std::optional<std::string> &group) override {
         constexpr size_t step = size_t{1} << 16; /* so that few sizes differ */
         auto rounded = fault_ == Fault::sizes ? (bytes + step - 1) / step * step : bytes;
@@ -125,12 +125,16 @@ class WrongAllocator : public symm::SymmetricMemoryAllocator {
 };
 
 const bool registered = [] {
-    static const std::pair<const char *, Fault> all[] = {
-        {"WRONG_NOTHING", Fault::none},  {"WRONG_BARRIER", Fault::barrier},
-        {"WRONG_WAIT", Fault::wait},     {"WRONG_ZERO", Fault::zero},
-        {"WRONG_SIZES", Fault::sizes},   {"WRONG_GROUPS", Fault::groups}};
+    static const std::pair<std::string, Fault> all[] = {
+        {"WRONG_NOTHING", Fault::none}, {"WRONG_BARRIER", Fault::barrier},
+        {"WRONG_WAIT", Fault::wait},    {"WRONG_ZERO", Fault::zero},
+        {"WRONG_SIZES", Fault::sizes},  {"WRONG_GROUPS", Fault::groups}};
+    auto variable = std::getenv("SYMMEM_TORCH_ALLOCATOR");
+    const std::string asked = variable ? variable : "";
     for (const auto &[name, fault] : all) {
-        symm::register_availability(name, c10::make_intrusive<WrongAllocator>(fault, name));
+        if (asked.compare(0, asked.find('@'), name) == 0) {
+            symm::register_allocator(c10::kCPU, c10::make_intrusive<WrongAllocator>(fault, name));
+        }
     }
     return true;
 }();

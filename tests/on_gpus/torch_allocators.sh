@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# torch_allocators.sh [RANKS [ALLOCATOR...]]: the suite on the allocators of the torch that python3 has (or $PYTHON),
+# CUDA, NCCL and NVSHMEM unless others are named, by RANKS ranks (2), a GPU for each. Results: build/gpu-torch/*.json,
+# *.txt, and findings.md, a table of requirements by allocators for tests/plugins/FINDINGS.md. What SYMMEM_GPU_FILTER
+# holds is the runner's --filter. Exit status: 4 if there is no GPU, no torch or nothing was built; else 0, for what
+# the allocators do is the result and not a failure.
+set -u
+# shellcheck source=tests/lib.sh
+. "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"
+cd "$root" || exit 4
+ranks=${1:-2}
+[ "$#" -eq 0 ] || shift
+[ "$#" -gt 0 ] || set -- CUDA NCCL NVSHMEM
+results=build/gpu-torch plugin=build/plugin-torch
+find_gpus || exit 4
+torch=$("${PYTHON:-python3}" -c 'import torch; print(torch.__path__[0])') || exit 4
+never_multicast
+nccl_on_one_host
+# Groups begin with a communicator, which takes up to a second.
+export SYMMEM_TIMEOUT_SCALE=${SYMMEM_TIMEOUT_SCALE:-3}
+
+mkdir -p "$results" || exit 4
+build_target=suite build_in build || exit 4
+if ! { cmake -S tests/plugins/pytorch -B "$plugin" -DSYMMEM_TORCH="$torch" -DSYMMEM_TORCH_CUDA=ON &&
+    cmake --build "$plugin" --parallel; } >"$results/build.log" 2>&1; then
+    tail -n 20 "$results/build.log" >&2
+    exit 4
+fi
+{
+    about_gpus nvcc "$ranks"
+    "${PYTHON:-python3}" -c 'import torch; print("torch", torch.__version__, "NCCL", torch.cuda.nccl.version())'
+} | tee "$results/about.txt"
+
+filter=()
+[ -z "${SYMMEM_GPU_FILTER:-}" ] || filter=(--filter "$SYMMEM_GPU_FILTER")
+files=()
+for allocator; do
+    rm -f "$results/$allocator".*
+    # The engine starts once in a process, and a trap ends the device's context: so no ranks are kept.
+    SYMMEM_TORCH_ALLOCATOR=$allocator timeout -k 15 "${SYMMEM_GPU_LIMIT_S:-3600}" build/bin/symmem-conformance \
+        --backend "$plugin/libsymmem_backend_torch.so" --ranks "$ranks" --no-large --no-color --format text \
+        --output "$results/$allocator.txt" --report "json=$results/$allocator.json" "${filter[@]}"
+    printf '%s: %s\n' "$allocator" "$(tail -n 1 "$results/$allocator.txt")"
+    [ ! -s "$results/$allocator.json" ] || files+=("$results/$allocator.json")
+done
+[ "${#files[@]}" -eq 0 ] || tests/plugins/findings.sh "${files[@]}" | tee "$results/findings.md"
