@@ -116,6 +116,14 @@ symmem_pool *World::pool() {
 }
 
 symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto known = groups_.find(name);
+        if (known != groups_.end() && is_same(known->second.process_group, group)) {
+            return known->second.group;
+        }
+    }
+    auto ranks = world_ranks(group); // not under the lock, which other groups' threads want
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = groups_.find(name);
     if (known != groups_.end()) {
@@ -127,7 +135,6 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
         groups_.erase(known);
     }
     Group made{ProcessGroupRef(group), nullptr, nullptr};
-    auto ranks = world_ranks(group);
     if (ranks.size() > 1) {
         made.store = wrap_store(store_of(group, name), "symmem_group/");
     }
