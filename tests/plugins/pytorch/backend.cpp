@@ -46,9 +46,12 @@ symmem_status status_of(const char *text) {
 #define NAMED(name, value, meaning) {"[" #name, SYMMEM_##name},
         SYMMEM_STATUS_LIST(NAMED)
 #undef NAMED
-        {"imed out", SYMMEM_TIMEOUT},        {"imeout", SYMMEM_TIMEOUT},
-        {"out of memory", SYMMEM_NO_SPACE},  {"NYI", SYMMEM_UNSUPPORTED},
-        {"not implemented", SYMMEM_UNSUPPORTED}, {"not supported", SYMMEM_UNSUPPORTED}};
+            {"imed out", SYMMEM_TIMEOUT},
+        {"imeout", SYMMEM_TIMEOUT},
+        {"out of memory", SYMMEM_NO_SPACE},
+        {"NYI", SYMMEM_UNSUPPORTED},
+        {"not implemented", SYMMEM_UNSUPPORTED},
+        {"not supported", SYMMEM_UNSUPPORTED}};
     for (const auto &one : known) {
         if (one.status != SYMMEM_OK && std::strstr(text, one.words)) {
             return one.status;
@@ -248,9 +251,9 @@ symmem_status group_open(void *instance, const symmem_exchange *exchange, int32_
     return guarded(of(instance).host, "rendezvous", [&] {
         char id[24];
         snprintf(id, sizeof(id), ".%llx", static_cast<unsigned long long>(exchange->group_id));
-        *group_p = new std::shared_ptr<Group>(
-            open_group(std::string(exchange->group_name) + id, exchange->rank,
-                       exchange->world_size, device, left_ms(exchange->deadline_ns)));
+        *group_p = new std::shared_ptr<Group>(open_group(std::string(exchange->group_name) + id,
+                                                         exchange->rank, exchange->world_size,
+                                                         device, left_ms(exchange->deadline_ns)));
     });
 }
 
@@ -397,14 +400,26 @@ symmem_status set_value32(void *instance, int32_t device, void *dst, uint32_t va
 }
 
 /* --- the table ------------------------------------------------------------------------ */
-const symmem_instance_ops instance_ops = {sizeof(symmem_instance_ops), probe, open_instance,
-                                          close_instance, device_count, device_info};
-const symmem_memory_ops memory_ops = {
-    sizeof(symmem_memory_ops), memory_alloc, memory_release, nullptr, nullptr, nullptr,
-    memory_exchange};
-const symmem_signal_ops signal_ops = {
-    sizeof(symmem_signal_ops), signal_bytes, peers_open, peers_close, barrier, put_signal,
-    wait_signal, signal_reset, nullptr, nullptr, nullptr};
+const symmem_instance_ops instance_ops = {
+    sizeof(symmem_instance_ops), probe, open_instance, close_instance, device_count, device_info};
+const symmem_memory_ops memory_ops = {sizeof(symmem_memory_ops),
+                                      memory_alloc,
+                                      memory_release,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr,
+                                      memory_exchange};
+const symmem_signal_ops signal_ops = {sizeof(symmem_signal_ops),
+                                      signal_bytes,
+                                      peers_open,
+                                      peers_close,
+                                      barrier,
+                                      put_signal,
+                                      wait_signal,
+                                      signal_reset,
+                                      nullptr,
+                                      nullptr,
+                                      nullptr};
 const symmem_copy_ops copy_ops = {sizeof(symmem_copy_ops), copy, memset32, set_value32};
 const symmem_group_ops group_ops = {sizeof(symmem_group_ops), group_open, group_close, nullptr};
 

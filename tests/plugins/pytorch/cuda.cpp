@@ -124,7 +124,8 @@ template <typename Do> symmem_status tried(void *instance, const char *operation
 uint64_t now_ms() {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1000u + static_cast<uint64_t>(now.tv_nsec) / 1000000u;
+    return static_cast<uint64_t>(now.tv_sec) * 1000u +
+           static_cast<uint64_t>(now.tv_nsec) / 1000000u;
 }
 
 /* Asks until it is no longer "not ready". */
@@ -159,8 +160,8 @@ symmem_status stream_synchronize(void *instance, void *stream, uint32_t timeout_
                                  symmem_error_record *record_p) {
     auto self = static_cast<Stream *>(stream);
     auto native = self->stream.stream();
-    auto status = await(instance, "stream_synchronize", timeout_ms,
-                        [&] { return cudaStreamQuery(native); });
+    auto status =
+        await(instance, "stream_synchronize", timeout_ms, [&] { return cudaStreamQuery(native); });
     if (status == SYMMEM_BACKEND) { // a kernel's failure, after which the device's context is lost
         record_p->status = status;
         snprintf(record_p->message, sizeof(record_p->message), "CUDA: %s",
@@ -260,8 +261,8 @@ void cuda_describe(int device, symmem_device_info *info) {
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device));
     info->device_type = 2; /* kDLCUDA */
     info->granularity = size_t{2} << 20;
-    snprintf(info->name, sizeof(info->name), "%.*s",
-             static_cast<int>(sizeof(info->name)) - 1, properties.name);
+    snprintf(info->name, sizeof(info->name), "%.*s", static_cast<int>(sizeof(info->name)) - 1,
+             properties.name);
     memcpy(info->unique_id, &properties.uuid, sizeof(info->unique_id));
 }
 

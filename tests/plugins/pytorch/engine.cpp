@@ -16,8 +16,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <dlfcn.h>
 #include <mutex>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace symmem_plugin {
 namespace {
@@ -82,12 +86,66 @@ std::chrono::milliseconds limit_of(uint64_t limit_ms) {
     return std::chrono::milliseconds(limit_ms == 0 ? 86400000 : limit_ms);
 }
 
-/* All ranks' TMPDIR has to be the same, and this job's alone: what the runner gives each case. The
- * last rank removes the file. */
-StorePtr job_store() {
-    auto folder = std::getenv("TMPDIR");
-    return c10::make_intrusive<c10d::FileStore>(
-        std::string(folder ? folder : "/tmp") + "/symmem_backend_torch", /*numWorkers=*/0);
+/*
+ * Where the ranks of a job meet: a file in TMPDIR, which has to be the job's own, as the one that
+ * the runner gives each case is. Whoever completes the ranks removes the name, and the file lives
+ * on by descriptors, so that ranks which are killed leave none. A lock that PyTorch's own does not
+ * meet keeps coming, going and removing apart.
+ */
+class JobFile {
+  public:
+    explicit JobFile(int ranks) {
+        auto folder = std::getenv("TMPDIR");
+        path_ = std::string(folder ? folder : "/tmp") + "/symmem_backend_torch";
+        for (;;) {
+            fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+            TORCH_CHECK(fd_ >= 0, "cannot open ", path_, ": error ", errno);
+            lock();
+            if (has_name()) {
+                break;
+            }
+            close(fd_);
+        }
+        if (store()->add("ranks", 1) >= ranks) {
+            unlink(path_.c_str());
+        }
+        unlock();
+    }
+    JobFile(const JobFile &) = delete;
+    JobFile &operator=(const JobFile &) = delete;
+    ~JobFile() {
+        lock();
+        if (has_name() && store()->add("ranks", -1) == 0) {
+            unlink(path_.c_str());
+        }
+        close(fd_);
+    }
+    StorePtr store() const {
+        return c10::make_intrusive<c10d::FileStore>("/proc/self/fd/" + std::to_string(fd_),
+                                                    /*numWorkers=*/-1);
+    }
+
+  private:
+    void lock(short type = F_WRLCK) {
+        struct flock whole = {};
+        whole.l_type = type;
+        fcntl(fd_, F_OFD_SETLKW, &whole);
+    }
+    void unlock() {
+        lock(F_UNLCK);
+    }
+    bool has_name() const {
+        struct stat opened, named;
+        return fstat(fd_, &opened) == 0 && stat(path_.c_str(), &named) == 0 &&
+               opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+    }
+    std::string path_;
+    int fd_ = -1;
+};
+
+std::unique_ptr<JobFile> &job_file() {
+    static auto *file = new std::unique_ptr<JobFile>;
+    return *file;
 }
 
 /* PyTorch keeps these for good, so one of an earlier name is overwritten. */
@@ -106,8 +164,7 @@ void add_nccl(const ProcessGroupPtr &group, const StorePtr &store, int rank, int
               int device) {
     auto options = c10d::ProcessGroupNCCL::Options::create();
     auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, world_size, options);
-    nccl->eagerConnectSingleDevice(
-        at::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    nccl->eagerConnectSingleDevice(at::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
     group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::NCCL,
                       c10::intrusive_ptr<c10d::Backend>(nccl));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
@@ -127,9 +184,9 @@ class NamedBackend : public c10d::Backend {
 ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
                            [[maybe_unused]] int device, const StorePtr &store) {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, world_size);
-    group->setBackend(c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
-                      c10::intrusive_ptr<c10d::Backend>(
-                          c10::make_intrusive<NamedBackend>(rank, world_size)));
+    group->setBackend(
+        c10::kCPU, c10d::ProcessGroup::BackendType::CUSTOM,
+        c10::intrusive_ptr<c10d::Backend>(c10::make_intrusive<NamedBackend>(rank, world_size)));
     group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
 #ifdef SYMMEM_TORCH_NCCL
     if (!choice().cpu && device >= 0) {
@@ -160,9 +217,11 @@ ProcessGroupPtr &world_group() {
 }
 
 at::Tensor words_at(void *at, size_t count, int device) {
-    auto options = at::TensorOptions().dtype(at::kUInt32).device(
-        choice().cpu ? at::Device(c10::kCPU)
-                     : at::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    auto options =
+        at::TensorOptions()
+            .dtype(at::kUInt32)
+            .device(choice().cpu ? at::Device(c10::kCPU)
+                                 : at::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
     return at::from_blob(at, {static_cast<int64_t>(count)}, options);
 }
 
@@ -197,7 +256,8 @@ class TorchMeeting : public Meeting {
 class Group {
   public:
     Group(std::string name, int rank, int world_size, int device, uint64_t limit_ms)
-        : name_(std::move(name)), store_(c10::make_intrusive<c10d::PrefixStore>(name_, job_store())) {
+        : name_(std::move(name)),
+          store_(c10::make_intrusive<c10d::PrefixStore>(name_, job_file()->store())) {
         store_->setTimeout(limit_of(limit_ms));
         group_ = make_group(name_, rank, world_size, device, store_);
     }
@@ -235,9 +295,10 @@ const char *torch_version() {
 void enter_world(int rank, int world_size) {
     std::lock_guard<std::mutex> lock(world_mutex);
     if (world_users == 0) {
-        world_group() = make_group(world_name, job_says("RANK", rank),
-                                   job_says("WORLD_SIZE", world_size), -1,
-                   c10::make_intrusive<c10d::PrefixStore>("world", job_store()));
+        auto ranks = job_says("WORLD_SIZE", world_size);
+        job_file() = std::make_unique<JobFile>(ranks);
+        auto store = c10::make_intrusive<c10d::PrefixStore>("world", job_file()->store());
+        world_group() = make_group(world_name, job_says("RANK", rank), ranks, -1, store);
     }
     world_users++;
 }
@@ -253,6 +314,7 @@ void leave_world() {
             std::vector<c10::IValue> none;
             release->callBoxed(&none);
         }
+        job_file().reset();
     }
 }
 
@@ -281,8 +343,8 @@ std::shared_ptr<Meeting> meet(const std::shared_ptr<Group> &group, void *pointer
 }
 
 void fill32(void *at, uint32_t value, size_t count, int device) {
-    call_op("symm_mem::memset32_", {words_at(at, count, device), int64_t{0}, int64_t{value},
-                                    static_cast<int64_t>(count)});
+    call_op("symm_mem::memset32_",
+            {words_at(at, count, device), int64_t{0}, int64_t{value}, static_cast<int64_t>(count)});
 }
 
 void write_value32(void *at, uint32_t value, int device) {

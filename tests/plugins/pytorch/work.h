@@ -22,7 +22,8 @@ class Work {
 std::unique_ptr<Work> cuda_work(int device, const symmem_exec *exec);
 int cuda_device_count();
 void cuda_describe(int device, symmem_device_info *info);
-/* Zeroes of new memory are on no stream of PyTorch's: the device's work is over when this returns. */
+/* Zeroes of new memory are on no stream of PyTorch's: the device's work is over when this returns.
+ */
 void cuda_settle(int device);
 const symmem_stream_ops *cuda_stream_ops();
 #endif
