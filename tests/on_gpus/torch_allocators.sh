@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# torch_allocators.sh [RANKS [ALLOCATOR...]]: the suite on the allocators of the torch that python3 has (or $PYTHON),
-# CUDA, NCCL and NVSHMEM unless others are named, by RANKS ranks (2), a GPU for each. Results: build/gpu-torch/*.json,
-# *.txt, and findings.md, a table of requirements by allocators for tests/plugins/FINDINGS.md. What SYMMEM_GPU_FILTER
-# holds is the runner's --filter. Exit status: 4 if there is no GPU, no torch or nothing was built; else 0, for what
-# the allocators do is the result and not a failure.
+# torch_allocators.sh [RANKS [ALLOCATOR...]]: the suite on the allocators of the torch that python3 has (or
+# $PYTHON), by RANKS ranks (2), a GPU for each. The allocators are CUDA, NCCL and NVSHMEM unless others are
+# named. Results: build/gpu-torch/*.json and *.txt, and findings.md, a table of requirements by allocators for
+# tests/plugins/FINDINGS.md. A filter in SYMMEM_GPU_FILTER is passed to the runner. Exit status: 4 without a
+# GPU or torch, or if nothing was built. Otherwise 0, for what the allocators do is the result and no failure.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"

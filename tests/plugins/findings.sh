@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# findings.sh FILE...: from result files of the suite (--report json=FILE) a table of requirements by engines, for
-# FINDINGS.md. A column is a file; a row is a requirement that a case of some file found violated, with the cases.
+# findings.sh FILE...: from result files of the suite (--report json=FILE) a table of requirements by engines,
+# for FINDINGS.md. A column is a file. A row is a requirement that a case of some file found violated, with
+# the cases.
 set -u
 [ "$#" -gt 0 ] || { echo "usage: findings.sh FILE..." >&2; exit 1; }
 jq -rs '

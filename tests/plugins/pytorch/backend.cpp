@@ -23,11 +23,11 @@ constexpr size_t state_bytes = SYMMEM_ALIGNMENT;
 struct Instance {
     const symmem_host *host;
     std::mutex mutex;
-    /* By the own address and the group's. */
+    /* By this rank's address and the group's. */
     std::map<std::pair<void *, Group *>, std::weak_ptr<Meeting>> meetings;
 };
 
-/* A mapping of one rank's memory, the own one too. */
+/* A mapping of one rank's memory, this rank's too. */
 struct Mapping {
     std::shared_ptr<Meeting> meeting;
 };
@@ -204,7 +204,7 @@ void memory_release(void *instance, symmem_memory *memory) {
     }
 }
 
-/* The meeting that there is, or a new one, for which all ranks come here together. */
+/* The handle that there is, or a new one, for which all ranks come here together. */
 std::shared_ptr<Meeting> meeting_of(Instance &instance, const std::shared_ptr<Group> &group,
                                     void *own, uint64_t deadline_ns) {
     const std::pair<void *, Group *> key(own, group.get());
@@ -267,7 +267,7 @@ size_t signal_bytes(void *, int32_t, int32_t, size_t) {
 }
 
 /* The group is known by the pad, which is of this group alone. Another group may have mapped the
- * data before this one, and then PyTorch's ranks have still to meet for it. */
+ * data before this one, and then PyTorch's rendezvous has still to be made for it. */
 symmem_status peers_open(void *instance, symmem_peers *peers, void **buffers_dev_p,
                          void **pads_dev_p) {
     auto &self = of(instance);

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh PREFIX VENV FOLDER: the plug-in, built in FOLDER against the symmem that is installed in PREFIX and the
-# torch of VENV (see tests/pytorch/setup.sh), runs the suite on symmem_torch's allocator, and on allocators that are
-# wrong on purpose. Exit status: 0 if the cases that failed are those of expected.tsv, and each fault was found.
+# check.sh PREFIX VENV FOLDER: builds the plug-in in FOLDER against the symmem that is installed in PREFIX and
+# the torch of VENV (see tests/pytorch/setup.sh), and runs the suite on symmem_torch's allocator and on
+# allocators that are wrong on purpose. Exit status: 0 if the cases that failed are those of expected.tsv, and
+# each fault was found.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 prefix=$1 folder=$3 runner=$1/bin/symmem-conformance

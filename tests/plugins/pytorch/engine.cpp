@@ -87,10 +87,10 @@ std::chrono::milliseconds limit_of(uint64_t limit_ms) {
 }
 
 /*
- * Where the ranks of a job meet: a file in TMPDIR, which has to be the job's own, as the one that
- * the runner gives each case is. Whoever completes the ranks removes the name, and the file lives
- * on by descriptors, so that ranks which are killed leave none. A lock that PyTorch's own does not
- * meet keeps coming, going and removing apart.
+ * The store of a job's ranks is a file in TMPDIR, which has to be the job's own, as the one that
+ * the runner gives each case is. The last rank to open it removes its name, and the file lives on
+ * by descriptors, so that ranks which are killed leave none. A lock that PyTorch's own does not
+ * touch keeps opening, closing and removing apart.
  */
 class JobFile {
   public:
@@ -202,8 +202,8 @@ ProcessGroupPtr make_group(const std::string &name, int rank, int world_size,
     return group;
 }
 
-/* Of CUDA's allocators one starts an engine in all processes of the job when it first allocates
- * (NVSHMEM): there the world is the job's, as PyTorch's launchers name it. */
+/* NVSHMEM starts in all processes of the job when it first allocates. So on CUDA the world is the
+ * job's, by the variables of PyTorch's launchers. */
 int job_says(const char *variable, int otherwise) {
     auto text = choice().cpu ? nullptr : std::getenv(variable);
     return text ? std::atoi(text) : otherwise;

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# faults.sh RUNNER BUILD FOLDER: allocators that are wrong on purpose (faulty.cpp), each judged by the suite. Prints
-# a row for each fault with the cases that fail by it alone, which is compared with faults.tsv. Logs go into FOLDER.
-# Exit status: 0 if each fault was found by the cases that faults.tsv has for it.
+# faults.sh RUNNER BUILD FOLDER: runs the suite on allocators that are wrong on purpose (faulty.cpp). Prints a
+# row for each fault with the cases that fail by it alone, which is compared with faults.tsv. Logs go into
+# FOLDER. Exit status: 0 if each fault was found by the cases that faults.tsv has for it.
 set -u
 here=$(dirname -- "${BASH_SOURCE[0]}") runner=$1 build=$2 folder=$3
 mkdir -p "$folder" || exit 1
