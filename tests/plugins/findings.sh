@@ -7,7 +7,9 @@ set -u
 [ "$#" -gt 0 ] || { echo "usage: findings.sh FILE..." >&2; exit 1; }
 jq -rs '
     def bad: .status == "failed" or .status == "error";
-    def cases($id): [.results[] | select(bad and (.violated // .requirements | index($id))) | .test] | unique;
+    def violated: [.findings[]? | .requirement // "" | split(",")[] | select(. != "")] as $named |
+        if $named == [] then .requirements else $named end;
+    def cases($id): [.results[] | select(bad and (violated | index($id))) | .test] | unique;
     def cell($id): cases($id) as $cases |
         if $cases != [] then "violated: " + ($cases[:3] | join(", ")) +
             (if $cases | length > 3 then " and \($cases | length - 3) more" else "" end)
@@ -16,5 +18,5 @@ jq -rs '
     . as $runs |
     "| requirement | " + ([.[].description] | join(" | ")) + " |",
     "| --- |" + ("" + ([.[] | " --- |"] | join(""))),
-    ([.[].results[] | select(bad) | (.violated // .requirements)[]] | unique[]) as $id |
+    ([.[].results[] | select(bad) | violated[]] | unique[]) as $id |
     "| " + $id + " | " + ([$runs[] | cell($id)] | join(" | ")) + " |"' "$@"
