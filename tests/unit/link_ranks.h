@@ -54,6 +54,7 @@ struct plan {
     int argument;
     int runs;                      /* of a RANKS_TEST, each with an argument one higher; 0: one */
     const symmem_backend *backend; /* NULL: the emulation */
+    flat_backend entries;          /* that take the place of the emulation's; threads only */
     int32_t multicast;
     bool same_device;
     bool overlap;
@@ -243,7 +244,11 @@ static inline void run_threads(plan p) {
     rank_env envs[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
     pthread_barrier_t meet;
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     int before = open_descriptors();
+    flat_replace(&table, &p.entries);
+    if (p.backend == NULL)
+        p.backend = flat_table(&table);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&p.store), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&meet, NULL, (unsigned)p.world), 0);
     p.meet = &meet;

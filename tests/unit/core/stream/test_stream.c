@@ -49,7 +49,7 @@ static void enqueue_last(rank_env *env, const uint32_t *from, void *to, symmem_s
 }
 
 /* close may wait for the stream's thread, so nothing that runs there may call it. */
-static void body_last_work(rank_env *env) {
+RANKS_TEST("last work", .world = 1, .runs = LAST_KINDS, .entries = {.close = note_close}) {
     symmem_stream *stream = NULL;
     atomic_int gate = 0;
     uint32_t from = 0;
@@ -71,14 +71,6 @@ static void body_last_work(rank_env *env) {
          i++) /* closed too early: it is written yet */
         sm_sleep_ns(1000000);
     CHECK(env, atomic_load(&to) == 0);
-}
-
-TEST("last work") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.close = note_close;
-    for (int kind = 0; kind < LAST_KINDS; kind++)
-        run_threads((plan){
-            .world = 1, .body = body_last_work, .backend = flat_table(&table), .argument = kind});
 }
 
 /* --- capabilities that lack -------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Any bytes, made harmless for a format: a message may quote what a broken backend wrote. */
-#include "escape.h"
+#include "text.h"
 
 #include <stdarg.h>
 #include <stdbool.h>
@@ -128,3 +128,19 @@ static void print(FILE *out, escape_fn *escape, const char *format, va_list argu
 AS_FPRINTF(report_xml, report_escape_xml)
 AS_FPRINTF(report_json, report_escape_json)
 AS_FPRINTF(report_plain, report_escape_plain)
+
+void report_rank_list(const int *ranks, int count, char *text, size_t capacity) {
+    const char *separator = count == 1 ? "rank " : "ranks ";
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < count && used < capacity; i++) {
+        int first = i;
+        while (i + 1 < count && ranks[i + 1] == ranks[i] + 1)
+            i++;
+        used += (size_t)snprintf(text + used, capacity - used, "%s%d", separator, ranks[first]);
+        if (i > first && used < capacity)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%d",
+                                     i == first + 1 ? "," : "-", ranks[i]);
+        separator = ",";
+    }
+}
