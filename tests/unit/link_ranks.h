@@ -247,6 +247,11 @@ static inline void run_threads(plan p) {
     flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     int before = open_descriptors();
     flat_replace(&table, &p.entries);
+    if (p.entries.memory_exchange != NULL) { /* in place of these */
+        table.memory_share = NULL;
+        table.memory_map = NULL;
+        table.memory_unshare = NULL;
+    }
     if (p.backend == NULL)
         p.backend = flat_table(&table);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&p.store), SYMMEM_OK);

@@ -310,31 +310,21 @@ static void body_exchange(rank_env *env) {
     body_pool(env);
 }
 
-static flat_backend exchanging(void) {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.memory_exchange = exchange_memory;
-    table.memory_share = NULL;
-    table.memory_map = NULL;
-    table.memory_unshare = NULL;
-    table.group_open = open_group;
-    table.group_close = close_group;
-    table.head.name = "exchanging";
-    return table;
-}
-
-static void exchange_failing_at(int call, flat_backend *table, plan p) {
-    atomic_store(&countdown, call);
+static void run_exchanging(int fails_at, plan p) {
+    atomic_store(&countdown, fails_at);
     atomic_store(&has_failed, false);
     atomic_store(&told, 0);
-    p.backend = flat_table(table);
+    p.entries.memory_exchange = exchange_memory;
+    p.entries.group_close = close_group;
     run_threads(p);
 }
 
 TEST("memory exchanged by the backend") {
-    flat_backend table = exchanging();
     for (int call = 0; call <= 9; call += 2) {
-        exchange_failing_at(call, &table,
-                            (plan){.world = 3, .body = body_exchange, .argument = call});
+        run_exchanging(call, (plan){.world = 3,
+                                    .body = body_exchange,
+                                    .entries = {.group_open = open_group},
+                                    .argument = call});
         CU_ASSERT_EQUAL(atomic_load(&told), call >= 4 ? 2 : 0);
     }
 }
@@ -445,8 +435,7 @@ static symmem_status open_together(void *instance, const symmem_exchange *exchan
 }
 
 TEST("the backend exchanges memory") {
-    flat_backend table = exchanging();
-    table.group_open = open_together;
     for (size_t i = 0; i < sizeof renewals / sizeof renewals[0]; i++)
-        exchange_failing_at(0, &table, (plan){.world = 2, .body = renewals[i]});
+        run_exchanging(
+            0, (plan){.world = 2, .body = renewals[i], .entries = {.group_open = open_together}});
 }
