@@ -55,6 +55,7 @@ struct plan {
     int runs;                      /* of a RANKS_TEST, each with an argument one higher; 0: one */
     const symmem_backend *backend; /* NULL: the emulation */
     flat_backend entries;          /* that take the place of the emulation's; threads only */
+    uint64_t without;              /* capabilities that it then has not */
     int32_t multicast;
     bool same_device;
     bool overlap;
@@ -246,6 +247,7 @@ static inline void run_threads(plan p) {
     pthread_barrier_t meet;
     flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     int before = open_descriptors();
+    flat_without(&table, p.without);
     flat_replace(&table, &p.entries);
     if (p.entries.memory_exchange != NULL) { /* in place of these */
         table.memory_share = NULL;

@@ -96,12 +96,10 @@ static void body_lacking(rank_env *env) {
 }
 
 TEST("lacking") {
-    for (int kind = 0; kind < 2; kind++) {
-        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-        flat_without(&table, SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN);
-        if (kind == 0)
-            flat_without(&table, SYMMEM_CAP_STREAMS);
-        run_threads((plan){
-            .world = 1, .body = body_lacking, .backend = flat_table(&table), .argument = kind});
-    }
+    const uint64_t some = SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN;
+    for (int kind = 0; kind < 2; kind++)
+        run_threads((plan){.world = 1,
+                           .body = body_lacking,
+                           .without = kind == 0 ? some | SYMMEM_CAP_STREAMS : some,
+                           .argument = kind});
 }
