@@ -148,6 +148,14 @@ TEST("outlives close") {
     pthread_mutex_destroy(&other.lock);
 }
 
+/* The core asks for no such end. */
+TEST("an end without a capture") {
+    void *stream = new_stream(), *graph = &stream;
+    CU_ASSERT_EQUAL(backend->graph->capture_end(instance, stream, &graph), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_EQUAL(graph, &stream);
+    backend->stream->destroy(instance, stream);
+}
+
 /* --- signals on streams ------------------------------------------------------------- */
 
 static void *rank_stream(fake_rank *rank) {
