@@ -3,8 +3,8 @@
  * A plug-in with as much of a core as it needs that is asked for memory alone.
  * old_core PLUGIN: with a host that ends before deadline_ns, as older cores' do. What lies behind
  * its end cannot be read; with a newer core's host there is more behind it.
- * old_core PLUGIN share: a share whose bytes are not as they were made, on the fake driver: memory
- * that is mapped here already is not taken for larger than it is.
+ * old_core PLUGIN share: a share whose bytes have been changed, on the fake driver. Memory that is
+ * mapped here already is not taken for larger than it is.
  */
 #include <dlfcn.h>
 #include <stddef.h>

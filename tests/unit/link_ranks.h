@@ -106,7 +106,7 @@ static inline symmem_error_record last_record(void) {
 /* None, but waits there until a rank is about to DIE. */
 #define AWAIT_DEATH ((symmem_status)-1001)
 
-static atomic_int *env_dying; /* in memory that processes share; NULL: nobody waits for that */
+static atomic_int *env_dying; /* in memory that processes share; NULL: no rank waits for that */
 
 /* Others are to learn of it in another way first, and wait only so long for it then: who slept here
  * might be kept from running for longer. */

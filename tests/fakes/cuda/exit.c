@@ -46,9 +46,9 @@ void fake_pinned(void *at, size_t bytes) {
 /* --- threads and the process leave devices ----------------------------------------------- */
 
 /*
- * Whoever enters a device leaves it: a thread that ends with a context on its stack was left in one
- * by a call of the library's, and so was the thread in which the process ends. FAKE_CUDA_ALONE=1:
- * for programs that have contexts of their own there.
+ * Each call that enters a device leaves it: a thread that ends with a context on its stack was left
+ * in one by a call of the library's, and so was the thread in which the process ends.
+ * FAKE_CUDA_ALONE=1: for programs that have contexts of their own there.
  */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

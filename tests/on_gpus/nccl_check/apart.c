@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives where the ranks have no direct access to each other. But for sums they go from the
- * first half of the own block to the second. */
+ * first half of the rank's block to the second. */
 
 #include "check.h"
 
@@ -158,7 +158,7 @@ static void sums(check *c) {
     told(c, "all-reduce by NCCL", status, wrong);
 }
 
-/* The last rank comes when nobody waits any more. */
+/* The last rank comes when the others no longer wait. */
 static void missing(check *c) {
     bool last = c->rank == c->world - 1;
     if (last)

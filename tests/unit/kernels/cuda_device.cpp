@@ -216,7 +216,7 @@ RANKS_TEST("what is there is taken") {
     return true;
 }
 
-// Nobody meets anybody in between.
+// Ranks do not synchronize in between.
 RANKS_TEST("lines carry sums") {
     constexpr unsigned int BLOCKS = 3;
     constexpr size_t COUNT = BLOCKS * THREADS - 1; // a thread has none
@@ -259,7 +259,7 @@ RANKS_TEST("parts are gathered") {
     return true;
 }
 
-// Nobody is through before all have come, across the wrap of the count, too.
+// No rank is through before all have come, across the wrap of the count, too.
 RANKS_TEST("words are counted") {
     uint32_t rounds = 0, late = 0;
     uint32_t *entered = static_cast<uint32_t *>(pads[0]);

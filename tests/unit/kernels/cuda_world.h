@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// All ranks of a collective of the device's, run on the CPU one after the other, from meeting to
-// meeting, and watched for races; what their memory is to look like after it, by the scalar
+// All ranks of a collective of the device's, run on the CPU one after the other, from barrier to
+// barrier, and watched for races; what their memory is to look like after it, by the scalar
 // reference; and one test of that. Of cuda_collective.cpp.
 #ifndef UNIT_CUDA_WORLD_H
 #define UNIT_CUDA_WORLD_H
@@ -198,7 +198,7 @@ reduce_fn reduce_of(symmem_dtype dtype) {
     }
 }
 
-// How lanes and ranks take turns.
+// The order in which lanes and ranks run.
 struct manner {
     size_t lanes;
     bool backwards;
@@ -219,7 +219,7 @@ void run_step(const symmem_cuda_job &job, const symmem_cuda_step &step, symmem_d
 
 enum stop { ENDED, MET, AGREED };
 
-// The steps of one rank up to its next meeting, if `runs`; else they are only noted.
+// The steps of one rank up to its next barrier, if `runs`; else they are only noted.
 stop run_rank(world &w, const test &t, int r, symmem_cuda_cursor *place, const manner &how,
               accesses &list) {
     symmem_cuda_step step;
@@ -235,7 +235,7 @@ stop run_rank(world &w, const test &t, int r, symmem_cuda_cursor *place, const m
     return ENDED;
 }
 
-// Ranks run from meeting to meeting; false if they race or do not synchronize. *meetings_p: how
+// Ranks run from barrier to barrier; false if they race or do not synchronize. *meetings_p: how
 // often.
 bool run_world(world &w, const test &t, const manner &how, int *meetings_p) {
     symmem_cuda_cursor places[MOST_RANKS] = {};

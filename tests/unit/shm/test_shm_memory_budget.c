@@ -408,7 +408,7 @@ TEST("where little is left ranks take turns") {
     fell();
 }
 
-/* With much left nobody waits; one that is stopped holds up nobody for ever. */
+/* With much left no rank waits; a rank that is stopped holds up no other for ever. */
 TEST("a lock that is not given back") {
     fake_host host;
     plant_group(1024 * MIB, 0);
@@ -456,7 +456,7 @@ TEST("a lock of another user's") {
     plant_group(64 * MIB, 42000000);
     shm_instance *instance = open_in(&host);
     const int fd = lock_group();
-    plant_holder(fd, 77); /* nobody here */
+    plant_holder(fd, 77); /* no process here */
     uint64_t begin_ms = fake_now_ms();
     CU_ASSERT_EQUAL(take(instance, 12 * MIB), SYMMEM_OK);
     CU_ASSERT(fake_now_ms() - begin_ms < 250);

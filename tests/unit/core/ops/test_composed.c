@@ -133,7 +133,7 @@ RANKS_TEST("a part that fails", .world = 2, .runs = 3, .without = SYMMEM_CAP_COL
     fill(in, env->rank);
     copies_left = env->rank == 0 ? env->plan->argument : -1;
     symmem_status wanted = env->rank == 0 ? SYMMEM_SYSTEM : SYMMEM_POISONED;
-    bool alone = env->plan->argument == 0; /* the input: nobody has been told anything */
+    bool alone = env->plan->argument == 0; /* the input: no peer has been told anything */
     if (env->rank == 0 || !alone)
         CHECK_STATUS(env, gather(env, handle, in, out, LIMIT_MS), wanted);
     symmem_error_record record = last_record();

@@ -142,8 +142,8 @@ typedef struct wanted {
 
 static void body(rank_env *env) {
     static const wanted all[] = {
-        /* The own product is not held up by the meeting and the transfer; the last one follows its
-         * transfer on that stream. */
+        /* The rank's product is not held up by the barrier and the transfer; the last one follows
+         * its transfer on that stream. */
         {.gather = "ar bw aC~ aB! ar aC~ bX~ aX~ br aw aB ar ",
          .turned = "aS~ ar bw aB! ar aC~ bX~ aX~ br aw aB ar ",
          .scatter = "aX~ ar bw aB! ar aC~ bX~ br aw aR~ aB ar "},

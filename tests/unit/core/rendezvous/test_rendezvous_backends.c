@@ -79,7 +79,7 @@ TEST("backend entries fail") {
 }
 
 /* Memory that bytes lead to as well: a descriptor that does not come is still the failure of the
- * rank that did not send it, and nobody imports without. */
+ * rank that did not send it, and no rank imports without. */
 static atomic_int imports_without;
 
 static symmem_status export_both(void *instance, symmem_memory *memory, symmem_share *share) {
