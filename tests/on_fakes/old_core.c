@@ -6,29 +6,13 @@
  * old_core PLUGIN share: a share whose bytes have been changed, on the fake driver. Memory that is
  * mapped here already is not taken for larger than it is.
  */
-#include <dlfcn.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <symmem/backend.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../quiet_host.h"
-
-static const symmem_host bare_host = {.size = sizeof bare_host,
-                                      .fail = quiet_fail,
-                                      .fail_sizes = quiet_fail_sizes,
-                                      .notice = quiet_notice};
-
-/* NULL: there is none at `path`. */
-static const symmem_backend *bare_load(const char *path) {
-    const symmem_backend *(*entry)(uint32_t abi) = NULL;
-    void *plugin = dlopen(path, RTLD_NOW);
-    if (plugin != NULL)
-        *(void **)&entry = dlsym(plugin, "symmem_backend_entry");
-    return entry != NULL ? entry(SYMMEM_BACKEND_ABI) : NULL;
-}
+#include "bare_core.h"
 
 /* --- hosts of other sizes --------------------------------------------------------------- */
 
