@@ -163,7 +163,7 @@ def table(data):
         "Times in microseconds: median of the rounds' medians [fastest .. slowest round]. ratio:",
         "better MPI to symmem, round by round; fastest: of the fastest batches of all rounds, which other",
         "work on the machine disturbs least. limit: one cache line's way from core to core where",
-        "ranks meet, and one pass over the bytes where there are any.\n",
+        "ranks synchronize, and one pass over the bytes where there are any.\n",
         ROW.format("ranks", "op", "size", "symmem", "better MPI", "", "ratio", "fastest", "limit"),
     ]
     lines += [row_text(data, point) for point in points if point.spread["symmem"]]

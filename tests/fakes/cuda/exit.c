@@ -46,9 +46,9 @@ void fake_pinned(void *at, size_t bytes) {
 /* --- threads and the process leave devices ----------------------------------------------- */
 
 /*
- * Each call that enters a device leaves it: a thread that ends with a context on its stack was left
- * in one by a call of the library's, and so was the thread in which the process ends.
- * FAKE_CUDA_ALONE=1: for programs that have contexts of their own there.
+ * Checks that the library pops each context that it pushes. A thread that ends with a context on
+ * its stack, or the thread in which the process ends, was left in it by a call of the library.
+ * FAKE_CUDA_ALONE=1 switches the check off, for programs with contexts of their own.
  */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;

@@ -76,7 +76,7 @@ void fake_access_end(CUdeviceptr at) {
 
 /* Memory in the order of a stream. */
 
-#define LEFT_BEHIND 0xf7 /* by the last user of the memory */
+#define LEFT_BEHIND 0xf7 /* by the memory's previous owner */
 
 static void run_free(void *arg) {
     void *memory = *(void **)arg;

@@ -158,7 +158,7 @@ static void sums(check *c) {
     told(c, "all-reduce by NCCL", status, wrong);
 }
 
-/* The last rank comes when the others no longer wait. */
+/* The last rank comes when the others do not wait any more. */
 static void missing(check *c) {
     bool last = c->rank == c->world - 1;
     if (last)
