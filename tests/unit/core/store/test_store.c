@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The stores, one by one: what each must do, opening and its refusals, foreign ones. */
+/* The stores, one by one: what each must do, opening and its refusals, foreign ones, and a process
+ * without descriptors. */
 #include "store_files.h"
+
+#include <netinet/in.h>
 
 static symmem_status forward_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
     return symmem_store_set(s, k, v, n, t);
@@ -117,9 +120,27 @@ static void check_store(symmem_store *store) {
     symmem_store_close(store);
 }
 
+/* In a world of one, at a port that was free a moment ago. */
+static symmem_store *open_tcp(void) {
+    char address[64];
+    symmem_store *store = NULL;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fd, (struct sockaddr *)&at, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+        abort();
+    close(fd);
+    snprintf(address, sizeof(address), "tcp://127.0.0.1:%u/w", (unsigned)ntohs(at.sin_port));
+    if (symmem_store_open(address, 0, 1, 5000, &store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
 TEST("basics") {
     check_store(open_memory());
     check_store(open_file());
+    check_store(open_tcp());
     check_store(open_custom());
     symmem_store_close(NULL);
     remove_tree(path);
@@ -235,4 +256,70 @@ TEST("opening") {
     setrlimit(RLIMIT_NOFILE, &old);
     CU_ASSERT_EQUAL(count_files("/proc/self/fd", '\0'), before);
     remove_tree(path);
+}
+
+/* --- no descriptor is left: a rank can still tell its peers -------------------------------------
+ */
+
+/* No open() can succeed until the limit is put back. */
+static struct rlimit take_all_descriptors(void) {
+    struct rlimit before, none;
+    int lowest_free = dup(STDERR_FILENO);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest_free;
+    close(lowest_free);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CU_ASSERT_EQUAL(dup(STDERR_FILENO), -1);
+    return before;
+}
+
+static void use(symmem_store *store, const char *counter, int rounds) {
+    for (int64_t i = 0; i < rounds; i++) {
+        int64_t sum = 0;
+        int32_t value = 0;
+        size_t bytes = 0;
+        EXPECT_OK(symmem_store_set(store, "value", &(int32_t){7}, sizeof(value), 100));
+        EXPECT_OK(symmem_store_get(store, "value", &value, sizeof(value), &bytes, 100));
+        CU_ASSERT_EQUAL(value, 7);
+        EXPECT_OK(symmem_store_add(store, counter, 1, &sum, 100));
+        CU_ASSERT_EQUAL(sum, i + 1);
+        EXPECT_FAIL(symmem_store_get(store, "absent", &value, sizeof(value), &bytes, 10),
+                    SYMMEM_NOT_FOUND, "store_get");
+    }
+    EXPECT_OK(symmem_store_remove(store, counter, 100));
+}
+
+static void without_descriptors(void) {
+    symmem_store *store = open_file();
+    struct rlimit before = take_all_descriptors();
+    use(store, "poor", 20);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    use(store, "rich", 3);
+    symmem_store_close(store);
+}
+
+TEST("without descriptors") {
+    without_descriptors();
+    remove_tree(path);
+}
+
+/* Nothing of the reserve is left behind, and what is opened afterwards gets the same numbers. */
+TEST("gives back") {
+    int first = dup(STDERR_FILENO);
+    close(first);
+    for (int i = 0; i < 3; i++)
+        without_descriptors();
+    int last = dup(STDERR_FILENO);
+    close(last);
+    CU_ASSERT_EQUAL(first, last);
+    remove_tree(path);
+}
+
+TEST("opening needs some") {
+    symmem_store *store = NULL;
+    struct rlimit before = take_all_descriptors();
+    EXPECT_FAIL(symmem_store_open_file(path, &store), SYMMEM_LIMIT, "store_open_file");
+    CU_ASSERT_PTR_NULL(store);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
