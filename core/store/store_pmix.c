@@ -43,7 +43,7 @@ static sm_pmix_calls calls;
 static char load_error[160];
 
 /* One init for all users of the process, which PMIx counts as well. The lock is held for short, and
- * never in PMIx, so that a fork does not wait for PMIx and a child finds it free. [SM-STORE-27] */
+ * never in PMIx, so that a fork does not wait for PMIx and a child finds it free. */
 static sm_fork_lock lock;
 static int lock_error;
 static int users;
@@ -151,13 +151,17 @@ static int seconds_left(uint64_t deadline_ns) {
 
 /* `io` has the step, and its results afterwards. */
 static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns) {
+    if (is_stuck)
+        return sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
+                       "an earlier call of PMIx has not come back");
     pmix_task *task = malloc(sizeof(*task));
     if (task == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", STAGE, "no memory for a call");
+    const int left_s = seconds_left(deadline_ns);
     *task = *io;
     task->call = (sm_deadline_call){.run = run, .destroy = destroy};
     if (task->seconds == 0)
-        task->seconds = seconds_left(deadline_ns);
+        task->seconds = left_s;
     if (!sm_deadline_call_run(&task->call, deadline_ns)) {
         is_stuck = errno == ETIMEDOUT;
         return is_stuck ? sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE,
@@ -272,16 +276,11 @@ symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_
                        "no launcher offers PMIx to this process: PMIX_NAMESPACE is not set");
     if (!become_busy(deadline_ns))
         return fail_busy();
-    symmem_status status = SYMMEM_OK;
-    if (is_stuck)
-        status = sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
-                         "an earlier call of PMIx has not come back");
-    else if (users == 0)
-        status = begin_first(deadline_ns);
+    symmem_status status = users == 0 ? begin_first(deadline_ns) : SYMMEM_OK;
     const bool has_begun = status == SYMMEM_OK;
     if (has_begun)
         status = check_world(rank, world_size, deadline_ns, is_local_p);
-    if (has_begun && status != SYMMEM_OK && users == 0 && !is_stuck)
+    if (has_begun && status != SYMMEM_OK && users == 0)
         end_last();
     be_free(status == SYMMEM_OK ? 1 : 0);
     return status;
@@ -291,7 +290,7 @@ symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_
 void sm_pmix_end(void) {
     if (!become_busy(sm_tcp_now_ns() + END_NS))
         return;
-    if (users == 1 && !is_stuck)
+    if (users == 1)
         end_last();
     be_free(-1);
 }
@@ -318,7 +317,7 @@ symmem_status sm_pmix_look_up(const char *key, char *text, size_t capacity, uint
         const symmem_status status = call(&task, "PMIx_Get of rank 0's store", deadline_ns);
         if (status == SYMMEM_OK)
             sm_copy_text(text, capacity, task.text);
-        if ((status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT) || is_stuck)
+        if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
             return status;
         if (deadline_ns != 0 && sm_tcp_now_ns() + pause_ns >= deadline_ns)
             return sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE, "rank 0 has published no store");

@@ -150,7 +150,7 @@ static const char *check_reply(const request *asked, const sm_tcp_header *reply)
         return "a value larger than was asked for";
     if (reply->status == SYMMEM_OK && is_get && reply->number != reply->value_bytes)
         return "a value of another size than it says";
-    if (reply->status == SYMMEM_OUT_OF_RANGE && is_get &&
+    if (reply->status == SYMMEM_OUT_OF_RANGE &&
         (reply->number <= (int64_t)asked->capacity || reply->number > SYMMEM_STORE_VALUE_MAX))
         return "a size that no value has";
     return NULL;

@@ -53,8 +53,8 @@ static void answer_status(sm_tcp_peer *peer, symmem_status status, int64_t numbe
                                                .status = status,
                                                .value_bytes = (uint32_t)bytes,
                                                .number = number});
-    if (at != NULL)
-        memcpy(at, text, bytes);
+    _Static_assert(SM_TCP_HEADER_BYTES + SM_TCP_TEXT_MAX <= sizeof(peer->small_out), "no room");
+    memcpy(at, text, bytes);
 }
 
 static void refuse(sm_tcp_peer *peer, symmem_status status, const char *text) {

@@ -63,7 +63,7 @@ bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *oth
 /* --- sockets, by the machine's clock: other processes know no other one --------------------------
  */
 
-/* A connection whose other host has vanished without a word is lost after that. [SM-STORE-26] */
+/* A connection whose other host has vanished without a word is lost after that. */
 #define SM_TCP_VANISHED_MS 15000u
 
 uint64_t sm_tcp_now_ns(void);

@@ -74,7 +74,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
  * faults. It need not be the first to come.
  * symmem_store_close of that rank waits until the others have closed theirs or ended, at most 10 s.
  * Calls go by the machine's clock. Whoever can connect and knows the nonce is believed, and nothing
- * is encrypted: the network is the job's. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
+ * is encrypted: the network is the job's. [SM-STORE-14 to -26] Errors: INVALID_ARGUMENT (no
  * address; PMIx has other ranks than these), NOT_FOUND (no such host), BUSY (rank 0: the port is
  * another program's), TIMEOUT (nobody serves there by then; rank 0 is missing), AUTH (another job's
  * store is there), CORRUPT (something that is no such store), UNSUPPORTED (no PMIx, no agent),

@@ -109,6 +109,14 @@ static void check_store(symmem_store *store) {
         CU_ASSERT_EQUAL(symmem_store_remove(store, bad[i], 100), SYMMEM_INVALID_ARGUMENT);
     }
     CU_ASSERT_EQUAL(symmem_store_set(store, "AZaz09._-/:", "", 0, 100), SYMMEM_OK);
+    /* Two keys with one hash. */
+    CU_ASSERT_EQUAL(symmem_store_set(store, "8yn0iYCKYHlIj4-BwPqk", "a", 1, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "GReLUrM4wMqfg9yzV3KQ", "b", 1, 100), SYMMEM_OK);
+    for (int i = 0; i < 2; i++) {
+        const char *twin = i == 0 ? "8yn0iYCKYHlIj4-BwPqk" : "GReLUrM4wMqfg9yzV3KQ";
+        CU_ASSERT_EQUAL(symmem_store_get(store, twin, value, 1, &bytes, 100), SYMMEM_OK);
+        CU_ASSERT_EQUAL(value[0], 'a' + i);
+    }
     CU_ASSERT_EQUAL(symmem_store_set(store, "..", "", 0, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_set(store, "notify", "", 0, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_set(store, "a", NULL, 1, 100), SYMMEM_INVALID_ARGUMENT);
@@ -156,6 +164,8 @@ static void unprivileged_child(void) {
     int result = 0;
     if (geteuid() == 65534 && symmem_store_open_file(path, &store) != SYMMEM_PERMISSION)
         result = 2;
+    if (geteuid() == 65534 && symmem_store_open_file("//", &store) != SYMMEM_PERMISSION)
+        result = 11;
     char own[] = "/tmp/symmem-store-XXXXXX";
     if (mkdtemp(own) == NULL || chmod(own, 0500) != 0)
         exit(3);
@@ -212,6 +222,7 @@ TEST("opening") {
     CU_ASSERT_EQUAL(symmem_store_open_file(path, NULL), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(symmem_store_open_memory(NULL), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(symmem_store_open_file("/dev/null", &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file("/dev/null/x", &store), SYMMEM_SYSTEM);
     CU_ASSERT_EQUAL(symmem_store_open_file("/nonexistent/a/b", &store), SYMMEM_SYSTEM);
     char name[5000];
     memset(name, 'x', sizeof(name) - 1);
@@ -255,6 +266,36 @@ TEST("opening") {
     CU_ASSERT_EQUAL(symmem_store_open_file(path, &store), SYMMEM_LIMIT);
     setrlimit(RLIMIT_NOFILE, &old);
     CU_ASSERT_EQUAL(count_files("/proc/self/fd", '\0'), before);
+    remove_tree(path);
+}
+
+/* --- locks --------------------------------------------------------------------------------------
+ */
+
+static int flock_error; /* of the next one; 0: it is as it is */
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+    if (flock_error == 0)
+        return __real_flock(fd, operation);
+    errno = flock_error;
+    flock_error = 0;
+    return -1;
+}
+
+TEST("a lock that cannot be taken") {
+    static const struct {
+        int error;
+        symmem_status status;
+    } cases[] = {{ENOLCK, SYMMEM_SYSTEM}, {EINTR, SYMMEM_OK}, {EWOULDBLOCK, SYMMEM_OK}};
+    symmem_store *store = open_file();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int64_t sum = 0;
+        flock_error = cases[i].error;
+        CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 5000), cases[i].status);
+        CU_ASSERT_EQUAL(flock_error, 0);
+    }
+    symmem_store_close(store);
     remove_tree(path);
 }
 

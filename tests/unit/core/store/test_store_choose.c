@@ -61,6 +61,7 @@ TEST("what names the store") {
         {2, {"PMIX_NAMESPACE", "job"}, SYMMEM_OK, ""},
         {2, {"PMIX_NAMESPACE", "job", "PMIX_RANK", "0", "TORCHELASTIC_RUN_ID", "j"}, SYMMEM_OK, ""},
         {2, {"PMIX_NAMESPACE", "job", "PMIX_RANK", "0", "SYMMEM_LAUNCHER", "env"}, SYMMEM_OK, ""},
+        {2, {"PMIX_NAMESPACE", "job", "SYMMEM_LAUNCHER", "slurm"}, SYMMEM_OK, ""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char text[SM_STORE_TEXT_BYTES];

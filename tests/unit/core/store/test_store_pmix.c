@@ -3,6 +3,7 @@
 #include "store_files.h"
 #include "tcp_world.h"
 
+#include "store/store_choose.h"
 #include "store/store_pmix.h"
 #include "store/store_pmix_abi.h"
 
@@ -187,6 +188,11 @@ TEST("other ranks than the context's") {
     EXPECT_FAIL(sm_pmix_begin(2, 8, in_ms(5000), &is_local), SYMMEM_INVALID_ARGUMENT, "store_open");
     CU_ASSERT(sm_record()->expected == 4 && sm_record()->actual == 8);
     CU_ASSERT(pmix.inits == 2 && pmix.finals == 2);
+    CU_ASSERT_EQUAL(sm_pmix_begin(2, 4, in_ms(5000), &is_local), SYMMEM_OK);
+    EXPECT_FAIL(sm_pmix_begin(1, 4, in_ms(5000), &is_local), SYMMEM_INVALID_ARGUMENT, "store_open");
+    CU_ASSERT(pmix.inits == 3 && pmix.finals == 2); /* the first one still uses it */
+    sm_pmix_end();
+    CU_ASSERT_EQUAL(pmix.finals, 3);
 }
 
 TEST("what travels") {
@@ -278,7 +284,16 @@ TEST("what PMIx does not tell") {
 TEST("a store by PMIx") {
     symmem_store *store = NULL, *other = NULL;
     char text[SM_TCP_PLACE_BYTES];
+    const char *why;
     begin_fake(0, 2);
+    unsetenv("SYMMEM_LAUNCHER");
+    unsetenv("SYMMEM_STORE");
+    CU_ASSERT_EQUAL(sm_store_choose(2, text, &why), SYMMEM_OK);
+    CU_ASSERT_STRING_EQUAL(text, "pmix:");
+    setenv("SYMMEM_LAUNCHER", "env", 1);
+    CU_ASSERT_EQUAL(sm_store_choose(2, text, &why), SYMMEM_OK);
+    CU_ASSERT_STRING_EQUAL(text, "");
+    unsetenv("SYMMEM_LAUNCHER");
     CU_ASSERT_EQUAL_FATAL(symmem_store_open("pmix:", 0, 2, LIMIT_MS, &store), SYMMEM_OK);
     CU_ASSERT_PTR_NOT_NULL(strstr(pmix.published, "=symmem1 "));
     CU_ASSERT_EQUAL(symmem_store_set(store, "k", "", 0, LIMIT_MS), SYMMEM_OK);
@@ -319,7 +334,6 @@ static void begin_in_child(void) {
     sm_pmix_end();
 }
 
-/* [SM-STORE-27] */
 TEST("a fork while a thread is in PMIx") {
     symmem_status expected = SYMMEM_OK;
     bool is_local;

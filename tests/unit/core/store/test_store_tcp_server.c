@@ -225,7 +225,7 @@ TEST("a client that goes while its wait is answered") {
     end_server();
 }
 
-/* [SM-STORE-26]: as far as one host can show it. */
+/* As far as one host can show it. */
 TEST("both ends notice a host that has vanished") {
     int connected = 0;
     begin_server();

@@ -115,6 +115,13 @@ TEST("an agent that lies") {
         CU_ASSERT_EQUAL(status, i % 2 == 0 ? cases[i / 2].look_up : cases[i / 2].publish);
         end_agent(&self, thread);
     }
+    agent self = {.answer = NULL};
+    pthread_t thread;
+    begin_agent(&self, &thread);
+    arm((fault){.call = "send", .error = EPIPE});
+    CU_ASSERT_EQUAL(sm_torch_publish("key", "place", limit()), SYMMEM_SYSTEM);
+    CU_ASSERT_TRUE(disarm());
+    end_agent(&self, thread);
 }
 
 TEST("where no agent can be asked") {
