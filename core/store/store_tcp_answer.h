@@ -5,10 +5,13 @@
 
 #include "store/store_tcp_server.h"
 
+#include <sys/types.h>
+
 /* One connection. */
 typedef struct sm_tcp_peer {
     sm_node node;
     int fd;               /* -1: dropped */
+    ino_t inode;          /* of its socket */
     int32_t rank;         /* -1: it has not said yet */
     uint64_t hello_by_ns; /* when it must have */
     bool refused;         /* the answer is the last one */

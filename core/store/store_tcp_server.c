@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define EVENTS 64
@@ -33,6 +34,7 @@ struct sm_tcp_server {
     sm_tcp_world world;
     uint32_t strangers_max;
     int listener, events, wake;
+    ino_t listener_inode;
     uint64_t accept_again_ns; /* 0: connections are taken */
     uint64_t end_ns;          /* 0: not asked to end */
     _Atomic uint64_t end_asked_ns;
@@ -47,6 +49,19 @@ static sm_node all = {&all, &all};
 
 /* --- connections ------------------------------------------------------------------------------ */
 
+/* Of sockets; 0 of anything else. */
+static ino_t inode_of(int fd) {
+    struct stat about = {.st_mode = 0};
+    (void)fstat(fd, &about);
+    return S_ISSOCK(about.st_mode) ? about.st_ino : 0;
+}
+
+/* Unless this process has closed it already and given its number to another file. */
+static void close_socket(int fd, ino_t inode) {
+    if (inode_of(fd) == inode)
+        close(fd);
+}
+
 static void listen_for(const sm_tcp_server *server, sm_tcp_peer *peer, uint32_t events) {
     struct epoll_event event = {.events = events, .data.ptr = peer};
     (void)epoll_ctl(server->events, EPOLL_CTL_MOD, peer->fd, &event);
@@ -54,7 +69,7 @@ static void listen_for(const sm_tcp_server *server, sm_tcp_peer *peer, uint32_t 
 
 /* Its memory goes after the batch of events, in which it may stand once more. */
 static void drop(sm_tcp_server *server, sm_tcp_peer *peer) {
-    close(peer->fd); /* -1 in a child of fork */
+    close_socket(peer->fd, peer->inode); /* -1 in a child of fork */
     peer->fd = -1;
     peer->waits = false;
     server->world.strangers -= peer->rank < 0;
@@ -214,6 +229,7 @@ static void take_connection(sm_tcp_server *server) {
     }
     sm_tcp_tune(fd);
     peer->fd = fd;
+    peer->inode = inode_of(fd);
     peer->rank = -1;
     peer->hello_by_ns = sm_tcp_deadline_ns(SM_TCP_HELLO_MS);
     if (server->world.strangers == server->strangers_max)
@@ -251,6 +267,11 @@ static void look_at_time(sm_tcp_server *server) {
     }
 }
 
+static void stop_listening(sm_tcp_server *server) {
+    close_socket(server->listener, server->listener_inode);
+    server->listener = -1;
+}
+
 /* Whether the thread is done. */
 static bool look_at_end(sm_tcp_server *server) {
     /* pairs with: sm_tcp_server_stop */
@@ -260,8 +281,7 @@ static bool look_at_end(sm_tcp_server *server) {
         (void)!read(server->wake, &count, sizeof(count));
         server->end_ns = asked_ns;
         server->accept_again_ns = 0;
-        close(server->listener);
-        server->listener = -1;
+        stop_listening(server);
         drop_all(server, true);
     }
     return (server->end_ns != 0 && server->world.members == 0) || sm_tcp_expired(server->end_ns);
@@ -279,8 +299,7 @@ static void handle(sm_tcp_server *server, const struct epoll_event *event) {
 
 static void end_service(sm_tcp_server *server) {
     drop_all(server, false);
-    close(server->listener);
-    server->listener = -1;
+    stop_listening(server);
 }
 
 static void *serve(void *arg) {
@@ -305,12 +324,14 @@ static void *serve(void *arg) {
     return NULL;
 }
 
+/* After an error the two may be other files' by now. */
 static void close_fds(sm_tcp_server *server) {
-    int *const fds[] = {&server->listener, &server->events, &server->wake};
-    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
-        close(*fds[i]);
-        *fds[i] = -1;
+    stop_listening(server);
+    if (sm_tcp_server_error(server) == 0) {
+        close(server->events);
+        close(server->wake);
     }
+    server->events = server->wake = -1;
 }
 
 static void destroy(sm_tcp_server *server) {
@@ -369,6 +390,7 @@ symmem_status sm_tcp_server_start(const sm_tcp_opening *opening, sm_tcp_server *
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "server", "no memory for the server");
     }
     server->listener = opening->listener;
+    server->listener_inode = inode_of(opening->listener);
     server->events = server->wake = -1;
     memcpy(server->world.nonce, opening->place->nonce, SM_TCP_NONCE_BYTES);
     server->world.incarnation = opening->incarnation;
@@ -402,7 +424,8 @@ void sm_tcp_server_stop(sm_tcp_server *server, uint32_t limit_ms) {
         /* pairs with: look_at_end */
         atomic_store_explicit(&server->end_asked_ns, sm_tcp_now_ns() + limit_ms * 1000000ull,
                               memory_order_release);
-        (void)!write(server->wake, &one, sizeof(one));
+        if (sm_tcp_server_error(server) == 0)
+            (void)!write(server->wake, &one, sizeof(one));
         (void)pthread_join(server->thread, NULL);
     }
     (void)pthread_mutex_lock(&all_lock);

@@ -141,7 +141,7 @@ TEST("a failure has the server's text") {
 /* --- servers that never come to an end ---------------------------------------------------------
  */
 
-/* Of the thread: it receives answers to what nobody has asked, until then. 0: what is sent. */
+/* Until then the thread receives answers to requests that it has not made. */
 static _Thread_local uint64_t flooded_until_ns;
 static _Thread_local size_t flooded; /* bytes */
 static _Thread_local bool flood_is_over;
@@ -188,7 +188,7 @@ TEST("another job at the first address") {
     both.addresses[1] = own.addresses[0];
     CU_ASSERT_EQUAL(open_at(&both, -1, &store), SYMMEM_OK);
     symmem_store_close(store);
-    /* With nobody at the other one it is said at once, and not waited for. */
+    /* Without a server at the other one it is said at once, and not waited for. */
     symmem_store_close(of_own);
     EXPECT_FAIL(open_at(&both, -1, &store), SYMMEM_AUTH, "store_open");
     symmem_store_close(of_others);

@@ -12,7 +12,7 @@ typedef struct agent {
     int listener;
     const char *answer; /* to the first query; NULL: it closes the connection */
     size_t bytes;
-    bool is_honest; /* it keeps what is set, and gives it to whoever waits and gets */
+    bool is_honest; /* it keeps what is set, and answers waits and gets with it */
 } agent;
 
 static char kept[SM_TCP_PLACE_BYTES];
