@@ -232,9 +232,9 @@ static bool is_parents(void) {
     return (is_busy || users > 0) && sm_fork_is_parents(made_in);
 }
 
-/* Begins to begin or to end the use, as the only thread. False: another one has not come back by
- * then, or it is the parent process's. */
-static bool become_busy(uint64_t deadline_ns) {
+/* The thread may begin or end the use now, and calls be_free afterwards. TIMEOUT: another one has
+ * not come back by then. UNSUPPORTED: the parent process uses PMIx. */
+static symmem_status become_busy(uint64_t deadline_ns) {
     const struct timespec until = {(time_t)(deadline_ns / 1000000000ull),
                                    (long)(deadline_ns % 1000000000ull)};
     int error = 0;
@@ -242,13 +242,18 @@ static bool become_busy(uint64_t deadline_ns) {
     while (is_busy && !is_parents() && error != ETIMEDOUT)
         error = deadline_ns == 0 ? pthread_cond_wait(&lock.changed, &lock.mutex)
                                  : pthread_cond_timedwait(&lock.changed, &lock.mutex, &until);
-    const bool done = !is_busy && !is_parents();
+    const bool parents = is_parents(), done = !is_busy && !parents;
     if (done) {
         is_busy = true;
         made_in = sm_fork_generation();
     }
     (void)pthread_mutex_unlock(&lock.mutex);
-    return done;
+    if (parents)
+        return sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
+                       "the parent process uses PMIx, so that its child cannot");
+    return done ? SYMMEM_OK
+                : sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE,
+                          "another thread has not come back from PMIx in time");
 }
 
 static void be_free(int more_users) {
@@ -259,14 +264,6 @@ static void be_free(int more_users) {
     (void)pthread_mutex_unlock(&lock.mutex);
 }
 
-static symmem_status fail_busy(void) {
-    if (sm_fork_is_parents(made_in))
-        return sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
-                       "the parent process uses PMIx, so that its child cannot");
-    return sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE,
-                   "another thread has not come back from PMIx in time");
-}
-
 symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_ns,
                             bool *is_local_p) {
     if (!is_loaded())
@@ -274,9 +271,11 @@ symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_
     if (secure_getenv("PMIX_NAMESPACE") == NULL)
         return sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
                        "no launcher offers PMIx to this process: PMIX_NAMESPACE is not set");
-    if (!become_busy(deadline_ns))
-        return fail_busy();
-    symmem_status status = users == 0 ? begin_first(deadline_ns) : SYMMEM_OK;
+    symmem_status status = become_busy(deadline_ns);
+    if (status != SYMMEM_OK)
+        return status;
+    if (users == 0)
+        status = begin_first(deadline_ns);
     const bool has_begun = status == SYMMEM_OK;
     if (has_begun)
         status = check_world(rank, world_size, deadline_ns, is_local_p);
@@ -288,11 +287,13 @@ symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_
 
 /* In a child of fork there is nothing to end. A thread that does not come back keeps PMIx. */
 void sm_pmix_end(void) {
-    if (!become_busy(sm_tcp_now_ns() + END_NS))
-        return;
-    if (users == 1)
-        end_last();
-    be_free(-1);
+    const symmem_error_record record = *sm_record();
+    if (become_busy(sm_tcp_now_ns() + END_NS) == SYMMEM_OK) {
+        if (users == 1)
+            end_last();
+        be_free(-1);
+    }
+    (void)sm_fail_record(&record);
 }
 
 /* --- what travels ----------------------------------------------------------------------------- */
