@@ -41,7 +41,7 @@ static bool wait_for(sm_deadline_call *call, uint64_t deadline_ns) {
 bool sm_deadline_call_run(sm_deadline_call *call, uint64_t deadline_ns) {
     pthread_t thread;
     atomic_init(&call->users, 2);
-    call->done = false;
+    call->done = call->is_left = false;
     call->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     int error = sm_cond_init(&call->changed);
     if (error != 0) {
@@ -62,6 +62,7 @@ bool sm_deadline_call_run(sm_deadline_call *call, uint64_t deadline_ns) {
         return true;
     }
     (void)pthread_detach(thread);
+    call->is_left = true;
     sm_deadline_call_release(call);
     errno = ETIMEDOUT;
     return false;

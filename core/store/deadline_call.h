@@ -12,6 +12,7 @@ typedef struct sm_deadline_call {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool done;
+    bool is_left; /* the deadline has passed: the caller has not seen the end */
 } sm_deadline_call;
 
 /* Runs it in a thread of its own, which takes no signals. True: it has returned, and the caller

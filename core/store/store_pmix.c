@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A client of PMIx. Its calls take deadlines of whole seconds, or none, so each is made in a thread
- * that its caller can leave behind. That thread may still be in the library, which is not used
- * again then.
+ * that its caller can leave behind. The library is not used while that thread is in it, and never
+ * again if the call was to change something there.
  */
 #include "store/store_pmix.h"
 #include "base/fork.h"
@@ -47,9 +47,9 @@ static char load_error[160];
 static sm_fork_lock lock;
 static int lock_error;
 static int users;
-static bool is_busy;         /* a thread begins or ends the use of PMIx */
-static atomic_bool is_stuck; /* a call has not come back */
-static uint32_t made_in;     /* the process that uses PMIx, or is busy with it */
+static bool is_busy;          /* a thread begins or ends the use of PMIx */
+static atomic_int calls_left; /* calls that were left behind, and have not come back */
+static uint32_t made_in;      /* the process that uses PMIx, or is busy with it */
 static sm_pmix_proc self;
 
 /* --- the library ------------------------------------------------------------------------------ */
@@ -138,7 +138,10 @@ static void run(sm_deadline_call *base) {
 }
 
 static void destroy(sm_deadline_call *base) {
-    free(SM_CONTAINER(base, pmix_task, call));
+    pmix_task *task = SM_CONTAINER(base, pmix_task, call);
+    if (base->is_left && task->step == get)
+        calls_left--;
+    free(task);
 }
 
 /* In whole seconds, not beyond the deadline if that is a second away; 0: none. */
@@ -151,7 +154,7 @@ static int seconds_left(uint64_t deadline_ns) {
 
 /* `io` has the step, and its results afterwards. */
 static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns) {
-    if (is_stuck)
+    if (calls_left != 0)
         return sm_fail(SYMMEM_UNSUPPORTED, "store_open", STAGE,
                        "an earlier call of PMIx has not come back");
     pmix_task *task = malloc(sizeof(*task));
@@ -163,10 +166,10 @@ static symmem_status call(pmix_task *io, const char *name, uint64_t deadline_ns)
     if (task->seconds == 0)
         task->seconds = left_s;
     if (!sm_deadline_call_run(&task->call, deadline_ns)) {
-        is_stuck = errno == ETIMEDOUT;
-        return is_stuck ? sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE,
-                                  "%s did not come back in time", name)
-                        : sm_fail_errno(errno, "store_open", STAGE, "no thread for %s", name);
+        if (errno != ETIMEDOUT)
+            return sm_fail_errno(errno, "store_open", STAGE, "no thread for %s", name);
+        calls_left++;
+        return sm_fail(SYMMEM_TIMEOUT, "store_open", STAGE, "%s did not come back in time", name);
     }
     *io = *task;
     sm_deadline_call_release(&task->call);
