@@ -45,8 +45,7 @@ void sm_store_undo_incarnation(const char *address, int32_t rank) {
         (void)count_incarnation(address, rank, -1);
 }
 
-/* --- opening ------------------------------------------------------------------------------------
- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 typedef struct opening {
     const char *address;
@@ -185,8 +184,7 @@ symmem_status sm_store_open_chosen(const char *address, int32_t rank, int32_t wo
     return symmem_store_open(address, rank, world_size, timeout_ms, store_p);
 }
 
-/* --- choosing -----------------------------------------------------------------------------------
- */
+/* --- choosing --------------------------------------------------------------------------------- */
 
 /* Programs of torchrun's workers open MASTER_PORT themselves where the agent does not: the store
  * is at the port beside it. */

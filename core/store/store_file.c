@@ -51,8 +51,7 @@ typedef struct file_store {
     int reserve[RESERVE]; /* further descriptors of the directory; -1: lent */
 } file_store;
 
-/* --- descriptors -------------------------------------------------------------------------------
- */
+/* --- descriptors ------------------------------------------------------------------------------ */
 
 static int *reserved(file_store *store, bool lent) {
     for (int i = 0; i < RESERVE; i++)
@@ -126,8 +125,7 @@ static void close_reserve(file_store *store) {
     sm_fork_lock_close(&store->reserve_lock);
 }
 
-/* --- whose files they are ----------------------------------------------------------------------
- */
+/* --- whose files they are --------------------------------------------------------------------- */
 
 /* Whether only this user may do what the `forbidden` bits of a mode permit. */
 static symmem_status check_owner(const struct stat *about, mode_t forbidden, const char *operation,
@@ -154,8 +152,7 @@ static symmem_status check_file(int fd, const char *name, const char *operation)
     return check_owner(&about, 0077, operation, name, name);
 }
 
-/* --- the calls ---------------------------------------------------------------------------------
- */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 static void name_of_key(const char *key, char name[NAME_BYTES]) {
     size_t i = 0;
@@ -409,15 +406,14 @@ static symmem_status copy_path(const char *path, char copy[PATH_MAX]) {
 
 static symmem_status fail_directory(int error, const char *path) {
     struct stat about = {.st_mode = 0};
-    if (error == ENOTDIR)
-        (void)lstat(path, &about);
+    if (error != ENOTDIR)
+        return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
+    (void)lstat(path, &about);
     if (S_ISLNK(about.st_mode))
         return sm_fail(SYMMEM_PERMISSION, "store_open_file", "directory",
                        "%.120s is a symbolic link: name the directory itself", path);
-    if (error == ENOTDIR)
-        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
-                       "%.120s is not a directory", path);
-    return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
+                   "%.120s is not a directory", path);
 }
 
 /* 0 or an errno; it may be there already. Then another rank may have just made it and be about to

@@ -23,8 +23,7 @@ static symmem_status invalid(const char *text) {
                    "'%.100s' is no host:port of a TCP store", text);
 }
 
-/* --- resolving ----------------------------------------------------------------------------------
- */
+/* --- resolving -------------------------------------------------------------------------------- */
 
 /* A resolver may wait for its servers without a limit. */
 typedef struct look_up {
@@ -150,8 +149,7 @@ symmem_status sm_tcp_place_parse(const char *text, uint64_t deadline_ns, sm_tcp_
     return sm_tcp_place_resolve(host, (uint16_t)port, deadline_ns, place_p);
 }
 
-/* --- listening ----------------------------------------------------------------------------------
- */
+/* --- listening -------------------------------------------------------------------------------- */
 
 /* -1 with an errno. */
 static int listen_at(const sm_tcp_address *address) {
@@ -244,8 +242,7 @@ symmem_status sm_tcp_listen_anywhere(bool is_local, sm_tcp_place *place_p, int *
     return SYMMEM_OK;
 }
 
-/* --- a place as text: "symmem1 NONCE PORT ADDRESS ..." -----------------------------------------
- */
+/* --- a place as text: "symmem1 NONCE PORT ADDRESS ..." ---------------------------------------- */
 
 void sm_tcp_place_write(const sm_tcp_place *place, char text[SM_TCP_PLACE_BYTES]) {
     sm_tcp_place copy = *place;
@@ -298,8 +295,7 @@ symmem_status sm_tcp_place_read(const char *text, sm_tcp_place *place_p) {
     return SYMMEM_OK;
 }
 
-/* --- connecting ---------------------------------------------------------------------------------
- */
+/* --- connecting ------------------------------------------------------------------------------- */
 
 static int finish_connecting(int fd, uint64_t deadline_ns) {
     int error = 0;

@@ -185,8 +185,7 @@ static void serve_peer(sm_tcp_server *server, sm_tcp_peer *peer) {
     flush_all(server);
 }
 
-/* --- taking connections -------------------------------------------------------------------------
- */
+/* --- taking connections ----------------------------------------------------------------------- */
 
 static void set_accepting(sm_tcp_server *server, bool accepts) {
     struct epoll_event event = {.events = accepts ? EPOLLIN : 0, .data.ptr = &server->listener};
@@ -238,8 +237,7 @@ static void take_connection(sm_tcp_server *server) {
     sm_list_add(&server->world.peers, &peer->node);
 }
 
-/* --- time ---------------------------------------------------------------------------------------
- */
+/* --- time ------------------------------------------------------------------------------------- */
 
 /* In ms from now on, rounded up: when something is to be done, or the next look. A thread in
  * epoll_wait does not notice that its descriptors are closed. */
@@ -287,8 +285,7 @@ static bool look_at_end(sm_tcp_server *server) {
     return (server->end_ns != 0 && server->world.members == 0) || sm_tcp_expired(server->end_ns);
 }
 
-/* --- the thread ---------------------------------------------------------------------------------
- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
 static void handle(sm_tcp_server *server, const struct epoll_event *event) {
     if (event->data.ptr == &server->listener)
@@ -434,8 +431,7 @@ void sm_tcp_server_stop(sm_tcp_server *server, uint32_t limit_ms) {
     destroy(server);
 }
 
-/* --- fork ---------------------------------------------------------------------------------------
- */
+/* --- fork ------------------------------------------------------------------------------------- */
 
 void sm_tcp_server_lock_all(void) {
     (void)pthread_mutex_lock(&all_lock);

@@ -15,8 +15,7 @@
 #define HELLO_MAGIC 0x4f4c4853u /* "SHLO" */
 #define PROOF_SEED 0x70726f6f66ull
 
-/* --- numbers ----------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void put(uint8_t *at, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)

@@ -60,8 +60,7 @@ int64_t sm_tcp_proof(const uint8_t nonce[SM_TCP_NONCE_BYTES]);
 /* In a time that does not depend on where they differ. */
 bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *other);
 
-/* --- sockets, by the machine's clock: other processes know no other one --------------------------
- */
+/* --- sockets, by the machine's clock: other processes know no other one ----------------------- */
 
 /* A connection whose other host has vanished without a word is lost after that. */
 #define SM_TCP_VANISHED_MS 15000u

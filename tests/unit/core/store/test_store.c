@@ -154,7 +154,7 @@ TEST("basics") {
     remove_tree(path);
 }
 
-/* --- opening ------------------------------------------------------------------------ */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void unprivileged_child(void) {
     symmem_store *store = NULL;
@@ -269,8 +269,7 @@ TEST("opening") {
     remove_tree(path);
 }
 
-/* --- locks --------------------------------------------------------------------------------------
- */
+/* --- locks ------------------------------------------------------------------------------------ */
 
 static int flock_error; /* of the next one; 0: it is as it is */
 int __real_flock(int fd, int operation);
@@ -299,8 +298,7 @@ TEST("a lock that cannot be taken") {
     remove_tree(path);
 }
 
-/* --- no descriptor is left: a rank can still tell its peers -------------------------------------
- */
+/* --- no descriptor is left: a rank can still tell its peers ----------------------------------- */
 
 /* No open() can succeed until the limit is put back. */
 static struct rlimit take_all_descriptors(void) {

@@ -11,7 +11,7 @@
 
 static struct {
     uint32_t rank, size;
-    int inits, finals;
+    atomic_int inits, finals;
     const char *published, *gives;
     int get_fails, fails_first; /* the latter: so often only, if it is not 0 */
     int init_fails, put_fails, commit_fails, size_fails;
@@ -285,8 +285,7 @@ TEST("what PMIx does not tell") {
     CU_ASSERT_EQUAL(pmix.finals, 1);
 }
 
-/* --- stores that PMIx carries -------------------------------------------------------------------
- */
+/* --- stores that PMIx carries ----------------------------------------------------------------- */
 
 TEST("a store by PMIx") {
     symmem_store *store = NULL, *other = NULL;
@@ -323,8 +322,7 @@ TEST("a store by PMIx") {
     end_server();
 }
 
-/* --- forks and threads --------------------------------------------------------------------------
- */
+/* --- forks and threads ------------------------------------------------------------------------ */
 
 static void *begin_late(void *arg) {
     bool is_local;

@@ -6,8 +6,7 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 
-/* --- places ------------------------------------------------------------------------------------
- */
+/* --- places ----------------------------------------------------------------------------------- */
 
 TEST("places as text") {
     static const char *const wrong[] = {
@@ -67,8 +66,7 @@ TEST("words and jobs are apart") {
     unsetenv("SLURM_JOB_ID");
 }
 
-/* --- messages and deadlines ---------------------------------------------------------------------
- */
+/* --- messages and deadlines ------------------------------------------------------------------- */
 
 TEST("headers and hellos of any bytes") {
     static const struct {
@@ -113,8 +111,7 @@ TEST("deadlines, of which 0 is none") {
     CU_ASSERT_EQUAL(sm_tcp_ready(-1, 0, 1), ETIMEDOUT);
 }
 
-/* --- names and interfaces, as the C library tells them ------------------------------------------
- */
+/* --- names and interfaces, as the C library tells them ---------------------------------------- */
 
 typedef struct name_server {
     int count, error;
@@ -232,8 +229,7 @@ TEST("which of a host's interfaces are told") {
     interfaces_are_faked = false;
 }
 
-/* --- listening and connecting -------------------------------------------------------------------
- */
+/* --- listening and connecting ----------------------------------------------------------------- */
 
 TEST("where rank 0 listens") {
     static const struct {

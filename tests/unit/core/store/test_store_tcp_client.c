@@ -6,8 +6,7 @@
 
 #define TOO_LONG_FOR_ONE 2000 /* bytes of a value that does not travel with its header */
 
-/* --- servers that lie --------------------------------------------------------------------------
- */
+/* --- servers that lie ------------------------------------------------------------------------- */
 
 /* Welcomes one client, then answers its next request with these bytes; or the hello. */
 typedef struct liar {
@@ -138,8 +137,7 @@ TEST("a failure has the server's text") {
     CU_ASSERT_STRING_EQUAL(sm_record()->message, text);
 }
 
-/* --- servers that never come to an end ---------------------------------------------------------
- */
+/* --- servers that never come to an end -------------------------------------------------------- */
 
 /* Until then the thread receives answers to requests that it has not made. */
 static _Thread_local uint64_t flooded_until_ns;
@@ -175,8 +173,7 @@ TEST("answers without end") {
     symmem_store_close(own);
 }
 
-/* --- several addresses --------------------------------------------------------------------------
- */
+/* --- several addresses ------------------------------------------------------------------------ */
 
 /* Rank 0's loopback address is another machine's, too, where its port may be another job's. */
 TEST("another job at the first address") {
@@ -194,8 +191,7 @@ TEST("another job at the first address") {
     symmem_store_close(of_others);
 }
 
-/* --- what the kernel says of a connection -------------------------------------------------------
- */
+/* --- what the kernel says of a connection ----------------------------------------------------- */
 
 TEST("errors of a connection") {
     static const struct {
@@ -322,8 +318,7 @@ TEST("a server that ends every connection is lost") {
     end_server();
 }
 
-/* --- opening ------------------------------------------------------------------------------------
- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void *open_later(void *arg) {
     int listener = -1;

@@ -4,8 +4,7 @@
 #include "store_files.h"
 #include "tcp_world.h"
 
-/* --- strangers, and a process with few descriptors ----------------------------------------------
- */
+/* --- strangers, and a process with few descriptors -------------------------------------------- */
 
 /* A process that says nothing on as many connections as it can make, until `stay` ends. */
 static pid_t start_strangers(int count, const int ready[2], const int stay[2]) {
@@ -109,8 +108,7 @@ TEST("no descriptor for a connection") {
     end_server();
 }
 
-/* --- calls of the server that fail --------------------------------------------------------------
- */
+/* --- calls of the server that fail ------------------------------------------------------------ */
 
 TEST("a connection that the server cannot keep is made again") {
     static const char *const calls[] = {"calloc", "epoll_ctl"};
@@ -188,8 +186,7 @@ TEST("opening with each call failing once") {
     CU_ASSERT(failed >= 12);
 }
 
-/* --- descriptors that the process closes --------------------------------------------------------
- */
+/* --- descriptors that the process closes ------------------------------------------------------ */
 
 /* Whether it is one of the server's: a sanitizer has none of these. */
 static bool is_servers(int fd) {

@@ -8,8 +8,7 @@
 #include <dirent.h>
 #include <netinet/tcp.h>
 
-/* --- requests -----------------------------------------------------------------------------------
- */
+/* --- requests --------------------------------------------------------------------------------- */
 
 TEST("a hello is first, and right") {
     static const uint8_t none[SM_TCP_NONCE_BYTES];
@@ -170,8 +169,7 @@ TEST("a request takes a wait back") {
     end_server();
 }
 
-/* --- the end ------------------------------------------------------------------------------------
- */
+/* --- the end ---------------------------------------------------------------------------------- */
 
 TEST("the server ends in time, whatever its clients do") {
     sm_tcp_server *alone = NULL;
@@ -247,8 +245,7 @@ TEST("both ends notice a host that has vanished") {
     end_server();
 }
 
-/* --- signals -----------------------------------------------------------------------------------
- */
+/* --- signals ---------------------------------------------------------------------------------- */
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
 

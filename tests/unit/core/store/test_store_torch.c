@@ -5,8 +5,7 @@
 
 #include "store/store_torch.h"
 
-/* --- an agent that answers with any bytes -------------------------------------------------------
- */
+/* --- an agent that answers with any bytes ----------------------------------------------------- */
 
 typedef struct agent {
     int listener;
@@ -149,8 +148,7 @@ TEST("where no agent can be asked") {
     }
 }
 
-/* --- the variables ------------------------------------------------------------------------------
- */
+/* --- the variables ---------------------------------------------------------------------------- */
 
 TEST("whether all ranks are on this host") {
     static const struct {
@@ -166,8 +164,7 @@ TEST("whether all ranks are on this host") {
     }
 }
 
-/* --- opening ------------------------------------------------------------------------------------
- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 TEST("both ranks of a world") {
     symmem_store *stores[2] = {NULL, NULL};
