@@ -302,7 +302,7 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
         return SYMMEM_OK;
     symmem_status status;
     int tries = 0;
-    do /* A server that is short of descriptors may end a connection for a newer one. [SM-STORE-23]
+    do /* A server that is short of descriptors may end a connection for a newer one. [SM-STORE-24]
         */
         status = connect_once(store, asked->deadline_ns, fd_p);
     while (status == SYMMEM_SYSTEM && sm_record()->system_errno == ECONNRESET && ++tries < TRIES);

@@ -99,7 +99,7 @@ static void drop_all(sm_tcp_server *server, bool only_strangers) {
 }
 
 /* This process has closed a descriptor that is the server's: it may have given its number to any
- * other file. [SM-STORE-25] */
+ * other file. [SM-STORE-26] */
 static void give_up(sm_tcp_server *server, int error) {
     /* pairs with: sm_tcp_server_error */
     atomic_store_explicit(&server->error, error, memory_order_release);
@@ -344,7 +344,7 @@ static bool watch(const sm_tcp_server *server, const int *fd) {
     return epoll_ctl(server->events, EPOLL_CTL_ADD, *fd, &event) == 0;
 }
 
-/* Descriptors below the socket's number were taken when it was made. [SM-STORE-24] */
+/* Descriptors below the socket's number were taken when it was made. [SM-STORE-25] */
 static symmem_status check_limit(sm_tcp_server *server, int32_t world_size) {
     const uint64_t used = (uint64_t)server->listener, needed = (uint64_t)world_size + OWN_FDS;
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};

@@ -11,7 +11,7 @@
 typedef struct sm_tcp_server sm_tcp_server;
 
 /* Serves what comes to the opening's socket, which becomes the server's. LIMIT: the process may not
- * have the descriptors that a world of that size takes. [SM-STORE-24] */
+ * have the descriptors that a world of that size takes. [SM-STORE-25] */
 symmem_status sm_tcp_server_start(const sm_tcp_opening *opening, sm_tcp_server **server_p);
 /* Takes no further clients. Returns when the last one has closed its connections, or has ended, or
  * after the limit. NULL is a no-op; in a child of fork it only frees. */

@@ -42,7 +42,7 @@ static int serve_strangers(const char *address, int ready) {
         pause();
 }
 
-TK_TEST(store_tcp, strangers_leave_descriptors, "SM-STORE-23", .max_ranks = 1,
+TK_TEST(store_tcp, strangers_leave_descriptors, "SM-STORE-24", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY) {
     char address[ADDRESS_BYTES];
     symmem_store *client = NULL;
@@ -71,7 +71,7 @@ static int serve_too_many(const char *address, int ready) {
     return is_refused && write(ready, "r", 1) == 1 ? 0 : 1;
 }
 
-TK_TEST(store_tcp, world_needs_descriptors, "SM-STORE-24", .max_ranks = 1,
+TK_TEST(store_tcp, world_needs_descriptors, "SM-STORE-25", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY) {
     char address[ADDRESS_BYTES];
     int status = -1;
@@ -103,7 +103,7 @@ static int close_all(const char *address, int ready) {
                : 4;
 }
 
-TK_TEST(store_tcp, server_loses_its_descriptors, "SM-STORE-25", .max_ranks = 1,
+TK_TEST(store_tcp, server_loses_its_descriptors, "SM-STORE-26", .max_ranks = 1,
         .flags = TK_NO_CONTEXT | TK_PROCESS_ONLY) {
     char address[ADDRESS_BYTES];
     symmem_store *client = NULL;

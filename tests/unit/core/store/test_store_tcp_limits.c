@@ -22,7 +22,7 @@ static pid_t start_strangers(int count, const int ready[2], const int stay[2]) {
     _exit(0);
 }
 
-/* [SM-STORE-23] */
+/* [SM-STORE-24] */
 TEST("strangers leave descriptors to the process") {
     enum { ROOM = 40 };
     int listener = -1, ready[2], stay[2], own[ROOM / 2];
@@ -56,7 +56,7 @@ TEST("strangers leave descriptors to the process") {
     end_server();
 }
 
-/* [SM-STORE-24] */
+/* [SM-STORE-25] */
 TEST("a world that takes more descriptors than there may be") {
     enum { RANKS = 50, NEEDED = RANKS + 4 };
     struct rlimit before, few;
@@ -201,7 +201,7 @@ static bool is_servers(int fd) {
            own.sin_port == ((struct sockaddr_in *)&place.addresses[0].address)->sin_port;
 }
 
-/* [SM-STORE-25] */
+/* [SM-STORE-26] */
 TEST("the process closes the server's descriptors, and opens others") {
     bool closed[256] = {false};
     int count = 0;
