@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The watchdog: waits for the ranks of a case, ends them when time is up, reaps all. */
-#include "delay.h"
 #include "runner.h"
 
 #include <sys/wait.h>
