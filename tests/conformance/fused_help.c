@@ -173,7 +173,7 @@ double *fused_gather(struct tk *t, const double *const *shards, int32_t count, i
     return all;
 }
 
-/* --- a small gather and a small scatter -------------------------------------------------------- */
+/* --- a small gather and a small scatter ------------------------------------------------------- */
 
 struct fused_pair *pair_begin(struct tk *t) {
     struct fused_pair *x = tk_scratch(t, sizeof *x);
