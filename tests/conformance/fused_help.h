@@ -41,8 +41,8 @@ void fused_set_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t by
 bool fused_expect_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t byte,
                         const char *what);
 
-/* One check: what lies in the memory differs from the values by no more than bounds[i] (NULL: by
- * nothing). */
+/* One check: what lies in the memory differs from the values by no more than bounds[i] (by nothing
+ * if NULL). */
 bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double *bounds,
                   const char *what);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who asked for a shared mapping. A driver makes it for whoever calls it: the backend, which has to
- * give it back, or a library beneath the backend, which may keep it for itself. The call stack at
- * the time tells; it is judged only when the mapping is left over, for a driver in the middle of
- * its work must not wait for the loader's locks. What a library maps by its own hand, and what
- * nobody is known to have asked for, counts as the backend's.
+ * Which code asked for a shared mapping. A driver makes it for its caller: the backend, which has
+ * to give it back, or a library beneath the backend, which may keep it for itself. The call stack
+ * at the time tells; it is looked at only when the mapping is left over, for a driver in the middle
+ * of its work must not wait for the loader's locks. What a library maps by its own hand, and what
+ * was not asked for by known code, counts as the backend's.
  */
 #include "kit_internal.h"
 

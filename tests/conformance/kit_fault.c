@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Announced deaths, test points, group shapes. */
+/* Announced deaths, failpoints, group shapes. */
 #include "kit_internal.h"
 
 #include <poll.h>
@@ -163,7 +163,7 @@ static void join(struct tk *t, const struct span *span, struct member *member) {
     member->group = (tk_group)(t, name, member->ranks, span->count);
 }
 
-/* Runs fn on spans whose groups are alive at the same time; then all ranks meet. */
+/* Runs fn on spans whose groups are alive at the same time; then all ranks wait for each other. */
 static void run_spans(struct tk *t, const struct span *spans, int count, struct member *members,
                       tk_shape_fn fn, void *arg) {
     for (int i = 0; i < count; i++)
@@ -202,7 +202,7 @@ void(tk_for_each_group_shape)(struct tk *t, tk_shape_fn fn, void *arg) {
         run_spans(t, &single, 1, members, fn, arg);
 }
 
-/* --- which test points a rank passes, and how often ------------------------------------------- */
+/* --- which failpoints a rank passes, and how often -------------------------------------------- */
 
 void tk_record_points(struct tk *t, bool on) {
     struct kit_record *record = &t->own->record;

@@ -33,7 +33,7 @@ const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype d
  * there are no more. `takes_form`: ndim, shape and strides are among them. [SM-COLL-02] */
 const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
                              symmem_status *expected_p);
-/* All of them in turn in `tensor_`, a DLTensor that `call_` is made with. */
+/* One after the other in `tensor_`, a DLTensor that `call_` is made with. */
 #define OPS_WRONG_MEMBERS(t, tensor_, takes_form, call_)                                           \
     do {                                                                                           \
         const DLTensor right_ = (tensor_);                                                         \
@@ -64,7 +64,7 @@ void ops_download(struct tk *t, void *host, const void *device, size_t bytes);
 bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
                 size_t count, const char *what);
 
-/* Whether a test point is the active backend's own, and such that a failure there is one: what a
+/* Whether a failpoint is the active backend's own, and such that a failure there is one: what a
  * step of its may be made to fail by, whatever backend it is. */
 bool ops_own_step(struct tk *t, const char *point);
 

@@ -17,7 +17,8 @@ static const uint32_t long_limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u,
 
 /* --- which rank is held back ------------------------------------------------------------------ */
 
-/* Ranks that are held back in turn: all of a small group, the telling ones of a large one. */
+/* Ranks that are held back one after the other: all of a small group, the telling ones of a large
+ * one. */
 static inline int held_count(int32_t world_size) {
     return world_size <= 5 ? world_size : 5;
 }
@@ -43,7 +44,7 @@ static inline bool await_shared(struct tk *t, int32_t rank, int slot, uint64_t v
     return true;
 }
 
-/* Starts a thread and comes back when it passes test point `point`, or LONG_MS later. */
+/* Starts a thread and comes back when it passes failpoint `point`, or LONG_MS later. */
 static inline void start_until_point(struct tk *t, pthread_t *thread, void *(*body)(void *arg),
                                      void *arg, const char *point) {
     tk_on_point(t, point, 0, (struct tk_action){0});
@@ -143,7 +144,7 @@ static inline int32_t own_device(struct tk *t) {
     return local_rank % (count > 0 ? count : 1);
 }
 
-/* The own user's signal pad: all bytes set, and checked. */
+/* This rank's user signal pad: all bytes set, and checked. */
 static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
     void *const *pads = NULL;

@@ -243,8 +243,8 @@ TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", TK_ON_FAK
     tk_end_context(t);
 }
 
-/* A failure at a backend's own test points on one rank, another one each time. Points that a
- * backend does not have are never passed; the cases then show that nothing fails. */
+/* A failure at a backend's own failpoints on one rank, another one each time. Points that a backend
+ * does not have are never passed; the cases then show that nothing fails. */
 
 #define INJECTED SYMMEM_LIMIT
 #define SLOT_HIT 3

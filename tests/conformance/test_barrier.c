@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Barriers: nobody passes early, everything is visible, rounds and channels keep apart. */
+/* Barriers: no rank passes early, everything is visible, rounds and channels keep apart. */
 #include "plain_help.h"
 #include "sync_help.h"
 
@@ -84,7 +84,7 @@ TK_TEST(barrier, past_two_to_the_sixteen, "SM-BARRIER-08", .needs = SYMMEM_CAP_H
     TK_STATUS(t, SYMMEM_OK, status);
 }
 
-/* The two halves of the group take turns in coming late. */
+/* The two halves of the group come late alternately. */
 TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (uint64_t g = 1; g <= 40; g++) {
@@ -155,7 +155,7 @@ TK_TEST(barrier, writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_
     tk_for_each_group_shape(t, visible_on_shape, NULL);
 }
 
-/* The held rank has a signal pending at everybody, on the barrier's channel. */
+/* The held rank has a signal pending at all ranks, on the barrier's channel. */
 static void barrier_beside_signals(struct tk *t, int32_t channel, uint64_t first_round) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (channel < 0)

@@ -7,7 +7,7 @@
 struct target {
     symmem_context *context;
     symmem_handle *handle;
-    uint32_t *words; /* of the own buffer */
+    uint32_t *words; /* of this rank's buffer */
     symmem_stream *stream;
     uint32_t limit_ms;
     int32_t rank;
@@ -210,7 +210,8 @@ TK_TEST(capture, graphs_of_two_channels_at_once, "SM-STREAM-07,SM-STREAM-09", .n
         TK_OK(t, symmem_graph_destroy(replayers[i].graph));
 }
 
-/* Memory and streams of two devices of one rank in turn, each word handed from one to the other. */
+/* Memory and streams of two devices of one rank alternately, each word handed from one to the
+ * other. */
 TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_OVERLAP, .max_ranks = 4,
         .flags = TK_PLAIN_MEMORY) {

@@ -171,7 +171,7 @@ static symmem_status gather_into_new_memory(struct works *w) {
     return status;
 }
 
-/* Words of the own buffer; the first `count` of the second half, if `second`. */
+/* Words of this rank's buffer; the first `count` of the second half, if `second`. */
 static DLTensor words_of(const struct works *w, int64_t *count, bool second) {
     char *words = w->memory;
     return (DLTensor){.data = words + (second ? BLOCK_BYTES / 2 : 0),

@@ -254,7 +254,7 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
 }
 
-/* A fork that is not joined back spoils the capture and nothing else. */
+/* A fork that is not joined back makes the capture invalid and nothing else. */
 TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
@@ -430,7 +430,7 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     fork_end(t, &f);
 }
 
-/* First one that joined, which spoils the capture, then the one that began it. */
+/* First one that joined, which makes the capture invalid, then the one that began it. */
 TK_TEST(capture, given_up_in_turn, "SM-ERROR-01", .needs = CAPTURE, .max_ranks = 2) {
     symmem_stream *first = NULL, *second = NULL;
     symmem_event *event = NULL;

@@ -176,10 +176,10 @@ TK_TEST(coll, supported_pairs, "SM-COLL-05", .needs = COLLECTIVES) {
 }
 
 /*
- * The limit of a collective is for all its meetings together. The last rank comes to the first one
- * late and cannot come to the second one in time: what it writes between them lies on a page that
- * is not there until a while after it was touched, as of a program that brings memory in by itself.
- * Without HOST_ACCESS no rank can be held up between them: there it comes to no meeting in time.
+ * The limit of a collective is for all its rendezvous together. The last rank comes to the first
+ * one late and cannot come to the second one in time: what it writes between them lies on a page
+ * that is not there until a while after it was touched, as of a program that brings memory in by
+ * itself. Without HOST_ACCESS no rank can be held up between them: there it comes to none in time.
  */
 
 /* One rank alone has such a page at a time, if ranks are threads too. */
@@ -238,7 +238,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
     tk_out_of_band_barrier(t);
     if (t->rank == t->last) {
         tk_sleep_ms(splits ? limit_ms * 9 / 10 : limit_ms * 2);
-        /* What becomes of it is no matter of the limit's: nobody else may need it by then. */
+        /* What becomes of it is no matter of the limit's: no other rank may need it by then. */
         symmem_status status =
             symmem_one_shot_all_reduce_out(handle, &in.dl, SYMMEM_SUM, out, 0, LONG_MS, NULL);
         TK_CHECK_MSG(t, status == SYMMEM_OK || status == SYMMEM_POISONED || slow.touched == 0,
@@ -272,7 +272,7 @@ TK_TEST(coll, one_limit_for_all_meetings, "SM-COLL-08,SM-TIMEOUT-14", .needs = C
 
 /* What callers of collectives may bring along: empty tensors, options, a state of their floats. */
 
-/* Everybody sends to rank 0 alone; what the others receive, nothing, lies inside of their input, or
+/* All ranks send to rank 0 alone; what the others receive, nothing, lies inside of their input, or
  * of a peer's. */
 TK_TEST(coll, empty_tensors_overlap_nothing, "SM-COLL-13", .needs = COLLECTIVES, .min_ranks = 2,
         .flags = TK_PLAIN_MEMORY) {

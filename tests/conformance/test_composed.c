@@ -142,7 +142,7 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
     work_after(t, g->stream);
 }
 
-/* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
+/* The first barrier fails, for no other rank calls. Needs no step of the backend's own to fail. */
 TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");

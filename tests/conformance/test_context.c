@@ -300,7 +300,7 @@ TK_TEST(context, again_and_again, "SM-CONTEXT-06",
     }
 }
 
-/* Live objects and peers that do nothing: neither is waited for, whoever goes first. */
+/* Live objects and peers that do nothing: neither is waited for, whichever rank goes first. */
 TK_TEST(context, finalize_does_not_wait, "SM-CONTEXT-07", .max_ranks = 8) {
     (void)tk_handle(t, 4096, tk_world_group(t));
     (void)tk_handle(t, 64, tk_world_group(t));

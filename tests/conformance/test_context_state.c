@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls without a context, after its end, and failures injected at test points. */
+/* Calls without a context, after its end, and failures injected at failpoints. */
 #include "kit.h"
 
 #define LIMIT_MS 10000u

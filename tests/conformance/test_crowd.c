@@ -101,7 +101,7 @@ static void *wait_in_barrier(void *arg) {
 }
 
 /* On all ranks but the last, a thread waits in a barrier for the last one, which enters only when
- * its meetings on the other group are over: nothing may hold these up. */
+ * its barriers on the other group are over: nothing may hold these up. */
 TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .ranks = {2, 4}) {
     struct crowd waiter = {.t = t, .handle = tk_handle(t, 64, tk_world_group(t))};
     symmem_group *group = NULL;

@@ -108,7 +108,7 @@ static void be_victim(struct tk *t, const struct job *job) {
 
 static pid_t placed;
 
-/* And nobody is left behind who is about to end: the process between waits for it. */
+/* And no process is left behind that is about to end: the process between waits for it. */
 static void end_placed(int number) {
     (void)number;
     (void)kill(placed, SIGKILL);

@@ -126,7 +126,7 @@ static bool is_absent(const struct absence *absence, int32_t rank) {
     return rank >= absence->first && rank < absence->first + absence->count;
 }
 
-/* Whether nobody else is missing. If anybody is, so are all of the absent, however late who. */
+/* Whether no other rank is missing. If one is, so are all of the absent, however late who. */
 static bool names_the_absent(struct tk *t, const struct absence *absence,
                              const symmem_error_record *record) {
     uint32_t named = 0;

@@ -103,7 +103,7 @@ TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     close_checked(t, own[1]);
 }
 
-/* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
+/* After a failed call numbers begin anew, and what was not taken before it is not taken later. */
 TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2}) {
     symmem_group *group = tk_world_group(t);
     int own[3], fd = -2;
@@ -163,7 +163,7 @@ TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .ranks
     tk_group_barrier(t, group); /* works on */
 }
 
-/* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
+/* No rank takes what is sent: sooner or later there is no room, which must not last for ever. */
 TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .ranks = {2, 2}) {
     enum { MORE_THAN_FITS = 3000 };
     symmem_group *group = tk_world_group(t);
@@ -307,7 +307,7 @@ static symmem_status live_in(struct tk *t, const char *keys, const char *sockets
     return status;
 }
 
-/* Whether each of them is its owner's to read and write, and nobody else's. */
+/* Whether each of them is readable and writable by its owner alone. */
 static bool all_are_private(const char *folder) {
     DIR *directory = opendir(folder);
     bool are = directory != NULL;

@@ -76,8 +76,8 @@ static bool was_sent_to(int stranger) {
     return sent;
 }
 
-/* Rank 0's socket file is exchanged for a plain file, and for root also for another user's
- * socket, though the file is the rank's user's: nobody sends there. */
+/* Rank 0's socket file is exchanged for a plain file, and for root also for another user's socket,
+ * though the file is the rank's user's: no rank sends there. */
 static void with_another(struct tk *t, bool is_socket) {
     char directory[64], path[512] = "", away[600];
     int other = -1;
@@ -143,7 +143,7 @@ enum slowness { SET_FAILS, SET_LATE, ADD_FAILS, GET_FAILS, GETS_NEED_TIME, SLOWN
 struct slow_store {
     struct counting_store counting; /* first: what its entries take */
     enum slowness slowness;
-    uint32_t limit_ms; /* of the call it spoils; 0: it spoils none */
+    uint32_t limit_ms; /* of the call that goes wrong; 0: none does */
 };
 
 /* What a store does that cannot reach its server within the time it was given. */
@@ -250,7 +250,7 @@ TK_TEST(exchange_slow, absent_rank_is_named, "SM-EXCHANGE-04", .ranks = {2, 2}) 
 struct gatherer {
     struct tk *t;
     symmem_group *group;
-    int32_t number; /* the same on all ranks of what is to meet; -1: any thread may meet any */
+    int32_t number; /* the same on all ranks of one exchange; -1: any thread may pair with any */
     uint32_t delay_ms;
 };
 
@@ -291,7 +291,7 @@ TK_TEST(exchange, twin_groups_in_threads, "SM-EXCHANGE-07,SM-EXCHANGE-01",
     run_both(t, gatherers);
 }
 
-/* Both threads of a rank call on one group; whichever meet, all ranks take part. */
+/* Both threads of a rank call on one group; whichever pair up, all ranks take part. */
 TK_TEST(exchange, threads_take_turns, "SM-GROUP-11", .ranks = {2, MAX_RANKS}) {
     TK_REQUIRE(t, t->world_size <= MAX_RANKS);
     struct gatherer gatherers[2] = {{t, tk_world_group(t), -1, 0}, {t, tk_world_group(t), -1, 0}};

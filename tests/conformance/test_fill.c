@@ -206,7 +206,7 @@ TK_TEST(fill, refusals_in_order, "SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN
     TK_OK(t, fill(t, &plain.tensor, 0, 1, 1));
 }
 
-/* Of no handle: the host's own where the device reaches that, else an allocation. */
+/* Memory of no handle: the host's own where the device reaches that, else an allocation. */
 TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 2) {
     uint32_t own_words[WORDS + 2] = {0};
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
@@ -249,7 +249,7 @@ static void take_a_moment(void *arg) {
 
 /* Rank 0 writes one number after the other into the next rank's word, all bytes of each alike,
  * while that looks: with its CPU, for a copy might take a word in pieces itself. Until it has seen
- * many come, for on a busy machine the two may take turns. */
+ * many come, for on a busy machine the two may run alternately. */
 static void words_appear_whole(struct tk *t, const struct flat *flag, const uint32_t *own) {
     enum { MANY = 500, SEEN = 8, IS_OVER = 9 };
     uint32_t torn = 0, last = 0;

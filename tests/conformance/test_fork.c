@@ -178,8 +178,7 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
     TK_CHECK_MSG(t, rmdir(f.socket_dir) == 0, "%s is not empty", f.socket_dir);
 }
 
-/* --- its own -----------------------------------------------------------------------------------
- */
+/* --- its own ---------------------------------------------------------------------------------- */
 
 /* Keeps the locks of library and backend in use. */
 struct busy {
@@ -253,10 +252,9 @@ TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
         TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
 }
 
-/* --- stores ------------------------------------------------------------------------------------
- */
+/* --- stores ----------------------------------------------------------------------------------- */
 
-/* Of both kinds: they are inherited. */
+/* Both kinds, which are inherited. */
 struct inherited {
     struct tk *t;
     symmem_store *stores[2];

@@ -260,7 +260,7 @@ TK_TEST(fused_refusals, overlaps, "SM-FUSED-10", .needs = PRODUCTS,
     pair_expect_untouched(t, x);
 }
 
-/* A shard in the own workspace is there already, if it lies where the peers read it. */
+/* A shard in this rank's workspace is there already, if it lies where the peers read it. */
 TEST_WITH_AND_WITHOUT_STREAM(fused_refusals, shard_in_the_workspace, "SM-FUSED-17", PRODUCTS,
                              .max_ranks = 3) {
     struct fused_pair *x = pair_begin(t);
@@ -392,7 +392,7 @@ TK_TEST(fused_refusals, small_workspace, "SM-FUSED-10", .needs = PRODUCTS, .max_
     pair_expect_scatter(t, x, 1);
 }
 
-/* Sides of no elements: the ranks meet all the same, and PAIR_K = 0 gives zeros. */
+/* Sides of no elements: the ranks wait for each other all the same, and PAIR_K = 0 gives zeros. */
 static void check_empty(struct tk *t, int64_t rows, int64_t k, int64_t n) {
     struct fused_tensor shard, b, out, a, part;
     const int64_t shapes[5][2] = {

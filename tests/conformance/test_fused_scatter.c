@@ -112,7 +112,7 @@ static void add_rank(struct tk *t, struct scatter_run *run, int32_t rank, uint32
     fused_sum_add(sum, run->a.values, rows, run->a.shape[2], run->b.values, n, n, a_scale, b_scale);
 }
 
-/* The own part of the whole sum. */
+/* This rank's part of the whole sum. */
 static void cut(const struct scatter_run *run, const struct fused_sum *all, struct fused_sum *own) {
     const int64_t *part = run->out.shape;
     int64_t whole[NDIM] = {part[0], part[1], part[2]}, at[NDIM] = {0};

@@ -374,7 +374,7 @@ ON_EACH_SHAPE(group_ranks, transfers, "SM-ONESIDED-01,SM-GROUP-02", .max_ranks =
 
 #define SLOT_INSIDE 5
 
-/* Waits long enough for whoever looks after the wrong ranks to find one that has ended. */
+/* Waits long enough for code that watches the wrong ranks to find one that has ended. */
 static void late_barrier(struct tk *t, symmem_handle *handle, int32_t late) {
     if (t->rank == late)
         tk_sleep_ms(500);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups of one rank: everything works, nobody is waited for. */
+/* Groups of one rank: everything works, no rank is waited for. */
 #include "kit.h"
 
 #define LIMIT_MS 10000u

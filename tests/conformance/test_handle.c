@@ -206,7 +206,7 @@ static void expect_pad(struct tk *t, symmem_handle *handle, int32_t rank, uint8_
                  rank, byte);
 }
 
-/* Dirt of earlier lives is in the memory; nobody may see it, nor lose it by a late zeroing. */
+/* Dirt of earlier lives is in the memory; no rank may see it, nor lose it by a late zeroing. */
 TK_TEST(handle_pad, zero_at_first_sight, "SM-HANDLE-09,SM-ALLOC-02",
         .needs = SYMMEM_CAP_DIRECT_ACCESS, .max_ranks = 8, .flags = TK_WRITES_PADS) {
     TK_REQ(t, "SM-HANDLE-09");

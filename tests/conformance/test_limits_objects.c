@@ -133,7 +133,7 @@ TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04,SM-ERROR-08", .max_ranks = 4) {
     tk_group_barrier(t, group);
 }
 
-/* All ranks refuse alike, so nobody waits; the largest size works. */
+/* All ranks refuse alike, so none waits; the largest size works. */
 TK_TEST(limits, gathering, "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     const size_t most = 65536;

@@ -38,7 +38,7 @@ static struct ring ring_begin(struct tk *t, size_t count) {
     return ring;
 }
 
-/* Now and then a short pause, so that ranks meet in every order. */
+/* Now and then a short pause, so that ranks arrive in every order. */
 static void skew(struct tk *t) {
     uint64_t draw = tk_random_below(t, 48);
     struct timespec pause = {.tv_nsec = (long)draw * 20000};
@@ -89,7 +89,7 @@ static bool pass_message(struct tk *t, const struct ring *ring, size_t count, ui
     if (!put_next(t, ring, DATA))
         return false;
     if (generation % 20 == 0)
-        tk_sleep_ms(1); /* then nothing but the signal itself can order: nobody parks */
+        tk_sleep_ms(1); /* then nothing but the signal itself can order: no thread sleeps */
     if (!wait_previous(t, ring, DATA))
         return false;
     if (plain != NULL)

@@ -75,7 +75,7 @@ static void model_result(struct reduction *r) {
 }
 
 /* Averages may be rounded otherwise where the sum is no multiple: those of ops_fill are exact sums,
- * and their quotient is rounded once from the same number by everybody. */
+ * and their quotient is rounded once from the same number on every rank. */
 static void reduce_once(struct tk *t, struct reduction *r) {
     static const char *const names[FORM_COUNT] = {"all_reduce", "one_shot_all_reduce",
                                                   "one_shot_reduce"};
@@ -202,7 +202,7 @@ ON_MULTICAST(mmem, within_the_bound, "SM-MMEM-01,SM-MMEM-02", .needs = MULTIMEM,
     double exact[COUNT] = {0}, magnitude[COUNT] = {0};
     struct ops_tensor input, out;
     struct reduction *r = reduction_init(t, tk_world_group(t));
-    for (int32_t k = r->size - 1; k >= 0; k--) { /* the own ones stay */
+    for (int32_t k = r->size - 1; k >= 0; k--) { /* this rank's stay */
         int32_t rank = (r->rank + k) % r->size;
         for (uint32_t i = 0; i < COUNT; i++) {
             uint32_t word = word_of(rank, 9, i) * 0x9e3779b1u;
@@ -417,7 +417,7 @@ ON_MULTICAST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SY
 
 /* --- refusals --------------------------------------------------------------------------------- */
 
-/* Multicast is forbidden: nobody waits, nothing is written. */
+/* Multicast is forbidden: no rank waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
     symmem_context_options options = tk_options(t);
     options.multicast = 0;

@@ -212,7 +212,7 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
     places_check(t, g, "refused calls");
 }
 
-/* Some pull, some stage: nobody writes his workspace. */
+/* Some pull, some stage: none writes its workspace. */
 TK_TEST(move, low_contention_forms_differ, "SM-COLL-06",
         .needs = REACH | SYMMEM_CAP_COLLECTIVES, /* others need not compare calls */
         .ranks = {2, 3}) {
@@ -286,7 +286,7 @@ TK_TEST(move, low_contention_missing_rank_on_a_stream, "SM-MOVE-10,SM-COLL-08,SM
 }
 
 /* The active backend's table once more, with a copy that can be made to fail: so it does for every
- * backend, whatever test points that has. */
+ * backend, whatever failpoints that has. */
 static void change_copy(flat_backend *table);
 static struct table_twin failing = {.name = "suite_failing_copy", .change = change_copy};
 /* In the rank's own thread: which copy from now on fails, and with what; 0: none. */
@@ -309,7 +309,7 @@ static void fail_copy(int nth, symmem_status status) {
     fails_with = status;
 }
 
-/* A part of one rank's fails, between the barriers or, on a stream, where it is enqueued: nobody
+/* A part of one rank's fails, between the barriers or, on a stream, where it is enqueued: no rank
  * waits for the rest of it. */
 static void part_that_fails(struct tk *t, symmem_stream *stream, symmem_status failure) {
     struct places *g = places_behind(t, tk_world_group(t));

@@ -48,7 +48,7 @@ static size_t sum_of(const size_t *splits, int32_t count) {
     return sum;
 }
 
-/* Loads the own input; what must have come out goes into the model by exchange_expect. */
+/* Loads this rank's input; what must have come out goes into the model by exchange_expect. */
 static void exchange_load(struct tk *t, struct exchange *x, size_t width, size_t at,
                           uint32_t generation) {
     take_own(x);
@@ -214,7 +214,7 @@ TK_TEST(move, all_to_all_splits_that_do_not_fit, "SM-MOVE-07", .needs = COLLECTI
     }
 }
 
-/* Everybody is wrong, each in another way. */
+/* All ranks are wrong, each in another way. */
 TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, .max_ranks = 3) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));

@@ -151,8 +151,8 @@ static void move_once(struct tk *t, const struct hall *h, int kind, symmem_dtype
     tk_out_of_band_barrier(t); /* before anybody writes where others still look */
 }
 
-/* Every kind with every size and width with SYMMEM_SUITE_LONG=1, else the small sizes and a width
- * by turns. */
+/* Every kind with every size and width with SYMMEM_SUITE_LONG=1, else the small sizes, the widths
+ * alternately. */
 TK_TEST(move, large_counts, "SM-MOVE-01,SM-MOVE-02,SM-MOVE-04,SM-MOVE-05,SM-MOVE-09",
         .needs = COLLECTIVES, .max_ranks = 8, .timeout_s = 300) {
     static const size_t counts[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};

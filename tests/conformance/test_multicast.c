@@ -65,7 +65,7 @@ TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ran
     }
 }
 
-/* Forbidden on one rank: nobody has a pointer, and all the rest works. */
+/* Forbidden on one rank: none has a pointer, and all the rest works. */
 TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST,
         .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {

@@ -178,7 +178,7 @@ ON_MULTICAST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST
     symmem_handle *handle = multicast_handle(t);
     uint32_t own[PLACES];
     float sums[PLACES];
-    for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
+    for (size_t i = 0; i < PLACES; i++) /* every pair comes together at some place */
         own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));

@@ -133,7 +133,7 @@ TK_TEST(ops, empty_ones_synchronize, "SM-COLL-07", .needs = COLLECTIVES,
         else
             show_entered(t, (uint64_t)i + 1);
         ops_set(&desk, &ops_rows[i], &nothing, &set);
-        if (t->rank == held) /* where nothing is, is nobody's affair */
+        if (t->rank == held) /* which rank holds back matters to none */
             set.buffer.dl.data = set.input.dl.data = set.out.dl.data = NULL;
         TK_OK(t, ops_run(t, &desk, &ops_rows[i], &set));
         show_passed(t, (uint64_t)i + 1);
@@ -281,7 +281,8 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
 }
 
 /* What every collective waits for, and in which order several of them run. Each is run twice: with
- * the ranks meeting before and behind it, and as the case has it. The result is the same. */
+ * all ranks waiting for each other before and behind it, and as the case has it. The result is the
+ * same. */
 
 /* The first rank, the last one, and then no other. */
 static int32_t next_end(const struct tk *t, int32_t rank) {
@@ -334,7 +335,7 @@ TK_TEST(ops, late_rank, "SM-COLL-01", .needs = COLLECTIVES, .ranks = {2, 3}) {
     each_row(t, late);
 }
 
-/* One rank lags behind the others after the first meeting: they may not go on to write the inputs
+/* One rank lags behind the others after the first barrier: they may not go on to write the inputs
  * it still has to read, nor believe that what it writes is there. */
 static void lagging(struct tk *t, const struct ops_desk *desk, const struct ops_row *row,
                     int32_t slow, uint32_t generation, const uint8_t *expected) {
@@ -400,8 +401,8 @@ TK_TEST(ops, back_to_back, "SM-COLL-01,SM-COLL-10", .needs = COLLECTIVES, .ranks
     }
 }
 
-/* All at once behind a gate, on two streams by turns, one channel, each on what the one before has
- * left. What a call made is copied elsewhere beside them, so those are not among them. */
+/* All at once behind a gate, on two streams alternately, one channel, each on what the one before
+ * has left. What a call made is copied elsewhere beside them, so those are not among them. */
 TK_TEST(ops, all_on_streams, "SM-COLL-09,SM-COLL-10,SM-MOVE-10",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .ranks = {2, 3}) {
     struct ops_desk desk = ops_desk_begin(t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Order and lifetime of signal operations where two streams, captures or failures meet. */
+/* Order and lifetime of signal operations where two streams, captures or failures come together. */
 #include "resources_open.h"
 #include "sync_help.h"
 
@@ -98,7 +98,7 @@ TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks =
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
-        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the channel */
         uint64_t start_ms = tk_now_ms();
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
         TK_WITHIN(t, 1000, start_ms);

@@ -29,7 +29,7 @@ struct parts {
 static struct parts parts_begin(struct tk *t) {
     struct parts p = {.next = t->next, .previous = t->previous};
     char *memory = tk_alloc(t, BYTES);
-    for (int i = 0; i < PARTS; i++) { /* the first meeting is by an interior pointer */
+    for (int i = 0; i < PARTS; i++) { /* the first rendezvous is by an interior pointer */
         p.parts[PARTS - 1 - i] =
             tk_rendezvous(t, memory + places[PARTS - 1 - i], tk_world_group(t));
         TK_EQ_SIZE(t, places[PARTS - 1 - i], info_of(t, p.parts[PARTS - 1 - i]).offset);
@@ -51,7 +51,7 @@ static DLManagedTensor *tensor_of(struct tk *t, symmem_handle *handle, int32_t r
     return tensor;
 }
 
-/* Writes the own piece to the part at the next rank (at every rank by multicast). */
+/* Writes this rank's piece to the part at the next rank (at every rank by multicast). */
 static void write_part(struct tk *t, const struct parts *p, int i, enum path path,
                        const uint32_t *words, symmem_stream *stream) {
     DLManagedTensor *tensor =

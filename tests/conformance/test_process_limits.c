@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a shell, a container or a batch system limits: calls fail, and nobody is ended by a signal.
- */
+/* What a shell, a container or a batch system limits: calls fail, and no process is ended by a
+ * signal. */
 #include <dirent.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -93,7 +93,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
 TK_TEST(process_limits, are_errors, "SM-LIFE-17", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     const struct sigaction count = {.sa_handler = count_signal};
     struct sigaction before;
-    if (!is_emulation(t)) /* where memory comes from is a backend's own affair */
+    if (!is_emulation(t)) /* where memory comes from is up to the backend */
         return;
     atomic_store(&signals, 0);
     TK_REQUIRE(t, sigaction(SIGXFSZ, &count, &before) == 0);
@@ -272,8 +272,8 @@ static bool give_up_resources(bool gives_up) {
     return syscall(SYS_capset, &header, sets) == 0;
 }
 
-/* So many more, in a message that nobody takes until the socket is closed. -1: it cannot be sent.
- */
+/* So many more, in a message that no process takes until the socket is closed. -1: it cannot be
+ * sent. */
 static int put_in_flight(int count) {
     union {
         struct cmsghdr header;

@@ -136,7 +136,7 @@ static void scatter_part(struct tk *t, struct reduce_desk *desk, size_t part, ui
     scatter_check(t, desk, &call);
 }
 
-/* Every pair of dtype and op, the forms by turns. */
+/* Every pair of dtype and op, the forms alternating. */
 TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
@@ -162,8 +162,8 @@ TK_TEST(reduce_scatter, every_count, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLE
         }
 }
 
-/* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: a form and
- * pair by turns, every pair with SYMMEM_SUITE_LONG=1. */
+/* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: forms and
+ * pairs alternating, every pair with SYMMEM_SUITE_LONG=1. */
 TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
         .max_ranks = 8, .timeout_s = 600) {
     static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};

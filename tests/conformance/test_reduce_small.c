@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Reductions between tensors outside of symmetric memory, small enough that a backend may move them
- * in some shorter way than large ones: however they alternate, whoever is late, absent or lost.
+ * in some shorter way than large ones: however they alternate, whichever rank is late, absent or
+ * lost.
  */
 #include "case_help.h"
 #include "reduce_help.h"

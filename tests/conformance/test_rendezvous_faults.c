@@ -2,11 +2,11 @@
 /* Rendezvous with a rank that fails at a step, comes late, or does not come. */
 #include "case_help.h"
 
-#define INJECTED SYMMEM_LIMIT /* the status that the test points return */
+#define INJECTED SYMMEM_LIMIT /* the status that the failpoints return */
 #define SLOT_HIT 3
 #define SLOT_GOOD 4
 
-/* --- a failure at each test point, on each rank ------------------------------------- */
+/* --- a failure at each failpoint, on each rank -------------------------------------- */
 
 /* A rendezvous on a fresh group with `odd` failing at `point`; then one that must work. False on
  * every rank if a rank saw another outcome than it should. */
@@ -86,7 +86,7 @@ FAIL_AT_EACH(failure_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.r
 TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60) {
     void *ptr = tk_alloc(t, 256);
     symmem_group *group = tk_world_group(t);
-    for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each in turn */
+    for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each */
         int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->last));
         symmem_handle *handle = NULL;
         uint32_t limit_ms = t->world_size <= 8 ? 250 : 2500;
@@ -303,7 +303,7 @@ TK_PORTED(test_signal_pad_size_disagreement_raises_everywhere, "SM-RDV-07,SM-ALL
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
     TK_EQ_SIZE(t, original, info_of(t, handle).signal_pad_size);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    /* One rank alone, each in turn. */
+    /* One rank alone, each once. */
     for (int32_t odd = 0; odd < t->world_size; odd++) {
         TK_OK(t, symmem_set_signal_pad_size(t->context, t->rank == odd ? original + 4 : 0));
         void *other = tk_alloc(t, 256);

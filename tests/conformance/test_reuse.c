@@ -48,7 +48,7 @@ static void give(struct tk *t, symmem_pool *pool, void *ptr) {
 }
 
 /* The ranks 0 and 1 have the memory first, then 1 and 2, in another size, while rank 0 has its own
- * again for something else, which nobody may touch. */
+ * again for something else, which no other rank may touch. */
 static void change_hands(struct tk *t, symmem_pool *pool) {
     const int32_t low[2] = {1, 0};
     const int32_t high[2] = {1, 2};
@@ -159,7 +159,7 @@ TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05"
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x19);
 }
 
-/* In a group of two, the world's higher ranks are nobody. */
+/* In a group of two, the world's higher ranks do not exist. */
 TK_TEST(reuse, world_ranks_are_none_of_a_group,
         "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .ranks = {3, 4},
         .flags = TK_WRITES_PADS) {

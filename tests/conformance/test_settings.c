@@ -236,8 +236,8 @@ TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 2}, .needs = CO
 #define KERNEL_PIECE ((off_t)8 << 20)
 #define MOST_CALLS 1000
 
-/* For the one process of the case: what memfd_create and posix_fallocate answer, 0: as the kernel.
- */
+/* For the one process of the case: what memfd_create and posix_fallocate answer; 0 as the kernel
+ * does. */
 static atomic_bool ticking;
 static atomic_int file_answer, pages_answer;
 static atomic_int fallocate_calls;
@@ -372,8 +372,8 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
-/* Nobody reads, and a signal for that would end the program. One that the program holds back is its
- * own. */
+/* No process reads, and a signal for that would end the program. One that the program holds back is
+ * its own. */
 TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     int ends[2];
     sigset_t pipe_only, before, pending;

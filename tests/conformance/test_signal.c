@@ -19,7 +19,7 @@ static void check_held(struct tk *t, int32_t peer, uint64_t round, const char *w
                  what);
 }
 
-/* Each rank in turn puts last; everybody else waits for it long before. */
+/* Each rank puts last once; all others wait for it long before. */
 TK_TEST(signal, wait_holds_until_put, "SM-SIGNAL-01,SM-SIGNAL-11", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < held_count(t->world_size); i++) {

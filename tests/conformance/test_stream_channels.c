@@ -85,7 +85,7 @@ TK_TEST(stream, ranks_use_opposite_streams, "SM-STREAM-05", .needs = SYMMEM_CAP_
     TK_CHECK(t, !info_of(t, ring.handle).poisoned);
 }
 
-/* The NULL stream takes its turn on a channel too. */
+/* The NULL stream keeps a channel's order too. */
 TK_TEST(stream, null_stream_takes_its_turn, "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN,
         .max_ranks = 4) {
     struct ring ring = ring_begin(t);
@@ -104,7 +104,7 @@ TK_TEST(stream, null_stream_takes_its_turn, "SM-STREAM-05,SM-STREAM-02", .needs 
     check_nothing_pending(t, ring.handle, -1, 0);
 }
 
-/* Alone in its group a rank waits for nobody but its own stream. */
+/* Alone in its group a rank waits for its own stream alone. */
 TK_TEST(stream, null_stream_waits_for_the_stream, "SM-STREAM-05,SM-STREAM-02", .needs = STREAM_FN,
         .max_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, tk_group(t, "alone", &t->rank, 1));
@@ -253,7 +253,7 @@ static void hold_back(struct tk *t, symmem_handle *handle, int op, int32_t peer,
 }
 
 /* Each was enqueued while all was well and would succeed at once; another stream's failure comes
- * before it begins. A group of one, in which nobody else is needed. */
+ * before it begins. A group of one, in which no other rank is needed. */
 TK_TEST(stream, begun_after_a_poison_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-14", .needs = STREAM_FN,
         .max_ranks = 2) {
     symmem_group *group = tk_group(t, "alone", &t->rank, 1);
@@ -275,7 +275,8 @@ TK_TEST(stream, begun_after_a_poison_is_poisoned, "SM-TIMEOUT-04,SM-TIMEOUT-14",
  * rank 1 a moment later: then rank 0's work has still to wait when it begins. */
 static void held_back_for_long(struct tk *t, int op, uint32_t limit_ms) {
     bool for_all = op == OP_BARRIER || op == OP_BROADCAST;
-    int32_t peer = 1 - t->rank, channel = for_all ? 3 : t->rank; /* of one each: they take turns */
+    int32_t peer = 1 - t->rank,
+            channel = for_all ? 3 : t->rank; /* of one each: they run in order */
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};

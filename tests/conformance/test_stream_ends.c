@@ -172,7 +172,8 @@ static void expect_rest(struct tk *t, struct rest *rest) {
     }
 }
 
-/* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
+/* A program that gives up a stream may go on to give up the context, and its work runs all the
+ * same. */
 TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
         .max_ranks = 1) {
     symmem_stream *stream = NULL;

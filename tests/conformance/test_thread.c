@@ -113,7 +113,7 @@ static void *signal_in_thread(void *arg) {
 TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     run(t, barrier_in_thread, (struct worker){.handle = handle, .rounds = 10});
-    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL)); /* nobody is a round ahead */
+    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL)); /* no rank is a round ahead */
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
@@ -132,7 +132,7 @@ static void *wait_in_thread(void *arg) {
     struct worker *own = arg;
     struct tk *t = own->t;
     TK_OK(t, symmem_wait_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
-    /* This thread is the one whose turn it is. */
+    /* This thread is the one that comes next. */
     TK_EQ_INT(t, own->number, own->order[atomic_fetch_add(own->served, 1)]);
     TK_OK(t, symmem_put_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
     return NULL;
@@ -208,7 +208,7 @@ static void *look_and_release(void *arg) {
     return NULL;
 }
 
-/* Two threads hold one handle, or one link with a handle for each. Whoever is last takes it down,
+/* Two threads hold one handle, or one link with a handle for each. The last one takes it down,
  * after all that the other did. */
 TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks = 2) {
     TK_REQ(t, "SM-HANDLE-12");

@@ -161,7 +161,7 @@ TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .ranks = {2, 4},
     tk_fill(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
     pad_fill(t, handle, 0x42);
     for (int32_t i = -2; i < t->world_size; i++) {
-        /* nobody poisoned, everybody but the last, each one alone */
+        /* no rank poisoned, all but the last, each one alone */
         uint32_t poisoned = i == -2 ? 0u : i == -1 ? ~0u : 1u << i;
         int32_t held = i < 0 ? t->last : i;
         soil(t, handle, poisoned, held);
@@ -194,8 +194,8 @@ TK_TEST(timeout, reset_forgets_pending_signals, "SM-TIMEOUT-07,SM-TIMEOUT-14", .
     work_after(t, NULL);
 }
 
-/* A rank that entered a barrier in vain has counted one round more than the others: the reset must
- * make that forgotten on every channel, the last one's state being the end of all. */
+/* A rank whose barrier failed has counted one round more than the others: the reset must make that
+ * forgotten on every channel, the last one's state being the end of all. */
 TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOUT-14",
         .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -210,7 +210,7 @@ TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOU
     work_after(t, NULL);
 }
 
-/* Nobody's signals after the reset may be wiped by a slower rank's part of it. */
+/* No rank's signals after the reset may be wiped by a slower rank's part of it. */
 TK_TEST(timeout, signals_right_after_reset_stay, "SM-TIMEOUT-07", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 8; i++) {

@@ -251,7 +251,7 @@ TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS
     TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
-    tk_out_of_band_barrier(t); /* everybody has let go */
+    tk_out_of_band_barrier(t); /* all ranks have let go */
     (void)tk_alloc(t, BYTES);  /* may get the address, must not get the memory */
     TK_OK(t, symmem_copy(t->context, found, own->dl_tensor.data, BYTES, NULL));
     TK_CHECK(t, found[0] == (uint8_t)(t->rank + 1) && found[BYTES - 1] == found[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each rank in turn stays away from a signal operation: in the calling thread, on a stream, and in
- * the replay of a graph. */
+/* Each rank once stays away from a signal operation: in the calling thread, on a stream, and in the
+ * replay of a graph. */
 #include "withheld.h"
 
 static uint32_t long_ms(void) {
@@ -180,7 +180,7 @@ TK_TEST(withheld, in_replays, "SM-STREAM-15,SM-TIMEOUT-02,SM-TIMEOUT-07",
     withhold_peers(t, &kind);
 }
 
-/* --- Each rank in turn stays away from the host's collective calls, and from the store -------- */
+/* --- each rank once stays away from the host's collective calls, and from the store ----------- */
 
 /* --- groups ----------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 /* The collectives that are walked, and the tensors that scenarios use. */
 #include "walk.h"
 
-/* In the own memory, behind what operations use of it. */
+/* In this rank's memory, behind what operations use of it. */
 #define INPUT_AT 2560
 #define OUT_AT 3072
 
@@ -45,7 +45,7 @@ symmem_status walk_composed(struct walk_run *run) {
 
 #define SIDE 3
 
-/* A matrix of float32 in the own memory. */
+/* A matrix of float32 in this rank's memory. */
 static DLTensor matrix(const struct walk_run *run, size_t at, int64_t shape[2]) {
     int64_t unused;
     DLTensor made = walk_words(run, &unused);

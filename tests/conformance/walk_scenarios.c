@@ -137,7 +137,7 @@ static symmem_status pool_rendezvous(struct walk_run *run) {
     return symmem_rendezvous(run->context, run->block, run->group, run->limit_ms, &run->handle);
 }
 
-/* A group of all but rank 0, whose members meet for the first time. */
+/* A group of all but rank 0, whose members have their first rendezvous. */
 static void prepare_subgroup(struct walk_run *run) {
     if (run->t->rank >= 1)
         run->group = walk_group(run, "sub", 0);
@@ -227,7 +227,7 @@ static symmem_status descriptors(struct walk_run *run) {
     return status;
 }
 
-/* One rank's wait that nobody serves. */
+/* One rank's wait that no rank serves. */
 static void prepare_reset(struct walk_run *run) {
     prepare_handle(run);
     if (run->t->rank == 0)
@@ -250,7 +250,7 @@ static symmem_status signals(struct walk_run *run) {
 static symmem_status data(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
     char *memory = run->memory;
-    /* Each to a place where nobody else writes. */
+    /* Each to a place where no other rank writes. */
     WALK_STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
     WALK_STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
     WALK_STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
@@ -261,7 +261,7 @@ static symmem_status data(struct walk_run *run) {
 
 static symmem_status multimem(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
-    size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
+    size_t offset = (size_t)run->t->rank * sizeof(words); /* this rank's alone */
     WALK_STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
     WALK_STEP(symmem_multimem_ld_reduce(run->handle, offset, words, WALK_WORDS, SYMMEM_INT32,
                                         SYMMEM_SUM, NULL));

@@ -2,9 +2,9 @@
 /*
  * How late the machine is by itself. A process sleeps again and again and notes how late it woke,
  * and now and then how long it takes to start a process and see its end. What takes longer than it
- * may is judged by that: on a machine that wakes a sleeping process 100 ms late nobody can do in
- * 50 ms what takes two wakings. A scheduler may favor such a process, though. So the ranks' threads
- * are asked, too, how long they could have run and had no processor.
+ * may is compared with that: on a machine that wakes a sleeping process 100 ms late no process does
+ * in 50 ms what takes two wakings. A scheduler may favor such a process, though. So the ranks'
+ * threads are asked, too, how long they could have run and had no processor.
  */
 #ifndef SYMMEM_RUNNER_LATENESS_H
 #define SYMMEM_RUNNER_LATENESS_H
@@ -53,7 +53,7 @@ uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lat
 /* How much longer a call that ranks make together may take by what was seen. */
 uint32_t lateness_of_a_call(const struct lateness_seen *seen);
 
-/* Something was that late just now. By any thread: at a period's turn one may get lost. */
+/* Something was that late just now. By any thread: at a period's end one may get lost. */
 void lateness_note(struct lateness_ring *ring, uint64_t late_us);
 
 /*
