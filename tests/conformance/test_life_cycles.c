@@ -13,7 +13,8 @@
  * such as another runner's ranks that are started anew. */
 #define OTHERS_MS 20000u
 
-/* --- devices' memory -------------------------------------------------------------------------- */
+/* --- devices' memory ---------------------------------------------------------------------------
+ */
 
 /* By what: chosen at a case's first look, for all of it. */
 struct gauge {
