@@ -143,20 +143,6 @@ static inline void own_world_end(struct tk *t, const struct own_world *w) {
 
 /* --- threads and gates ------------------------------------------------------------------------ */
 
-/* Threads with an argument each, `size` bytes apart, until all have ended. */
-static inline void run_threads(struct tk *t, void *(*body)(void *arg), void *args, size_t size,
-                               int count) {
-    pthread_t ids[16];
-    int started = 0;
-    TK_REQUIRE(t, count <= 16);
-    while (started < count &&
-           pthread_create(&ids[started], NULL, body, (char *)args + size * (size_t)started) == 0)
-        started++;
-    TK_EQ_INT(t, count, started);
-    for (int i = 0; i < started; i++)
-        TK_EQ_INT(t, 0, pthread_join(ids[i], NULL));
-}
-
 /* The stream goes on when the gate is opened. Until then a body must not be left: no REQUIRE. */
 static inline void hold(struct tk *t, symmem_stream *stream, struct gate *gate) {
     TK_OK(t, symmem_stream_host_fn(stream, gate_fn, gate));

@@ -177,12 +177,6 @@ static inline symmem_alloc_info memory_info(struct tk *t, const void *ptr) {
     return info;
 }
 
-static inline bool memory_is_symmetric(struct tk *t, const void *ptr) {
-    bool symmetric = false;
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    return symmetric;
-}
-
 /* The context's backend is that table from now on. It has to outlive the context. */
 static inline void use_table(struct tk *t, const symmem_backend *table) {
     TK_REQUIRE_OK(t, symmem_register_backend(t->context, table));
@@ -283,6 +277,9 @@ static inline void gate_open(struct gate *gate) {
 }
 
 /* --- streams --------------------------------------------------------------------------------- */
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 /* Two cases of one body: without a stream, and on one, which the second one's name says. */
 #define TEST_WITH_AND_WITHOUT_STREAM(area_, name_, requirements_, needs_, ...)                     \

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Symmetric allocations: size, place, content, queries, end. */
-#include "kit.h"
-#include "sync_help.h"
-
-#define LIMIT_MS 10000u
+#include "case_help.h"
 
 static void fill_own(struct tk *t, void *ptr, size_t bytes, uint8_t byte) {
     uint8_t *data = malloc(bytes);
@@ -113,10 +110,9 @@ TK_TEST(alloc, found_among_many, "SM-ALLOC-06", .max_ranks = 2) {
         size_t other = (size_t)tk_random_below(t, MANY);
         for (size_t k = other; k < MANY && k < other + 5; k++)
             if (there[k] != NULL)
-                TK_CHECK(t, memory_is_symmetric(t, there[k]) &&
-                                memory_is_symmetric(t, there[k] + BYTES - 1) &&
-                                !memory_is_symmetric(t, there[k] + BYTES) &&
-                                !memory_is_symmetric(t, there[k] - 1));
+                TK_CHECK(t, is_symmetric(t, there[k]) && is_symmetric(t, there[k] + BYTES - 1) &&
+                                !is_symmetric(t, there[k] + BYTES) &&
+                                !is_symmetric(t, there[k] - 1));
     }
 }
 
@@ -128,29 +124,29 @@ TK_TEST(alloc, what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04", .max_ranks = 2) {
     for (size_t i = 0; i < TK_COUNT(sizes); i++) {
         char *ptr = tk_alloc(t, sizes[i]);
         size_t bytes = 77;
-        TK_CHECK(t, memory_is_symmetric(t, ptr));
-        TK_CHECK(t, memory_is_symmetric(t, ptr + sizes[i] - 1));
-        TK_CHECK_MSG(t, !memory_is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
-        TK_CHECK(t, !memory_is_symmetric(t, ptr - 1));
+        TK_CHECK(t, is_symmetric(t, ptr));
+        TK_CHECK(t, is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK_MSG(t, !is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
+        TK_CHECK(t, !is_symmetric(t, ptr - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
         TK_EQ_SIZE(t, 77, bytes);
         TK_OK(t, symmem_free(t->context, ptr));
-        TK_CHECK(t, !memory_is_symmetric(t, ptr));
-        TK_CHECK(t, !memory_is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK(t, !is_symmetric(t, ptr));
+        TK_CHECK(t, !is_symmetric(t, ptr + sizes[i] - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
     }
-    TK_CHECK(t, !memory_is_symmetric(t, NULL));
-    TK_CHECK(t, !memory_is_symmetric(t, on_stack));
-    TK_CHECK(t, !memory_is_symmetric(t, on_heap));
-    TK_CHECK(t, !memory_is_symmetric(t, (void *)UINTPTR_MAX));
+    TK_CHECK(t, !is_symmetric(t, NULL));
+    TK_CHECK(t, !is_symmetric(t, on_stack));
+    TK_CHECK(t, !is_symmetric(t, on_heap));
+    TK_CHECK(t, !is_symmetric(t, (void *)UINTPTR_MAX));
     free(on_heap);
 }
 
 TK_PORTED(test_is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4) {
     float *ordinary = malloc(1024 * sizeof(float));
     TK_REQUIRE(t, ordinary != NULL);
-    TK_CHECK(t, !memory_is_symmetric(t, ordinary));
-    TK_CHECK(t, memory_is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
+    TK_CHECK(t, !is_symmetric(t, ordinary));
+    TK_CHECK(t, is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
     free(ordinary);
 }
 
@@ -161,11 +157,11 @@ TK_TEST(alloc, free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2) {
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, on_stack));
     TK_OK(t, symmem_free(t->context, NULL));
-    TK_CHECK(t, memory_is_symmetric(t, ptr)); /* still there */
+    TK_CHECK(t, is_symmetric(t, ptr)); /* still there */
     TK_OK(t, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
-    TK_CHECK(t, memory_is_symmetric(t, other));
+    TK_CHECK(t, is_symmetric(t, other));
     TK_OK(t, symmem_free(t->context, other));
 }
 
@@ -201,7 +197,7 @@ static void large(struct tk *t, size_t bytes, const size_t *places, size_t count
             TK_OK(t, symmem_alloc_size(t->context, (char *)ptr + (bytes - 1), &found));
             TK_EQ_SIZE(t, bytes, found);
             touch(t, ptr, places, count);
-            TK_CHECK(t, !memory_is_symmetric(t, (char *)ptr + bytes));
+            TK_CHECK(t, !is_symmetric(t, (char *)ptr + bytes));
             TK_OK(t, symmem_free(t->context, ptr));
         }
         tk_out_of_band_barrier(t);

@@ -2,7 +2,7 @@
 /* How long an allocation waits for the device. The device is the suite's own, for those of backends
  * cannot be held up at will; and it says at once how long it would take. */
 #include "fake_table.h"
-#include "sync_help.h"
+#include "case_help.h"
 
 #define LEAST_MS 1000u /* of the limit, whatever the context's */
 #define BEYOND_MS 10000u
@@ -87,7 +87,7 @@ static void refuse(struct tk *t, const symmem_alloc_options *options) {
     TK_CHECK(t, record.message[0] != '\0');
     TK_EQ_INT(t, 0, record.missing_count); /* no other rank is waited for */
     TK_EQ_PTR(t, untouched, memory);
-    TK_CHECK(t, !memory_is_symmetric(t, memory));
+    TK_CHECK(t, !is_symmetric(t, memory));
     needs_ms = 0;
 }
 

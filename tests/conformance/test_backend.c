@@ -4,8 +4,6 @@
 #include "fake_table.h"
 #include "kit.h"
 
-#define LIMIT_MS 10000u
-
 static const char *active(struct tk *t) {
     const char *name = "not asked";
     TK_OK(t, symmem_get_backend(t->context, &name));

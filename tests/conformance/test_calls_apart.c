@@ -2,8 +2,6 @@
 /* Streams and captures beside other things: the caller's frame, other threads, other devices. */
 #include "sync_help.h"
 
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
-
 struct target {
     symmem_context *context;
     symmem_handle *handle;

@@ -12,7 +12,6 @@
 #define SYMMEM_INSTRUMENTED 0
 #endif
 
-#define LIMIT_MS 10000u
 #define BLOCK_BYTES (1 << 20)
 
 /* What the calls work on; one makes what later ones use. */
@@ -35,26 +34,26 @@ static symmem_status open_store(struct works *w) {
 }
 
 static symmem_status set_key(struct works *w) {
-    return symmem_store_set(w->store, w->t->rank == 0 ? "zero" : "other", "x", 1, LIMIT_MS);
+    return symmem_store_set(w->store, w->t->rank == 0 ? "zero" : "other", "x", 1, LONG_MS);
 }
 
 static symmem_status wait_for_key(struct works *w) {
-    return symmem_store_wait(w->store, "zero", LIMIT_MS);
+    return symmem_store_wait(w->store, "zero", LONG_MS);
 }
 
 static symmem_status get_key(struct works *w) {
     char value[4];
     size_t bytes;
-    return symmem_store_get(w->store, "zero", value, sizeof value, &bytes, LIMIT_MS);
+    return symmem_store_get(w->store, "zero", value, sizeof value, &bytes, LONG_MS);
 }
 
 static symmem_status add_key(struct works *w) {
     int64_t value;
-    return symmem_store_add(w->store, "count", 1, &value, LIMIT_MS);
+    return symmem_store_add(w->store, "count", 1, &value, LONG_MS);
 }
 
 static symmem_status remove_key(struct works *w) {
-    return symmem_store_remove(w->store, "absent", LIMIT_MS);
+    return symmem_store_remove(w->store, "absent", LONG_MS);
 }
 
 static symmem_status init(struct works *w) {
@@ -68,11 +67,11 @@ static symmem_status create_group(struct works *w) {
 }
 
 static symmem_status group_barrier(struct works *w) {
-    return symmem_group_barrier(w->group, LIMIT_MS);
+    return symmem_group_barrier(w->group, LONG_MS);
 }
 
 static symmem_status pass_descriptor(struct works *w) {
-    return symmem_group_broadcast_fds(w->group, 0, STDIN_FILENO, &w->fd, LIMIT_MS);
+    return symmem_group_broadcast_fds(w->group, 0, STDIN_FILENO, &w->fd, LONG_MS);
 }
 
 static symmem_status allocate(struct works *w) {
@@ -80,19 +79,19 @@ static symmem_status allocate(struct works *w) {
 }
 
 static symmem_status rendezvous(struct works *w) {
-    return symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle);
+    return symmem_rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle);
 }
 
 static symmem_status barrier(struct works *w) {
-    return symmem_barrier(w->handle, 0, LIMIT_MS, NULL);
+    return symmem_barrier(w->handle, 0, LONG_MS, NULL);
 }
 
 static symmem_status put_signal(struct works *w) {
-    return symmem_put_signal(w->handle, w->t->next, 0, LIMIT_MS, NULL);
+    return symmem_put_signal(w->handle, w->t->next, 0, LONG_MS, NULL);
 }
 
 static symmem_status wait_signal(struct works *w) {
-    return symmem_wait_signal(w->handle, w->t->previous, 0, LIMIT_MS, NULL);
+    return symmem_wait_signal(w->handle, w->t->previous, 0, LONG_MS, NULL);
 }
 
 static symmem_status put(struct works *w) {
@@ -121,8 +120,8 @@ static symmem_status reduce(struct works *w) {
     symmem_status status =
         symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
     if (status == SYMMEM_OK)
-        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LIMIT_MS,
-                                            NULL, &made);
+        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LONG_MS, NULL,
+                                            &made);
     if (in != NULL)
         in->deleter(in);
     if (made != NULL)
@@ -143,7 +142,7 @@ static symmem_status gather_by_multicast(struct works *w) {
         status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, all, &in);
     if (status == SYMMEM_OK)
         status = symmem_low_contention_all_gather_ce_multicast_out(
-            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LIMIT_MS, NULL);
+            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LONG_MS, NULL);
     for (int i = 0; i < 2; i++) {
         DLManagedTensor *tensor = i == 0 ? in : out;
         if (tensor != NULL)
@@ -163,7 +162,7 @@ static symmem_status gather_into_new_memory(struct works *w) {
     status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
     if (status == SYMMEM_OK)
         status = symmem_low_contention_all_gather_ce_multicast(w->handle, &in->dl_tensor, 0,
-                                                               LIMIT_MS, NULL, &made);
+                                                               LONG_MS, NULL, &made);
     if (in != NULL)
         in->deleter(in);
     if (made != NULL)
@@ -189,10 +188,10 @@ static symmem_status collectives_on(struct works *w, int64_t few, int32_t *from,
     DLTensor out = words_of(w, &all, true);
     here.data = from;
     there.data = to;
-    symmem_status status = symmem_two_shot_all_reduce(h, &in, SYMMEM_SUM, 0, LIMIT_MS, NULL);
+    symmem_status status = symmem_two_shot_all_reduce(h, &in, SYMMEM_SUM, 0, LONG_MS, NULL);
 #define THEN(name, ...)                                                                            \
     if (status == SYMMEM_OK)                                                                       \
-    status = symmem_##name(h, __VA_ARGS__, 0, LIMIT_MS, NULL)
+    status = symmem_##name(h, __VA_ARGS__, 0, LONG_MS, NULL)
     THEN(two_shot_all_reduce_out, &in, SYMMEM_SUM, &there);
     THEN(all_reduce, &here, SYMMEM_MAX, &there);
     THEN(all_reduce, &in, SYMMEM_MAX, &in);
@@ -240,16 +239,16 @@ static symmem_status products(struct works *w) {
                    all = floats_of(results, 2, all_shape), part = floats_of(results, 2, part_shape),
                    by = floats_of(&scale, 1, &one), *bs = &right, *scales = &by, *outs = &all;
     symmem_status status = symmem_fused_all_gather_scaled_matmul(
-        w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LIMIT_MS, NULL, NULL);
+        w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LONG_MS, NULL, NULL);
     if (status == SYMMEM_OK)
         status = symmem_fused_scaled_matmul_reduce_scatter(
-            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LIMIT_MS, NULL, NULL);
+            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LONG_MS, NULL, NULL);
     free(a);
     return status;
 }
 
 static symmem_status reset(struct works *w) {
-    return symmem_handle_reset(w->handle, LIMIT_MS);
+    return symmem_handle_reset(w->handle, LONG_MS);
 }
 
 static symmem_status create_pool(struct works *w) {
@@ -268,16 +267,16 @@ static symmem_status create_stream(struct works *w) {
 }
 
 static symmem_status barrier_on_stream(struct works *w) {
-    symmem_status status = symmem_barrier(w->handle, 0, LIMIT_MS, w->stream);
+    symmem_status status = symmem_barrier(w->handle, 0, LONG_MS, w->stream);
     return status == SYMMEM_OK ? symmem_event_record(w->event, w->stream) : status;
 }
 
 static symmem_status synchronize_event(struct works *w) {
-    return symmem_event_synchronize(w->event, LIMIT_MS);
+    return symmem_event_synchronize(w->event, LONG_MS);
 }
 
 static symmem_status synchronize_stream(struct works *w) {
-    return symmem_stream_synchronize(w->stream, LIMIT_MS);
+    return symmem_stream_synchronize(w->stream, LONG_MS);
 }
 
 static symmem_status destroy_stream(struct works *w) {

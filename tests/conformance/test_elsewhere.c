@@ -8,9 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "sync_help.h"
 
-#define LIMIT_MS 20000u
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define LONG_S 30
 #define FINALIZED_MS 1500u /* several looks at its socket */
@@ -69,16 +68,16 @@ static bool meet(struct tk *t, struct world *w) {
     return symmem_group_create(w->context, "elsewhere", NULL, 0, NULL, &w->group) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->memory) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->fresh) == SYMMEM_OK &&
-           symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle) == SYMMEM_OK &&
+           symmem_rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle) == SYMMEM_OK &&
            symmem_put(w->handle, t->next, 64, &word, 4, NULL) == SYMMEM_OK &&
-           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LONG_MS, NULL) == SYMMEM_OK &&
            symmem_get(w->handle, t->rank, 64, &seen, 4, NULL) == SYMMEM_OK &&
-           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LONG_MS, NULL) == SYMMEM_OK &&
            seen == 0xB0000000u + (uint32_t)t->previous;
 }
 
 static bool await(struct tk *t, int32_t rank, int slot) {
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LIMIT_MS);
+    uint64_t end_ms = tk_now_ms() + LONG_MS;
     while (tk_read_u64(t, rank, slot) == 0 && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     return tk_read_u64(t, rank, slot) != 0;

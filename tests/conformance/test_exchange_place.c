@@ -12,7 +12,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#define LIMIT_MS 10000u
 #define STRANGER 54321 /* a user */
 
 /* The one socket in the directory that takes messages. */
@@ -89,7 +88,7 @@ static void with_another(struct tk *t, bool is_socket) {
     symmem_group *group = NULL;
     TK_REQUIRE_OK(
         t, symmem_group_create(t->context, is_socket ? "socket" : "file", NULL, 0, NULL, &group));
-    TK_OK(t, pass_one(t, group, directory, LIMIT_MS));
+    TK_OK(t, pass_one(t, group, directory, LONG_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == 0) {
         name_of_socket(t, directory, path, sizeof path);

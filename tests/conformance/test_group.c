@@ -4,7 +4,6 @@
 
 #include <unistd.h>
 
-#define LIMIT_MS 20000u
 #define BYTES 256
 
 /* Rendezvous of new memory on the group; every member must then read every member's world rank. */
@@ -13,13 +12,13 @@ static symmem_handle *rendezvous_and_read(struct tk *t, symmem_group *group) {
     symmem_handle_info info = {0};
     TK_OK(t, symmem_handle_get_info(handle, &info));
     tk_fill(t, handle, info.rank, 0, BYTES, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     for (int32_t rank = 0; rank < info.world_size; rank++) {
         int32_t global = -1;
         TK_OK(t, symmem_group_global_rank(group, rank, &global));
         tk_expect_bytes(t, handle, rank, 0, BYTES, (uint8_t)(global + 1));
     }
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     return handle;
 }
 
@@ -251,15 +250,15 @@ TK_PORTED(test_subgroup, "SM-GROUP-06,SM-RDV-03", .ranks = {4, 16}) {
     TK_EQ_INT(t, count, info.world_size);
     TK_EQ_INT(t, t->rank - start, info.rank);
     tk_fill(t, world, t->rank, 0, BYTES, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(world, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(world, 0, LONG_MS, NULL));
     for (int32_t rank = 0; rank < t->world_size; rank++)
         tk_expect_bytes(t, world, rank, 0, BYTES, (uint8_t)(rank + 1));
     for (int32_t i = 0; i < count; i++)
         tk_expect_bytes(t, part, i, 0, BYTES, (uint8_t)(ranks[i] + 1));
-    TK_OK(t, symmem_barrier(world, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(world, 0, LONG_MS, NULL));
     /* What is written through the part is seen through the world. */
     tk_fill(t, part, (info.rank + 1) % count, 0, BYTES, (uint8_t)(t->rank + 101));
-    TK_OK(t, symmem_barrier(part, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(part, 0, LONG_MS, NULL));
     tk_expect_bytes(t, world, t->rank, 0, BYTES,
                     (uint8_t)(ranks[(info.rank + count - 1) % count] + 101));
 }
@@ -324,7 +323,7 @@ TK_TEST(group, many_groups_at_once, "SM-GROUP-01,SM-EXCHANGE-01", .max_ranks = 4
     }
     for (int i = 0; i < GROUPS; i++) {
         int32_t all[64] = {0}, mine = t->rank * 1000 + i;
-        TK_OK(t, symmem_group_all_gather(groups[i], &mine, sizeof(mine), all, LIMIT_MS));
+        TK_OK(t, symmem_group_all_gather(groups[i], &mine, sizeof(mine), all, LONG_MS));
         for (int32_t rank = 0; rank < t->world_size; rank++)
             TK_EQ_INT(t, rank * 1000 + i, all[rank]);
     }

@@ -301,7 +301,7 @@ TK_TEST(litmus, ring_of_two_slots, "SM-SIGNAL-01,SM-ONESIDED-04", .ranks = {2, 4
  * there already. */
 static uint32_t odd_word(uint64_t kind, int32_t rank, uint32_t generation, size_t i) {
     static const uint32_t words[] = {0, 1, UINT32_MAX, 0x80000000u, 0x7fc00001u, 0xff800001u};
-    enum { COUNT = LENGTH(words) };
+    enum { COUNT = TK_COUNT(words) };
     return kind < COUNT ? words[kind] : word_of(rank, kind == COUNT ? 1 : generation, i);
 }
 

@@ -115,7 +115,7 @@ ON_MULTICAST(mmem, every_count, "SM-MMEM-01,SM-MMEM-02,SM-MMEM-07,SM-COLL-07", .
     static const size_t primes[] = {139, 193, 241, 251};
     uint64_t state = t->seed;
     struct reduction *r = reduction_init(t, tk_world_group(t));
-    for (size_t i = 0; i < 131 + LENGTH(primes); i++)
+    for (size_t i = 0; i < 131 + TK_COUNT(primes); i++)
         for (int again = tk_suite_is_long() ? 100 : 1; again > 0; again--) {
             draw_reduction(r, &state, i <= 130 ? i : primes[i - 131]);
             reduce_once(t, r);

@@ -14,9 +14,9 @@ TK_TEST(move, all_gather_every_count, "SM-MOVE-01,SM-MOVE-02,SM-COLL-07", .needs
     uint32_t generation = 0;
     TK_REQ(t, "SM-MOVE-01");
     struct places *p = places_on(t, tk_world_group(t));
-    for (size_t i = 0; i < 131 + LENGTH(primes); i++)
+    for (size_t i = 0; i < 131 + TK_COUNT(primes); i++)
         for (int again = tk_suite_is_long() ? 2 * SYMMEM_DTYPE_COUNT * 3 : 1; again > 0; again--)
-            gather_drawn(t, p, &gather_ways[draw(&state, LENGTH(gather_ways))], &state,
+            gather_drawn(t, p, &gather_ways[draw(&state, TK_COUNT(gather_ways))], &state,
                          i <= 130 ? i : primes[i - 131], generation++);
 }
 
@@ -24,7 +24,7 @@ ON_EACH_SHAPE(move, all_gather_on_every_group_shape, "SM-MOVE-01,SM-MOVE-02", .n
               .max_ranks = 8) {
     uint64_t state = t->seed + (uint64_t)shape->count;
     struct places *p = places_on(t, group);
-    for (uint32_t i = 0; i < 2 * LENGTH(gather_ways); i++)
+    for (uint32_t i = 0; i < 2 * TK_COUNT(gather_ways); i++)
         gather_drawn(t, p, &gather_ways[i % 3], &state, 1 + draw(&state, 150), i);
 }
 
@@ -55,7 +55,7 @@ TK_TEST(move, all_gather_shapes, "SM-MOVE-03", .needs = COLLECTIVES, .ranks = {2
         {2, 2, {2, 6}, {4 * n, 3}, false},
         {2, 2, {3, 0}, {3 * n + 1, 0}, false},
     };
-    for (size_t i = 0; i < LENGTH(shapes); i++) {
+    for (size_t i = 0; i < TK_COUNT(shapes); i++) {
         area_upload(t, &p->far);
         symmem_status status = symmem_all_gather_out(
             p->handle, ops_shaped(&input, p->own.at, SYMMEM_INT16, shapes[i].in_ndim, shapes[i].in),
@@ -202,7 +202,7 @@ TK_TEST(move, low_contention_refusals, "SM-MOVE-09,SM-COLL-03,SM-COLL-04", .need
         {"more than the block holds", large, large + room + 1, room + 1, SYMMEM_OUT_OF_RANGE},
         {"input past the end", g->own.at + room - 8, g->far.at, 64, SYMMEM_OUT_OF_RANGE},
     };
-    for (size_t i = 0; i < LENGTH(calls); i++) {
+    for (size_t i = 0; i < TK_COUNT(calls); i++) {
         symmem_status status = symmem_low_contention_all_gather_out(
             g->handle, ops_flat(&input, calls[i].in, SYMMEM_UINT8, calls[i].count),
             ops_flat(&out, calls[i].out, SYMMEM_UINT8, calls[i].count * n), 0, 50, NULL);

@@ -146,7 +146,7 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
         {-1, 0, 1, SYMMEM_INVALID_ARGUMENT},
         {-1, x.size - 1, 7, SYMMEM_INVALID_ARGUMENT},
     };
-    for (size_t i = 0; i < LENGTH(wrong); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         size_t in[MAX_RANKS], out[MAX_RANKS];
         memcpy(in, x.in_splits, sizeof(in));
         memcpy(out, x.out_splits, sizeof(out));

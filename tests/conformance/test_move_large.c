@@ -189,7 +189,7 @@ static const size_t marks[] = {0,
                                (1u << 31) - 8,
                                (1u << 31) + MARK,
                                (1u << 31) + 8192 - 2 * MARK};
-#define MARK_COUNT (LENGTH(marks))
+#define MARK_COUNT (TK_COUNT(marks))
 
 static void mark(struct tk *t, char *at, int32_t rank, uint32_t generation) {
     uint8_t bytes[MARK];

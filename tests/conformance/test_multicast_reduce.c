@@ -130,7 +130,7 @@ static void reduce_all_counts(struct tk *t, struct reduction *r) {
     r->done = r->refused = 0;
     for (size_t count = 0; count <= 35 && !tk_failed(t); count++)
         reduce_once(t, r, count % 5, count, count / 5 % 3);
-    for (size_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
+    for (size_t i = 0; i < TK_COUNT(counts) && !tk_failed(t); i++)
         reduce_once(t, r, i, counts[i], i % 4);
     TK_CHECK_MSG(t, r->done == 0 || r->refused == 0, "some counts of dtype %d, op %d are refused",
                  (int)r->dtype, (int)r->op);
@@ -174,7 +174,7 @@ ON_MULTICAST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST
              .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
-    enum { KINDS = LENGTH(bits), PLACES = KINDS * KINDS };
+    enum { KINDS = TK_COUNT(bits), PLACES = KINDS * KINDS };
     symmem_handle *handle = multicast_handle(t);
     uint32_t own[PLACES];
     float sums[PLACES];
@@ -211,7 +211,7 @@ ON_MULTICAST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MU
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    for (size_t i = 0; i < LENGTH(dtypes); i++) {
+    for (size_t i = 0; i < TK_COUNT(dtypes); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
         if (status != SYMMEM_UNSUPPORTED && TK_OK(t, status))

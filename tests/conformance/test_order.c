@@ -3,8 +3,6 @@
 #include "resources_open.h"
 #include "sync_help.h"
 
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
-
 /* The stream's wait is first in line for the one signal, so the call without a stream gets none. */
 TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {

@@ -19,7 +19,7 @@ enum path {
 };
 
 static const size_t places[] = {16, 64, 256, 4096, 4096 + 48, 3 * 4096 - 8, BYTES - 64};
-enum { PARTS = LENGTH(places) };
+enum { PARTS = TK_COUNT(places) };
 
 struct parts {
     symmem_handle *whole, *parts[PARTS];

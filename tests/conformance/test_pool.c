@@ -34,7 +34,7 @@ static void pool_end(struct tk *t, symmem_pool *pool, void *const *blocks, int c
 
 TK_TEST(pool, blocks_are_disjoint, "SM-POOL-01", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     static const size_t sizes[] = {1, 255, 256, 257, 4096, 100000, 3, 65536, 12345, 1};
-    enum { COUNT = LENGTH(sizes) };
+    enum { COUNT = TK_COUNT(sizes) };
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
     for (int i = 0; i < COUNT; i++) {

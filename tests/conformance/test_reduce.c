@@ -145,7 +145,7 @@ TK_TEST(reduce, odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .
         .timeout_s = 600) {
     static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
                                     99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
-    int kinds = (int)(LENGTH(counts));
+    int kinds = (int)(TK_COUNT(counts));
     if (t->world_size > 4 && !tk_suite_is_long())
         kinds = 6; /* the host's part grows with the square of the ranks */
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ((size_t)1 << 20) * 8 + 64);
@@ -216,7 +216,7 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
         {FORM_ONE_SHOT_COPY_OUT, FORM_TWO_SHOT},  {FORM_CHOSEN_PRIVATE, FORM_CHOSEN_PRIVATE},
         {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_OUT}, {FORM_CHOSEN_TO_SYMMETRIC, FORM_TWO_SHOT},
     };
-    const int count = (int)(LENGTH(pairs));
+    const int count = (int)(TK_COUNT(pairs));
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int32_t last = info_of(t, desk.handle).channel_count - 1;
     TK_REQ(t, "SM-REDUCE-14");

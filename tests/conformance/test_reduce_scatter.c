@@ -168,7 +168,7 @@ TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLEC
         .max_ranks = 8, .timeout_s = 600) {
     static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
     bool all = tk_suite_is_long();
-    int kinds = all ? (int)(LENGTH(wholes)) : 3;
+    int kinds = all ? (int)(TK_COUNT(wholes)) : 3;
     uint64_t pairs = all ? (uint64_t)reduce_pair_count() : 1;
     size_t ranks = (size_t)t->world_size;
     struct reduce_desk desk =
@@ -210,7 +210,7 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
     char *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-09");
     reduce_lay(t, out, NULL, 256);
-    for (size_t i = 0; i < LENGTH(corners); i++) {
+    for (size_t i = 0; i < TK_COUNT(corners); i++) {
         const struct corner *corner = &corners[i];
         tk_checkpoint(t, "%s", corner->what);
         const DLTensor *input = SHAPED(desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);

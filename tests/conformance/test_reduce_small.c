@@ -15,8 +15,8 @@ static const size_t counts[] = {1, 17, 256, 700, 1024, 2048, 2049, 4099, 9000};
 static const enum reduce_form forms[] = {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_COPY_OUT,
                                          FORM_CHOSEN_PRIVATE_IN_PLACE, FORM_CHOSEN_OUT,
                                          FORM_CHOSEN_IN_PLACE};
-#define COUNTS (LENGTH(counts))
-#define FORMS (LENGTH(forms))
+#define COUNTS (TK_COUNT(counts))
+#define FORMS (TK_COUNT(forms))
 
 static struct reduce_call small_sum(size_t count) {
     return (struct reduce_call){
@@ -201,9 +201,9 @@ static struct reduce_desk plain_begin(struct tk *t) {
 
 static struct reduce_call random_plain(uint64_t bits) {
     struct reduce_call call = {.form = (enum reduce_form)(bits % FORM_COUNT),
-                               .dtype = plain_dtypes[(bits >> 8) % LENGTH(plain_dtypes)],
-                               .op = plain_operations[(bits >> 12) % LENGTH(plain_operations)],
-                               .count = plain_counts[(bits >> 16) % LENGTH(plain_counts)],
+                               .dtype = plain_dtypes[(bits >> 8) % TK_COUNT(plain_dtypes)],
+                               .op = plain_operations[(bits >> 12) % TK_COUNT(plain_operations)],
+                               .count = plain_counts[(bits >> 16) % TK_COUNT(plain_counts)],
                                .at = (bits >> 24) % 3 == 0 ? 3 : 0};
     if (call.dtype == SYMMEM_INT32 && call.op == SYMMEM_AVG)
         call.op = SYMMEM_MIN;
@@ -266,7 +266,7 @@ TK_NAMED("reduce_plain.without_a_rank", plain_without_a_rank, "SM-COLL-08,SM-TIM
     static const size_t sizes[] = {0, 64, 4096, 65536}; /* 0: a barrier */
     struct reduce_desk desk = plain_begin(t);
     TK_REQ(t, "SM-COLL-08");
-    for (size_t i = 0; i < 2 * LENGTH(sizes); i++) {
+    for (size_t i = 0; i < 2 * TK_COUNT(sizes); i++) {
         size_t count = sizes[i / 2];
         int32_t absent = (int32_t)((t->seed + i) % (uint64_t)t->world_size);
         const struct reduce_call call = {.form = i % 2 ? FORM_TWO_SHOT : FORM_ONE_SHOT,

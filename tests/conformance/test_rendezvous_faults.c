@@ -69,7 +69,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 #define FAIL_AT_EACH(name, ...)                                                                    \
     TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
-        fail_at_each(t, points, (int)(LENGTH(points)));                                            \
+        fail_at_each(t, points, (int)(TK_COUNT(points)));                                          \
     }
 
 FAIL_AT_EACH(failure_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",

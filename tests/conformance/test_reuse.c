@@ -108,7 +108,7 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t channels[] = {last, usual - 1, usual, 0, usual + 5, last - 1, 1 << 8, 1 << 12};
-    enum { COUNT = LENGTH(channels) };
+    enum { COUNT = TK_COUNT(channels) };
     TK_EQ_INT(t, ((size_t)1 << 18) / (size_t)t->world_size - 1, last);
     tk_fill(t, handle, t->rank, 0, 1024, 0x2B);
     pad_fill(t, handle, 0xB2);

@@ -14,7 +14,6 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MIB ((size_t)1 << 20)
 #define LARGE (4 * MIB)
-#define LIMIT_MS 20000u
 #define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
 /* --- numbers and links ------------------------------------------------------------------------ */
@@ -170,7 +169,7 @@ TK_TEST(settings, product_libraries, "SM-BACKEND-17",
     for (size_t i = 0; i < COUNT(wrong) && is_emulation(t); i++)
         refuse_setting(t, "SYMMEM_SHM_BLAS", wrong[i]);
     for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
-        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
+        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LONG_MS};
         symmem_context_options options = tk_options(t);
         int lines = 0;
         tk_checkpoint(t, "SYMMEM_SHM_BLAS=%s", settings[i].text);
@@ -353,7 +352,7 @@ TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
             TK_OK(t, symmem_free(t->context, memory));
     }
     tk_end_context(t);
-    tk_run_child(t, without_writing, NULL, LIMIT_MS);
+    tk_run_child(t, without_writing, NULL, LONG_MS);
 }
 
 TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags = TK_PROCESS_ONLY) {
@@ -366,7 +365,7 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     atomic_store(&file_answer, 0);
     tk_fill(t, handle, next, 0, 64, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 64, (uint8_t)(t->previous + 1));
 }
 

@@ -289,7 +289,7 @@ TK_PORTED(test_put_wait_signal_channel_out_of_bounds, "SM-SIGNAL-09", .max_ranks
     const int32_t channels[] = {count,     count + 1, count * t->last, -1,
                                 INT32_MAX, INT32_MIN, 0x10000,         count * 4};
     TK_EQ_INT(t, (int64_t)(info.signal_pad_size / 4) / t->world_size, count);
-    for (size_t i = 0; i < LENGTH(channels); i++) {
+    for (size_t i = 0; i < TK_COUNT(channels); i++) {
         if (channels[i] >= 0 && channels[i] < count)
             continue; /* a world of one has no such excess */
         TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, t->next, channels[i], 50, NULL));
@@ -302,7 +302,7 @@ TK_PORTED(test_put_wait_signal_rank_out_of_bounds, "SM-SIGNAL-09,SM-VIEW-04", .m
           .flags = TK_WRITES_PADS) {
     symmem_handle *handle = handle_with_canaries(t);
     const int32_t ranks[] = {-1, t->world_size, t->world_size + 1, INT32_MAX, INT32_MIN};
-    for (size_t i = 0; i < LENGTH(ranks); i++) {
+    for (size_t i = 0; i < TK_COUNT(ranks); i++) {
         DLManagedTensor *tensor = NULL;
         TK_FAILS(t, OUT_OF_RANGE, symmem_put_signal(handle, ranks[i], 0, 50, NULL));
         TK_FAILS(t, OUT_OF_RANGE, symmem_wait_signal(handle, ranks[i], 0, 50, NULL));
@@ -355,32 +355,34 @@ TK_TEST(signal, place_is_fixed_on_streams, "SM-SIGNAL-11", .needs = SYMMEM_CAP_S
 
 /* --- after a failure -------------------------------------------------------------------------- */
 
-/* The put that found the slot full leaves it full: the first signal is still received, once. */
-TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .ranks = {2, 2}) {
+static symmem_status signal_once(symmem_handle *handle, bool put, int32_t peer, uint32_t limit_ms) {
+    return put ? symmem_put_signal(handle, peer, 3, limit_ms, NULL)
+               : symmem_wait_signal(handle, peer, 3, limit_ms, NULL);
+}
+
+/* Rank 0's put that found the slot full, or its wait that found it empty. The other half works once
+ * at rank 1. */
+static void fail_at_the_slot(struct tk *t, bool put) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     if (t->rank == 0) {
-        TK_OK(t, symmem_put_signal(handle, 1, 3, LONG_MS, NULL));
-        TK_FAILS(t, TIMEOUT, symmem_put_signal(handle, 1, 3, 30, NULL));
+        if (put)
+            TK_OK(t, signal_once(handle, put, 1, LONG_MS));
+        TK_FAILS(t, TIMEOUT, signal_once(handle, put, 1, 30));
     }
     tk_out_of_band_barrier(t);
     if (t->rank == 1) {
-        TK_OK(t, symmem_wait_signal(handle, 0, 3, LONG_MS, NULL));
-        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
-                         symmem_wait_signal(handle, 0, 3, 100, NULL));
+        TK_OK(t, signal_once(handle, !put, 0, LONG_MS));
+        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT, signal_once(handle, !put, 0, 100));
     }
     work_after(t, NULL);
 }
 
-/* The wait that found the slot empty leaves it empty: a put into it has nothing to wait for. */
+/* The first signal is still received, once. */
+TK_TEST(signal, failed_put_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .ranks = {2, 2}) {
+    fail_at_the_slot(t, true);
+}
+
+/* A put into the empty slot has nothing to wait for. */
 TK_TEST(signal, failed_wait_leaves_its_slot, "SM-SIGNAL-12,SM-TIMEOUT-14", .ranks = {2, 2}) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
-    if (t->rank == 0)
-        TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, 1, 3, 30, NULL));
-    tk_out_of_band_barrier(t);
-    if (t->rank == 1) {
-        TK_OK(t, symmem_put_signal(handle, 0, 3, LONG_MS, NULL));
-        TK_STATUS_EITHER(t, SYMMEM_POISONED, SYMMEM_TIMEOUT,
-                         symmem_put_signal(handle, 0, 3, 100, NULL));
-    }
-    work_after(t, NULL);
+    fail_at_the_slot(t, false);
 }

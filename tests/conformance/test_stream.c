@@ -5,8 +5,6 @@
 #include "timeout_help.h"
 #include "work_after.h"
 
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-
 /* While a gate is closed a body must not leave: checks only, no REQUIRE. */
 
 /* --- order and asynchrony --------------------------------------------------------------------- */

@@ -4,8 +4,6 @@
 #include "ops_help.h"
 #include "timeout_help.h"
 
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-
 struct ring {
     symmem_handle *handle;
     int32_t next, previous;
@@ -14,13 +12,16 @@ struct ring {
 };
 
 static struct ring ring_begin(struct tk *t) {
-    struct ring ring = {.handle = tk_handle(t, 256, tk_world_group(t))};
-    ring.next = t->next;
-    ring.previous = t->previous;
-    ring.streams[0] = tk_stream(t);
-    ring.streams[1] = tk_stream(t);
-    ring.limit_ms = LONG_MS;
-    return ring;
+    return (struct ring){.handle = tk_handle(t, 256, tk_world_group(t)),
+                         .next = t->next,
+                         .previous = t->previous,
+                         .streams = {tk_stream(t), tk_stream(t)},
+                         .limit_ms = LONG_MS};
+}
+
+static void ring_drain(struct tk *t, const struct ring *ring) {
+    tk_synchronize(t, ring->streams[0]);
+    tk_synchronize(t, ring->streams[1]);
 }
 
 static void check_peer_value(struct tk *t, struct ring *ring, uint32_t base) {
@@ -48,8 +49,7 @@ TK_PORTED(test_stream_serialization_barrier_two_streams, "SM-STREAM-05", .needs 
                      "the second stream's barrier overtook the first one's");
         gate_open(&gate);
     }
-    tk_synchronize(t, ring.streams[0]);
-    tk_synchronize(t, ring.streams[1]);
+    ring_drain(t, &ring);
     tk_out_of_band_barrier(t);
     check_peer_value(t, &ring, 10);
 }
@@ -64,8 +64,7 @@ TK_PORTED(test_stream_serialization_put_wait_two_streams, "SM-STREAM-05",
         TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, stream));
     }
     TK_OK(t, symmem_put(ring.handle, t->rank, 0, &value, 4, ring.streams[1]));
-    tk_synchronize(t, ring.streams[1]);
-    tk_synchronize(t, ring.streams[0]);
+    ring_drain(t, &ring);
     tk_out_of_band_barrier(t);
     check_peer_value(t, &ring, 100);
 }
@@ -80,8 +79,7 @@ TK_TEST(stream, ranks_use_opposite_streams, "SM-STREAM-05", .needs = SYMMEM_CAP_
         TK_OK(t, symmem_put_signal(ring.handle, ring.next, 0, ring.limit_ms, stream));
         TK_OK(t, symmem_wait_signal(ring.handle, ring.previous, 0, ring.limit_ms, stream));
     }
-    tk_synchronize(t, ring.streams[0]);
-    tk_synchronize(t, ring.streams[1]);
+    ring_drain(t, &ring);
     TK_CHECK(t, !info_of(t, ring.handle).poisoned);
 }
 
@@ -156,8 +154,7 @@ TK_TEST(stream, channels_are_independent, "SM-STREAM-07", .needs = SYMMEM_CAP_ST
     tk_out_of_band_barrier(t);
     if (t->rank == source)
         TK_OK(t, symmem_put_signal(ring.handle, 0, 0, ring.limit_ms, ring.streams[1]));
-    tk_synchronize(t, ring.streams[0]);
-    tk_synchronize(t, ring.streams[1]);
+    ring_drain(t, &ring);
 }
 
 struct worker {
@@ -182,7 +179,7 @@ TK_PORTED(test_stream_serialization_concurrent_threads, "SM-STREAM-05,SM-THREAD-
     struct ring ring = ring_begin(t);
     struct worker workers[2] = {{t, &ring, 0}, {t, &ring, 1}};
     uint32_t value = (uint32_t)t->rank + 55;
-    run_threads(t, worker_run, workers, sizeof(workers[0]), 2);
+    tk_in_threads(t, worker_run, workers, sizeof(workers[0]), 2);
     TK_OK(t, symmem_put(ring.handle, t->rank, 0, &value, 4, ring.streams[0]));
     TK_OK(t, symmem_barrier(ring.handle, 0, ring.limit_ms, ring.streams[0]));
     tk_synchronize(t, ring.streams[0]);
@@ -190,8 +187,6 @@ TK_PORTED(test_stream_serialization_concurrent_threads, "SM-STREAM-05,SM-THREAD-
 }
 
 /* Streams whose work fails: when its limit begins, what runs behind it, and who is told. */
-
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
 
 /* --- what a failure leaves alone -------------------------------------------------------------- */
 

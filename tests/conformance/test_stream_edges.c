@@ -5,9 +5,6 @@
 #include "timeout_help.h"
 #include "work_after.h"
 
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
-
 static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
     uint64_t end_ms = tk_now_ms() + limit_ms;
     while (!atomic_load(flag) && tk_now_ms() < end_ms)

@@ -81,7 +81,7 @@ TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2
         threads[i] = (struct timed_thread){
             .t = t, .handle = tk_handle(t, 64, tk_world_group(t)), .op = (enum signal_op)i};
     if (t->rank == 0)
-        run_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
+        tk_in_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }

@@ -32,7 +32,7 @@ static bool write_by_threads(struct tk *t, symmem_handle *handle, int32_t peer, 
     fill_words(words, (size_t)WRITERS * PART_WORDS, t->rank, generation);
     for (size_t i = 0; i < WRITERS; i++)
         writers[i] = (struct writer){t, handle, words + i * PART_WORDS, peer, i * PART_WORDS * 4};
-    run_threads(t, write_one_part, writers, sizeof(writers[0]), WRITERS);
+    tk_in_threads(t, write_one_part, writers, sizeof(writers[0]), WRITERS);
     return !tk_failed(t);
 }
 
@@ -167,7 +167,7 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     static const size_t counts[] = {1, 3, 5, 7, 9, 15, 17, 31, 33, 63, 65, 127, 129, 1001};
     const struct gather_way way = {"odd chunks", gather, FROM_BLOCK_BEHIND, .to_block = true};
     struct places *p = places_on(t, tk_world_group(t));
-    for (uint32_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
+    for (uint32_t i = 0; i < TK_COUNT(counts) && !tk_failed(t); i++)
         if (counts[i] * (size_t)p->size <= 9000)
             gather_once(t, p, &way, SYMMEM_UINT8, counts[i], 3, 3, i);
 }
