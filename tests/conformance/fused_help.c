@@ -173,6 +173,60 @@ double *fused_gather(struct tk *t, const double *const *shards, int32_t count, i
     return all;
 }
 
+struct some_cases {
+    const struct fused_family *family;
+    int first, count;
+    bool on_stream;
+};
+
+static void run_once(struct tk *t, const struct fused_family *family, void *run,
+                     const struct fused_place *place, uint32_t generation) {
+    family->put_in(t, run, generation);
+    TK_OK(t, family->call(run));
+    tk_synchronize(t, place->stream);
+    family->check(t, run, generation);
+}
+
+static void run_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
+                         void *arg) {
+    const struct some_cases *cases = arg;
+    const struct fused_place place = {.shape = shape,
+                                      .workspace = tk_handle(t, FUSED_WORKSPACE_BYTES, group),
+                                      .stream = cases->on_stream ? tk_stream(t) : NULL};
+    for (int i = 0; i < cases->count; i++) {
+        if (!fused_wanted(shape, i))
+            continue;
+        tk_checkpoint(t, "%s, case %d", shape->name, cases->first + i);
+        void *run = cases->family->begin(t, group, &place, cases->first + i);
+        run_once(t, cases->family, run, &place, 1);
+        cases->family->end(t, run);
+    }
+}
+
+void fused_run_cases(struct tk *t, const struct fused_family *family, int first, int count,
+                     bool on_stream) {
+    struct some_cases cases = {family, first, count, on_stream};
+    tk_for_each_group_shape(t, run_on_shape, &cases);
+}
+
+void fused_replay(struct tk *t, const struct fused_family *family, int number, bool has_second) {
+    const struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
+    const struct fused_place place = {
+        .shape = &world, .stream = tk_stream(t), .second = has_second ? tk_stream(t) : NULL};
+    void *run = family->begin(t, tk_world_group(t), &place, number);
+    family->put_in(t, run, 1);
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(place.stream));
+    TK_OK(t, family->call(run));
+    symmem_graph *graph = tk_end_capture(t, place.stream);
+    for (uint32_t generation = 2; generation < 5; generation++) {
+        family->put_in(t, run, generation);
+        run_graph(t, graph, place.stream);
+        family->check(t, run, generation);
+    }
+    run_once(t, family, run, &place, 6);
+    family->end(t, run);
+}
+
 /* --- a small gather and a small scatter ------------------------------------------------------- */
 
 struct fused_pair *pair_begin(struct tk *t) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Barriers: no rank passes early, everything is visible, rounds and channels keep apart. */
+#include "case_help.h"
 #include "plain_help.h"
 #include "sync_help.h"
 
@@ -18,8 +19,7 @@ TK_TEST(barrier, holds_for_each_rank, "SM-BARRIER-01", .min_ranks = 2) {
     }
 }
 
-static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                          void *arg) {
+ON_EACH_SHAPE(barrier, holds_on_every_group_shape, "SM-BARRIER-01", .min_ranks = 2) {
     symmem_handle *handle = tk_handle(t, 64, group);
     int32_t last_channel = info_of(t, handle).channel_count - 1;
     /* A rank shared by two groups still shows the first one's rounds when the second one begins. */
@@ -31,10 +31,6 @@ static void hold_on_shape(struct tk *t, symmem_group *group, const struct tk_sha
     show_entered(t, 0);
     show_passed(t, 0);
     tk_group_barrier(t, group);
-}
-
-TK_TEST(barrier, holds_on_every_group_shape, "SM-BARRIER-01", .min_ranks = 2) {
-    tk_for_each_group_shape(t, hold_on_shape, NULL);
 }
 
 /* Enters round g, and whether every rank is in it or in the next one behind it. */
@@ -146,13 +142,8 @@ TK_TEST(barrier, plain_writes_are_visible, "SM-BARRIER-02", .needs = SYMMEM_CAP_
     visible_on(t, tk_handle(t, bytes, tk_world_group(t)), &plain, rounds);
 }
 
-static void visible_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                             void *arg) {
+ON_EACH_SHAPE(barrier, writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8) {
     visible_on(t, tk_handle(t, (size_t)shape->count * SLOT_WORDS * 4, group), NULL, 3);
-}
-
-TK_TEST(barrier, writes_are_visible_on_every_group_shape, "SM-BARRIER-02", .max_ranks = 8) {
-    tk_for_each_group_shape(t, visible_on_shape, NULL);
 }
 
 /* The held rank has a signal pending at all ranks, on the barrier's channel. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The host-side exchange of a group: gathering, the barrier, who is missing, what it costs. */
 #include "counting_store.h"
-#include "sync_help.h"
+#include "case_help.h"
 #include "resources.h"
 
 /* Bytes that tell rank and place. */
@@ -34,15 +34,10 @@ static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, 
     free(expected);
 }
 
-static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                         void *arg) {
+ON_EACH_SHAPE(exchange, all_gather_in_rank_order, "SM-EXCHANGE-01", .max_ranks = 8) {
     gather_and_compare(t, group, 1, 1);
     gather_and_compare(t, group, 513, (uint32_t)shape->count);
     gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
-}
-
-TK_TEST(exchange, all_gather_in_rank_order, "SM-EXCHANGE-01", .max_ranks = 8) {
-    tk_for_each_group_shape(t, gather_shape, NULL);
 }
 
 /* The largest world there is here. */

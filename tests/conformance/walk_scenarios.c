@@ -6,14 +6,6 @@
 #define CHANNEL WALK_CHANNEL
 #define PERSISTENT_ID 77
 
-static int32_t next_of(const struct walk_run *run) {
-    return (run->t->rank + 1) % run->t->world_size;
-}
-
-static int32_t previous_of(const struct walk_run *run) {
-    return (run->t->rank + run->t->world_size - 1) % run->t->world_size;
-}
-
 static void prepare_group(struct walk_run *run) {
     run->group = walk_group(run, "group", -1);
 }
@@ -177,7 +169,7 @@ static void prepare_finalize(struct walk_run *run) {
         return;
     TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
     TK_REQUIRE_OK(
-        run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+        run->t, symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, run->stream));
     TK_REQUIRE_OK(run->t, symmem_stream_synchronize(run->stream, run->limit_ms));
 }
 
@@ -241,8 +233,8 @@ static symmem_status reset(struct walk_run *run) {
 
 static symmem_status signals(struct walk_run *run) {
     WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
-    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, NULL));
-    WALK_STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, NULL));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
@@ -251,8 +243,8 @@ static symmem_status data(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
     char *memory = run->memory;
     /* Each to a place where no other rank writes. */
-    WALK_STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
-    WALK_STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
+    WALK_STEP(symmem_put(run->handle, run->t->next, 0, words, sizeof(words), NULL));
+    WALK_STEP(symmem_get(run->handle, run->t->previous, 1024, words, sizeof(words), NULL));
     WALK_STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
     int64_t count;
     DLTensor tensor = walk_words(run, &count);
@@ -276,9 +268,9 @@ static symmem_status enqueue(struct walk_run *run) {
     DLTensor tensor = walk_words(run, &count);
     WALK_STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
     WALK_STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
-    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, run->stream));
     WALK_STEP(
-        symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
+        symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
 }
 
