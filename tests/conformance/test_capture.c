@@ -324,9 +324,8 @@ struct fork {
 };
 
 static void fork_open(struct tk *t, struct fork *f) {
-    *f = (struct fork){.first = tk_stream(t), .second = tk_stream(t)};
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->out));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->back));
+    *f = (struct fork){
+        .first = tk_stream(t), .second = tk_stream(t), .out = tk_event(t), .back = tk_event(t)};
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(f->first));
 }
 
@@ -337,12 +336,6 @@ static void fork_begin(struct tk *t, struct fork *f) {
 
 static void fork_join(struct tk *t, struct fork *f) {
     let_follow(t, f->first, f->back, f->second);
-}
-
-static void fork_end(struct tk *t, struct fork *f) {
-    TK_OK(t, symmem_graph_destroy(f->graph));
-    symmem_event_destroy(f->out);
-    symmem_event_destroy(f->back);
 }
 
 TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks = 2) {
@@ -361,7 +354,7 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
     for (int i = 0; i < CAPTURES; i++) {
         struct fork *f = &forks[ends[i]];
         fork_join(t, f);
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(f->first, &f->graph));
+        f->graph = tk_end_capture(t, f->first);
         expect_capturing(t, f->first, false);
         expect_capturing(t, f->second, false);
         for (int k = i + 1; k < CAPTURES; k++)
@@ -374,8 +367,6 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
         if (i + 1 < CAPTURES)
             tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i + 1], &nothing, 4);
     }
-    for (int i = 0; i < CAPTURES; i++)
-        fork_end(t, &forks[i]);
 }
 
 TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
@@ -395,7 +386,7 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     }
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(f.second, &f.graph));
     TK_CHECK(t, f.graph == NULL);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(f.first, &f.graph));
+    f.graph = tk_end_capture(t, f.first);
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_query(f.out, &flag));
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_synchronize(f.back, LONG_MS));
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_wait_event(stream, f.back));
@@ -405,7 +396,33 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     TK_OK(t, symmem_event_query(f.back, &flag));
     TK_CHECK(t, flag);
     run_graph(t, f.graph, f.first);
-    fork_end(t, &f);
+}
+
+TK_TEST(capture, record_after_joining, "SM-STREAM-22", .needs = CAPTURE, .max_ranks = 1) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct fork f;
+    uint32_t value = 0x5151;
+    fork_begin(t, &f);
+    TK_OK(t, symmem_put(handle, t->rank, 0, &value, 4, f.second));
+    fork_join(t, &f);
+    TK_OK(t, symmem_event_record(tk_event(t), f.second));
+    run_graph(t, tk_end_capture(t, f.first), f.first);
+    tk_expect_data(t, handle, t->rank, 0, &value, 4);
+}
+
+TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .max_ranks = 1) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct fork f;
+    fork_begin(t, &f);
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 15, f.second));
+    fork_join(t, &f);
+    TK_OK(t, symmem_graph_launch(tk_end_capture(t, f.first), f.first));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(f.first, LONG_MS));
+    TK_EQ_INT(t, 2, last_record().channel);
+    TK_OK(t, symmem_stream_synchronize(f.second, LONG_MS));
+    work_after(t, f.first);
+    work_after(t, f.second);
 }
 
 /* First one that joined, which makes the capture invalid, then the one that began it. */

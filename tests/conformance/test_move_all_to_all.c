@@ -259,8 +259,7 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     memset(out, 0x11, sizeof(out));
     for (uint32_t i = 2; i < 5; i++) {
         exchange_load(t, &x, 8, 16, i);
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         exchange_expect(t, &x, 8, 32, i, "in a graph");
     }
 }

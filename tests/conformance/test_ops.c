@@ -273,8 +273,7 @@ TK_TEST(ops, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CAP
         for (uint32_t launch = 0; launch < 2 && row->out != NEW; launch++) {
             eager_result(t, &desk, row, launch, expected);
             ops_load(t, &desk, launch);
-            TK_OK(t, symmem_graph_launch(graph, stream));
-            tk_synchronize(t, stream);
+            run_graph(t, graph, stream);
             expect_result(t, &desk, row, expected, "in a launch");
         }
     }

@@ -165,8 +165,7 @@ TK_TEST(reduce_small, captured, "SM-REDUCE-15",
         float got[COUNT];
         reduce_data_begin(t, &data, SYMMEM_FLOAT32, SYMMEM_SUM, COUNT, desk.size, 900 + launch);
         ops_upload(t, in, data.inputs + (size_t)desk.rank * data.bytes, data.bytes);
-        TK_OK(t, symmem_graph_launch(graph, desk.stream));
-        tk_synchronize(t, desk.stream);
+        run_graph(t, graph, desk.stream);
         for (size_t i = 0; i < 3; i++) {
             ops_download(t, got, results + i * COUNT * 4, sizeof got);
             ops_expect(t, data.expected, got, SYMMEM_FLOAT32, COUNT, "a launched result");

@@ -237,6 +237,16 @@ TK_TEST(timeout, reset_works_on_every_group_shape, "SM-TIMEOUT-07,SM-TIMEOUT-14"
     work_after(t, NULL);
 }
 
+/* Work of group rank `pending` waits for the last rank's signal on the channel. */
+static void expect_busy(struct tk *t, symmem_handle *handle, int32_t pending, int32_t channel) {
+    tk_out_of_band_barrier(t);
+    TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
+    TK_EQ_INT(t, channel, last_record().channel);
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last)
+        TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
+}
+
 TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS,
         .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -245,12 +255,7 @@ TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMM
         int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
             TK_OK(t, symmem_wait_signal(handle, t->last, channel, LONG_MS, stream));
-        tk_out_of_band_barrier(t);
-        TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
-        TK_EQ_INT(t, channel, last_record().channel);
-        tk_out_of_band_barrier(t);
-        if (t->rank == t->last)
-            TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
+        expect_busy(t, handle, pending, channel);
         if (t->rank == pending)
             tk_synchronize(t, stream);
         tk_out_of_band_barrier(t);
@@ -304,11 +309,7 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
     tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
-    tk_out_of_band_barrier(t);
-    TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
-    tk_out_of_band_barrier(t);
-    if (t->rank == t->last)
-        TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
+    expect_busy(t, handle, 0, 0);
     TK_CHECK(t, pthread_join(thread, &answer) == 0);
     TK_EQ_INT(t, SYMMEM_OK, (int)(intptr_t)answer);
     tk_synchronize(t, stream);
@@ -316,12 +317,16 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
     ring_signal(t, handle, 0);
 }
 
-/* Some ranks' state is reset then, others' may not be. */
-TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+static void fail_reset(struct tk *t, symmem_handle *handle) {
     if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
     TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
+}
+
+/* Some ranks' state is reset then, others' may not be. */
+TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    fail_reset(t, handle);
     TK_EQ_INT(t, t->last, last_record().failed_rank);
     TK_FAILS(t, POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_FAILS(t, SYSTEM, symmem_handle_status(handle, NULL));
@@ -340,9 +345,7 @@ TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TI
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
     symmem_graph *graph = tk_end_capture(t, stream);
-    if (t->rank == t->last)
-        tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
+    fail_reset(t, handle);
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
     tk_out_of_band_barrier(t);
