@@ -52,6 +52,10 @@ const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
 /* The rank's own memory behind the handle's pointer. */
 char *ops_own(struct tk *t, symmem_handle *handle);
 
+bool ops_is_float(symmem_dtype dtype);
+bool ops_is_unsigned(symmem_dtype dtype);
+/* A whole number of few bits, exact in every dtype; of any bits for integers. */
+void ops_encode(void *to, symmem_dtype dtype, int64_t value);
 /* Element i of what `rank` puts in: small numbers whose sums are exact in every dtype and depend on
  * rank, place and generation. */
 void ops_fill(void *host, symmem_dtype dtype, size_t count, int32_t rank, uint32_t generation);

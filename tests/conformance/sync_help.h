@@ -86,6 +86,14 @@ static inline void show_passed(struct tk *t, uint64_t round) {
     tk_share_u64(t, 1, round);
 }
 
+/* A group of all ranks in the opposite order. */
+static inline symmem_group *reversed_group(struct tk *t, const char *name) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t i = 0; i < t->world_size; i++)
+        ranks[i] = t->last - i;
+    return tk_group(t, name, ranks, t->world_size);
+}
+
 /* One barrier with group rank `held` held back; rounds count from 1 and rise within a case. */
 static inline void barrier_holding(struct tk *t, symmem_handle *handle, int32_t channel,
                                    const int32_t *ranks, int32_t count, int32_t held,
@@ -135,11 +143,41 @@ static inline symmem_handle_info info_of(struct tk *t, symmem_handle *handle) {
     return info;
 }
 
+static inline void *const *buffers_of(struct tk *t, symmem_handle *handle) {
+    void *const *ptrs = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &ptrs));
+    return ptrs;
+}
+
+static inline void *const *pads_of(struct tk *t, symmem_handle *handle) {
+    void *const *ptrs = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &ptrs));
+    return ptrs;
+}
+
+static inline bool is_symmetric(struct tk *t, const void *ptr) {
+    bool symmetric = false;
+    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+    return symmetric;
+}
+
+static inline int32_t device_count(struct tk *t) {
+    int32_t count = 0;
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
+    return count;
+}
+
+static inline const char *backend_name(struct tk *t) {
+    const char *name = NULL;
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    TK_REQUIRE(t, name != NULL);
+    return name;
+}
+
 /* The device that allocations with device -1 are on. */
 static inline int32_t own_device(struct tk *t) {
-    int32_t count = 1;
+    const int32_t count = device_count(t);
     int32_t local_rank = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
     TK_OK(t, symmem_context_local_rank(t->context, &local_rank));
     return local_rank % (count > 0 ? count : 1);
 }
@@ -147,8 +185,7 @@ static inline int32_t own_device(struct tk *t) {
 /* This rank's user signal pad: all bytes set, and checked. */
 static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
-    void *const *pads = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    void *const *pads = pads_of(t, handle);
     uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, pads[info.rank], bytes, info.signal_pad_size, NULL));
@@ -156,8 +193,7 @@ static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
 
 static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
-    void *const *pads = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    void *const *pads = pads_of(t, handle);
     uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, (uint8_t)~byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, bytes, pads[info.rank], info.signal_pad_size, NULL));

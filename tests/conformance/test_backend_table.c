@@ -252,9 +252,7 @@ TK_TEST(backend_table, file_that_works, "SM-BACKEND-08,SM-BACKEND-04", TK_ON_FAK
 
 /* Rank `odd` will fail at its next pass of "<backend>.<step>". */
 static void arm(struct tk *t, const char *step, int32_t odd, char name[64]) {
-    const char *backend = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
-    TK_REQUIRE(t, backend != NULL);
+    const char *backend = backend_name(t);
     snprintf(name, 64, "%s.%s", backend, step);
     tk_checkpoint(t, "rank %d fails at %s", (int)odd, name);
     if (t->rank == odd)

@@ -99,10 +99,9 @@ TK_TEST(barrier, halves_alternate, "SM-BARRIER-03", .ranks = {2, 8}) {
 static void visible_on(struct tk *t, symmem_handle *handle, const struct plain *plain, int rounds) {
     symmem_handle_info info = info_of(t, handle);
     symmem_stream *stream = plain != NULL ? plain->stream : NULL;
-    void *const *buffers = NULL;
     uint32_t words[SLOT_WORDS];
     bool good = true;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     const uint32_t *own = buffers[info.rank];
     for (uint32_t g = 1; good && g <= (uint32_t)rounds; g++) {
         fill_words(words, SLOT_WORDS, info.rank, g);

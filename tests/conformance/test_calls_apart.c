@@ -57,8 +57,7 @@ static struct target target_begin(struct tk *t) {
                         .limit_ms = LONG_MS,
                         .rank = t->rank,
                         .device_type = (DLDeviceType)t->device_type};
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(to.handle, &buffers));
+    void *const *buffers = buffers_of(t, to.handle);
     to.words = buffers[t->rank];
     reset_words(t, &to);
     return to;
@@ -218,9 +217,8 @@ TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
     symmem_stream *streams[2] = {NULL, NULL};
     void *memory[2] = {NULL, NULL};
     symmem_event *events[2] = {NULL, NULL};
-    int32_t count = 0;
+    const int32_t count = device_count(t);
     uint32_t words[ROUNDS];
-    TK_OK(t, symmem_device_count(t->context, &count));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
     for (int32_t i = 0; i < 2; i++) {
         int32_t device = (own_device(t) + i) % count;

@@ -140,8 +140,7 @@ TK_TEST(coll, places, "SM-COLL-03,SM-COLL-04", .needs = COLLECTIVES, .flags = TK
     TK_FAILS(t, INVALID_ARGUMENT,
              sum_of(handle, &input.dl, ops_flat(&out, own + BYTES - 4, SYMMEM_FLOAT32, COUNT), 50));
     TK_FAILS(t, INVALID_ARGUMENT, sum_of(handle, &input.dl, &input.dl, 50));
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     int32_t next = (info.rank + 1) % info.world_size;
     TK_FAILS(t, INVALID_ARGUMENT,
              sum_of(handle, &input.dl,
@@ -280,8 +279,7 @@ TK_TEST(coll, empty_tensors_overlap_nothing, "SM-COLL-13", .needs = COLLECTIVES,
     char *own = ops_own(t, handle);
     struct ops_tensor in, out;
     size_t to[SYMMEM_MAX_WORLD_SIZE] = {COUNT}, from[SYMMEM_MAX_WORLD_SIZE] = {0};
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     size_t offset = info_of(t, handle).offset;
     char *all = tk_alloc(t, COUNT * sizeof(float) * (size_t)t->world_size);
     for (int32_t r = 0; r < t->world_size; r++)

@@ -86,10 +86,8 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
         TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
     }
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = -1;
     TK_REQUIRE(t, setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1) == 0);
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = -1);
     TK_REQUIRE(t, unsetenv("SYMMEM_CHECK_COLLECTIVES") == 0);
     struct sum s = sum_begin(t, tk_world_group(t));
     TK_FAILS(t, MISMATCH,

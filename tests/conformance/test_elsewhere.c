@@ -210,12 +210,14 @@ static void rank_of_job(struct tk *t, void *arg) {
         survive(t, job);
 }
 
+static bool works_in_child(struct tk *t) {
+    return TK_CHECK_MSG(t, true, "a device's driver does not work in a child") &&
+           t->device_type == DEVICE_TYPE_CPU;
+}
+
 static void run_job(struct tk *t, struct job job) {
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
-        return;
-    }
-    tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
+    if (works_in_child(t))
+        tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
 }
 
 /* --- a directory that is cleaned -------------------------------------------------------------- */
@@ -292,10 +294,8 @@ TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
         .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     char directory[64];
     tk_short_path(t, "cleaned", -1, directory);
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+    if (!works_in_child(t))
         return;
-    }
     if (t->rank == 0)
         TK_REQUIRE(t, mkdir(directory, 0700) == 0);
     tk_out_of_band_barrier(t);
@@ -354,9 +354,6 @@ static void meet_under_another_name(struct tk *t, void *arg) {
 
 TK_TEST(elsewhere, one_machine_several_names, "SM-EXCHANGE-15", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
-        return;
-    }
-    tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
+    if (works_in_child(t))
+        tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
 }

@@ -193,24 +193,19 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01,SM-ERROR-10", .needs = SYMM
 
 /* The record of the group names the rank in that group's numbers. */
 TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
-    int32_t reversed[8];
-    symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
-    for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->last - i;
-    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size);
+    symmem_group *group = reversed_group(t, "backwards");
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
     TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LONG_MS));
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_STR(t, "backwards", record.group);
     TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
 }
 
 static void expect_caller(struct tk *t, symmem_status status, const char *operation, int32_t rank) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, status != SYMMEM_OK, "%s does not fail", operation);
     TK_EQ_STR(t, operation, record.operation);
     TK_CHECK_MSG(t, record.rank == rank, "%s: rank %d instead of %d", operation, (int)record.rank,
@@ -221,11 +216,9 @@ static void expect_caller(struct tk *t, symmem_status status, const char *operat
 
 /* The group's numbers are not the world's. */
 TK_TEST(error, records_name_the_caller, "SM-ERROR-11", .ranks = {2, 4}) {
-    int32_t reversed[8], value = 0;
-    for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->last - i;
+    int32_t value = 0;
     const int32_t own = t->last - t->rank;
-    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size), *none = NULL;
+    symmem_group *group = reversed_group(t, "backwards"), *none = NULL;
     symmem_handle *handle = tk_handle(t, 256, group);
     DLManagedTensor *tensor = NULL;
     char byte = 0;
@@ -358,10 +351,9 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
 }
 
 TK_TEST(error, clear, "SM-ERROR-05", .max_ranks = 2) {
-    symmem_error_record record;
     void *ptr = NULL;
     symmem_clear_error();
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_OK, record.status);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&record);

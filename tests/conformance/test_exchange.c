@@ -139,12 +139,11 @@ static bool names_the_absent(struct tk *t, const struct absence *absence,
 /* What a rank that is there gets; whether exactly the absent were named. */
 static bool miss_them(struct tk *t, symmem_group *group, const char *name,
                       const struct absence *absence, uint32_t limit_ms) {
-    symmem_error_record record;
     uint64_t start = tk_now_ms();
     TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, limit_ms));
     TK_AT_LEAST(t, limit_ms, tk_now_ms() - start + 1);
     TK_WITHIN(t, limit_ms + 1000, start);
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
     TK_EQ_STR(t, name, record.group);

@@ -82,9 +82,7 @@ static void with_another(struct tk *t, bool is_socket) {
     int other = -1;
     tk_short_path(t, "own", t->rank, directory);
     TK_REQUIRE(t, mkdir(directory, 0700) == 0);
-    symmem_context_options options = tk_options(t);
-    options.socket_dir = directory;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.socket_dir = directory);
     symmem_group *group = NULL;
     TK_REQUIRE_OK(
         t, symmem_group_create(t->context, is_socket ? "socket" : "file", NULL, 0, NULL, &group));
@@ -190,12 +188,11 @@ static symmem_status slow_get(void *self, const char *key, void *value, size_t c
 static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *group,
                         enum slowness slowness) {
     const uint64_t last_ms = LIMIT + 95; /* with a little for them to be refused in */
-    symmem_error_record record;
     slow->slowness = slowness;
     slow->limit_ms = LIMIT;
     TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, LIMIT));
     slow->limit_ms = 0;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     if (record.missing_count == 0 && record.elapsed_ns > last_ms * 1000000u)
         return false;
     TK_CHECK_MSG(t, record.missing_count == 1 && symmem_error_is_missing(&record, 0),

@@ -31,8 +31,7 @@ struct own {
 static void own_begin(struct tk *t, struct own *own) {
     own->handle = tk_handle(t, (WORDS + 2) * 4, tk_world_group(t));
     symmem_handle_info info = info_of(t, own->handle);
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(own->handle, &buffers));
+    void *const *buffers = buffers_of(t, own->handle);
     flat_init(t, &own->flat, (uint32_t *)buffers[info.rank] + 1, WORDS, info.device);
 }
 
@@ -292,10 +291,9 @@ TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
     symmem_handle_info info = info_of(t, handle);
     symmem_stream *stream = tk_stream(t);
-    void *const *buffers = NULL;
     struct flat flag;
     uint32_t *words = tk_scratch(t, DATA_WORDS * 4), *room = tk_scratch(t, DATA_WORDS * 4);
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     const uint32_t *own = buffers[info.rank];
     flat_init(t, &flag, (uint32_t *)buffers[t->next] + DATA_WORDS, 1, info.device);
     for (uint32_t g = 1; g <= 20 && !tk_failed(t); g++) {

@@ -207,47 +207,47 @@ static void *allocate_always(void *arg) {
 
 static void world_of_its_own(struct tk *t, void *arg) {
     symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
     symmem_store *store = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
     (void)arg;
     TK_OK(t, symmem_store_open_memory(&store));
     options.store = store;
     options.rank = 0;
     options.world_size = 1;
-    if (!TK_OK(t, symmem_init(&options, &context)))
-        return;
-    TK_OK(t, symmem_group_create(context, "own", NULL, 0, NULL, &group));
-    TK_OK(t, symmem_alloc(context, 4096, -1, NULL, &memory));
-    TK_OK(t, symmem_rendezvous(context, memory, group, LONG_MS, &handle));
-    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    symmem_handle_release(handle);
-    symmem_context_free(context);
+    const struct own_world w = own_world_begin(t, &options, 4096);
+    TK_OK(t, symmem_barrier(w.handle, 0, LONG_MS, NULL));
+    symmem_handle_release(w.handle);
+    symmem_context_free(w.context);
     symmem_store_close(store);
+}
+
+/* Sanitizers' own allocators do not survive the fork of a busy process. */
+enum { MOST_THREADS = SYMMEM_INSTRUMENTED ? 0 : 3, CHILDREN = 24 };
+
+/* Children one after the other, beside `count` threads with those bodies, which go on to `end`. */
+static void fork_beside(struct tk *t, void *(*const works[])(void *), int count, void *arg,
+                        atomic_bool *end, void (*child)(struct tk *t, void *arg)) {
+    pthread_t threads[MOST_THREADS + 1];
+    int started = 0;
+    for (; started < count && started < MOST_THREADS; started++)
+        if (pthread_create(&threads[started], NULL, works[started], arg) != 0)
+            break;
+    for (int i = 0; i < CHILDREN; i++)
+        if (tk_run_child(t, child, arg, LONG_MS) != TK_CHILD_DONE)
+            break;
+    atomic_store(end, true);
+    while (started > 0)
+        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
 }
 
 TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
-    /* Sanitizers' own allocators do not survive the fork of a busy process. */
-    enum { THREADS = SYMMEM_INSTRUMENTED ? 0 : 3, CHILDREN = 24 };
+    static void *(*const works[])(void *) = {allocate_always, allocate_always, allocate_always};
     struct busy busy = {.t = t};
-    pthread_t threads[THREADS + 1];
-    int started = 0;
     if (!is_emulation(t)) {
         TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
         return;
     }
-    for (; started < THREADS; started++)
-        if (pthread_create(&threads[started], NULL, allocate_always, &busy) != 0)
-            break;
-    for (int child = 0; child < CHILDREN; child++)
-        if (tk_run_child(t, world_of_its_own, NULL, LONG_MS) != TK_CHILD_DONE)
-            break;
-    atomic_store(&busy.end, true);
-    while (started > 0)
-        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
+    fork_beside(t, works, 3, &busy, &busy.end, world_of_its_own);
 }
 
 /* --- stores ----------------------------------------------------------------------------------- */
@@ -293,22 +293,10 @@ static void store_in_child(struct tk *t, void *arg) {
 
 TK_TEST(fork, child_uses_a_busy_store, "SM-LIFE-26", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
-    /* Sanitizers' own allocators do not survive the fork of a busy process. */
-    enum { THREADS = SYMMEM_INSTRUMENTED ? 0 : 2, CHILDREN = 24 };
     static void *(*const works[])(void *) = {store_always, wait_always};
     struct inherited inherited = {.t = t, .stores = {NULL, t->store}};
-    pthread_t threads[THREADS + 1];
-    int started = 0;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&inherited.stores[0]));
-    for (; started < THREADS; started++)
-        if (pthread_create(&threads[started], NULL, works[started], &inherited) != 0)
-            break;
-    for (int child = 0; child < CHILDREN; child++)
-        if (tk_run_child(t, store_in_child, &inherited, 5000) != TK_CHILD_DONE)
-            break;
-    atomic_store(&inherited.end, true);
-    while (started > 0)
-        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
+    fork_beside(t, works, 2, &inherited, &inherited.end, store_in_child);
     TK_OK(t, symmem_store_remove(t->store, "child", LONG_MS));
     symmem_store_close(inherited.stores[0]);
 }

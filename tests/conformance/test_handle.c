@@ -317,13 +317,10 @@ TK_PORTED(test_signal_pad_slot_layout, "SM-HANDLE-10", .needs = SYMMEM_CAP_DIREC
 
 TK_TEST(handle_pad, every_link_has_its_own, "SM-HANDLE-11", .needs = SYMMEM_CAP_DIRECT_ACCESS,
         .max_ranks = 8, .flags = TK_WRITES_PADS) {
-    int32_t ranks[64];
     void *memory = tk_alloc(t, BYTES);
     symmem_handle *handles[3];
-    for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->last - i;
     handles[0] = tk_rendezvous(t, memory, tk_world_group(t));
-    handles[1] = tk_rendezvous(t, memory, tk_group(t, "backwards", ranks, t->world_size));
+    handles[1] = tk_rendezvous(t, memory, reversed_group(t, "backwards"));
     handles[2] = tk_handle(t, BYTES, tk_world_group(t)); /* another block */
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < i; k++)

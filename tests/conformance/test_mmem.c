@@ -419,9 +419,7 @@ ON_MULTICAST(mmem, no_outputs_in_a_capture, "SM-MMEM-08", .needs = MULTIMEM | SY
 
 /* Multicast is forbidden: no rank waits, nothing is written. */
 TK_TEST(mmem, without_multicast, "SM-MMEM-06", .needs = MULTIMEM, .max_ranks = 3) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 0);
     struct places *g = places_on(t, tk_world_group(t));
     places_upload(t, g);
     const DLTensor *in = FLAT(g->own.at, SYMMEM_FLOAT32, 16);

@@ -284,9 +284,8 @@ TK_TEST(pool, malloc_pair_uses_the_bound_pool, "SM-POOL-06", .needs = SYMMEM_CAP
         .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     int32_t device = own_device(t);
-    int32_t devices = 1;
+    const int32_t devices = device_count(t);
     pthread_t thread;
-    TK_OK(t, symmem_device_count(t->context, &devices));
     (void)unbound_thread(t);
     symmem_pool_bind(pool);
     void *ptr = symmem_pool_malloc(1000, device, NULL);

@@ -344,8 +344,7 @@ static int count_mappings(void) {
 
 TK_TEST(process_limits, costs_of_a_tensor, "SM-LIFE-19", .max_ranks = 8, .flags = TK_PROCESS_ONLY) {
     int descriptors = 0, mappings = 0;
-    const char *name = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    const char *name = backend_name(t);
     for (int i = 0; i <= TENSORS; i++) {
         (void)tk_handle(t, 4096, tk_world_group(t));
         if (i == 0) { /* the first makes the group's own, too */

@@ -190,9 +190,7 @@ static const size_t plain_counts[] = {8,     4,     100,   512,   2048,  3000,  
                                       16400, 30000, 32768, 40000, 65536, 100000, 7,    200000};
 
 static struct reduce_desk plain_begin(struct tk *t) {
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = 0);
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), PLAIN_BYTES);
     desk.stream = tk_stream(t);
     return desk;

@@ -389,10 +389,8 @@ static void use_overlapping_handle(struct tk *t) {
 TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4},
           .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT /* threads share their environment */) {
     const char *const name = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES";
-    symmem_context_options options = tk_options(t);
-    options.allow_overlapping_devices = -1;
     TK_REQUIRE(t, unsetenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES") == 0 && setenv(name, "0", 1) == 0);
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.allow_overlapping_devices = -1);
     TK_REQUIRE(t, setenv(name, "1", 1) == 0);
     use_overlapping_handle(t);
     TK_REQUIRE(t, setenv(name, "0", 1) == 0);

@@ -75,8 +75,7 @@ TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
     };
     if (!is_emulation(t))
         return;
-    int32_t devices = 0;
-    TK_OK(t, symmem_device_count(t->context, &devices));
+    int32_t devices = device_count(t);
     TK_EQ_INT(t, 8, devices);
     for (size_t i = 0; i < COUNT(settings); i++) {
         if (settings[i].devices < 0) {
@@ -92,9 +91,7 @@ TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
         refuse_setting(t, "SYMMEM_SHM_MULTICAST_SLOTS", wrong[i]);
     }
     /* A world of more ranks than that has a device for each. */
-    symmem_context_options options = tk_options(t);
-    options.world_size = 9;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.world_size = 9);
     TK_OK(t, symmem_device_count(t->context, &devices));
     TK_EQ_INT(t, 9, devices);
 }
@@ -271,10 +268,7 @@ static void count_line(void *arg, const char *line) {
 }
 
 static void begin_counting(struct tk *t, int *lines_p) {
-    symmem_context_options options = tk_options(t);
-    options.log = count_line;
-    options.log_arg = lines_p;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.log = count_line; options.log_arg = lines_p);
 }
 
 /* Memory that is there: writing it finds no shortage. */
@@ -384,9 +378,7 @@ TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
     for (int held = 0; held < 2; held++) {
-        symmem_context_options options = tk_options(t);
-        options.log = NULL;
-        tk_reinit(t, &options);
+        TK_REINIT(t, options.log = NULL);
         if (held) {
             pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
             raise(SIGPIPE);

@@ -78,13 +78,11 @@ static void *open_afterwards(void *arg) {
 }
 
 TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
     struct opener opener = {.returned = 0};
     symmem_stream *stream;
     pthread_t thread;
     void *memory;
-    options.default_timeout_ms = 20;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = 20);
     memory = tk_alloc(t, 64);
     stream = tk_stream(t);
     hold(t, stream, &opener.gate);

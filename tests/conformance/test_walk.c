@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Every scenario of walk_scenarios.c, with a rank that fails, comes late or is killed at each
  * failpoint. */
+#include "sync_help.h"
 #include "walk.h"
 
 /* With the most ranks of a walk on which they are killed (0: no limit). */
@@ -102,9 +103,8 @@ static bool went_the_other_way(const struct walk_point *point, const bool *passe
 TK_TEST(walk, points_are_in_the_table, "SM-POINT-01,SM-LIFE-16", .ranks = {2, 8},
         .timeout_s = 40 /* as many groups as scenarios */) {
     bool passed[128] = {false};
-    const char *backend = NULL;
+    const char *backend = backend_name(t);
     TK_REQUIRE(t, walk_core_point_count <= 128);
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
     TK_REQ(t, "SM-POINT-01");
     run_all(t, backend, passed);
     walk_expect_errno(t);
