@@ -363,3 +363,93 @@ const struct walk_scenario *walk_find(const char *name) {
             return &walk_scenarios[i];
     return NULL;
 }
+
+/* --- The collectives that are walked, and the tensors that scenarios use ---------------------- */
+
+/* In this rank's memory, behind what operations use of it. */
+#define INPUT_AT 2560
+#define OUT_AT 3072
+
+DLTensor walk_words(const struct walk_run *run, int64_t *count) {
+    symmem_handle_info info;
+
+    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
+    *count = WALK_WORDS;
+    return (DLTensor){
+        .data = (char *)run->memory + OUT_AT,
+        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
+        .ndim = 1,
+        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+        .shape = count,
+    };
+}
+
+symmem_status walk_collective(struct walk_run *run) {
+    int64_t input_count, out_count;
+    DLTensor input = walk_words(run, &input_count), out = walk_words(run, &out_count);
+
+    out.data = (char *)input.data + WALK_WORDS * sizeof(uint32_t);
+    WALK_STEP(symmem_one_shot_all_reduce_out(run->handle, &input, SYMMEM_SUM, &out, WALK_CHANNEL,
+                                             run->limit_ms, NULL));
+    return symmem_barrier(run->handle, WALK_CHANNEL, run->limit_ms, NULL);
+}
+
+/* Of barriers and copies, by way of the block's beginning. */
+symmem_status walk_composed(struct walk_run *run) {
+    int64_t input_count, out_count;
+    DLTensor input = walk_words(run, &input_count), out = walk_words(run, &out_count);
+
+    input.data = (char *)run->memory + INPUT_AT;
+    out_count *= run->t->world_size;
+    return symmem_low_contention_all_gather_out(run->handle, &input, &out, WALK_CHANNEL,
+                                                run->limit_ms, NULL);
+}
+
+/* --- products ----------------------------------------------------------------------- */
+
+#define SIDE 3
+
+/* A matrix of float32 in this rank's memory. */
+static DLTensor matrix(const struct walk_run *run, size_t at, int64_t shape[2]) {
+    int64_t unused;
+    DLTensor made = walk_words(run, &unused);
+
+    made.data = (char *)run->memory + at;
+    made.ndim = 2;
+    made.dtype.code = kDLFloat;
+    made.shape = shape;
+    return made;
+}
+
+void walk_fill_ones(struct walk_run *run) {
+    float ones[(OUT_AT - INPUT_AT) / sizeof(float)];
+
+    TK_REQUIRE(run->t, (size_t)(SIDE * SIDE * run->t->world_size) * sizeof(float) <= sizeof(ones));
+    for (size_t i = 0; i < sizeof(ones) / sizeof(ones[0]); i++)
+        ones[i] = 1;
+    TK_REQUIRE_OK(run->t, symmem_copy(run->context, (char *)run->memory + INPUT_AT, ones,
+                                      sizeof(ones), NULL));
+}
+
+/* Where the host can look. */
+static void expect_last(const struct walk_run *run, const DLTensor *out, int64_t elements,
+                        int64_t value) {
+    if ((run->t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
+        TK_EQ_INT(run->t, value, (int)((const float *)out->data)[elements - 1]);
+}
+
+/* Both fused products, with the block's beginning as workspace; of ones. */
+symmem_status walk_fused(struct walk_run *run) {
+    int64_t ranks = run->t->world_size, square[2] = {SIDE, SIDE}, tall[2] = {SIDE * ranks, SIDE};
+    DLTensor shard = matrix(run, INPUT_AT, square), gathered = matrix(run, OUT_AT, tall);
+    DLTensor all = matrix(run, INPUT_AT, tall), part = matrix(run, OUT_AT, square);
+    const DLTensor *bs[1] = {&shard}, *outs[1] = {&gathered};
+
+    WALK_STEP(symmem_fused_all_gather_matmul(run->handle, &shard, 0, 1, bs, NULL, outs,
+                                             WALK_CHANNEL, run->limit_ms, NULL, NULL));
+    expect_last(run, &gathered, SIDE * SIDE * ranks, SIDE);
+    WALK_STEP(symmem_fused_matmul_reduce_scatter(run->handle, &all, &shard, SYMMEM_SUM, 0, &part,
+                                                 WALK_CHANNEL, run->limit_ms, NULL, NULL));
+    expect_last(run, &part, SIDE * SIDE, SIDE * ranks);
+    return SYMMEM_OK;
+}

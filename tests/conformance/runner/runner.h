@@ -313,8 +313,6 @@ bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *st
 void runner_watch(struct runner_run *run);
 /* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode). */
 void runner_child_run(struct runner_run *run, int rank);
-/* The one child of thread mode: every rank a thread. */
-void runner_run_threads(const struct kit_setup *setup);
 void runner_judge(const struct runner_run *run, struct runner_result *result);
 /* Takes a signal that came while none was waited for. */
 void runner_take_interrupt(struct runner *runner);
