@@ -39,6 +39,11 @@ static bool read_of(const sm_world *world, int32_t rank, exit_record *found) {
            sm_status_known(found->verdict.status) && found->verdict.status != SYMMEM_OK;
 }
 
+static bool tells_of_an_earlier_job(const exit_record *found) {
+    return memmem(found->verdict.message, sizeof(found->verdict.message), SM_EARLIER_JOB,
+                  sizeof(SM_EARLIER_JOB) - 1) != NULL;
+}
+
 static void remove_of(const sm_world *world, int32_t rank) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     key_of(world, rank, key, sizeof(key));
@@ -63,9 +68,12 @@ static bool has_met(const sm_world *world, int32_t rank) {
 
 /* --- leaving one ------------------------------------------------------------------------------ */
 
-/* Who comes after this rank waits for it, and does not find what it has found. */
+/* It has seen that itself, and has taken it away. Who was told by another one's record has nothing
+ * to add. */
 static bool is_of_an_earlier_job(const symmem_error_record *record) {
-    return record->status == SYMMEM_PEER_LOST && strstr(record->message, SM_EARLIER_JOB) != NULL;
+    return record->status == SYMMEM_PEER_LOST &&
+           strstr(record->message, SM_MAY_BE_EARLIER) != NULL &&
+           strstr(record->message, SM_FOR_EARLIER) == NULL;
 }
 
 /* What the rank lacks, and no argument of its program's, nor what others have told. */
@@ -90,9 +98,10 @@ static bool is_there(const sm_world *world, int32_t rank) {
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 
-/* This rank's member key is gone. Who is there still may want to read, and who has not come. */
-static void sweep(const sm_world *world) {
-    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+/* This rank's member key is gone. Who is there still may want to read, and who has not come: that
+ * one reads the own record, if one is left, and otherwise needs that of an earlier job. */
+static void sweep(const sm_world *world, bool own_is_left) {
+    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
     const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize waits for nobody */
     for (int32_t rank = 0; rank < world->size; rank++) {
@@ -104,13 +113,18 @@ static void sweep(const sm_world *world) {
         const bool said = read_of(world, rank, &found);
         const bool there = !said && is_there(world, rank);
         left[rank / 64] |= (uint64_t)said << (rank % 64);
+        needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found)) << (rank % 64);
         any = any || said;
         any_there = any_there || there;
         any_to_come = any_to_come || (!said && !there);
     }
-    for (int32_t rank = 0; any && !any_there && rank < world->size; rank++)
-        if ((left[rank / 64] >> (rank % 64) & 1) != 0)
+    for (int32_t rank = 0; any && !any_there && rank < world->size; rank++) {
+        const uint64_t may_go = own_is_left || !any_to_come
+                                    ? left[rank / 64]
+                                    : left[rank / 64] & ~needed[rank / 64];
+        if ((may_go >> (rank % 64) & 1) != 0)
             remove_of(world, rank);
+    }
     if (any && !any_there && !any_to_come)
         remove_of(world, world->rank);
 }
@@ -125,7 +139,8 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
     if (unmet == world->size)
         return;
     const symmem_error_record before = *sm_record();
-    if (record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record))) {
+    const bool leaves = record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record));
+    if (leaves) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         exit_record own;
         memset(&own, 0, sizeof(own)); /* travels as bytes */
@@ -138,7 +153,7 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         key_of(world, world->rank, key, sizeof(key));
         (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
     }
-    sweep(world);
+    sweep(world, leaves);
     (void)sm_fail_record(&before);
 }
 
@@ -163,9 +178,8 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
         found.made_s + TOLD_S < now)
         return false;
     found.identity.host[sizeof(found.identity.host) - 1] = '\0';
-    found.verdict.message[sizeof(found.verdict.message) - 1] = '\0';
     *identity_p = found.identity;
-    *earlier_job_p = strstr(found.verdict.message, SM_EARLIER_JOB) != NULL;
+    *earlier_job_p = tells_of_an_earlier_job(&found);
     return true;
 }
 

@@ -302,7 +302,7 @@ static const char *how_it_ended(const sm_session *session, const sm_call *call, 
         return "ended";
     return sm_exit_record_read(&world, config->global_ranks[rank], &identity, &earlier_job) &&
                    earlier_job
-               ? "ended for what may be " SM_EARLIER_JOB
+               ? "ended " SM_FOR_EARLIER
                : "came and left, and has ended";
 }
 

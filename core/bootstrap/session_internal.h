@@ -25,6 +25,7 @@
 #define SM_ABANDONED_MAX 8
 #define SM_EARLIER_JOB "an earlier job's process"
 #define SM_MAY_BE_EARLIER "it may be " SM_EARLIER_JOB
+#define SM_FOR_EARLIER "for what may be " SM_EARLIER_JOB
 /* For a store call that does not wait for a peer, and for one that only cleans up. */
 #define SM_STORE_CALL_MS 60000u
 #define SM_STORE_CLEAN_MS 100u
