@@ -56,7 +56,8 @@ _Static_assert(sizeof(sm_join) <= 1024, "sm_store_take_back reads it");
 typedef struct sm_abandoned {
     uint64_t id;
     uint64_t sequence;
-    int32_t lost; /* a rank that ended and cannot remove its key, or -1 */
+    bool any_lost;
+    uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
 
 typedef struct sm_own_fd sm_own_fd;

@@ -472,6 +472,69 @@ TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
 
+struct sockets {
+    symmem_store *store;
+    char directory[64];
+};
+
+static int files_in(const char *directory) {
+    int count = 0;
+    DIR *listing = opendir(directory);
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (listing != NULL)
+        closedir(listing);
+    return count;
+}
+
+enum { SLOT_DESTROYED = 15, SLOT_COUNTED };
+
+static void await_others(struct tk *t, int slot) {
+    tk_share_u64(t, slot, 1);
+    for (int32_t r = 0; r < t->last; r++)
+        for (int i = 0; tk_read_u64(t, r, slot) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+}
+
+/* The last rank is killed; the others' contexts go on. */
+static void destroy_after_a_kill(struct tk *t, void *arg) {
+    const struct sockets *sockets = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, sockets->store);
+    options.backend = NULL;
+    options.socket_dir = sockets->directory;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    if (t->rank == t->last)
+        tk_on_point(t, "finalize.begin", 1, (struct tk_action){.kill = true});
+    else
+        TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    if (t->rank != t->last) {
+        TK_OK(t, symmem_group_destroy(group));
+        await_others(t, SLOT_DESTROYED);
+        TK_EQ_INT(t, t->last, files_in(sockets->directory)); /* one for each context */
+        await_others(t, SLOT_COUNTED);
+    }
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+TK_TEST(causes, sockets_of_a_killed_rank, "SM-EXCHANGE-32", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+    struct sockets sockets = {.store = t->store};
+    tk_short_path(t, "killed", -1, sockets.directory);
+    if (t->rank == 0)
+        TK_CHECK(t, mkdir(sockets.directory, 0700) == 0);
+    tk_out_of_band_barrier(t);
+    enum tk_child_end end = tk_run_child(t, destroy_after_a_kill, &sockets, LIMIT_MS);
+    TK_EQ_INT(t, t->rank == t->last ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_CHECK_MSG(t, rmdir(sockets.directory) == 0, "%s is not empty", sockets.directory);
+}
+
 /* --- an earlier job's store --------------------------------------------------------------- */
 
 struct job {
