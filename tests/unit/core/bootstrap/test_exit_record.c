@@ -216,6 +216,27 @@ TEST("whose end is told") {
     symmem_store_close(store);
 }
 
+/* Who comes later finds nothing else of the earlier job any more. */
+TEST("what tells of an earlier job goes last") {
+    sm_identity self;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    sm_world world = {.store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .size = 3};
+    symmem_error_record record = record_of(SYMMEM_PEER_LOST);
+    (void)snprintf(record.message, sizeof(record.message), "rank 1 ended (%s)", SM_MAY_BE_EARLIER);
+    sm_exit_record_leave(&world, &record);
+    CU_ASSERT(is_left(0));
+    world.rank = 1;
+    (void)snprintf(record.message, sizeof(record.message), "rank 0 ended %s", SM_FOR_EARLIER);
+    sm_exit_record_leave(&world, &record); /* the third may come yet */
+    CU_ASSERT(is_left(0) && !is_left(1));
+    (void)record_of(SYMMEM_LIMIT);
+    leave(2, 3);
+    CU_ASSERT(!is_left(0)); /* who comes now reads that one's */
+    drop(2);
+    symmem_store_close(store);
+}
+
 /* --- that a rank was there
  * --------------------------------------------------------------------------- */
 
