@@ -36,8 +36,10 @@
 
 /* For a look into the store, of one who must not wait. */
 #define STORE_MS 20u
-/* For all looks for whose a file is. */
+/* For all looks for whose a file is; so many are made however long they take: a process that got no
+ * processor meanwhile would leave the file behind for good. */
 #define MARK_NS 200000000u
+#define MARK_LOOKS 64
 
 typedef struct watched {
     sm_identity identity;
@@ -324,7 +326,7 @@ bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
     const uint64_t end_ns = machine_ns() + MARK_NS;
     pthread_mutex_lock(&liveness->mutex);
     for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
-                           machine_ns() < end_ns;
+                           (rank < MARK_LOOKS || machine_ns() < end_ns);
          rank++)
         is_done = mark_ended(liveness, rank, file_name);
     pthread_mutex_unlock(&liveness->mutex);

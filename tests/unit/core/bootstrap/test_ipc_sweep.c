@@ -138,6 +138,51 @@ TEST("whose file it was") {
     close_world();
 }
 
+static symmem_status late_get(void *self, const char *key, void *value, size_t capacity,
+                              size_t *bytes_p, uint32_t timeout_ms) {
+    sm_sleep_ns(220000000); /* as if there had been no processor */
+    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+static symmem_status late_set(void *self, const char *key, const void *value, size_t bytes,
+                              uint32_t timeout_ms) {
+    return symmem_store_set(self, key, value, bytes, timeout_ms);
+}
+
+static symmem_status late_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_wait(self, key, timeout_ms);
+}
+
+static symmem_status late_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                              uint32_t timeout_ms) {
+    return symmem_store_add(self, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status late_remove(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_remove(self, key, timeout_ms);
+}
+
+static void late_close(void *self) {
+    symmem_store_close(self);
+}
+
+/* Nobody can tell later whose the file was: the rank's next process takes its key. */
+TEST("in time or not") {
+    static const symmem_store_ops ops = {sizeof(ops), late_set,    late_get,  late_wait,
+                                         late_add,    late_remove, late_close};
+    sm_member member;
+    symmem_store *late = NULL;
+    memset(&member, 0, sizeof(member));
+    open_world();
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
+    be_rank(1, &member, sizeof(member));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &late), SYMMEM_OK);
+    sm_liveness_read(liveness, late, "w");
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(1));
+    sm_liveness_destroy(liveness);
+    symmem_store_close(late);
+}
+
 TEST("a world without a store") {
     CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
     CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
