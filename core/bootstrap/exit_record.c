@@ -119,9 +119,8 @@ static void sweep(const sm_world *world, bool own_is_left) {
         any_to_come = any_to_come || (!said && !there);
     }
     for (int32_t rank = 0; any && !any_there && rank < world->size; rank++) {
-        const uint64_t may_go = own_is_left || !any_to_come
-                                    ? left[rank / 64]
-                                    : left[rank / 64] & ~needed[rank / 64];
+        const uint64_t may_go =
+            own_is_left || !any_to_come ? left[rank / 64] : left[rank / 64] & ~needed[rank / 64];
         if ((may_go >> (rank % 64) & 1) != 0)
             remove_of(world, rank);
     }

@@ -285,7 +285,7 @@ static const char *base_of(const char *path) {
 
 /* Whoever removed the file has left in the store whose it was. */
 static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
-                      const sm_life_answer *answer) {
+                            const sm_life_answer *answer) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     uint8_t life[SM_LIFE_ID_BYTES];
     size_t bytes = 0;

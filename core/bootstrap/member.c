@@ -9,8 +9,9 @@
  *   no/<rank>           an objection to it, which it removes
  *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalized; `any` beside
  *                       it: there is some. <to> removes them
- *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; its successor
- *                       removes it
+ *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; the
+ *                       rank's next process removes it
+ *   exit/<rank>         why it has ended before others have met it, see exit_record.c
  */
 #include "bootstrap/session_internal.h"
 

@@ -279,7 +279,7 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
 /* Which join records were read, while they are read. */
 typedef struct reading {
     uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
-    uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by a process whose successor is awaited */
+    uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
     uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* which may be an earlier job's */
 } reading;
 
@@ -326,9 +326,8 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
 static symmem_status lose(const sm_session *session, const sm_call *call, reading *r,
                           int32_t rank) {
     /* Another rank may have taken its traces away meanwhile. */
-    const bool earlier =
-        has(r->earlier, rank) ||
-        (!has(session->met, rank) && sm_session_may_be_earlier(session, call, rank));
+    const bool earlier = has(r->earlier, rank) || (!has(session->met, rank) &&
+                                                   sm_session_may_be_earlier(session, call, rank));
     mark(r->earlier, rank, earlier);
     if (earlier && sm_session_next_is_awaited(call)) {
         mark(r->stale, rank, true);

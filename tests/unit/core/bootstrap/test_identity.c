@@ -289,9 +289,8 @@ TEST("a place that is taken") {
             end_child(pid);
         put_member(store, &found);
         const sm_world world = sm_context_world(context);
-        CU_ASSERT_EQUAL(
-            sm_member_publish(&world, &context->member, &context->identity_published),
-            way == AS_IT_IS ? SYMMEM_MISMATCH : SYMMEM_OK);
+        CU_ASSERT_EQUAL(sm_member_publish(&world, &context->member, &context->identity_published),
+                        way == AS_IT_IS ? SYMMEM_MISMATCH : SYMMEM_OK);
         CU_ASSERT_EQUAL(context->member.took_over, way != AS_IT_IS && way != NO_MEMBER);
     }
     context->identity = self;
