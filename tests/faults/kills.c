@@ -206,6 +206,12 @@ static bool names_victims(const char *text) {
     return any;
 }
 
+/* How long the call had gone on, which may have begun after the end of those that were killed. */
+static long long waited_ns(const char *text) {
+    const char *waited = strstr(text, "(waited ");
+    return waited != NULL ? atoll(waited + strlen("(waited ")) * 1000000 : INT64_MAX / 2;
+}
+
 static void judge_survivor(struct figures *of, int rank, long long killed_ns, long long gone_ns) {
     const struct rank *one = &ranks[rank];
     const long long limit_ns = (of->size >= 64 ? 2000 : 1000) * 1000000ll;
@@ -225,7 +231,9 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns, lo
         of->slowest_after_ns = one->told_ns - gone_ns;
     /* Who got no processor can do nothing about it. The count lags by the wait that goes on. */
     const long long delay_ns = one->delay_ns - one->delay_before_ns;
-    const long long itself_ns = one->told_ns - gone_ns - delay_ns;
+    const long long begin_ns = one->told_ns - waited_ns(one->text);
+    const long long from_ns = begin_ns > gone_ns ? begin_ns : gone_ns;
+    const long long itself_ns = one->told_ns - from_ns - delay_ns;
     of->slowest_itself_ns = itself_ns > of->slowest_itself_ns ? itself_ns : of->slowest_itself_ns;
     of->late_itself += itself_ns > limit_ns;
     if (took_ns > limit_ns) {
