@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Why a rank has ended before others have met it: for a lack of its own (memory, descriptors,
- * rights), or for what a process has left that may be an earlier job's. Whoever waits for it reads
- * this record in the store, and need not wait any longer once the process has ended. Ranks that
- * have met are told by messages, see session_cause.c, and no record is left for them. The last rank
- * that could read it removes it; so does the next process of that rank.
+ * rights), or for what a process has left that may be an earlier job's. A rank that waits for it
+ * reads this record in the store, and need not wait any longer once the process has ended. Ranks
+ * that have met are told by messages, see session_cause.c, and no record is left for them. The last
+ * rank that could read it removes it; so does the next process of that rank.
  */
 #include "bootstrap/session_internal.h"
 
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #define EXIT_RECORD_MAGIC 0x54495845u /* "EXIT" */
-/* Whoever comes later than that to the same store is of another job. */
+/* A rank that comes later than that to the same store is of another job. */
 #define TOLD_S 60u
 
 typedef struct exit_record {
@@ -79,7 +79,7 @@ static bool is_of_an_earlier_job(const symmem_error_record *record) {
 /* What the rank lacks, and no argument of its program's, nor what others have told. */
 static bool is_own_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
-    /* Before ranks meet only test points' stages have names with a dot. */
+    /* Before the first group only failpoints' stages have names with a dot. */
     if (record->missing_count != 0 || strchr(record->stage, '.') != NULL ||
         (record->failed_rank >= 0 && record->failed_rank != record->rank))
         return false;
@@ -99,11 +99,11 @@ static bool is_there(const sm_world *world, int32_t rank) {
 }
 
 /* This rank's member key is gone. Who is there still may want to read, and who has not come: that
- * one reads the own record, if one is left, and otherwise needs that of an earlier job. */
+ * one reads this rank's record, if one is left, and otherwise needs that of an earlier job. */
 static void sweep(const sm_world *world, bool own_is_left) {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
-    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize waits for nobody */
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
     for (int32_t rank = 0; rank < world->size; rank++) {
         exit_record found;
         if (has_met(world, rank))

@@ -54,13 +54,13 @@ typedef struct sm_world {
 /* The context's key in the store, see member.c. Once liveness is there. *published_p: it is there,
  * whatever the status. */
 symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p);
-/* Before the end of a context that has met nobody in a group. Others may come to wait for it: to
+/* Before the end of a context that has met no rank in a group. Others may come to wait for it: to
  * those that are there it says that it was. */
 void sm_member_say_left(const sm_world *world);
-/* Of one that was published: otherwise the key may be another process's. */
+/* The member was published: otherwise the key may be another process's. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own);
 /* Why a rank has ended before others have met it, see exit_record.c. At the context's end, its
- * member key withdrawn; `record` NULL: nothing has failed in it. */
+ * member key removed; `record` NULL: nothing has failed in it. */
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
 /* At its beginning: an earlier process's of this rank. */
 void sm_exit_record_clear(const sm_world *world);

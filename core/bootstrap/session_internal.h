@@ -173,7 +173,7 @@ symmem_status sm_session_look_up(const sm_session *session, const sm_call *call,
 bool sm_session_next_is_awaited(const sm_call *call);
 /* Of the rank, which has ended, something is there that may be an earlier job's. */
 bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, int32_t rank);
-/* Takes that out of the store, so that nobody finds it again. */
+/* Takes that out of the store, so that no rank finds it again. */
 void sm_session_remove_traces(const sm_session *session, const sm_call *call, int32_t rank);
 /* It was there and has been finalized. */
 bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);

@@ -199,7 +199,7 @@ TEST("whose end is told") {
     CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
     CU_ASSERT(is_read(&good, sizeof(good), &earlier_job) && !earlier_job);
     odd = good;
-    odd.identity.pid = 0; /* nobody knows whose end it was */
+    odd.identity.pid = 0; /* whose end it was is not known */
     CU_ASSERT(!is_read(&odd, sizeof(odd), &earlier_job));
     odd = good;
     odd.made_s -= 62; /* of another job */

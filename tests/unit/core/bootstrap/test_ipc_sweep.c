@@ -166,7 +166,7 @@ static void late_close(void *self) {
     symmem_store_close(self);
 }
 
-/* Nobody can tell later whose the file was: the rank's next process takes its key. */
+/* Later no rank can tell whose the file was: the rank's next process takes its key. */
 TEST("in time or not") {
     static const symmem_store_ops ops = {sizeof(ops), late_set,    late_get,  late_wait,
                                          late_add,    late_remove, late_close};

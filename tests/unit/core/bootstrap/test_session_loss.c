@@ -368,8 +368,8 @@ TEST("killed in cleaning") {
     killed_in_cleaning(2, 500000); /* read one by one */
 }
 
-/* Nobody comes in their place, and the others give the group up: the last of them leaves nothing of
- * its exchanges in the store. */
+/* No process comes in their place, and the others give the group up: the last of them leaves
+ * nothing of its exchanges in the store. */
 typedef struct end_plan {
     const char *point;
     int passes;
