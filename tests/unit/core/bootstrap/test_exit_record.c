@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank leaves in the store that ends for a lack of its own before others have met it. */
+/* What a rank leaves in the store that ends before others have met it. */
 #include "bootstrap/session_internal.h"
 #include "memory/group.h"
 #include "unit.h"
 
 static symmem_store *store;
+
+typedef struct exit_record { /* as in exit_record.c */
+    uint32_t magic;
+    int32_t rank;
+    uint64_t made_s;
+    sm_identity identity;
+    sm_verdict verdict;
+} exit_record;
 
 static void key_of(const char *kind, int32_t rank, char *key, size_t capacity) {
     snprintf(key, capacity, "%s/%s/%d", SM_WORLD_PREFIX, kind, (int)rank);
@@ -13,21 +21,21 @@ static void key_of(const char *kind, int32_t rank, char *key, size_t capacity) {
 static bool is_left(int32_t rank) {
     char key[64], value[2048];
     size_t bytes = 0;
-    key_of("bye", rank, key, sizeof(key));
+    key_of("exit", rank, key, sizeof(key));
     return symmem_store_get(store, key, value, sizeof(value), &bytes, 0) == SYMMEM_OK;
 }
 
 static void drop(int32_t rank) {
     char key[64];
-    key_of("bye", rank, key, sizeof(key));
+    key_of("exit", rank, key, sizeof(key));
     CU_ASSERT_EQUAL(symmem_store_remove(store, key, 0), SYMMEM_OK);
 }
 
 static void leave(int32_t rank, int32_t world_size) {
-    symmem_context_options options;
-    symmem_context_options_init(&options);
-    options.store = store;
-    sm_farewell_of_none(&options, rank, world_size);
+    const sm_world world = {
+        .store = store, .prefix = SM_WORLD_PREFIX, .rank = rank, .size = world_size};
+    const symmem_error_record record = *sm_record();
+    sm_exit_record_leave(&world, &record);
 }
 
 /* One rank of two, whose record says so. */
@@ -69,20 +77,16 @@ TEST("what is a lack") {
 }
 
 TEST("who has nowhere to leave it") {
-    symmem_context_options options;
-    symmem_context_options_init(&options);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     (void)record_of(SYMMEM_LIMIT);
-    sm_farewell_of_none(&options, 0, 2); /* without a store */
-    leave(-1, 2);
-    leave(2, 2);
+    const symmem_error_record record = *sm_record();
+    sm_world world = {.prefix = SM_WORLD_PREFIX, .size = 2};
+    sm_exit_record_leave(&world, &record); /* without a store */
     leave(0, 1);
     leave(0, SYMMEM_MAX_WORLD_SIZE + 1);
-    static symmem_context large;
-    large.store = store;
-    large.world_size = SYMMEM_MAX_WORLD_SIZE + 1;
-    sm_copy_text(large.world_prefix, sizeof(large.world_prefix), SM_WORLD_PREFIX);
-    sm_farewell_leave(&large, sm_record());
+    world.store = store;
+    world.prefix = ""; /* it had not come so far */
+    sm_exit_record_leave(&world, &record);
     for (int32_t rank = -1; rank <= 2; rank++)
         CU_ASSERT(!is_left(rank));
     symmem_store_close(store);
@@ -125,41 +129,33 @@ TEST("the last that may read it") {
  * ---------------------------------------------------------------------------------- */
 
 static bool is_explained(const void *value, size_t bytes) {
-    static symmem_context context;
+    sm_world world = {.store = store, .prefix = SM_WORLD_PREFIX, .size = 2};
     char key[64];
     symmem_error_record record;
     memset(&record, 0, sizeof(record));
-    memset(&context, 0, sizeof(context));
-    sm_copy_text(context.world_prefix, sizeof(context.world_prefix), SM_WORLD_PREFIX);
-    context.store = store;
-    context.world_size = 2;
-    key_of("bye", 1, key, sizeof(key));
+    key_of("exit", 1, key, sizeof(key));
     CU_ASSERT_EQUAL(symmem_store_set(store, key, value, bytes, 0), SYMMEM_OK);
-    sm_farewell_explain(&context, 1, 1, &record);
+    sm_exit_record_explain(&world, 1, 1, &record);
     const bool told = strstr(record.message, "; rank 1 finalized after LIMIT in init") != NULL;
     CU_ASSERT(told || record.message[0] == '\0');
-    context.world_size = 1; /* nobody else is in it */
+    world.size = 1; /* nobody else is in it */
     record.message[0] = '\0';
-    sm_farewell_explain(&context, 1, 1, &record);
-    context.store = NULL;
-    context.world_size = 2;
-    sm_farewell_explain(&context, 1, 1, &record);
+    sm_exit_record_explain(&world, 1, 1, &record);
+    world.store = NULL;
+    world.size = 2;
+    sm_exit_record_explain(&world, 1, 1, &record);
     CU_ASSERT_EQUAL(record.message[0], '\0');
     return told;
 }
 
 TEST("what is none") {
-    struct {
-        uint32_t magic;
-        int32_t rank;
-        sm_verdict verdict;
-    } good, odd; /* as in farewell.c */
+    exit_record good, odd;
     char key[64];
     size_t bytes = 0;
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     (void)record_of(SYMMEM_LIMIT);
     leave(1, 2);
-    key_of("bye", 1, key, sizeof(key));
+    key_of("exit", 1, key, sizeof(key));
     CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(bytes, sizeof(good));
     CU_ASSERT(is_explained(&good, sizeof(good)));
@@ -175,6 +171,69 @@ TEST("what is none") {
     CU_ASSERT(!is_explained(&odd, sizeof(odd)));
     odd.verdict.status = SYMMEM_OK;
     CU_ASSERT(!is_explained(&odd, sizeof(odd)));
+    symmem_store_close(store);
+}
+
+static bool is_read(const void *value, size_t bytes, bool *earlier_job_p) {
+    const sm_world world = {.store = store, .prefix = SM_WORLD_PREFIX};
+    char key[64];
+    sm_identity identity;
+    key_of("exit", 1, key, sizeof(key));
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, value, bytes, 0), SYMMEM_OK);
+    return sm_exit_record_read(&world, 1, &identity, earlier_job_p);
+}
+
+TEST("whose end is told") {
+    exit_record good, odd;
+    bool earlier_job = true;
+    char key[64];
+    size_t bytes = 0;
+    sm_identity self;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    const sm_world world = {
+        .store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .rank = 1, .size = 2};
+    symmem_error_record record = record_of(SYMMEM_LIMIT);
+    sm_exit_record_leave(&world, &record);
+    key_of("exit", 1, key, sizeof(key));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
+    CU_ASSERT(is_read(&good, sizeof(good), &earlier_job) && !earlier_job);
+    odd = good;
+    odd.identity.pid = 0; /* whose end it was is not known */
+    CU_ASSERT(!is_read(&odd, sizeof(odd), &earlier_job));
+    odd = good;
+    odd.made_s -= 62; /* of another job */
+    CU_ASSERT(!is_read(&odd, sizeof(odd), &earlier_job));
+    odd.made_s += 2 * 62;
+    CU_ASSERT(!is_read(&odd, sizeof(odd), &earlier_job));
+    drop(1);
+    record = record_of(SYMMEM_PEER_LOST);
+    CU_ASSERT(!leaves_with(record)); /* that a rank has ended the others see */
+    (void)snprintf(record.message, sizeof(record.message), "rank 0 ended (%s)", SM_MAY_BE_EARLIER);
+    sm_exit_record_leave(&world, &record);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_get(store, key, &good, sizeof(good), &bytes, 0), SYMMEM_OK);
+    CU_ASSERT(is_read(&good, sizeof(good), &earlier_job) && earlier_job);
+    symmem_store_close(store);
+}
+
+/* Who comes later finds nothing else of the earlier job any more. */
+TEST("what tells of an earlier job goes last") {
+    sm_identity self;
+    CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    sm_world world = {.store = store, .prefix = SM_WORLD_PREFIX, .identity = &self, .size = 3};
+    symmem_error_record record = record_of(SYMMEM_PEER_LOST);
+    (void)snprintf(record.message, sizeof(record.message), "rank 1 ended (%s)", SM_MAY_BE_EARLIER);
+    sm_exit_record_leave(&world, &record);
+    CU_ASSERT(is_left(0));
+    world.rank = 1;
+    (void)snprintf(record.message, sizeof(record.message), "rank 0 ended %s", SM_FOR_EARLIER);
+    sm_exit_record_leave(&world, &record); /* the third may come yet */
+    CU_ASSERT(is_left(0) && !is_left(1));
+    (void)record_of(SYMMEM_LIMIT);
+    leave(2, 3);
+    CU_ASSERT(!is_left(0)); /* who comes now reads that one's */
+    drop(2);
     symmem_store_close(store);
 }
 

@@ -9,10 +9,10 @@
  *   no/<rank>           an objection to it, which it removes
  *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalized; `any` beside
  *                       it: there is some. <to> removes them
- *   dead/<rank>         a process that was this rank has ended, see sm_liveness_bury; its successor
- *                       removes it
+ *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; the
+ *                       rank's next process removes it
+ *   exit/<rank>         why it has ended before others have met it, see exit_record.c
  */
-#include "stream/channel.h"
 #include "bootstrap/session_internal.h"
 
 #include <stdio.h>
@@ -148,50 +148,44 @@ static void left_key(const char *world_prefix, int32_t to, int32_t from, char *k
 }
 
 /* What is there of any rank's for that one. */
-static void forget_left(const symmem_context *context, int32_t to) {
+static void forget_left(const sm_world *world, int32_t to) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    for (int32_t rank = -1; rank < context->world_size; rank++) {
-        left_key(context->world_prefix, to, rank, key, sizeof(key));
-        remove_key(context->store, key);
+    for (int32_t rank = -1; rank < world->size; rank++) {
+        left_key(world->prefix, to, rank, key, sizeof(key));
+        remove_key(world->store, key);
     }
 }
 
-static void leave_word(const symmem_context *context, int32_t to, const char *its_key,
+static void leave_word(const sm_world *world, int32_t to, const char *its_key,
                        const sm_member *there) {
-    symmem_store *store = context->store;
+    symmem_store *store = world->store;
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member now;
     /* In this order: others may remove both meanwhile, and it looks for the second one alone. */
-    left_key(context->world_prefix, to, context->rank, key, sizeof(key));
-    bool is_said = symmem_store_set(store, key, &context->identity, sizeof(context->identity),
+    left_key(world->prefix, to, world->rank, key, sizeof(key));
+    bool is_said = symmem_store_set(store, key, world->identity, sizeof(*world->identity),
                                     SM_STORE_CLEAN_MS) == SYMMEM_OK;
-    left_key(context->world_prefix, to, -1, key, sizeof(key));
+    left_key(world->prefix, to, -1, key, sizeof(key));
     is_said = is_said && symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
     /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
      */
     if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
         !is_own(there, &now))
-        forget_left(context, to);
+        forget_left(world, to);
 }
 
-/* Others may come to wait for this rank, which no group has shown them. To those that are there it
- * says that it was. */
-void sm_member_say_left(const symmem_context *context) {
+void sm_member_say_left(const sm_world *world) {
     const symmem_error_record record = *sm_record();
     const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
-    /* Relaxed: a call under way is as good as one that comes too late. */
-    if (!context->identity_published ||
-        atomic_load_explicit(&context->has_met, memory_order_relaxed))
-        return;
-    for (int32_t rank = 0; rank < context->world_size && !sm_expired(end_ns); rank++) {
+    for (int32_t rank = 0; rank < world->size && !sm_expired(end_ns); rank++) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         sm_member there;
-        sm_identity_key(context->world_prefix, rank, key, sizeof(key));
-        if (rank != context->rank &&
-            read_member(context->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
-            there.world_size == context->world_size &&
-            sm_liveness_ask_of(context->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
-            leave_word(context, rank, key, &there);
+        sm_identity_key(world->prefix, rank, key, sizeof(key));
+        if (rank != world->rank &&
+            read_member(world->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            there.world_size == world->size &&
+            sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
+            leave_word(world, rank, key, &there);
     }
     *sm_record() = record;
 }
@@ -227,61 +221,60 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
 /* --- the own key -------------------------------------------------------------------- */
 
 /* That very one runs, as far as can be told from here. */
-static bool surely_lives(const symmem_context *context, const sm_identity *other) {
-    const sm_identity *own = &context->identity;
+static bool surely_lives(const sm_world *world, const sm_identity *other) {
+    const sm_identity *own = world->identity;
     return own->boot_id != 0 && own->boot_id == other->boot_id && own->pid_namespace != 0 &&
            own->pid_namespace == other->pid_namespace &&
-           sm_liveness_ask_of(context->liveness, context->rank, other) == SYMMEM_PEER_ALIVE;
+           sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
 }
 
-static symmem_status refuse_taken(symmem_context *context, const char *key) {
+static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
     const symmem_error_record record = *sm_record();
-    if (read_member(context->store, key, context->default_timeout_ms, &found) != SYMMEM_OK) {
+    if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK) {
         *sm_record() = record; /* not knowing is no failure */
         return SYMMEM_OK;
     }
     /* A process may have several contexts. */
-    if (sm_identity_same_process(&context->identity, &found.identity))
+    if (sm_identity_same_process(world->identity, &found.identity))
         return SYMMEM_OK;
-    if (!surely_lives(context, &found.identity)) {
-        context->member.took_over = 1;
+    if (!surely_lives(world, &found.identity)) {
+        own->took_over = 1;
         /* As long as the key tells whose the ended one's file is. */
-        if (context->socket_dir != NULL)
-            sm_ipc_sweep(context->socket_dir, context->liveness);
+        if (world->socket_dir != NULL)
+            sm_ipc_sweep(world->socket_dir, world->liveness);
         return SYMMEM_OK;
     }
-    fail_same_rank(&found.identity, &context->identity, context->rank, context->world_size);
-    object_to(context->store, context->world_prefix, &context->member, SAME_RANK, &found);
+    fail_same_rank(&found.identity, world->identity, world->rank, world->size);
+    object_to(world->store, world->prefix, own, SAME_RANK, &found);
     return SYMMEM_MISMATCH;
 }
 
-symmem_status sm_member_publish(symmem_context *context) {
-    sm_member *own = &context->member;
+symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
+    *published_p = false;
     memset(own, 0, sizeof(*own)); /* travels as bytes */
-    own->identity = context->identity;
+    own->identity = *world->identity;
     own->magic = MEMBER_MAGIC;
-    own->rank = context->rank;
-    own->world_size = context->world_size;
+    own->rank = world->rank;
+    own->world_size = world->size;
     own->published_ns = sm_since_boot_ns();
     symmem_status status = sm_random(own->token, sizeof(own->token));
-    if (status != SYMMEM_OK || context->world_size == 1)
+    if (status != SYMMEM_OK || world->size == 1)
         return status; /* who is alone is looked for by nobody */
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    status = refuse_taken(context, key);
+    sm_identity_key(world->prefix, world->rank, key, sizeof(key));
+    status = refuse_taken(world, own, key);
     if (own->took_over != 0)
-        forget_left(context, context->rank);
+        forget_left(world, world->rank);
     if (status == SYMMEM_OK)
-        status =
-            symmem_store_set(context->store, key, own, sizeof(*own), context->default_timeout_ms);
-    context->identity_published = status == SYMMEM_OK;
+        status = symmem_store_set(world->store, key, own, sizeof(*own), world->timeout_ms);
+    *published_p = status == SYMMEM_OK;
     if (status == SYMMEM_OK)
-        sm_farewell_clear(context);
+        sm_exit_record_clear(world);
     /* Another one may have looked before this one had set. */
-    return status == SYMMEM_OK ? sm_member_check(context->store, context->world_prefix, own, "init",
-                                                 context->default_timeout_ms)
-                               : status;
+    return status == SYMMEM_OK
+               ? sm_member_check(world->store, world->prefix, own, "init", world->timeout_ms)
+               : status;
 }
 
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
@@ -311,31 +304,28 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
 }
 
 /* The key first: who leaves an objection behind that takes it back. */
-void sm_member_withdraw(symmem_context *context) {
+void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     sm_member found;
     objection no;
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    const sm_member *own = &context->member;
-    if (!context->identity_published)
-        return; /* the key may be another process's */
     const symmem_error_record record = *sm_record();
     /* Relaxed: what follows in this process is ordered by its caller. */
     atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
-    sm_identity_key(context->world_prefix, context->rank, key, sizeof(key));
-    symmem_status status = read_member(context->store, key, context->default_timeout_ms, &found);
+    sm_identity_key(world->prefix, world->rank, key, sizeof(key));
+    symmem_status status = read_member(world->store, key, world->timeout_ms, &found);
     if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
-        status = read_member(context->store, key, context->default_timeout_ms, &found);
+        status = read_member(world->store, key, world->timeout_ms, &found);
     if (status == SYMMEM_OK && is_own(own, &found))
-        sm_store_take_back(context->store, key, &found, sizeof(found), context->default_timeout_ms);
-    if (sm_member_hears_of_left(context->store, context->world_prefix, own))
-        forget_left(context, context->rank);
+        sm_store_take_back(world->store, key, &found, sizeof(found), world->timeout_ms);
+    if (sm_member_hears_of_left(world->store, world->prefix, own))
+        forget_left(world, world->rank);
     if (own->took_over != 0) {
-        sm_liveness_grave_key(context->world_prefix, context->rank, key, sizeof(key));
-        remove_key(context->store, key);
+        sm_liveness_ended_key(world->prefix, world->rank, key, sizeof(key));
+        remove_key(world->store, key);
     }
-    if (read_objection(context->store, context->world_prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
-        objection_key(context->world_prefix, context->rank, key, sizeof(key));
-        remove_key(context->store, key);
+    if (read_objection(world->store, world->prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
+        objection_key(world->prefix, world->rank, key, sizeof(key));
+        remove_key(world->store, key);
     }
     *sm_record() = record;
 }
