@@ -299,8 +299,8 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
     symmem_status status = locate(rendezvous, ptr, group);
     if (status == SYMMEM_OK) {
         sm_link *link = cached_link(rendezvous);
-        status =
-            link != NULL ? make_handle(rendezvous, link, handle_p) : exchange_and_map(rendezvous, handle_p);
+        status = link != NULL ? make_handle(rendezvous, link, handle_p)
+                              : exchange_and_map(rendezvous, handle_p);
     }
     if (status != SYMMEM_OK)
         complete_failure(rendezvous);
