@@ -60,6 +60,7 @@ void sm_group_explain(symmem_context *context) {
     symmem_error_record record = *sm_record();
     symmem_group *group = NULL;
     const size_t before = strlen(record.message);
+    const sm_world world = sm_context_world(context);
     if (record.group[0] == '\0' || !is_hearsay(record.status) || is_own(&record) ||
         strstr(record.message, " after ") != NULL ||
         strstr(record.message, " failed with ") != NULL)
@@ -77,11 +78,11 @@ void sm_group_explain(symmem_context *context) {
         if (other != group && global_rank >= 0 && strlen(record.message) == before)
             ask_group(other, global_rank, &record);
     if (global_rank >= 0 && strlen(record.message) == before)
-        sm_farewell_explain(context, global_rank, named, &record);
+        sm_exit_record_explain(&world, global_rank, named, &record);
     /* Of several the first that has left word. */
     for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
         if (symmem_error_is_missing(&record, rank) && strlen(record.message) == before)
-            sm_farewell_explain(context, group->global_ranks[rank], rank, &record);
+            sm_exit_record_explain(&world, group->global_ranks[rank], rank, &record);
     sm_group_release(group);
     (void)sm_fail_record(&record);
 }

@@ -3,9 +3,9 @@
  * Multiply, then reduce and scatter. The contract and the order of the steps:
  * kernels/fused_matmul_reduce_scatter.h.
  *
- * A rank's workspace begins with two chunks that peers read, one for each lane. The rest is private:
- * the chunks of all ranks that become this rank's output, and copies of A and of its scales where
- * their layout does not do.
+ * A rank's workspace begins with two chunks that peers read, one for each lane. The rest is
+ * private: the chunks of all ranks that become this rank's output, and copies of A and of its
+ * scales where their layout does not do.
  */
 #include "ops/fused.h"
 
