@@ -383,8 +383,10 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->lock);
     (void)pthread_mutex_unlock(&context->open_lock);
 
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    symmem_last_error(&record);
     const bool is_own = sm_failed_in(context->number);
+    SM_ATTEMPT(ending); /* what goes wrong from here on is not the caller's failure */
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);
@@ -395,7 +397,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
     if (is_own)
-        (void)sm_fail_record(&record); /* the peers are told it */
+        (void)sm_error_raise(&record); /* the peers are told it */
     else
         symmem_clear_error();
     sm_group_destroy_all(context);
@@ -409,7 +411,6 @@ symmem_status symmem_finalize(symmem_context *context) {
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");
-    (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);
     return SYMMEM_OK;
 }

@@ -21,7 +21,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
     if (sm_fork_is_parents(context->made_in))
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
-    sm_call_is_of(context->rank, context->world_size, false);
+    sm_call_is_of(context->rank, context->world_size, NULL);
     sm_call_is_in(context->number);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalized, memory_order_acquire))

@@ -14,7 +14,7 @@
 symmem_status sm_group_check(const symmem_group *group, const char *operation) {
     if (!group)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "group is NULL");
-    sm_call_is_of(group->rank, group->world_size, true);
+    sm_call_is_of(group->rank, group->world_size, group->name);
     symmem_status status = sm_context_check(group->context, operation);
     if (status != SYMMEM_OK)
         return status;
@@ -409,11 +409,13 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = group->context;
-    const symmem_error_record record = *sm_record();
-    if (!sm_failed_in(context->number)) /* another context's is no news to this one's peers */
-        symmem_clear_error();
+    symmem_error_record before;
+    symmem_last_error(&before);
+    const bool is_own = sm_failed_in(context->number);
+    SM_ATTEMPT(ending);
+    if (is_own) /* another context's is no news to this one's peers */
+        (void)sm_error_raise(&before);
     end_group(group);
-    *sm_record() = record;
     sm_context_observe(context, "group.destroyed");
     sm_instance_release(context);
     return SYMMEM_OK;

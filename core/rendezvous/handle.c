@@ -18,7 +18,8 @@ symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **han
 symmem_status sm_handle_check(const symmem_handle *handle, const char *operation) {
     if (handle == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "handle is NULL");
-    sm_call_is_of(handle->link->group->rank, handle->link->group->world_size, true);
+    const symmem_group *group = handle->link->group;
+    sm_call_is_of(group->rank, group->world_size, group->name);
     return sm_context_check(handle->link->context, operation);
 }
 

@@ -210,7 +210,8 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
     symmem_status status = SYMMEM_OK;
     void *native = sm_delist(context, &stream->node, &stream->native);
     if (native != NULL) {
-        const symmem_error_record before = *sm_record();
+        symmem_error_record before;
+        symmem_last_error(&before);
         status = end_stream(context, native, stream->capturing,
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
         if (status != SYMMEM_OK)
