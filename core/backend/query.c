@@ -8,10 +8,8 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
     va_start(args, format);
     sm_vfail(status, operation, stage, format, args);
     va_end(args);
-    if (context && sm_record()->rank < 0) { /* or it is known in the group's numbers */
-        sm_record()->rank = context->rank;
-        sm_record()->world_size = context->world_size;
-    }
+    if (context)
+        (void)sm_error_caller(context->rank, context->world_size);
     return status;
 }
 

@@ -266,7 +266,7 @@ symmem_status sm_error_raise(const symmem_error_record *error) {
     sm_scope *scope = innermost();
     if (error == &scope->error && scope->is_attempt)
         scope = scope->outer;
-    if (error != &scope->error)
+    if (error != &scope->error && error->status != SYMMEM_OK)
         scope->error = *error;
     return error->status;
 }

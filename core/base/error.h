@@ -52,13 +52,15 @@ void sm_explain_text(const char *text);
 /* The innermost scope's error; SYMMEM_OK, and nothing else set, where nothing failed in it. */
 symmem_status sm_error_get(symmem_error_record *error_p);
 /* Makes a kept value the innermost scope's error, and an attempt's own error that of the scope
- * around the attempt. Returns its status. */
+ * around the attempt. Returns its status; where that is SYMMEM_OK, there is nothing to raise. */
 symmem_status sm_error_raise(const symmem_error_record *error);
 
 /* To be gone: the innermost scope's error, to be amended, kept and put back; and another name. */
 symmem_error_record *sm_record(void);
 static inline symmem_status sm_fail_record(const symmem_error_record *error) {
-    return sm_error_raise(error);
+    if (error != sm_record())
+        *sm_record() = *error;
+    return error->status;
 }
 
 typedef struct sm_scope {
