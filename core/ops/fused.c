@@ -47,8 +47,7 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
     pipeline->timeout_ms = op.timeout_ms;
     pipeline->compares = link->context->check_collectives;
     if (!sm_backend_has(link->context, SYMMEM_CAP_MATMUL)) {
-        (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
-        return sm_link_describe(link, sm_record());
+        return sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
     }
     status = sm_signal_check_channel(link, channel, name);
     return status == SYMMEM_OK ? check_streams(pipeline, stream, second) : status;
@@ -59,9 +58,7 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, pipeline->name, "",
                   "the workspace has %zu bytes, %zu are needed", pipeline->available, bytes);
-    sm_record()->expected = bytes;
-    sm_record()->actual = pipeline->available;
-    return sm_link_describe(pipeline->link, sm_record());
+    return sm_error_sizes(bytes, pipeline->available);
 }
 
 size_t sm_pipeline_place(size_t *end_p, size_t bytes) {
@@ -82,8 +79,7 @@ symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *t
         workspace.data = sm_pipeline_at(pipeline, rank);
         symmem_status status = sm_strided_apart(tensor, &workspace, pipeline->name);
         if (status != SYMMEM_OK) {
-            sm_record()->failed_rank = rank;
-            return sm_link_describe(pipeline->link, sm_record());
+            return sm_error_failed_rank(rank);
         }
     }
     return SYMMEM_OK;
@@ -189,15 +185,17 @@ static void hold_rest(const sm_pipeline *pipeline) {
     sm_signal_mark(&op, pipeline->lanes[MEET]);
 }
 
-static symmem_status give_up(sm_pipeline *pipeline) {
-    const symmem_error_record record = *sm_record();
+static void give_up(sm_pipeline *pipeline) {
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    SM_ATTEMPT(ending);
     uint64_t capture = 0;
     symmem_status asked =
         pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
     /* What is captured has told nobody anything yet. A failed barrier has done this already: then
      * it changes nothing. */
     if (asked == SYMMEM_OK && capture == 0)
-        sm_link_give_up(pipeline->link, &record);
+        sm_link_give_up(pipeline->link, &error);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
     symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
     if (joined != SYMMEM_OK && pipeline->lanes[MAKE] != NULL && capture == 0)
@@ -205,12 +203,11 @@ static symmem_status give_up(sm_pipeline *pipeline) {
                               pipeline->timeout_ms); /* its products hold nothing themselves */
     if (pipeline->lanes[MEET] != NULL && capture == 0)
         hold_rest(pipeline);
-    return sm_fail_record(&record);
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
     if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
-        status = give_up(pipeline);
+        give_up(pipeline);
     let_go(pipeline);
     return status;
 }
@@ -318,8 +315,7 @@ static symmem_status finish(sm_pipeline *pipeline, sm_refs *refs, symmem_status 
     sm_refs_finish(refs);
     if (status == SYMMEM_OK)
         return taken(pipeline, status);
-    (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
-    return sm_link_describe(pipeline->link, sm_record());
+    return sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
 }
 
 symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const void *src,
@@ -369,8 +365,6 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
     symmem_matmul with_fn = *product;
     with_fn.fn = pipeline->fn;
     with_fn.fn_arg = pipeline->fn_arg;
-    symmem_status status = sm_product_run(pipeline->link->context, pipeline->name, pipeline,
-                                          &with_fn, 0, pipeline->lanes[lane]);
-    return status == SYMMEM_OK ? taken(pipeline, status)
-                               : sm_link_describe(pipeline->link, sm_record());
+    return taken(pipeline, sm_product_run(pipeline->link->context, pipeline->name, pipeline,
+                                          &with_fn, 0, pipeline->lanes[lane]));
 }
