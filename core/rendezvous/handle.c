@@ -38,9 +38,7 @@ symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *oper
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "rank %d is not in [0, %d)", rank,
                   world_size);
-    sm_record()->expected = (uint64_t)world_size;
-    sm_record()->actual = (uint64_t)(int64_t)rank;
-    return sm_link_describe(handle->link, sm_record());
+    return sm_error_sizes((uint64_t)world_size, (uint64_t)(int64_t)rank);
 }
 
 symmem_status symmem_handle_retain(symmem_handle *handle) {
