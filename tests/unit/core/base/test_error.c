@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Errors, their scopes, and what a thread's record is meanwhile. */
 #include "bootstrap/bootstrap.h"
+#include "last_record.h"
 #include "unit_main.h"
-
-static symmem_error_record last(void) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    return record;
-}
 
 /* --- making an error ------------------------------------------------------------------ */
 
 TEST("record") {
-    symmem_error_record record = last();
+    symmem_error_record record = last_record();
     CU_ASSERT(record.status == SYMMEM_OK && record.rank == -1 && record.failed_rank == -1);
     (void)sm_fail(SYMMEM_LIMIT, "earlier", "", "fields that go");
     CU_ASSERT_EQUAL(sm_error_sizes(4, 5), SYMMEM_LIMIT);
@@ -22,13 +17,13 @@ TEST("record") {
     CU_ASSERT_EQUAL(sm_error_errno(EIO), SYMMEM_LIMIT);
     CU_ASSERT_EQUAL(sm_error_caller(1, 2), SYMMEM_LIMIT);
     CU_ASSERT_EQUAL(sm_error_caller(0, 8), SYMMEM_LIMIT); /* it is known by now */
-    record = last();
+    record = last_record();
     CU_ASSERT(record.expected == 4 && record.actual == 5 && record.failed_rank == 3);
     CU_ASSERT(record.channel == 7 && record.elapsed_ns == 9 && record.system_errno == EIO);
     CU_ASSERT(record.rank == 1 && record.world_size == 2);
 
     CU_ASSERT_EQUAL(sm_fail(SYMMEM_BUSY, "operation", "stage", "a %d", 1), SYMMEM_BUSY);
-    record = last();
+    record = last_record();
     CU_ASSERT(record.status == SYMMEM_BUSY && record.failed_rank == -1 && record.expected == 0);
     CU_ASSERT(record.channel == -1 && record.rank == -1 && record.world_size == 0);
     CU_ASSERT_STRING_EQUAL(record.operation, "operation");
@@ -43,7 +38,7 @@ TEST("texts that are too long") {
                   "an operation with a name that is longer than any public call has, and too long",
                   "", "%0300d", 0);
     sm_explain_text(" has no room");
-    record = last();
+    record = last_record();
     CU_ASSERT_EQUAL(strlen(record.operation), sizeof(record.operation) - 1);
     CU_ASSERT_EQUAL(strlen(record.message), sizeof(record.message) - 1);
 }
@@ -54,12 +49,12 @@ TEST("a value is raised again") {
     CU_ASSERT_EQUAL(sm_error_get(&kept), SYMMEM_BUSY);
     (void)sm_fail(SYMMEM_LIMIT, "operation", "", "a 2");
     CU_ASSERT_EQUAL(sm_error_raise(&kept), SYMMEM_BUSY);
-    CU_ASSERT_STRING_EQUAL(last().message, "a 1");
+    CU_ASSERT_STRING_EQUAL(last_record().message, "a 1");
     symmem_clear_error();
-    CU_ASSERT(last().status == SYMMEM_OK && last().channel == -1);
-    CU_ASSERT_STRING_EQUAL(last().message, "");
+    CU_ASSERT(last_record().status == SYMMEM_OK && last_record().channel == -1);
+    CU_ASSERT_STRING_EQUAL(last_record().message, "");
     sm_explain_text("nothing failed");
-    CU_ASSERT_STRING_EQUAL(last().message, "");
+    CU_ASSERT_STRING_EQUAL(last_record().message, "");
 }
 
 TEST("errno") {
@@ -74,14 +69,14 @@ TEST("errno") {
     symmem_error_record record;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         CU_ASSERT_EQUAL(sm_fail_errno(cases[i].number, "o", "s", "open %s", "f"), cases[i].status);
-        record = last();
+        record = last_record();
         CU_ASSERT_EQUAL(record.status, cases[i].status);
         CU_ASSERT_EQUAL(record.system_errno, cases[i].number);
         CU_ASSERT_EQUAL(strncmp(record.message, "open f: ", 8), 0);
         CU_ASSERT(strlen(record.message) > 8);
     }
     sm_fail_errno(EIO, "o", "s", "%0400d", 1);
-    CU_ASSERT_EQUAL(strlen(last().message), sizeof(record.message) - 1);
+    CU_ASSERT_EQUAL(strlen(last_record().message), sizeof(record.message) - 1);
 }
 
 /* --- attempts ------------------------------------------------------------------------- */
@@ -93,7 +88,7 @@ static symmem_status attempt(bool raises) {
         SM_ATTEMPT(inner);
         (void)sm_fail(SYMMEM_LIMIT, "inner", "", "forgiven");
         CU_ASSERT(inner.error.status == SYMMEM_LIMIT && outer.error.status == SYMMEM_OK);
-        CU_ASSERT_STRING_EQUAL(last().message, "forgiven");
+        CU_ASSERT_STRING_EQUAL(last_record().message, "forgiven");
     }
     CU_ASSERT_EQUAL(outer.error.status, SYMMEM_OK);
     {
@@ -111,18 +106,18 @@ TEST("attempts") {
     symmem_error_record kept;
     symmem_clear_error();
     CU_ASSERT_EQUAL(attempt(false), SYMMEM_OK);
-    CU_ASSERT_EQUAL(last().status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
     (void)sm_fail(SYMMEM_BUSY, "before", "", "it stays");
     CU_ASSERT_EQUAL(attempt(false), SYMMEM_OK);
-    CU_ASSERT_STRING_EQUAL(last().message, "it stays");
+    CU_ASSERT_STRING_EQUAL(last_record().message, "it stays");
     CU_ASSERT_EQUAL(attempt(true), SYMMEM_TIMEOUT);
-    CU_ASSERT_STRING_EQUAL(last().message, "handed on");
+    CU_ASSERT_STRING_EQUAL(last_record().message, "handed on");
 
     SM_ATTEMPT(empty);
-    CU_ASSERT_STRING_EQUAL(last().message, "handed on"); /* what is around it */
+    CU_ASSERT_STRING_EQUAL(last_record().message, "handed on"); /* what is around it */
     CU_ASSERT(sm_error_get(&kept) == SYMMEM_OK && kept.rank == -1 && kept.message[0] == '\0');
     symmem_clear_error();
-    CU_ASSERT_EQUAL(last().status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
 }
 
 /* --- public calls --------------------------------------------------------------------- */
@@ -135,7 +130,8 @@ TEST("a call's error has all that the call knows, and is published at its end") 
     CU_ASSERT_TRUE(is_outermost);
     sm_call_is_of(5, 6, NULL);
     (void)sm_fail(SYMMEM_LIMIT, "inner", "", "x");
-    CU_ASSERT(last().rank == 5 && last().world_size == 6 && last().group[0] == '\0');
+    CU_ASSERT(last_record().rank == 5 && last_record().world_size == 6 &&
+              last_record().group[0] == '\0');
     sm_call_is_of(1, 2, group_name);
     sm_call_is_of(5, 6, NULL);
     bool is_inside = sm_call_begin("symmem_inside");
@@ -143,14 +139,14 @@ TEST("a call's error has all that the call knows, and is published at its end") 
     (void)sm_fail(SYMMEM_BUSY, "inner", "", "y");
     sm_call_end(&is_inside);
     sm_call_end(&is_outermost);
-    const symmem_error_record record = last();
+    const symmem_error_record record = last_record();
     CU_ASSERT(record.status == SYMMEM_BUSY && record.rank == 1 && record.world_size == 2);
     CU_ASSERT_STRING_EQUAL(record.group, "the group");
     CU_ASSERT_STRING_EQUAL(record.operation, "public_name");
     CU_ASSERT_STRING_EQUAL(record.stage, "inner");
     CU_ASSERT_EQUAL(sm_fail(SYMMEM_LIMIT, "later", "", "no call"), SYMMEM_LIMIT);
-    CU_ASSERT(last().rank == -1 && last().group[0] == '\0');
-    CU_ASSERT_STRING_EQUAL(last().operation, "later");
+    CU_ASSERT(last_record().rank == -1 && last_record().group[0] == '\0');
+    CU_ASSERT_STRING_EQUAL(last_record().operation, "later");
 }
 
 /* One call that fails, or that meets a failure and forgives it. */
@@ -193,13 +189,13 @@ static symmem_status ask_other(void *self, const char *key, int64_t delta, int64
     size_t bytes;
     (void)key;
     (void)timeout_ms;
-    store->before = last();
+    store->before = last_record();
     CU_ASSERT_EQUAL(symmem_store_get(store->other, "none", &value, 1, &bytes, 100),
                     SYMMEM_NOT_FOUND);
-    store->inside = last();
+    store->inside = last_record();
     if (store->clears)
         symmem_clear_error();
-    store->after = last();
+    store->after = last_record();
     *value_p = delta;
     return SYMMEM_OK;
 }
@@ -246,13 +242,13 @@ TEST("a public call in a callback") {
     CU_ASSERT_STRING_EQUAL(asked.inside.operation, "store_add");
     CU_ASSERT_STRING_EQUAL(asked.inside.stage, "store_get");
     CU_ASSERT_EQUAL(asked.after.status, SYMMEM_NOT_FOUND);
-    CU_ASSERT_EQUAL(last().status, SYMMEM_NOT_FOUND); /* a call of the user's did fail */
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_NOT_FOUND); /* a call of the user's did fail */
 
     (void)sm_fail(SYMMEM_BUSY, "earlier", "", "an earlier call's");
     asked.clears = true;
     add_to(&asked, "k");
     CU_ASSERT_EQUAL(asked.after.status, SYMMEM_OK);
-    CU_ASSERT_EQUAL(last().status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
 }
 
 TEST("a public call in an attempt of a thread that is in no call") {
@@ -265,7 +261,7 @@ TEST("a public call in an attempt of a thread that is in no call") {
         CU_ASSERT_EQUAL(step.error.status, SYMMEM_TIMEOUT);
         CU_ASSERT_STRING_EQUAL(step.error.operation, "store_wait");
     }
-    CU_ASSERT_EQUAL(last().status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
     symmem_store_close(store);
 }
 
@@ -273,13 +269,13 @@ TEST("a public call in an attempt of a thread that is in no call") {
 
 static void *fail_elsewhere(void *arg) {
     symmem_error_record *seen = arg;
-    seen[0] = last();
+    seen[0] = last_record();
     SM_ATTEMPT(step);
     bool is_outermost = sm_call_begin("symmem_elsewhere");
     (void)sm_fail(SYMMEM_MISALIGNED, "elsewhere", "", "another thread's");
     sm_call_end(&is_outermost);
     (void)sm_error_raise(&step.error);
-    seen[1] = last();
+    seen[1] = last_record();
     return NULL;
 }
 
@@ -298,7 +294,7 @@ TEST("threads have scopes of their own") {
         CU_ASSERT_STRING_EQUAL(step.error.message, "this thread's");
     }
     sm_call_end(&is_outermost);
-    CU_ASSERT_EQUAL(last().status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
 }
 
 /* In the middle of a call, as in a callback of the user's. */
@@ -310,13 +306,13 @@ TEST("a child of fork goes on in its parent's scopes, and the parent does not no
     const pid_t child = fork();
     CU_ASSERT_FATAL(child >= 0);
     if (child == 0) {
-        const bool has_parents = strcmp(last().message, "before the fork") == 0;
+        const bool has_parents = strcmp(last_record().message, "before the fork") == 0;
         (void)sm_fail(SYMMEM_LIMIT, "child", "", "in the child");
         sm_call_end(&is_outermost);
-        _exit(has_parents && last().status == SYMMEM_LIMIT ? 0 : 1);
+        _exit(has_parents && last_record().status == SYMMEM_LIMIT ? 0 : 1);
     }
     CU_ASSERT_EQUAL_FATAL(waitpid(child, &result, 0), child);
     CU_ASSERT(WIFEXITED(result) && WEXITSTATUS(result) == 0);
     sm_call_end(&is_outermost);
-    CU_ASSERT_STRING_EQUAL(last().message, "before the fork");
+    CU_ASSERT_STRING_EQUAL(last_record().message, "before the fork");
 }
