@@ -11,7 +11,7 @@
 /* --- the group's communicator ------------------------------------------------------ */
 
 /* The state's lock is held. */
-static nccl_coll_comm *find(const nccl_state *state, uint64_t group_uid) {
+static nccl_coll_comm *find_coll_comm(const nccl_state *state, uint64_t group_uid) {
     nccl_coll_comm *coll = state->coll_comms;
     while (coll != NULL && coll->group_uid != group_uid)
         coll = coll->next;
@@ -22,7 +22,7 @@ nccl_coll_comm *nccl_coll_comm_take(cuda_instance *instance, uint64_t group_uid)
     nccl_state *state = nccl_state_of(instance);
     nccl_coll_comm *fresh = calloc(1, sizeof *fresh);
     pthread_mutex_lock(&state->lock);
-    nccl_coll_comm *coll = find(state, group_uid);
+    nccl_coll_comm *coll = find_coll_comm(state, group_uid);
     if (coll == NULL && fresh != NULL) {
         coll = fresh;
         fresh = NULL;
@@ -39,19 +39,19 @@ nccl_coll_comm *nccl_coll_comm_take(cuda_instance *instance, uint64_t group_uid)
 }
 
 /* The state's lock is held. */
-static void delist(nccl_state *state, const nccl_coll_comm *coll) {
+static void delist_coll_comm(nccl_state *state, const nccl_coll_comm *coll) {
     nccl_coll_comm **link = &state->coll_comms;
     while (*link != coll)
         link = &(*link)->next;
     *link = coll->next;
 }
 
-static void leave(cuda_instance *instance, nccl_coll_comm *coll, bool waits) {
+static void leave_coll_comm(cuda_instance *instance, nccl_coll_comm *coll, bool waits) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --coll->users == 0;
     if (last)
-        delist(state, coll);
+        delist_coll_comm(state, coll);
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
@@ -65,12 +65,12 @@ static void leave(cuda_instance *instance, nccl_coll_comm *coll, bool waits) {
 
 void nccl_coll_comm_leave(cuda_instance *instance, nccl_coll_comm *coll) {
     if (coll != NULL)
-        leave(instance, coll, true);
+        leave_coll_comm(instance, coll, true);
 }
 
 void nccl_coll_comm_drop(cuda_instance *instance, nccl_coll_comm *coll) {
     if (coll != NULL)
-        leave(instance, coll, false);
+        leave_coll_comm(instance, coll, false);
 }
 
 /* Does not take the call_lock, which a call may keep until its deadline. */
@@ -254,8 +254,8 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
 }
 
 /* What is refused here is refused on every rank, before NCCL is called. */
-static symmem_status check(cuda_instance *instance, nccl_coll_comm *coll,
-                           const symmem_collective *call, const symmem_exec *exec) {
+static symmem_status check_coll_comm(cuda_instance *instance, nccl_coll_comm *coll,
+                                     const symmem_collective *call, const symmem_exec *exec) {
     const symmem_host *host = instance->host;
     uint64_t capture = 0;
     symmem_status status = nccl_call_check(instance, call);
@@ -277,7 +277,7 @@ symmem_status nccl_collective_apart(void *opaque, const symmem_peers *peers, int
                                     const symmem_collective *call, const symmem_exec *exec) {
     cuda_instance *instance = opaque;
     nccl_coll_comm *coll = nccl_coll_comm_find(instance, peers->signals[peers->rank]);
-    symmem_status status = check(instance, coll, call, exec);
+    symmem_status status = check_coll_comm(instance, coll, call, exec);
     if (status == SYMMEM_OK)
         status = nccl_watcher_start(instance, call->name);
     if (status != SYMMEM_OK)

@@ -170,7 +170,7 @@ void nccl_inflight_begin(void *opaque) {
 }
 
 /* The state's lock is held. */
-static void delist(nccl_state *state, const nccl_inflight *inflight) {
+static void delist_call(nccl_state *state, const nccl_inflight *inflight) {
     nccl_inflight **link = &state->inflights;
     while (*link != NULL && *link != inflight)
         link = &(*link)->next;
@@ -182,7 +182,7 @@ void nccl_inflight_end(void *opaque) {
     nccl_inflight *inflight = opaque;
     nccl_state *state = nccl_state_of(inflight->instance);
     pthread_mutex_lock(&state->lock);
-    delist(state, inflight);
+    delist_call(state, inflight);
     pthread_mutex_unlock(&state->lock);
     free(inflight);
 }
@@ -190,7 +190,7 @@ void nccl_inflight_end(void *opaque) {
 void nccl_inflight_leave(nccl_inflight *inflight) {
     nccl_state *state = nccl_state_of(inflight->instance);
     pthread_mutex_lock(&state->lock);
-    delist(state, inflight);
+    delist_call(state, inflight);
     inflight->left = true;
     const bool begun = atomic_load(&inflight->begun_ns) != 0;
     pthread_mutex_unlock(&state->lock);
@@ -210,7 +210,7 @@ static nccl_coll_comm *take_out(nccl_state *state, const symmem_cuda_fault *faul
         *serial_p = inflight->serial;
         coll = inflight->coll;
         coll->users++;
-        delist(state, inflight);
+        delist_call(state, inflight);
     }
     pthread_mutex_unlock(&state->lock);
     return coll;
@@ -299,7 +299,7 @@ static void watch(cuda_instance *instance) {
     }
 }
 
-static void *run(void *opaque) {
+static void *run_watcher(void *opaque) {
     cuda_instance *instance = opaque;
     nccl_state *state = nccl_state_of(instance);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -324,13 +324,13 @@ static void *run(void *opaque) {
 }
 
 /* The state's lock is held. Signals belong to the program, so the thread takes none. */
-static int start(cuda_instance *instance) {
+static int start_watcher(cuda_instance *instance) {
     nccl_state *state = nccl_state_of(instance);
     sigset_t before;
     if (state->has_watcher)
         return 0;
     cuda_signals_block(&before);
-    int error = pthread_create(&state->watcher, NULL, run, instance);
+    int error = pthread_create(&state->watcher, NULL, run_watcher, instance);
     cuda_signals_allow(&before);
     state->has_watcher = error == 0;
     return error;
@@ -340,7 +340,7 @@ symmem_status nccl_watcher_start(cuda_instance *instance, const char *operation)
     const symmem_host *host = instance->host;
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    int error = start(instance);
+    int error = start_watcher(instance);
     pthread_mutex_unlock(&state->lock);
     if (error == 0)
         return SYMMEM_OK;

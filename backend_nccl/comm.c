@@ -186,8 +186,8 @@ static ncclConfig_t config_for(nccl_comm_use use) {
     return config;
 }
 
-static symmem_status start(cuda_instance *instance, const symmem_exchange *exchange,
-                           nccl_comm_use use, nccl_comm *comm, const ncclUniqueId *id) {
+static symmem_status start_comm(cuda_instance *instance, const symmem_exchange *exchange,
+                                nccl_comm_use use, nccl_comm *comm, const ncclUniqueId *id) {
     const nccl_library *library = &nccl_state_of(instance)->library;
     ncclConfig_t config = config_for(use);
     symmem_status status = cuda_enter(instance, comm->device, "rendezvous");
@@ -207,9 +207,9 @@ static symmem_status start(cuda_instance *instance, const symmem_exchange *excha
     return status;
 }
 
-static symmem_status prepare(cuda_instance *instance, const symmem_exchange *exchange,
-                             int32_t device, const nccl_lsa_team *ranks, id_record **records_p,
-                             nccl_comm **comm_p) {
+static symmem_status prepare_comm(cuda_instance *instance, const symmem_exchange *exchange,
+                                  int32_t device, const nccl_lsa_team *ranks, id_record **records_p,
+                                  nccl_comm **comm_p) {
     symmem_status status = cuda_failpoint(instance, "nccl.comm.before");
     *records_p = calloc((size_t)exchange->world_size, sizeof **records_p);
     *comm_p = calloc(1, sizeof **comm_p);
@@ -231,11 +231,11 @@ static symmem_status make(cuda_instance *instance, const symmem_exchange *exchan
     nccl_bootstrap_root *root = NULL;
     nccl_fd_limit_keep();
     nccl_bootstrap_roots_end(instance, true); /* of earlier attempts */
-    symmem_status status = prepare(instance, exchange, device, ranks, &records, &comm);
+    symmem_status status = prepare_comm(instance, exchange, device, ranks, &records, &comm);
     if (status == SYMMEM_OK)
         status = share_id(instance, exchange, comm, records, &root);
     if (status == SYMMEM_OK) {
-        status = start(instance, exchange, use, comm, &records[ranks->first].id);
+        status = start_comm(instance, exchange, use, comm, &records[ranks->first].id);
         if (status == SYMMEM_OK)
             status = cuda_failpoint(instance, "nccl.comm.done");
         /* Comes before an abort, which takes long. Others may wait in NCCL for a rank that
@@ -355,7 +355,7 @@ static void await_users_work(const cuda_instance *instance, const nccl_comm *com
         cuda_sleep_ns(POLL_NS);
 }
 
-static void leave(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
+static void leave_comm(cuda_instance *instance, nccl_comm *comm, uint64_t until_ns) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
     bool last = --comm->users == 0;
@@ -377,7 +377,7 @@ void nccl_comm_leave_by(cuda_instance *instance, nccl_comm *comm, uint64_t until
     if (cuda_is_collecting())
         nccl_comm_drop(instance, comm);
     else
-        leave(instance, comm, earlier(earlier(cuda_now_ns() + END_NS, call_ns), until_ns));
+        leave_comm(instance, comm, earlier(earlier(cuda_now_ns() + END_NS, call_ns), until_ns));
 }
 
 void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
@@ -385,5 +385,5 @@ void nccl_comm_leave(cuda_instance *instance, nccl_comm *comm) {
 }
 
 void nccl_comm_drop(cuda_instance *instance, nccl_comm *comm) {
-    leave(instance, comm, 0);
+    leave_comm(instance, comm, 0);
 }

@@ -26,7 +26,7 @@ struct nccl_comm_abort {
 };
 
 /* An abort may give up the last use of another communicator, and so begin another abort. */
-static void *run(void *opaque) {
+static void *run_abort(void *opaque) {
     nccl_comm_abort *ending = opaque;
     nccl_state *state = nccl_state_of(ending->instance);
     const cuda_driver driver = ending->instance->driver;
@@ -80,12 +80,12 @@ static void sweep(nccl_state *state) {
 }
 
 /* Returns false if it has to end in the calling thread. */
-static bool start(nccl_state *state, nccl_comm_abort *ending) {
+static bool start_abort(nccl_state *state, nccl_comm_abort *ending) {
     sigset_t before;
     bool started = false;
     cuda_signals_block(&before);
     pthread_mutex_lock(&state->lock);
-    if (!state->ends_here && pthread_create(&ending->thread, NULL, run, ending) == 0) {
+    if (!state->ends_here && pthread_create(&ending->thread, NULL, run_abort, ending) == 0) {
         ending->next = state->endings;
         state->endings = ending;
         started = true;
@@ -124,7 +124,7 @@ void nccl_comm_abort_begin(cuda_instance *instance, nccl_comm *comm, uint64_t un
     nccl_comm_abort *ending = calloc(1, sizeof *ending);
     if (ending != NULL)
         *ending = (nccl_comm_abort){.instance = instance, .comm = comm, .waited_for = waits};
-    if (ending != NULL && start(state, ending)) {
+    if (ending != NULL && start_abort(state, ending)) {
         if (waits)
             wait_a_while(state, ending, until_ns);
         return;

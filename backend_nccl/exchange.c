@@ -406,7 +406,7 @@ static void fill_peers(const registration *r) {
     remember_coll(r);
 }
 
-static symmem_status prepare(registration *r) {
+static symmem_status prepare_registration(registration *r) {
     size_t count = (size_t)r->exchange->world_size;
     r->window = calloc(1, sizeof *r->window);
     r->records = calloc(count, sizeof *r->records);
@@ -419,8 +419,8 @@ static symmem_status prepare(registration *r) {
     return cuda_failpoint(r->instance, "nccl.window.before");
 }
 
-static symmem_status run(registration *r) {
-    symmem_status status = r->exchange->agree(r->exchange, prepare(r), "nccl window");
+static symmem_status run_registration(registration *r) {
+    symmem_status status = r->exchange->agree(r->exchange, prepare_registration(r), "nccl window");
     if (status == SYMMEM_OK) {
         record own = describe(r);
         status = r->exchange->all_gather(r->exchange, &own, sizeof own, r->records);
@@ -449,7 +449,7 @@ symmem_status nccl_memory_exchange(void *opaque, void *group, symmem_memory *own
         .allocation = own->priv,
         .peers = peers,
     };
-    symmem_status status = run(&r);
+    symmem_status status = run_registration(&r);
     if (status != SYMMEM_OK)
         r.group->failed = true; /* the core closes it */
     free(r.records);

@@ -6,8 +6,8 @@
 
 /* If some ranks handed in a communicator and others did not, they would wait for each other
  * forever. */
-static symmem_status compare(const cuda_instance *instance, const symmem_exchange *exchange,
-                             bool *handed_in_p) {
+static symmem_status compare_groups(const cuda_instance *instance, const symmem_exchange *exchange,
+                                    bool *handed_in_p) {
     const uint8_t own = exchange->communicator != NULL;
     uint8_t all[SYMMEM_MAX_WORLD_SIZE];
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, all);
@@ -46,7 +46,7 @@ symmem_status nccl_group_open(void *opaque, const symmem_exchange *exchange, int
         status = nccl_comm_adopt(instance, exchange, &first);
     status = exchange->agree(exchange, status, "nccl group");
     if (status == SYMMEM_OK)
-        status = compare(instance, exchange, &handed_in);
+        status = compare_groups(instance, exchange, &handed_in);
     if (status == SYMMEM_OK && handed_in)
         status = use_lsa_team(instance, exchange, &group->lsa_team, &first);
     if (status == SYMMEM_OK && first == NULL)

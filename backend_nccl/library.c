@@ -54,7 +54,7 @@ static const char *library_name(void) {
 }
 
 /* ISO C has no cast from object to function pointers, hence the copy. */
-static bool find(void *library, const char *name, void *function) {
+static bool find_entry(void *library, const char *name, void *function) {
     void *symbol = dlsym(library, name);
     memcpy(function, &symbol, sizeof symbol);
     return symbol != NULL;
@@ -95,7 +95,7 @@ nccl_resolver nccl_choose_resolver(int library, int built, bool has_kernel, bool
 
 static bool find_entries(void *handle, nccl_library *library, char *reason, size_t capacity) {
     for (size_t i = 0; i < sizeof entry_points / sizeof entry_points[0]; i++) {
-        if (!find(handle, entry_points[i].name, (char *)library + entry_points[i].offset)) {
+        if (!find_entry(handle, entry_points[i].name, (char *)library + entry_points[i].offset)) {
             snprintf(reason, capacity, "libnccl has no %s", entry_points[i].name);
             return false;
         }
@@ -104,13 +104,13 @@ static bool find_entries(void *handle, nccl_library *library, char *reason, size
 }
 
 static bool examine(void *handle, nccl_library *library, char *reason, size_t capacity) {
-    if (!find(handle, "ncclGetVersion", &library->GetVersion) ||
+    if (!find_entry(handle, "ncclGetVersion", &library->GetVersion) ||
         library->GetVersion(&library->version) != ncclSuccess) {
         snprintf(reason, capacity, "libnccl does not tell its version");
         return false;
     }
-    bool has_team = find(handle, "ncclTeamLsa", &library->TeamLsa);
-    bool has_query = find(handle, "ncclGetPeerDevicePointer", &library->GetPeerDevicePointer);
+    bool has_team = find_entry(handle, "ncclTeamLsa", &library->TeamLsa);
+    bool has_query = find_entry(handle, "ncclGetPeerDevicePointer", &library->GetPeerDevicePointer);
     library->resolver =
         nccl_choose_resolver(library->version, NCCL_VERSION_CODE, nccl_image() != NULL && has_team,
                              has_query && has_team, reason, capacity);

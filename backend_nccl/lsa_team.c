@@ -40,8 +40,8 @@ static lsa_record look(cuda_instance *instance, const nccl_comm *comm,
 }
 
 /* Ranks may have different NCCL parameters. */
-static symmem_status compare(const cuda_instance *instance, const symmem_exchange *exchange,
-                             const lsa_record *all) {
+static symmem_status compare_teams(const cuda_instance *instance, const symmem_exchange *exchange,
+                                   const lsa_record *all) {
     const int32_t count = all[0].lsa_team.count;
     for (int32_t r = 0; r < exchange->world_size; r++)
         if (all[r].status != SYMMEM_OK)
@@ -69,7 +69,7 @@ symmem_status nccl_lsa_team_find(cuda_instance *instance, const nccl_comm *comm,
     const lsa_record own = look(instance, comm, exchange);
     symmem_status status = exchange->all_gather(exchange, &own, sizeof own, all);
     if (status == SYMMEM_OK)
-        status = compare(instance, exchange, all);
+        status = compare_teams(instance, exchange, all);
     if (status == SYMMEM_OK)
         *lsa_team = own.lsa_team;
     return status;

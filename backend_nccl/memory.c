@@ -78,7 +78,7 @@ void nccl_window_enlist(cuda_instance *instance, nccl_window *window) {
 }
 
 /* The state's lock is held. */
-static void delist(nccl_window *window) {
+static void delist_window(nccl_window *window) {
     nccl_window *next = window->next, *before = window->before;
     *(before != NULL ? &before->next : &window->comm->windows) = next;
     if (next != NULL)
@@ -94,7 +94,7 @@ static void delist(nccl_window *window) {
 void nccl_window_free(cuda_instance *instance, nccl_window *window) {
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    delist(window);
+    delist_window(window);
     pthread_mutex_unlock(&state->lock);
     nccl_allocation_leave(instance, window->allocation);
     free(window);

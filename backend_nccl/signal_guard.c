@@ -5,8 +5,8 @@
  */
 #include "nccl_internal.h"
 
-static symmem_status check(const cuda_instance *instance, const symmem_peers *peers, int32_t rank,
-                           const char *operation) {
+static symmem_status check_pointer(const cuda_instance *instance, const symmem_peers *peers,
+                                   int32_t rank, const char *operation) {
     if (peers->signals[rank] != NULL)
         return SYMMEM_OK;
     return instance->host->fail(instance->host, SYMMEM_UNREACHABLE, 0, operation,
@@ -17,19 +17,19 @@ symmem_status nccl_barrier(void *opaque, const symmem_peers *peers, int32_t chan
                            const symmem_exec *exec) {
     symmem_status status = SYMMEM_OK;
     for (int32_t r = 0; status == SYMMEM_OK && r < peers->world_size; r++)
-        status = check(opaque, peers, r, "barrier");
+        status = check_pointer(opaque, peers, r, "barrier");
     return status == SYMMEM_OK ? cuda_barrier(opaque, peers, channel, exec) : status;
 }
 
 symmem_status nccl_put_signal(void *opaque, const symmem_peers *peers, int32_t dst_rank,
                               int32_t channel, const symmem_exec *exec) {
-    symmem_status status = check(opaque, peers, dst_rank, "put_signal");
+    symmem_status status = check_pointer(opaque, peers, dst_rank, "put_signal");
     return status == SYMMEM_OK ? cuda_put_signal(opaque, peers, dst_rank, channel, exec) : status;
 }
 
 /* This rank's slot is here, but a source that cannot reach it never puts. */
 symmem_status nccl_wait_signal(void *opaque, const symmem_peers *peers, int32_t src_rank,
                                int32_t channel, const symmem_exec *exec) {
-    symmem_status status = check(opaque, peers, src_rank, "wait_signal");
+    symmem_status status = check_pointer(opaque, peers, src_rank, "wait_signal");
     return status == SYMMEM_OK ? cuda_wait_signal(opaque, peers, src_rank, channel, exec) : status;
 }

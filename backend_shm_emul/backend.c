@@ -56,8 +56,8 @@ symmem_status shm_out_of_memory(const symmem_host *host, const char *operation) 
 }
 
 /* Reads an environment variable's number. Leaves *value_p unchanged if the variable is not set. */
-static symmem_status read_number(const symmem_host *host, const char *name, long low, long high,
-                                 int32_t *value_p) {
+static symmem_status read_setting(const symmem_host *host, const char *name, long low, long high,
+                                  int32_t *value_p) {
     const char *text = getenv(name);
     if (!text)
         return SYMMEM_OK;
@@ -110,11 +110,11 @@ static symmem_status read_settings(shm_instance *self, const symmem_backend_conf
         config->world_size > DEFAULT_DEVICES ? config->world_size : DEFAULT_DEVICES;
     self->multicast_slots = DEFAULT_SLOTS;
     symmem_status status =
-        read_number(self->host, "SYMMEM_SHM_DEVICES", 1, SHM_MAX_DEVICES, &self->device_count);
+        read_setting(self->host, "SYMMEM_SHM_DEVICES", 1, SHM_MAX_DEVICES, &self->device_count);
     if (status != SYMMEM_OK)
         return status;
-    status =
-        read_number(self->host, "SYMMEM_SHM_MULTICAST_SLOTS", 0, INT32_MAX, &self->multicast_slots);
+    status = read_setting(self->host, "SYMMEM_SHM_MULTICAST_SLOTS", 0, INT32_MAX,
+                          &self->multicast_slots);
     return status == SYMMEM_OK ? read_isa(self->host, &self->isa) : status;
 }
 

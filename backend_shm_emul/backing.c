@@ -37,7 +37,7 @@ static int open_sealable(void) {
 }
 
 /* Returns whether an error of memfd_create says that this process has no such call. */
-static bool is_missing(int error) {
+static bool is_missing_folder(int error) {
     return error == ENOSYS || error == EPERM || error == EACCES || error == EINVAL;
 }
 
@@ -54,7 +54,7 @@ bool shm_backing_is_sealed(int fd) {
 bool shm_backing_can_seal(void) {
     int fd = open_sealable();
     if (fd < 0)
-        return !is_missing(errno); /* a lack of descriptors passes */
+        return !is_missing_folder(errno); /* a lack of descriptors passes */
     const bool sealed = seal(fd) == 0;
     close(fd);
     return sealed;
@@ -108,7 +108,7 @@ static int allocate(shm_instance *instance, int fd, size_t bytes, shm_reservatio
 /* Opens a sealable file or, without kernel support, an unsealed one. Returns -1 with errno. */
 static int open_file(const symmem_host *host) {
     int fd = open_sealable();
-    if (fd >= 0 || !is_missing(errno))
+    if (fd >= 0 || !is_missing_folder(errno))
         return fd;
     host->notice(
         host, "no anonymous files here: using /dev/shm, where a rank can shorten what it shares");

@@ -27,7 +27,7 @@
 static const char *const names[] = {"libopenblas.so.0", "libcblas.so.3", "libblas.so.3",
                                     "libopenblas.so",   "libcblas.so",   "libblas.so"};
 
-static bool find(void *library, symmem_cpu_blas *blas) {
+static bool find_entries(void *library, symmem_cpu_blas *blas) {
     void *sgemm = dlsym(library, "cblas_sgemm"), *dgemm = dlsym(library, "cblas_dgemm");
     /* ISO C has no cast between object and function pointers. */
     memcpy(&blas->sgemm, &sgemm, sizeof sgemm);
@@ -40,7 +40,7 @@ static bool load(const char *name, symmem_cpu_blas *blas) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL)
         return false;
-    if (find(library, blas))
+    if (find_entries(library, blas))
         return true;
     dlclose(library);
     return false;

@@ -53,7 +53,7 @@ static bool enter(walk *self, const char *name, size_t *length_p) {
 }
 
 /* Returns false for a file that does not exist or holds a word, as "max". */
-static bool read_number(walk *self, const char *name, uint64_t *number_p) {
+static bool read_limit(walk *self, const char *name, uint64_t *number_p) {
     char text[32] = "";
     size_t length;
     if (!enter(self, name, &length))
@@ -105,8 +105,8 @@ static void add_cgroup_limit(walk *self) {
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         uint64_t limit, used;
         if (files[i].kind != self->kind || !(self->second ? files[i].second : files[i].first) ||
-            !read_number(self, files[i].limit, &limit) || limit > INT64_MAX / 2 ||
-            !read_number(self, files[i].used, &used))
+            !read_limit(self, files[i].limit, &limit) || limit > INT64_MAX / 2 ||
+            !read_limit(self, files[i].used, &used))
             continue;
         if (self->kind == RESOURCE_MEMORY && left(limit, used) < self->wanted) {
             const uint64_t cached = cached_bytes(self);
@@ -254,7 +254,7 @@ static void read_lines(walk *self, const char *name, bool mounts) {
     fclose(file);
 }
 
-static bool find(const char *root, resource kind, uint64_t wanted, shm_memory_left *memory) {
+static bool find_limit(const char *root, resource kind, uint64_t wanted, shm_memory_left *memory) {
     walk self = {
         .root = root, .kind = kind, .wanted = wanted, .path = memory->path, .memory = memory};
     memory->first[0] = memory->second[0] = '\0';
@@ -266,9 +266,9 @@ static bool find(const char *root, resource kind, uint64_t wanted, shm_memory_le
 }
 
 bool shm_cgroup_memory(const char *root, uint64_t wanted, shm_memory_left *memory) {
-    return find(root, RESOURCE_MEMORY, wanted, memory);
+    return find_limit(root, RESOURCE_MEMORY, wanted, memory);
 }
 
 bool shm_cgroup_tasks(const char *root, shm_memory_left *memory) {
-    return find(root, RESOURCE_TASKS, 0, memory);
+    return find_limit(root, RESOURCE_TASKS, 0, memory);
 }

@@ -44,7 +44,7 @@ static symmem_status mismatch(symmem_cpu_comm *comm, int32_t rank, uint64_t own,
     return SYMMEM_MISMATCH;
 }
 
-static symmem_status corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value) {
+static symmem_status collective_corrupt(symmem_cpu_comm *comm, int32_t rank, uint64_t value) {
     run_state *state = (run_state *)comm;
     shm_wait_fault(&state->wait, SYMMEM_CORRUPT, rank, -1, state->fault_p);
     state->fault_p->actual = value;
@@ -65,7 +65,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
                                    .barrier = sync,
                                    .split_table = split_table,
                                    .mismatch = mismatch,
-                                   .corrupt = corrupt,
+                                   .corrupt = collective_corrupt,
                                    .eager_bytes = shm_eager_bytes(op->u.collective.channel),
                                    .eager_buffer = eager_buffer_of};
     state.called = state.id = op->u.collective.id;

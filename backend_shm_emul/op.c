@@ -55,7 +55,7 @@ symmem_status shm_op_failpoint_slow(const shm_op *op, const char *name, const ch
     record_p->failed_rank = -1;
     snprintf(record_p->operation, sizeof record_p->operation, "%s", operation);
     snprintf(record_p->stage, sizeof record_p->stage, "%s", name);
-    snprintf(record_p->message, sizeof record_p->message, "the test point %s failed", name);
+    snprintf(record_p->message, sizeof record_p->message, "the failpoint %s failed", name);
     return status;
 }
 

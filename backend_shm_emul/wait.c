@@ -132,7 +132,7 @@ static void relax(void) {
 }
 
 /* Returns whether the wait concerns `rank` and it has not arrived. */
-static bool is_missing(const shm_wait *wait, int32_t rank) {
+static bool is_missing_rank(const shm_wait *wait, int32_t rank) {
     if (wait->rank >= 0)
         return rank == wait->rank;
     return rank != wait->peers->rank && !wait->peek(wait, rank);
@@ -156,7 +156,7 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
     for (int32_t rank = 0; rank < wait->peers->world_size; rank++) {
         /* The awaited rank was missing when the failure was decided, even if it has arrived
          * since. */
-        if (rank != awaited_rank && !is_missing(wait, rank))
+        if (rank != awaited_rank && !is_missing_rank(wait, rank))
             continue;
         fault_p->missing[rank / 64] |= 1ull << (rank % 64);
         count++;
@@ -171,7 +171,7 @@ symmem_status shm_wait_fault(const shm_wait *wait, symmem_status status, int32_t
 static symmem_status check_health(const shm_wait *wait, int32_t *failed_rank_p) {
     const symmem_peers *peers = wait->peers;
     for (int32_t rank = 0; rank < peers->world_size; rank++) {
-        if (!is_missing(wait, rank))
+        if (!is_missing_rank(wait, rank))
             continue;
         /* Work that the rank finished before it ended or was poisoned counts, so look again. */
         symmem_status status = SYMMEM_OK;
@@ -217,8 +217,8 @@ static symmem_status sleep_once(const shm_wait *wait, int32_t rank, uint32_t val
     return SYMMEM_OK;
 }
 
-static symmem_status corrupt(const shm_wait *wait, int32_t rank, uint32_t value,
-                             symmem_fault *fault_p) {
+static symmem_status wait_corrupt(const shm_wait *wait, int32_t rank, uint32_t value,
+                                  symmem_fault *fault_p) {
     shm_wait_fault(wait, SYMMEM_CORRUPT, rank, rank, fault_p);
     fault_p->actual = value;
     return SYMMEM_CORRUPT;
@@ -242,7 +242,7 @@ static symmem_status sleep_until_ready(const shm_wait *wait, int32_t rank, symme
     }
     atomic_fetch_sub_explicit(&own->sleepers, 1, memory_order_relaxed);
     if (seen == SHM_BROKEN)
-        return corrupt(wait, rank, value, fault_p);
+        return wait_corrupt(wait, rank, value, fault_p);
     return status == SYMMEM_OK ? status : shm_wait_fault(wait, status, failed_rank, rank, fault_p);
 }
 
@@ -324,7 +324,7 @@ static symmem_status wait_for(shm_wait *wait, int32_t rank, symmem_fault *fault_
             seen = spin(wait, rank, SPIN_COUNT, &value);
     }
     if (seen == SHM_BROKEN)
-        return corrupt(wait, rank, value, fault_p);
+        return wait_corrupt(wait, rank, value, fault_p);
     return seen == SHM_READY ? SYMMEM_OK : sleep_until_ready(wait, rank, fault_p);
 }
 

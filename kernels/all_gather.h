@@ -25,15 +25,6 @@
 #ifndef SYMMEM_KERNELS_ALL_GATHER_H
 #define SYMMEM_KERNELS_ALL_GATHER_H
 
-#include "cpu/comm.h"
+#include <symmem/backend.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-symmem_status symmem_cpu_all_gather(const symmem_collective *call, symmem_cpu_comm *comm);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

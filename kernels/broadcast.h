@@ -16,15 +16,6 @@
 #ifndef SYMMEM_KERNELS_BROADCAST_H
 #define SYMMEM_KERNELS_BROADCAST_H
 
-#include "cpu/comm.h"
+#include <symmem/backend.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-symmem_status symmem_cpu_broadcast(const symmem_collective *call, symmem_cpu_comm *comm);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

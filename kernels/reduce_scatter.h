@@ -20,15 +20,6 @@
 #ifndef SYMMEM_KERNELS_REDUCE_SCATTER_H
 #define SYMMEM_KERNELS_REDUCE_SCATTER_H
 
-#include "cpu/comm.h"
+#include <symmem/backend.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-symmem_status symmem_cpu_reduce_scatter(const symmem_collective *call, symmem_cpu_comm *comm);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -27,15 +27,6 @@
 #ifndef SYMMEM_KERNELS_TWO_SHOT_ALL_REDUCE_H
 #define SYMMEM_KERNELS_TWO_SHOT_ALL_REDUCE_H
 
-#include "cpu/comm.h"
+#include <symmem/backend.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-symmem_status symmem_cpu_two_shot_all_reduce(const symmem_collective *call, symmem_cpu_comm *comm);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -19,7 +19,7 @@ if [ ! -x "$runner" ]; then
     exit 4
 fi
 
-# Whoever asks for a machine's format or a list gets exactly that on standard output.
+# A machine's format or a list, if asked for, is the only text on standard output.
 plain=1 format=text output=
 previous=
 for argument in "$@"; do

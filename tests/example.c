@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each rank writes a number into its neighbor's memory; nobody calls "receive". */
+/* Each rank writes a number into its neighbor's memory; no rank calls "receive". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <symmem/symmem.h>
@@ -24,7 +24,7 @@ int main(void) {
     CHECK(symmem_init(NULL, &context)); /* rank, world size and store from the environment */
     CHECK(symmem_group_create(context, "world", NULL, 0, NULL, &world));
     CHECK(symmem_alloc(context, 4096, -1, NULL, &mine));
-    CHECK(symmem_rendezvous(context, mine, world, 5000, &handle)); /* all ranks meet here */
+    CHECK(symmem_rendezvous(context, mine, world, 5000, &handle)); /* all ranks take part */
     CHECK(symmem_handle_get_info(handle, &info));
 
     int32_t right = (info.rank + 1) % info.world_size, number = 41 + info.rank;

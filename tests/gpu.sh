@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gpu.sh [RANKS [runner options]]: builds, and runs the conformance suite on a GPU backend, with ranks as
 # threads and as processes, then the programs for what the suite cannot know. core/doc/gpu.md says
-# what it needs, core/doc/environment.md which variables it heeds. RANKS is the number of GPUs unless it is given,
-# or a launcher's number of ranks; more ranks than GPUs share them. Results: build/gpu/*.json, *.txt and about.txt
-# (build/gpu-nccl/); MODE.K.* are of part K. The last lines are the summaries. Exit status: the worst of the
-# runner's, 4 if there is no GPU, RANKS or a setting is not what it should be, or nothing was built; a check that
-# finds nothing good counts as 1.
+# what it needs, core/doc/environment.md which variables it heeds. RANKS is the number of GPUs unless it is
+# given, or a launcher's number of ranks; more ranks than GPUs share them. Results: build/gpu/*.json, *.txt
+# and about.txt (build/gpu-nccl/); MODE.K.* are of part K. The last lines are the summaries. Exit status: the
+# worst of the runner's, 4 if there is no GPU, RANKS or a setting is not what it should be, or nothing was
+# built; a check that finds nothing good counts as 1.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/lib.sh"

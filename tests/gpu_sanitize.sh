@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # gpu_sanitize.sh [TOOL...]: the suite's cases that run kernels, and the example of symmem/device.cuh, with
 # two ranks on one GPU, under compute-sanitizer: memcheck, racecheck and synccheck unless tools are named.
-# The ranks are processes: in one process the tools let one rank's kernel wait for another's to end. Needs a driver, nvcc and
-# compute-sanitizer, and libcjson for putting parts together; about ten minutes. Results in
+# The ranks are processes: in one process the tools let one rank's kernel wait for another's to end. Needs a
+# driver, nvcc and compute-sanitizer, and libcjson for putting parts together; about ten minutes. Results in
 # build/gpu-sanitize/: TOOL.txt with what the tool says, TOOL.json of the suite, about.txt. Exit status:
 # 0 nothing found and all passed, 1 not, 4 no GPU or nothing built.
 # SYMMEM_SANITIZE_CASES: other cases, as patterns for the suite's --filter.

@@ -185,36 +185,38 @@ static void meet(void) {
 /* --- a member that writes what it likes where its peers look ---------------------------------- */
 
 enum { AT = 0x5000, PART = 0x123, BYTES = PART * 4 };
-static volatile uint64_t *board;
+static volatile uint64_t *split_table;
 
 static void *scribble(void *at) {
     (void)at;
     for (;;) {
-        board[0] = 0x414141414141u;
-        board[world_size + 1] = 0x3fffffff;
+        split_table[0] = 0x414141414141u;
+        split_table[world_size + 1] = 0x3fffffff;
     }
     return NULL;
 }
 
-/* The own board is where it says that the parts begin at AT. Each of those that look like it. */
-static void find_board(int number) {
+/* This rank's split table is the one that names AT as the beginning of its parts. Tries each that
+ * looks like it. */
+static void find_split_table(int number) {
     char line[512];
     FILE *maps = fopen("/proc/self/maps", "re");
     WANT(maps != NULL);
-    while (board == NULL && fgets(line, sizeof line, maps) != NULL) {
+    while (split_table == NULL && fgets(line, sizeof line, maps) != NULL) {
         unsigned long begin, end;
         char rights[8];
         if (sscanf(line, "%lx-%lx %7s", &begin, &end, rights) != 3 || strcmp(rights, "rw-s") != 0)
             continue;
-        for (uint64_t *at = (uint64_t *)begin; at + 4 < (uint64_t *)end && board == NULL; at++)
+        for (uint64_t *at = (uint64_t *)begin; at + 4 < (uint64_t *)end && split_table == NULL;
+             at++)
             if (at[0] == AT && at[1] == AT + BYTES && number-- == 0)
-                board = at;
+                split_table = at;
     }
     fclose(maps);
-    WANT(board != NULL);
+    WANT(split_table != NULL);
 }
 
-static void boards(int number) {
+static void split_tables(int number) {
     static float out[4 * PART];
     symmem_handle *handle;
     int64_t shape[1] = {(int64_t)world_size * PART};
@@ -224,7 +226,7 @@ static void boards(int number) {
     OK(symmem_barrier(handle, 1, LIMIT_MS, NULL));
     if (rank == 1) {
         pthread_t thread;
-        find_board(number);
+        find_split_table(number);
         WANT(pthread_create(&thread, NULL, scribble, NULL) == 0);
     }
     symmem_status status = SYMMEM_OK;
@@ -359,7 +361,7 @@ int main(int argc, char **argv) {
     symmem_context_options_init(&options);
     options.allow_overlapping_devices = 1;
     options.backend = "shm";
-    options.check_collectives = argc > 2 && strcmp(what, "boards") == 0 ? atoi(argv[2]) : -1;
+    options.check_collectives = argc > 2 && strcmp(what, "split_tables") == 0 ? atoi(argv[2]) : -1;
     if (getenv("WORLD_SIZE") == NULL) {
         options.rank = 0;
         options.world_size = 1;
@@ -389,8 +391,8 @@ int main(int argc, char **argv) {
             whats[i].run();
     if (strcmp(what, "leave") == 0)
         leave(argc > 2 ? (uint32_t)atoi(argv[2]) : 0);
-    if (strcmp(what, "boards") == 0)
-        boards(argc > 3 ? atoi(argv[3]) : 0);
+    if (strcmp(what, "split_tables") == 0)
+        split_tables(argc > 3 ? atoi(argv[3]) : 0);
     if (strcmp(what, "fill") == 0 && argc > 2)
         fill(strtoull(argv[2], NULL, 10));
     OK(symmem_finalize(context));

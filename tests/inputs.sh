@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what it should.
-# What it runs is installed from BUILD, and built as a user does it. The last line counts them.
+# inputs.sh BUILD [INPUT...]: programs and builds of users that failed once, each of which has to do now what
+# it should. What it runs is installed from BUILD, and built as a user does it. The last line counts them.
 set -u
 tests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 root=${tests%/*}
@@ -20,7 +20,7 @@ ranks() { program "$tests/run_ranks.sh" "$@"; }
 builds() { # FOLDER CMAKE_OPTIONS...
     local folder=$1
     shift
-    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_SKELETONS=OFF -DSYMMEM_TESTS=OFF "$@" &&
+    cmake -S "$root" -B "$work/$folder" -DSYMMEM_WERROR=ON -DSYMMEM_GPU_BACKENDS=OFF -DSYMMEM_TESTS=OFF "$@" &&
         nice cmake --build "$work/$folder" --parallel 2 --target "${build_targets[@]}"
 }
 build_targets=(symmem symmem_backend_shm)
@@ -34,7 +34,7 @@ input_subproject() {
         printf '%s\n' 'cmake_minimum_required(VERSION 3.22)' 'project(parent LANGUAGES C)' \
             "add_subdirectory($root symmem)" 'add_executable(app example.c)' \
             'target_link_libraries(app PRIVATE symmem::symmem)' >"$work/parent/CMakeLists.txt" &&
-        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_SKELETONS=OFF &&
+        cmake -S "$work/parent" -B "$work/parent/build" -DSYMMEM_GPU_BACKENDS=OFF &&
         nice cmake --build "$work/parent/build" --parallel 2 --target app &&
         SYMMEM_BACKEND=shm timeout 120 "$tests/run_ranks.sh" 2 "$work/parent/build/app" |
         grep 'rank 0 holds 42, written by rank 1'
@@ -108,7 +108,7 @@ input_wrap() { program ./inputs wrap; }
 input_many() { ranks 2 ./inputs many && program ./kept; }
 input_shorten() { ranks 3 ./inputs shorten; }
 
-# A folder in which another user can put, shorten or lock files is no place to meet.
+# A folder in which another user can put, shorten or lock files is refused as a store.
 input_open_store() {
     local said
     mkdir "$work/open" && chmod 0777 "$work/open" || return 1
@@ -118,12 +118,13 @@ input_open_store() {
         [ -z "$(ls -A "$work/open")" ]
 }
 
-# Words that are not there are nobody's board: on the one that is, CORRUPT for one at least.
-input_boards() {
+# A table that AT does not name belongs to no rank. Writing the one that it names gives CORRUPT on at least
+# one rank.
+input_split_tables() {
     local checking number said
     for checking in 0 1; do
         for number in 0 1; do
-            said=$(ranks 2 ./inputs boards "$checking" "$number") || return 1
+            said=$(ranks 2 ./inputs split_tables "$checking" "$number") || return 1
             echo "$said"
             grep -qE ': (CORRUPT|MISMATCH)$' <<<"$said" || return 1
         done
@@ -135,7 +136,8 @@ own_root=()
 unshare -m true 2>/dev/null || own_root=(-Ur)
 can_be_apart() { unshare "${own_root[@]}" -mpf true; }
 
-# apart N RANKS COMMAND... -- ARGUMENTS: a job of N ranks, of which those in the list, between commas, are started by COMMAND.
+# apart N RANKS COMMAND... -- ARGUMENTS: a job of N ranks, of which those in the list, between commas, are
+# started by COMMAND.
 apart() {
     local count=$1 list=$2 command=()
     shift 2
@@ -153,7 +155,8 @@ own() { unshare_own=(unshare "${own_root[@]}" "$@"); }
 # shellcheck disable=SC2016 # for the ranks' shells
 with_boot_id='mount --make-rprivate / && mount --bind "$FILES$RANK" /proc/sys/kernel/random/boot_id && exec "$@"'
 
-# The death of a rank in a pid namespace of its own is seen, with a limit and without one, and by it those of others.
+# The death of a rank in a pid namespace of its own is seen, with a limit and without one, and by it those of
+# others.
 input_pid_namespace() {
     can_be_apart || return 77
     own -pf
@@ -176,7 +179,8 @@ input_boot_ids() {
         FILES=$work/boot apart 3 1,2 "${unshare_own[@]}" bash -c "$with_boot_id" bash -- leave 0
 }
 
-# Whatever a rank sees of the system, its death is seen, and a job of such ranks works. Or they are told why not.
+# Whatever a rank sees of the system, its death is seen, and a job of such ranks works. Or they are told why
+# not.
 input_views() {
     can_be_apart || return 77
     local view said
@@ -303,8 +307,8 @@ input_absent() {
     done
 }
 
-# Two processes are one rank; worlds have other sizes; a list has another order: told at once, also to who comes when
-# the others have found that out and ended.
+# Two processes are one rank; worlds have other sizes; a list has another order: told at once, also to who
+# comes when the others have found that out and ended.
 input_contradictions() {
     local began=$SECONDS
     as_rank twice 0 2 0 ./inputs once 60000

@@ -16,7 +16,7 @@ need_command() { # COMMAND PACKAGE
     have_command "$1" || missing_packages+=("$2")
 }
 
-# A header counts as there if the compiler finds it. Without a compiler nobody can tell; then the
+# A header counts as there if the compiler finds it. Without a compiler that is unknown, and the
 # package is asked for, which does no harm if it is installed.
 need_header() { # HEADER PACKAGE
     local compiler=${CC:-cc}
@@ -148,8 +148,8 @@ about_gpus() { # TOOL RANKS
 }
 
 # Sets launched to this process's rank, 0 without a launcher, and world to the job's number of ranks, if
-# a launcher says one. Of Slurm's only more than one counts: a batch script and what it starts without
-# srun has one task, whatever was allocated.
+# a launcher says one. Slurm's number counts only above one: a batch script, and
+# what it starts without srun, has one task, whatever was allocated.
 find_job() {
     launched=${RANK:-${PMIX_RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-0}}}}}
     world=${SLURM_NTASKS:-}

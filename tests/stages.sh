@@ -2,8 +2,8 @@
 # shellcheck shell=bash disable=SC2154
 # The stages of test.sh. Each adds to stage_passed, stage_failed and stage_skipped through the
 # helpers below and goes on after a failure, as far as that makes sense. A folder of tests/ may bring
-# a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says in
-# a few words what it is for.
+# a stage of its own in a file stage.sh, which is sourced at the end. "stage_NAME" runs a stage, "about" says
+# in a few words what it is for.
 
 build_options=(-DSYMMEM_WERROR=ON)
 run_limit=${SYMMEM_TEST_RUN_LIMIT:-600} # seconds for one run of a suite; ends what hangs
@@ -32,8 +32,8 @@ check() { # NAME COMMAND...
     fi
 }
 
-# A stage's tree, which the builder of test.sh makes, or of a tree that is still being made what leaves FILE
-# there. Then the stage's turn, which it has until its end.
+# Waits until the builder of test.sh has made a stage's tree, or FILE in it. Then waits for one of the
+# processors' slots, which the stage has until its end.
 made() { # TREE [FILE]
     check "build build-$1${2:+ as far as $2}" tree_is_made "$@" && take_turn
 }
@@ -147,8 +147,8 @@ in_lanes() { # LANES COMMAND WORDS...
     wait
 }
 
-# Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR says
-# where else: on a disk they would take as much time as all else.
+# Where mount namespaces are permitted the runner keeps its files in memory and out of sight, if no TMPDIR
+# says where else: on a disk they would take as much time as all else.
 in_memory=()
 [ "${#own_shm[@]}" -eq 0 ] || in_memory=(env -u TMPDIR)
 
@@ -265,28 +265,28 @@ trees_of() { # STAGE
 
 optimized=("-DCMAKE_C_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -DNDEBUG")
 
-# The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of the
-# backends for GPUs it is that of one device, and nothing that the driver translates for others.
+# The kernels' machine code takes nvcc as long as the rest of the tree: in a run that does not build all of
+# the backends for GPUs it is that of one device, and nothing that the driver translates for others.
 make_gcc() {
     local code="-DSYMMEM_CUDA_CODE=arch=compute_90,code=sm_90"
     ! builds_all_code || code=-USYMMEM_CUDA_CODE
     build_in build-gcc -DCMAKE_C_COMPILER=gcc "${optimized[@]}" "$code"
 }
 
-builds_all_code() { [[ " ${stages[*]} " == *" skeletons "* ]]; }
+builds_all_code() { [[ " ${stages[*]} " == *" gpu-backends "* ]]; }
 
 # The library and the emulation as another compiler has them; the suite is the plain tree's. What is undefined
 # ends the process, which needs nothing of UndefinedBehaviorSanitizer's to be linked.
 make_clang() {
     build_target="symmem symmem_backend_shm" build_in build-clang -DCMAKE_C_COMPILER=clang \
-        -DSYMMEM_SKELETONS=OFF "${optimized[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
+        -DSYMMEM_GPU_BACKENDS=OFF "${optimized[@]}" "-DCMAKE_C_FLAGS=-fsanitize=undefined -fsanitize-trap=undefined"
 }
 
 # Quick to compile, and reports still name lines.
 sanitized=(-DCMAKE_BUILD_TYPE=None "-DCMAKE_C_FLAGS=-O1 -g1" "-DCMAKE_CXX_FLAGS=-O1 -g1")
 
-# What waits far more than it computes is the quicker the less time it takes to compile. Not in the plain tree:
-# some of gcc's warnings come with optimization only.
+# What waits far more than it computes is the quicker the less time it takes to compile. Not in the plain
+# tree: some of gcc's warnings come with optimization only.
 quick_tests=-DSYMMEM_UNIT_OPTIONS=-O0
 
 make_asan() {
@@ -301,7 +301,7 @@ make_tsan() {
 make_msan() {
     clang_links memory || return 0 # the stage says so
     build_target=suite build_in build-msan -DCMAKE_C_COMPILER=clang -DSYMMEM_SANITIZE=memory \
-        -DSYMMEM_SKELETONS=OFF "${sanitized[@]}"
+        -DSYMMEM_GPU_BACKENDS=OFF "${sanitized[@]}"
 }
 
 # The newest clang that counts MC/DC and has its tools beside it; nothing if there is none.
@@ -326,7 +326,7 @@ make_coverage() {
     local compiler
     compiler=$(mcdc_clang) || compiler=gcc
     grep -qs "^CMAKE_C_COMPILER:.*[/=]$compiler\$" build-coverage/CMakeCache.txt || rm -rf build-coverage
-    build_in build-coverage "-DCMAKE_C_COMPILER=$compiler" -DSYMMEM_COVERAGE=ON -DSYMMEM_SKELETONS=OFF \
+    build_in build-coverage "-DCMAKE_C_COMPILER=$compiler" -DSYMMEM_COVERAGE=ON -DSYMMEM_GPU_BACKENDS=OFF \
         "$quick_tests" "${sanitized[@]}"
 }
 
@@ -355,7 +355,7 @@ about() { # STAGE
     pytorch) echo "PyTorch's symmetric memory on CPU tensors, with torch from PyPI" ;;
     plugin) echo "the example backend, built from an installed symmem" ;;
     bad-backends) echo "what the runner says to backends that do harm" ;;
-    skeletons) echo "the backends for GPUs, without one" ;;
+    gpu-backends) echo "the backends for GPUs, without one" ;;
     multicast) echo "CUDA multicast on the fake driver" ;;
     esac
 }
@@ -528,7 +528,7 @@ stage_style() {
 
 # What is built against headers that not every machine has: the backends for GPUs, which without a
 # driver have to say so. What else of them can be seen without a GPU unit.test_nccl* show.
-stage_skeletons() {
+stage_gpu_backends() {
     made gcc || return
     local room
     for room in cuda nccl; do

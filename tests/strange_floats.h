@@ -23,7 +23,8 @@ static inline uint32_t strange_floats(uint32_t mode) {
 #endif
 }
 
-/* Back to `usual`. True if it was `mode` until now; the flags, below, nobody has to keep. */
+/* Restores `usual`. Returns true if the mode was `mode` until now. The flags, below, need not be
+ * kept. */
 static inline bool usual_floats(uint32_t mode, uint32_t usual) {
 #ifdef __SSE2__
     bool kept = (__builtin_ia32_stmxcsr() & ~0x3Fu) == mode;

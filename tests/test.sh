@@ -15,7 +15,7 @@ cd "$root" || exit 1
 # The first tier has ten minutes on two processors. It holds the stages that have caught most, see
 # coverage/landings.md. Stages begin in the order of their list, once what they need is compiled.
 first_tier=(style unit suite clang races changed)
-all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends skeletons asan tsan msan coverage fuzz
+all_stages=(style unit suite clang worlds withheld inputs faults plugin launchers pytorch bad-backends gpu-backends asan tsan msan coverage fuzz
     mutants multicast generated)
 known_stages=("${first_tier[@]}" "${all_stages[@]:4}")
 case $* in
@@ -30,8 +30,7 @@ for stage in "${stages[@]}"; do
     fi
 done
 
-# The job's variables of whoever started this are not the tests' own, but for the time scale of a
-# slow machine.
+# The caller's variables of a job are not for the tests, except the time scale of a slow machine.
 time_scale=${SYMMEM_TIMEOUT_SCALE:-1}
 unset RANK WORLD_SIZE LOCAL_RANK "${!SYMMEM_@}" "${!TORCH_SYMM_MEM_@}"
 export LC_ALL=C.UTF-8 SYMMEM_TIMEOUT_SCALE=$time_scale
@@ -68,7 +67,7 @@ processor_seconds() { # PROCESS
     awk -v hertz="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); printf "%.0f", ($14 + $15) / hertz }' "/proc/$1/stat"
 }
 
-# One stage in a shell of its own: what it sets and starts is its own affair. Leaves its output, and its
+# One stage in a shell of its own, so that its settings and processes end with it. Leaves its output, and its
 # seconds and counts in a file.
 run_stage() ( # STAGE
     stage=$1
@@ -124,9 +123,9 @@ make_trees &
 builder=$!
 
 # As many stages at a time as there are processors: the suite and the mutants use what they wait for by
-# themselves. A few more only wait for what they need. Each has names of its own in /dev/shm and in TMPDIR, for
-# some tests count them; where that is not permitted the stages take turns. A subshell, so that it waits for
-# stages only.
+# themselves. A few more only wait for what they need. Each has names of its own in /dev/shm and in TMPDIR,
+# for some tests count them; where that is not permitted the stages run one at a time. A subshell, so that it
+# waits for stages only.
 turns=$(getconf _NPROCESSORS_ONLN)
 [ "${#own_shm[@]}" -gt 0 ] || turns=1
 temporary=$(mktemp -d /tmp/test.XXXXXX) || exit 1

@@ -25,7 +25,7 @@ typedef struct collective_launch {
     CUfunction chunked_moves;
     symmem_cuda_terms terms;
     cuda_links links;
-    uint64_t *board;       /* this rank's, on the device */
+    uint64_t *split_table; /* this rank's, on the device */
     const uint64_t *words; /* its contents; NULL: not an all-to-all */
 } collective_launch;
 
@@ -138,7 +138,7 @@ static CUresult write_split_table(const cuda_instance *instance, collective_laun
     CUresult result = CUDA_SUCCESS;
     for (size_t at = 0; at < words && result == CUDA_SUCCESS; at += SYMMEM_CUDA_MAX_WORDS) {
         size_t count = words - at < SYMMEM_CUDA_MAX_WORDS ? words - at : SYMMEM_CUDA_MAX_WORDS;
-        symmem_cuda_store_words_args args = {.to = c->board + at, .count = (uint32_t)count};
+        symmem_cuda_store_words_args args = {.to = c->split_table + at, .count = (uint32_t)count};
         memcpy(args.words, c->words + at, count * sizeof args.words[0]);
         result = launch(instance, c, c->store_words, 1, SYMMEM_CUDA_MAX_WORDS, &args, native);
     }
@@ -370,7 +370,7 @@ static void choose_parameters(collective_launch *c) {
                                  c->terms.block_bytes, signal->channel, c->links.all_linked);
 }
 
-static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+static CUresult enqueue_collective(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     collective_launch *c = (collective_launch *)opaque;
     symmem_cuda_cursor place = {0};
     symmem_cuda_step step;
@@ -414,7 +414,7 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
         symmem_cuda_split_table_at(peers->world_size, peers->channel_count, channel);
     c->links = own->links;
     c->launch.signal.operation = call->name;
-    c->launch.enqueue = enqueue;
+    c->launch.enqueue = enqueue_collective;
     c->kernel = reduces(call->kind) ? device->kernels.collective[call->dtype]
                                     : device->kernels.collective_bytes;
     if (reduces(call->kind))
@@ -424,7 +424,8 @@ static void prepare(const cuda_instance *instance, const symmem_peers *peers, in
     c->terms.block_bytes = own->block_bytes;
     c->barrier = device->kernels.barrier;
     c->store_words = device->kernels.store_words;
-    c->board = (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->split_table_at);
+    c->split_table =
+        (uint64_t *)(void *)((char *)peers->signals[peers->rank] + job->split_table_at);
 }
 
 symmem_status cuda_collective(void *opaque, const symmem_peers *peers, int32_t channel,

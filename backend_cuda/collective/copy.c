@@ -28,7 +28,7 @@ static CUresult enqueue_write(const cuda_driver *driver, const byte_op *op, CUst
     return driver->StreamWriteValue32(native, op->dst, op->value, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
-static symmem_status run_now(cuda_instance *instance, int32_t device, const byte_op *op) {
+static symmem_status run_bytes_now(cuda_instance *instance, int32_t device, const byte_op *op) {
     cuda_private_stream *private_stream;
     CUresult result = cuda_private_stream_take(instance, device, &private_stream);
     if (result != CUDA_SUCCESS)
@@ -58,8 +58,8 @@ static bool checks_failed_first(const cuda_driver *driver, const byte_op *op,
            !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
 }
 
-static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem_exec *exec,
-                        bool capturing, cuda_staging **staging_p) {
+static CUresult enqueue_bytes(cuda_instance *instance, const byte_op *op, const symmem_exec *exec,
+                              bool capturing, cuda_staging **staging_p) {
     const cuda_driver *driver = &instance->driver;
     CUstream native = ((const cuda_stream *)exec->stream)->native;
     if (!op->copies)
@@ -72,7 +72,8 @@ static CUresult enqueue(cuda_instance *instance, const byte_op *op, const symmem
     return cuda_copy_enqueue(instance, native, capturing, op->dst, op->src, op->count, staging_p);
 }
 
-static symmem_status run_on(cuda_instance *instance, const byte_op *op, const symmem_exec *exec) {
+static symmem_status run_bytes_on(cuda_instance *instance, const byte_op *op,
+                                  const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
@@ -82,7 +83,7 @@ static symmem_status run_on(cuda_instance *instance, const byte_op *op, const sy
     if (status != SYMMEM_OK)
         return status;
     cuda_needs needs = {.staging = NULL};
-    CUresult result = enqueue(instance, op, exec, id != 0, &needs.staging);
+    CUresult result = enqueue_bytes(instance, op, exec, id != 0, &needs.staging);
     if (result != CUDA_SUCCESS) {
         if (id != 0)
             cuda_captured_rest(instance, id, exec);
@@ -97,13 +98,14 @@ static symmem_status run_on(cuda_instance *instance, const byte_op *op, const sy
                    : cuda_pending_add(pending, exec, &needs, op->operation);
 }
 
-static symmem_status run(cuda_instance *instance, int32_t device, const byte_op *op,
-                         const symmem_exec *exec) {
+static symmem_status run_bytes(cuda_instance *instance, int32_t device, const byte_op *op,
+                               const symmem_exec *exec) {
     cuda_collect(instance);
     symmem_status status = cuda_enter(instance, device, op->operation);
     if (status != SYMMEM_OK)
         return status;
-    status = exec->stream == NULL ? run_now(instance, device, op) : run_on(instance, op, exec);
+    status = exec->stream == NULL ? run_bytes_now(instance, device, op)
+                                  : run_bytes_on(instance, op, exec);
     cuda_leave(instance);
     return status;
 }
@@ -116,7 +118,7 @@ symmem_status cuda_copy(void *instance, int32_t device, void *dst, const void *s
                         .dst = cuda_address(dst),
                         .src = cuda_address(src),
                         .count = bytes};
-    return run(instance, device, &op, exec);
+    return run_bytes(instance, device, &op, exec);
 }
 
 symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t value, size_t count,
@@ -126,7 +128,7 @@ symmem_status cuda_memset32(void *instance, int32_t device, void *dst, uint32_t 
                         .dst = cuda_address(dst),
                         .count = count,
                         .value = value};
-    return run(instance, device, &op, exec);
+    return run_bytes(instance, device, &op, exec);
 }
 
 symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint32_t value,
@@ -135,5 +137,5 @@ symmem_status cuda_write_value32(void *instance, int32_t device, void *dst, uint
                         .enqueue = enqueue_write,
                         .dst = cuda_address(dst),
                         .value = value};
-    return run(instance, device, &op, exec);
+    return run_bytes(instance, device, &op, exec);
 }

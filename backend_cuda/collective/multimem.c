@@ -33,7 +33,7 @@ static int32_t type_of(symmem_dtype dtype) {
     }
 }
 
-static size_t element_bytes(symmem_dtype dtype) {
+static size_t multimem_element_bytes(symmem_dtype dtype) {
     const bool is_byte = dtype == SYMMEM_INT8 || dtype == SYMMEM_UINT8;
     const bool is_short = dtype == SYMMEM_INT16 || dtype == SYMMEM_UINT16;
     return is_byte ? 1 : is_short ? 2 : symmem_multimem_element(type_of(dtype));
@@ -109,8 +109,9 @@ static CUresult move_reduce(const cuda_instance *instance, const cuda_mover *opa
     return launch_lines(instance, lines->kernels->reduce, bytes, &args, native);
 }
 
-static symmem_status run_now(cuda_instance *instance, int32_t device, const lines_mover *lines,
-                             CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+static symmem_status run_lines_now(cuda_instance *instance, int32_t device,
+                                   const lines_mover *lines, CUdeviceptr dst, CUdeviceptr src,
+                                   size_t bytes) {
     cuda_private_stream *private_stream;
     cuda_staging *staging = NULL;
     CUresult result = cuda_private_stream_take(instance, device, &private_stream);
@@ -127,8 +128,9 @@ static symmem_status run_now(cuda_instance *instance, int32_t device, const line
     return result == CUDA_SUCCESS ? SYMMEM_OK : cuda_fail(instance, result, lines->operation);
 }
 
-static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, CUdeviceptr dst,
-                            CUdeviceptr src, size_t bytes, const symmem_exec *exec) {
+static symmem_status run_lines_on(cuda_instance *instance, const lines_mover *lines,
+                                  CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                                  const symmem_exec *exec) {
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
@@ -156,8 +158,9 @@ static symmem_status run_on(cuda_instance *instance, const lines_mover *lines, C
                    : cuda_pending_add(pending, exec, &needs, lines->operation);
 }
 
-static symmem_status run(cuda_instance *instance, const symmem_peers *peers, lines_mover *lines,
-                         CUdeviceptr dst, CUdeviceptr src, size_t bytes, const symmem_exec *exec) {
+static symmem_status run_lines(cuda_instance *instance, const symmem_peers *peers,
+                               lines_mover *lines, CUdeviceptr dst, CUdeviceptr src, size_t bytes,
+                               const symmem_exec *exec) {
     lines->kernels = cuda_multimem_kernels_of(instance, peers->device);
     if (exec->stream != NULL && exec->whole != NULL)
         lines->state = cuda_state_of(exec->whole);
@@ -165,8 +168,8 @@ static symmem_status run(cuda_instance *instance, const symmem_peers *peers, lin
     symmem_status status = cuda_enter(instance, peers->device, lines->operation);
     if (status != SYMMEM_OK)
         return status;
-    status = exec->stream == NULL ? run_now(instance, peers->device, lines, dst, src, bytes)
-                                  : run_on(instance, lines, dst, src, bytes, exec);
+    status = exec->stream == NULL ? run_lines_now(instance, peers->device, lines, dst, src, bytes)
+                                  : run_lines_on(instance, lines, dst, src, bytes, exec);
     cuda_leave(instance);
     return status;
 }
@@ -189,9 +192,9 @@ symmem_status cuda_multimem_store(void *opaque, const symmem_peers *peers, void 
     lines_mover lines = {.mover = {.move = move_store},
                          .operation = exec->operation != NULL ? exec->operation : "multimem_store"};
     symmem_status status = find(instance, peers, address, bytes, &lines);
-    return status == SYMMEM_OK
-               ? run(instance, peers, &lines, cuda_address(address), cuda_address(src), bytes, exec)
-               : status;
+    return status == SYMMEM_OK ? run_lines(instance, peers, &lines, cuda_address(address),
+                                           cuda_address(src), bytes, exec)
+                               : status;
 }
 
 symmem_status cuda_multimem_ld_reduce(void *opaque, const symmem_peers *peers, const void *address,
@@ -205,11 +208,11 @@ symmem_status cuda_multimem_ld_reduce(void *opaque, const symmem_peers *peers, c
     symmem_status status = check_pair(instance, dtype, op, lines.operation);
     if (status != SYMMEM_OK)
         return status;
-    const size_t bytes = count * element_bytes(dtype); /* inside a range, says the core */
+    const size_t bytes = count * multimem_element_bytes(dtype); /* inside a range, says the core */
     status = find(instance, peers, (void *)(uintptr_t)address, bytes, &lines);
-    return status == SYMMEM_OK
-               ? run(instance, peers, &lines, cuda_address(dst), cuda_address(address), bytes, exec)
-               : status;
+    return status == SYMMEM_OK ? run_lines(instance, peers, &lines, cuda_address(dst),
+                                           cuda_address(address), bytes, exec)
+                               : status;
 }
 
 /* --- collectives: barrier, store or reduce, barrier -------------------------------- */
@@ -236,7 +239,7 @@ static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m,
                               native);
 }
 
-static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
+static CUresult enqueue_multimem(cuda_instance *instance, cuda_launch *opaque, CUstream native) {
     multimem_launch *m = (multimem_launch *)opaque;
     CUresult result = sync_ranks(instance, m, SYMMEM_CUDA_FIRST, native);
     if (result != CUDA_SUCCESS)
@@ -249,7 +252,7 @@ static CUresult enqueue(cuda_instance *instance, cuda_launch *opaque, CUstream n
 
 /* Computes what this rank does between the barriers. */
 static void plan(const symmem_peers *peers, const symmem_collective *call, multimem_launch *m) {
-    const size_t element = element_bytes(call->dtype);
+    const size_t element = multimem_element_bytes(call->dtype);
     symmem_cuda_job job = {.world_size = peers->world_size, .element = element};
     symmem_multimem_address place = place_of(peers, call->multicast, call->offset);
     size_t begin = 0, count = call->count;
@@ -286,7 +289,7 @@ symmem_status cuda_multimem_collective(cuda_instance *instance, const symmem_pee
         return status;
     (void)cuda_failpoint(instance, "cuda.multimem*"); /* peers have counted on this rank by now */
     multimem_launch m = {
-        .launch = {.enqueue = enqueue, .signal = {.operation = call->name}, .stays = true},
+        .launch = {.enqueue = enqueue_multimem, .signal = {.operation = call->name}, .stays = true},
         .barrier = instance->devices[peers->device].kernels.barrier,
         .kernels = cuda_multimem_kernels_of(instance, peers->device)};
     plan(peers, call, &m);

@@ -80,7 +80,7 @@ static void give_up(const cuda_work *work) {
         cuda_cancel_chunk_waits(&work->signal);
 }
 
-static symmem_status run_now(cuda_instance *instance, cuda_work *work) {
+static symmem_status run_work_now(cuda_instance *instance, cuda_work *work) {
     cuda_private_stream *private_stream;
     CUresult result = cuda_private_stream_take(instance, work->device, &private_stream);
     if (result != CUDA_SUCCESS)
@@ -114,8 +114,8 @@ static symmem_status keep(cuda_instance *instance, cuuint64_t id, const cuda_wor
 }
 
 /* taken_p: the stream owns the fault now, or it is lost, because a kernel may still write there. */
-static symmem_status run_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
-                            bool *taken_p) {
+static symmem_status run_work_on(cuda_instance *instance, cuda_work *work, const symmem_exec *exec,
+                                 bool *taken_p) {
     cuda_stream *stream = exec->stream;
     cuda_pending *pending = NULL;
     uint64_t id = 0;
@@ -151,7 +151,8 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
         return status;
     if (exec->stream != NULL && exec->whole != NULL && !exec->loose)
         work->failed = &cuda_state_of(exec->whole)->failed;
-    status = exec->stream == NULL ? run_now(instance, work) : run_on(instance, work, exec, &taken);
+    status = exec->stream == NULL ? run_work_now(instance, work)
+                                  : run_work_on(instance, work, exec, &taken);
     if (!taken)
         cuda_small_block_give(work->signal.fault);
     cuda_leave(instance);

@@ -32,7 +32,7 @@ static bool is_refusal(CUresult result) {
            result == CUDA_ERROR_INVALID_VALUE;
 }
 
-static int ask(const cuda_instance *instance, int32_t index) {
+static int ask_for_fabric(const cuda_instance *instance, int32_t index) {
     const char *setting = secure_getenv("SYMMEM_CUDA_FABRIC");
     int supported = 0;
     if (setting != NULL && strcmp(setting, "0") == 0)
@@ -48,7 +48,8 @@ bool cuda_fabric_is_offered(cuda_instance *instance, int32_t index) {
     cuda_device *device = &instance->devices[index];
     int unasked = NOT_ASKED;
     if (atomic_load(&device->fabric) == NOT_ASKED)
-        (void)atomic_compare_exchange_strong(&device->fabric, &unasked, ask(instance, index));
+        (void)atomic_compare_exchange_strong(&device->fabric, &unasked,
+                                             ask_for_fabric(instance, index));
     return atomic_load(&device->fabric) == OFFERED;
 }
 

@@ -142,8 +142,8 @@ static void write_matrix(const link_tally *tally, int32_t *matrix) {
 }
 
 /* The library stays initialized. Each start after a stop would leak a descriptor. */
-static bool ask(const nvml_entries *nvml, int32_t count, const cuda_pci_address *places,
-                int32_t *matrix, char *reason, size_t capacity) {
+static bool ask_nvml(const nvml_entries *nvml, int32_t count, const cuda_pci_address *places,
+                     int32_t *matrix, char *reason, size_t capacity) {
     link_tally tally = {.count = count, .places = places};
     bool told = false;
     int error = nvml->init();
@@ -180,7 +180,7 @@ bool cuda_nvml_links(const char *name, int32_t count, const cuda_pci_address *pl
     bool told = find_entries(library, &nvml, reason, capacity);
     if (told) {
         (void)pthread_mutex_lock(&nvml_lock);
-        told = ask(&nvml, count, places, matrix, reason, capacity);
+        told = ask_nvml(&nvml, count, places, matrix, reason, capacity);
         (void)pthread_mutex_unlock(&nvml_lock);
     }
     (void)dlclose(library);

@@ -93,8 +93,8 @@ static CUresult check_total(const cuda_instance *instance, int32_t device, size_
 
 /* A small allocation comes from a granule, which is larger. If that does not fit, a smaller one
  * may. */
-static CUresult create(cuda_instance *instance, int32_t device, size_t bytes, size_t granularity,
-                       bool fabric, bool small, cuda_mapping *mapping) {
+static CUresult create_memory(cuda_instance *instance, int32_t device, size_t bytes,
+                              size_t granularity, bool fabric, bool small, cuda_mapping *mapping) {
     size_t rounded;
     if (__builtin_add_overflow(bytes, granularity - 1, &rounded))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -116,7 +116,7 @@ static symmem_status make(cuda_instance *instance, int32_t device, size_t bytes,
         return cuda_no_memory(instance, "alloc");
     CUresult result = cuda_device_uuid(&instance->driver, device, &mapping->maker);
     if (result == CUDA_SUCCESS)
-        result = create(instance, device, bytes, granularity, fabric, small, mapping);
+        result = create_memory(instance, device, bytes, granularity, fabric, small, mapping);
     if (result != CUDA_SUCCESS) {
         free(mapping);
         return fail_alloc(instance, result, bytes);

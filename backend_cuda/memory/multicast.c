@@ -210,8 +210,9 @@ static symmem_status object_size(const cuda_instance *instance, CUmulticastObjec
     return SYMMEM_OK;
 }
 
-static symmem_status create(const cuda_instance *instance, const CUmulticastObjectProp *property,
-                            cuda_multicast *multicast, symmem_share *share) {
+static symmem_status create_object(const cuda_instance *instance,
+                                   const CUmulticastObjectProp *property, cuda_multicast *multicast,
+                                   symmem_share *share) {
     const cuda_driver *driver = &instance->driver;
     int fd = -1;
     CUresult result = instance->multicast->Create(&multicast->handle, property);
@@ -249,7 +250,7 @@ symmem_status cuda_multicast_create(void *opaque, int32_t device, int32_t world_
     status = object_size(instance, &property, bytes);
     if (status == SYMMEM_OK) {
         multicast = new_multicast(instance, device, property.size);
-        status = multicast != NULL ? create(instance, &property, multicast, share)
+        status = multicast != NULL ? create_object(instance, &property, multicast, share)
                                    : SYMMEM_OUT_OF_MEMORY;
     }
     cuda_leave(instance);

@@ -84,7 +84,7 @@ static idle *take_idle(pool *from) {
     return piece;
 }
 
-static CUresult take(const cuda_driver *driver, pool *from, void **piece_p) {
+static CUresult take_block(const cuda_driver *driver, pool *from, void **piece_p) {
     CUresult result = CUDA_SUCCESS;
     idle *piece;
     while ((piece = take_idle(from)) == NULL && result == CUDA_SUCCESS)
@@ -102,7 +102,7 @@ static void give(pool *to, void *opaque) {
 }
 
 CUresult cuda_small_block_take(const cuda_driver *driver, void **piece_p) {
-    CUresult result = take(driver, &pieces, piece_p);
+    CUresult result = take_block(driver, &pieces, piece_p);
     if (result == CUDA_SUCCESS)
         memset(*piece_p, 0, CUDA_SMALL_BLOCK_BYTES);
     return result;
@@ -114,7 +114,7 @@ void cuda_small_block_give(void *piece) {
 }
 
 CUresult cuda_large_block_take(const cuda_driver *driver, void **unit_p) {
-    return take(driver, &units, unit_p);
+    return take_block(driver, &units, unit_p);
 }
 
 void cuda_large_block_give(void *unit) {
@@ -138,9 +138,9 @@ CUresult cuda_pinned_join(const cuda_driver *driver) {
     pthread_mutex_lock(&lock);
     users++;
     pthread_mutex_unlock(&lock);
-    CUresult result = take(driver, &pieces, &piece);
+    CUresult result = take_block(driver, &pieces, &piece);
     if (result == CUDA_SUCCESS)
-        result = take(driver, &units, &unit);
+        result = take_block(driver, &units, &unit);
     if (piece != NULL)
         give(&pieces, piece);
     if (unit != NULL)

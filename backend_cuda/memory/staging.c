@@ -31,7 +31,7 @@ static char *data_of(cuda_staging *staging) {
     return (char *)staging + HEAD_BYTES;
 }
 
-static CUresult take(const cuda_instance *instance, cuda_staging **staging_p) {
+static CUresult take_staging(const cuda_instance *instance, cuda_staging **staging_p) {
     void *unit;
     CUresult result = cuda_large_block_take(&instance->driver, &unit);
     if (result != CUDA_SUCCESS)
@@ -58,7 +58,7 @@ void cuda_staging_give_up(cuda_staging *staging) {
 
 CUresult cuda_staging_send(cuda_instance *instance, CUstream native, CUdeviceptr dst,
                            const void *bytes, size_t count, cuda_staging **staging_p) {
-    CUresult result = take(instance, staging_p);
+    CUresult result = take_staging(instance, staging_p);
     if (result != CUDA_SUCCESS)
         return result;
     memcpy(data_of(*staging_p), bytes, count);
@@ -144,7 +144,7 @@ static bool uses_driver_copy(const cuda_driver *driver, CUstream native, bool ca
 /* Allocates for `bytes` bytes. An end that is not ordinary memory is 0. */
 static CUresult take_for(const cuda_instance *instance, CUdeviceptr dst, CUdeviceptr src,
                          size_t bytes, cuda_staging **staging_p) {
-    CUresult result = take(instance, staging_p);
+    CUresult result = take_staging(instance, staging_p);
     if (result != CUDA_SUCCESS)
         return result;
     (*staging_p)->dst = (char *)(uintptr_t)dst;

@@ -193,7 +193,7 @@ symmem_status cuda_signal_reset(void *opaque, const symmem_peers *peers) {
     if (status == SYMMEM_OK && cuda_has_pending(instance, peers))
         status =
             instance->host->fail(instance->host, SYMMEM_BUSY, 0, "reset",
-                                 "the device is not done with a call that was withdrawn or failed");
+                                 "the device is not done with a call that was abandoned or failed");
     if (status == SYMMEM_OK)
         status = cuda_enter(instance, peers->device, "reset");
     if (status != SYMMEM_OK)

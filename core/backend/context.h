@@ -24,7 +24,7 @@
 /* A stream that the context made for the fused operations on another one (fused.c). */
 typedef struct sm_second_stream {
     struct sm_second_stream *next;
-    const symmem_stream *first; /* whose it is now; NULL: nobody's, that one was destroyed */
+    const symmem_stream *first; /* its user; NULL: that stream was destroyed */
     symmem_stream *stream;      /* ended by finalize like any other; the shell is the context's */
 } sm_second_stream;
 /* Which algorithm symmem_all_reduce takes (all_reduce.c); plain memory of the context's. */
@@ -141,7 +141,8 @@ symmem_status sm_backend_failed(const symmem_context *context, symmem_status sta
                                 const char *operation, const char *entry);
 /* SYMMEM_TIMEOUT_DEFAULT -> the context's. */
 uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms);
-/* The caller's test point as a step of `operation`: a failure is recorded with stage = name. */
+/* Passes the caller's failpoint as a step of `operation`. A failure is recorded with stage =
+ * name. */
 symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
                                     const char *name);
 static inline symmem_status sm_context_point(const symmem_context *context, const char *operation,
@@ -171,10 +172,11 @@ symmem_status sm_search_backend(const char *name, const char *operation, char *p
                                 size_t capacity);
 /* Fills context->host (host.c), but for what handles have to say: sm_link_host_init. */
 void sm_host_init(symmem_context *context);
-/* Until when the public call of this thread may wait, which backends ask for. Returns what it was,
- * for the call's end to put back. */
+/* Sets the deadline of this thread's public call, which backends ask for. Returns the earlier
+ * value, which the call puts back at its end. */
 uint64_t sm_call_deadline(uint64_t deadline_ns);
-/* Likewise of a call that no other rank waits for, and for how long from when they ask; 0: none. */
+/* Sets the limit of a call that no other rank waits for, counted from when the backend asks; 0
+ * means none. Returns the earlier value. */
 uint32_t sm_call_limit(uint32_t limit_ms);
 
 /* -1 -> default device; OUT_OF_RANGE otherwise. Opens the backend. */

@@ -58,8 +58,8 @@ static symmem_status device_info(symmem_context *context, const char *operation,
 }
 
 /* The instance is entered. */
-static symmem_status resolve(symmem_context *context, int32_t device, const char *operation,
-                             int32_t *device_p) {
+static symmem_status resolve_device(symmem_context *context, int32_t device, const char *operation,
+                                    int32_t *device_p) {
     int32_t count = 0;
     symmem_status status = sm_device_count(context, operation, &count);
     if (status != SYMMEM_OK)
@@ -78,7 +78,7 @@ symmem_status sm_device_resolve(symmem_context *context, int32_t device, const c
     symmem_status status = sm_instance_enter(context, operation);
     if (status != SYMMEM_OK)
         return status;
-    status = resolve(context, device, operation, device_p);
+    status = resolve_device(context, device, operation, device_p);
     sm_instance_release(context);
     return status;
 }
@@ -129,7 +129,7 @@ static symmem_status ask_multicast(symmem_context *context, int32_t device_type,
         *supported_p = false;
         return SYMMEM_OK;
     }
-    status = resolve(context, device, operation, &device);
+    status = resolve_device(context, device, operation, &device);
     if (status == SYMMEM_OK)
         status = device_info(context, operation, device, &info);
     if (status == SYMMEM_OK)

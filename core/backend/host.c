@@ -112,8 +112,8 @@ uint64_t sm_call_deadline(uint64_t deadline_ns) {
     return before_ns;
 }
 
-/* Counts from when the backend asks: what it had to call before that takes as long as it takes, and
- * nobody else waits. */
+/* Counted from when the backend asks: the driver calls before that have no limit, and no other rank
+ * waits for this one. */
 static _Thread_local uint32_t call_limit_ms;
 
 uint32_t sm_call_limit(uint32_t limit_ms) {
@@ -154,7 +154,7 @@ symmem_status sm_backend_failed(const symmem_context *context, symmem_status sta
         return sm_context_fail(context, status, operation, entry, "the backend's %s gave no reason",
                                entry);
     sm_copy_text(error.operation, sizeof(error.operation), operation);
-    if (error.stage[0] == '\0') /* a test point is more precise */
+    if (error.stage[0] == '\0') /* a failpoint's name is more precise */
         sm_copy_text(error.stage, sizeof(error.stage), entry);
     return sm_error_raise(&error);
 }

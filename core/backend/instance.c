@@ -42,8 +42,8 @@ void sm_instance_release(symmem_context *context) {
 
 /* --- the process's end ---------------------------------------------------------------------- */
 
-/* Closings on threads of their own, which nobody joins. What they need, such as a driver's memory,
- * is taken back at the process's end: that waits for those under way, and none begins then. */
+/* Instances that close in detached threads. The process's exit takes back what they need, such as a
+ * driver's memory, so it waits for those that run and lets none begin. */
 #define EXIT_NS 5000000000ull
 #define TABLES_MAX 8
 

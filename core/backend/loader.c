@@ -103,7 +103,7 @@ static bool own_directory(char directory[PATH_MAX]) {
 
 symmem_status sm_search_backend(const char *name, const char *operation, char *path,
                                 size_t capacity) {
-    static const char *const places[] = {"", "/symmem", "/../lib", "/../lib/symmem"};
+    static const char *const directories[] = {"", "/symmem", "/../lib", "/../lib/symmem"};
     /* Not for programs that run with more rights than their caller. */
     const char *entry = secure_getenv("SYMMEM_BACKEND_PATH");
     while (entry && *entry) {
@@ -118,8 +118,8 @@ symmem_status sm_search_backend(const char *name, const char *operation, char *p
     const char *asked = secure_getenv("SYMMEM_BACKEND_PATH");
     char directory[PATH_MAX] = "";
     if (own_directory(directory)) {
-        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-            if (try_directory(directory, PATH_MAX, places[i], name, path, capacity))
+        for (size_t i = 0; i < sizeof(directories) / sizeof(directories[0]); i++) {
+            if (try_directory(directory, PATH_MAX, directories[i], name, path, capacity))
                 return SYMMEM_OK;
         }
     }

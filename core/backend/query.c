@@ -37,7 +37,7 @@ symmem_status sm_context_call_point(const symmem_context *context, const char *o
     symmem_status status = context->point(context->point_arg, name);
     if (status == SYMMEM_OK)
         return status;
-    return sm_context_fail(context, status, operation, name, "the test point %s failed: %s", name,
+    return sm_context_fail(context, status, operation, name, "the failpoint %s failed: %s", name,
                            symmem_status_text(status));
 }
 

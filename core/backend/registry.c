@@ -67,8 +67,8 @@ static symmem_status load(const char *path, const char *operation, candidate *ne
 }
 
 /* Finds a backend by name or path without registering it. */
-static symmem_status resolve(symmem_context *context, const char *name, const char *operation,
-                             candidate *found) {
+static symmem_status find_backend(symmem_context *context, const char *name, const char *operation,
+                                  candidate *found) {
     memset(found, 0, sizeof(*found));
     /* What has no end is read no further than a name may be long. */
     if (memchr(name, '/', strnlen(name, SYMMEM_NAME_MAX)))
@@ -150,7 +150,7 @@ symmem_status symmem_backend_available(symmem_context *context, const char *name
                                name ? "available_p" : "name");
     SM_ATTEMPT(look); /* "no" is an answer, not a failure */
     candidate found;
-    status = resolve(context, name, operation, &found);
+    status = find_backend(context, name, operation, &found);
     if (status == SYMMEM_OK)
         status = probe(context, &found.backend, operation);
     *available_p = status == SYMMEM_OK;
@@ -186,7 +186,7 @@ symmem_status symmem_set_backend(symmem_context *context, const char *name) {
     if (!name)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "name is NULL");
     candidate chosen;
-    status = resolve(context, name, operation, &chosen);
+    status = find_backend(context, name, operation, &chosen);
     if (status != SYMMEM_OK)
         return status;
     (void)pthread_mutex_lock(&context->open_lock);

@@ -12,9 +12,9 @@ bool sm_fork_is_parents(uint32_t made_in);
 /* NOT_INITIALIZED, with a record. */
 symmem_status sm_fork_refuse(const char *operation);
 
-/* The lock of an object that a child may go on using: no thread of the parent has it at a fork, and
- * nobody waits for the condition in the child. Held only for short, and while no other such lock,
- * nor one of the sockets' or lives', is asked for. */
+/* The lock of an object that a child may go on using. The parent's threads hold none of these locks
+ * at a fork, and the child never waits for the condition. Hold it only for short. Take no other
+ * lock of this kind, and no lock of the sockets or the lives, while it is held. */
 typedef struct sm_fork_lock {
     struct sm_fork_lock *next, *before;
     pthread_mutex_t mutex;

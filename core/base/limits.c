@@ -125,7 +125,8 @@ void sm_explain_errno(int system_errno) {
 
 /* --- the standard error ----------------------------------------------------------------------- */
 
-/* Signals that a write sends the thread that writes: nobody reads, or the file is too long. */
+/* The signals that a write raises in its own thread: SIGPIPE without a reader, SIGXFSZ for a file
+ * that is too long. */
 static void fill_with_write_signals(sigset_t *set) {
     (void)sigemptyset(set);
     (void)sigaddset(set, SIGPIPE);

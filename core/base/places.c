@@ -14,7 +14,7 @@ static bool comes_before(const sm_place *one, const sm_place *other) {
     return one->key != other->key ? one->key < other->key : one->order > other->order;
 }
 
-/* Chance enough: nobody gains from a deep tree but who makes it. */
+/* Pseudo-random is enough: a caller that provokes a deep tree slows down only itself. */
 static uint64_t weight_of(uint64_t order) {
     uint64_t weight = order * 0x9e3779b97f4a7c15u;
     weight = (weight ^ weight >> 31) * 0xd6e8feb86659fd93u;

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Gives the owner `rights` to a file of this user's that nobody else has any to. 0 or an errno. */
+/* Gives the owner of a file `rights`. The file belongs to this user, and no other user has any
+ * right to it. Returns 0 or an errno. */
 int sm_rights_give(int fd, mode_t rights);
 int sm_rights_give_at(int directory, const char *name, mode_t rights);
 /* Whether that would give any. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A turn: a lock that may be held while waiting for another rank, so taking it has a deadline. */
+/* A mutex that may be held while waiting for another rank, so locking it has a deadline. */
 #ifndef SYMMEM_CORE_TURN_H
 #define SYMMEM_CORE_TURN_H
 

@@ -11,7 +11,8 @@
 #include <symmem/backend.h>
 #include <symmem/symmem.h>
 
-/* Some context has had a clock of its own: until then nobody pays for looking it up. */
+/* True once a context has had a clock of its own. Before that, reading the time does not look for
+ * one. */
 extern atomic_bool sm_clocks_are_used;
 void sm_clock_set(const symmem_clock *clock);
 /* The thread goes by that clock from here on; NULL: the machine's, CLOCK_MONOTONIC. */
@@ -21,7 +22,8 @@ static inline void sm_clock_use(const symmem_clock *clock) {
                          false))
         sm_clock_set(clock);
 }
-/* Something that others wait for, by their clocks. After each change that wakes somebody. */
+/* Tells the program's clocks that something changed. Call it after each change that may wake a
+ * waiting thread. */
 void sm_clock_changed(void);
 uint64_t sm_now_ns(void);
 /* A deadline `timeout_ms` from now on; 0 (none) for 0. */
@@ -31,7 +33,8 @@ bool sm_expired(uint64_t deadline_ns);
 uint32_t sm_remaining_ms(uint64_t deadline_ns, uint32_t cap_ms);
 void sm_sleep_ns(uint64_t ns);
 int sm_cond_init(pthread_cond_t *condition);
-/* Until the condition is signaled, or for no reason. False: the deadline (0: none) has passed. */
+/* Waits until the condition is signaled; may return earlier for no reason. Returns false if
+ * deadline_ns has passed (0 means no deadline). */
 bool sm_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t deadline_ns);
 /* While *word is `seen`, at most `ns`, or for no reason. */
 void sm_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns);

@@ -204,7 +204,7 @@ static symmem_status find_base(symmem_context *context, void *ptr, sm_allocation
 }
 
 /* Ends it as far as the user is concerned; false if another thread was first. */
-static bool retire(symmem_context *context, sm_allocation *allocation) {
+static bool retire_allocation(symmem_context *context, sm_allocation *allocation) {
     if (allocation->alloc_id == 0)
         return sm_allocation_drop(allocation);
     (void)pthread_mutex_lock(&context->lock);
@@ -232,7 +232,7 @@ symmem_status symmem_free(symmem_context *context, void *ptr) {
         if (status != SYMMEM_OK)
             status = sm_backend_failed(context, status, "free", "device_synchronize");
     }
-    if (status == SYMMEM_OK && !retire(context, allocation))
+    if (status == SYMMEM_OK && !retire_allocation(context, allocation))
         status = sm_context_fail(context, SYMMEM_NOT_SYMMETRIC, "free", "",
                                  "%p was freed by another thread", ptr);
     sm_allocation_release(allocation);

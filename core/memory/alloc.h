@@ -37,7 +37,7 @@ typedef struct sm_cached {
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
-    sm_place by_offset;        /* likewise */
+    sm_place by_offset;        /* of its allocation's `by_offset` */
     sm_allocation *allocation; /* the block lives inside it: no count */
     size_t offset, bytes;
     size_t signal_pad_size;

@@ -4,7 +4,7 @@
 
 static const char operation[] = "group_set_communicator";
 
-/* The group's turn is ours. */
+/* The caller holds the group's call lock. */
 static symmem_status set(symmem_group *group, void *communicator) {
     const symmem_context *context = group->context;
     symmem_status status = SYMMEM_OK;
@@ -19,7 +19,7 @@ static symmem_status set(symmem_group *group, void *communicator) {
     return SYMMEM_OK;
 }
 
-/* The backend is open. Never waits: whoever has the turn uses the communicator. */
+/* The backend is open. Never waits: the holder of the call lock uses the communicator. */
 static symmem_status take_and_set(symmem_group *group, void *communicator) {
     symmem_context *context = group->context;
     if (!context->backend->communicator_check)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: how they begin and end, their references and turns, and questions to them. */
+/* Groups: their beginning and end, references, call lock, and questions to them. */
 #include "memory/mapping.h"
 
 #include <inttypes.h>
@@ -57,9 +57,10 @@ void sm_group_release(symmem_group *group) {
     group->global_ranks = NULL;
 }
 
-/* --- turns -------------------------------------------------------------------------- */
+/* --- the call lock ------------------------------------------------------------------ */
 
-/* The turn is ours and the group destroyed: ends what peers and the backend know of it. */
+/* The caller holds the call lock, and the group is destroyed. Closes what peers and the backend
+ * keep for it. */
 static void close_group(symmem_group *group) {
     if (group->backend_group_open) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
@@ -74,7 +75,7 @@ static void close_group(symmem_group *group) {
     group->session = NULL;
 }
 
-/* Closes a destroyed group unless somebody has the turn: who gives it back asks again. */
+/* Closes a destroyed group unless a thread holds its call lock: sm_group_leave tries again. */
 static void try_close(symmem_group *group) {
     if (!sm_turn_take(&group->turn, LONG_AGO_NS))
         return;
@@ -129,7 +130,7 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
 void sm_group_leave(symmem_group *group) {
     symmem_context *context = group->context;
     sm_turn_give(&group->turn);
-    /* After giving: whoever destroyed the group before that could not close it. */
+    /* After unlocking: a thread that destroyed the group before that could not close it. */
     if (atomic_load_explicit(&group->destroyed, memory_order_acquire))
         try_close(group);
     sm_group_release(group);
@@ -153,8 +154,9 @@ static symmem_group *find_live(symmem_context *context, const char *name) {
     return NULL;
 }
 
-/* context->lock held. Nobody finds it from now on; its shell stays as long as the context. */
-static void retire(symmem_group *group) {
+/* context->lock held. Lookups miss the group from now on; its shell stays as long as the
+ * context. */
+static void retire_group(symmem_group *group) {
     symmem_context *context = group->context;
     /* pairs with: acquire in sm_group_check and sm_group_leave */
     atomic_store_explicit(&group->destroyed, true, memory_order_release);
@@ -189,7 +191,7 @@ static symmem_status check_name(const symmem_context *context, const char *name)
     return SYMMEM_OK;
 }
 
-/* Looks at the list and finds the own place in it. */
+/* Checks the list and finds this rank in it. */
 static symmem_status check_ranks(const symmem_context *context, const int32_t *ranks, int32_t count,
                                  int32_t *rank_p) {
     static const char operation[] = "group_create";
@@ -219,7 +221,7 @@ static symmem_status check_ranks(const symmem_context *context, const int32_t *r
         own = context->rank;
     if (own < 0)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
-                               "the own rank %d is not among the %d members", (int)context->rank,
+                               "this rank, %d, is not among the %d members", (int)context->rank,
                                (int)count);
     *rank_p = own;
     return SYMMEM_OK;
@@ -243,7 +245,7 @@ static void make_prefix(symmem_group *group) {
                    list_hash);
 }
 
-static void free_shell(symmem_group *group) {
+static void free_group_shell(symmem_group *group) {
     sm_turn_finish(&group->turn);
     free(group->global_ranks);
     free(group);
@@ -362,7 +364,7 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
     if (status != SYMMEM_OK) {
         if (group->session)
             sm_session_destroy(group->session);
-        free_shell(group);
+        free_group_shell(group);
         return status;
     }
     *group_p = group;
@@ -393,7 +395,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     status = sm_group_check(group, "group_destroy");
     if (status == SYMMEM_OK) {
         sm_instance_retain(group->context); /* for what end_group closes */
-        retire(group);
+        retire_group(group);
     }
     (void)pthread_mutex_unlock(&group->context->lock);
     if (status != SYMMEM_OK)
@@ -417,7 +419,7 @@ void sm_group_destroy_all(symmem_context *context) {
         (void)pthread_mutex_lock(&context->lock);
         if (!sm_list_empty(&context->groups)) {
             group = SM_CONTAINER(context->groups.next, symmem_group, node);
-            retire(group);
+            retire_group(group);
         }
         (void)pthread_mutex_unlock(&context->lock);
         if (!group)
@@ -431,7 +433,7 @@ void sm_group_free_shells(symmem_context *context) {
     while (!sm_list_empty(&context->old_groups)) {
         symmem_group *group = SM_CONTAINER(context->old_groups.next, symmem_group, node);
         sm_list_remove(&group->node);
-        free_shell(group);
+        free_group_shell(group);
     }
 }
 

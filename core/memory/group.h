@@ -21,25 +21,25 @@ struct symmem_group {
     symmem_store *store;
     sm_session *session;
     sm_turn turn;        /* held by the one collective call under way */
-    void *communicator;  /* the user's; under the turn */
+    void *communicator;  /* the user's; under the call lock */
     void *backend_group; /* from group_open */
     bool backend_group_open;
-    uint64_t backend_group_stamp; /* of the rendezvous that opened it */
+    uint64_t backend_group_generation; /* of the rendezvous that opened it */
 };
 
 /* STALE for destroyed groups, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for NULL. */
 symmem_status sm_group_check(const symmem_group *group, const char *operation);
 /* OUT_OF_RANGE for a rank outside the group. */
 symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
-/* Takes the group's turn only (pairwise calls). On OK the caller must sm_group_leave. */
+/* Takes the group's call lock only (pairwise calls). On OK the caller must sm_group_leave. */
 symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns);
-/* Takes the group's turn and brings its session up. On OK the caller must sm_group_leave. */
+/* Takes the group's call lock and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
 void sm_group_leave(symmem_group *group);
-/* The same at the end of a call, whose failure is explained. Returns status. */
+/* Leaves the group at the end of a call and explains the call's failure. Returns status. */
 symmem_status sm_group_end_call(symmem_group *group, symmem_status status);
-/* To the thread's record, if that is of a group: what the ranks that it names said they failed
- * with, in that group or in another one. */
+/* Adds to the thread's record, if it is about a group, the failures that the ranks named there
+ * reported, in that group or in another one. */
 void sm_group_explain(symmem_context *context);
 /* Tells the group's ranks of a failure of this one's own that spoiled a handle. */
 void sm_group_remark(symmem_group *group, const symmem_error_record *record);

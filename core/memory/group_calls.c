@@ -20,8 +20,10 @@ static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
     return sm_deadline_ns(sm_context_timeout(group->context, timeout_ms));
 }
 
-/* All ranks meet. From here a peer may be followed that gave an earlier call up. */
-static symmem_status meet(const symmem_group *group, const char *operation, uint64_t deadline_ns) {
+/* Gathers one byte from every rank. A rank that gave up an earlier call is followed from here
+ * on. */
+static symmem_status exchange_byte(const symmem_group *group, const char *operation,
+                                   uint64_t deadline_ns) {
     uint8_t in = 1;
     uint8_t out[SYMMEM_MAX_WORLD_SIZE];
     return sm_session_all_gather(group->session, operation, "arrive", &in, sizeof(in), out, true,
@@ -65,7 +67,7 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = meet(group, operation, deadline_ns);
+    status = exchange_byte(group, operation, deadline_ns);
     return sm_group_end_call(group, status);
 }
 
@@ -81,8 +83,8 @@ static symmem_status check_output(const void *output, const char *operation) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "the output pointer is NULL");
 }
 
-/* What one rank lacks is every rank's failure: the others give back what they got. A rank whose
- * session broke has nobody to agree with; the others find that out by themselves. */
+/* One rank's failure becomes every rank's: the others close the descriptors that they received. A
+ * rank whose session broke cannot agree with the others, and they find that out by themselves. */
 static symmem_status agree_on_fds(symmem_group *group, const char *operation, symmem_status own,
                                   const int *fds, int32_t count, uint64_t deadline_ns) {
     if (own != SYMMEM_OK && sm_session_id(group->session) == 0)
@@ -112,7 +114,7 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     if (status != SYMMEM_OK)
         return status;
     /* Descriptors go by way of one rank: the others would not learn who is missing. */
-    status = meet(group, operation, deadline_ns);
+    status = exchange_byte(group, operation, deadline_ns);
     int fds[SYMMEM_MAX_WORLD_SIZE]; /* the caller's are written when all ranks have theirs */
     if (status == SYMMEM_OK) {
         status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds, deadline_ns);
@@ -140,7 +142,8 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    status = meet(group, operation, deadline_ns); /* nothing tells the root who did not take it */
+    status = exchange_byte(group, operation,
+                           deadline_ns); /* nothing tells the root who did not take it */
     int got = -1;
     if (status == SYMMEM_OK) {
         status = sm_session_broadcast_fd(group->session, operation, root, fd, &got, deadline_ns);

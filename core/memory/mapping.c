@@ -47,7 +47,7 @@ void sm_mapping_fill(sm_mapping *mapping) {
 }
 
 void sm_mapping_retain(sm_mapping *mapping) {
-    /* Whoever retains has a reference, so nothing needs ordering here. */
+    /* The caller has a reference already, so nothing needs ordering here. */
     atomic_fetch_add_explicit(&mapping->references, 1, memory_order_relaxed);
 }
 
@@ -57,7 +57,8 @@ void sm_mapping_release(sm_mapping *mapping) {
         return;
     symmem_context *context = mapping->allocation->context;
     for (int32_t r = 0; r < mapping->world_size; r++) {
-        /* The own entry is in use only with a backend that exchanges memory itself. */
+        /* This rank's own entry is in use only with a backend that registers memory
+         * collectively. */
         if (sm_memory_exists(&mapping->peers[r]))
             context->backend->memory_release(context->instance, &mapping->peers[r]);
     }

@@ -12,9 +12,9 @@ typedef struct sm_mapping {
     sm_cached cached; /* in allocation->mappings */
     atomic_int references;
     sm_allocation *allocation; /* counted */
-    uint64_t stamp; /* of the rendezvous that made it: the peers' memory is that of then */
+    uint64_t generation; /* of the rendezvous that made it: the peers' memory is that of then */
     int32_t rank, world_size;
-    symmem_memory *peers; /* [rank] unused: the own memory */
+    symmem_memory *peers; /* [rank]: see mapping.c */
     void **buffers;
 } sm_mapping;
 void sm_mapping_release(sm_mapping *mapping);

@@ -89,9 +89,9 @@ static symmem_status allocate(symmem_context *context, const request *wanted, vo
 }
 
 /* Everything that can be said about the arguments, in the order of the header. */
-static symmem_status check(symmem_context *context, size_t bytes, int32_t device,
-                           const symmem_alloc_options *options, const void *output,
-                           request *wanted) {
+static symmem_status check_persistent(symmem_context *context, size_t bytes, int32_t device,
+                                      const symmem_alloc_options *options, const void *output,
+                                      request *wanted) {
     size_t rounded = 0;
     symmem_status status = sm_context_check(context, operation);
     if (status != SYMMEM_OK)
@@ -135,7 +135,7 @@ symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device
     SM_PUBLIC_CALL;
     request wanted = {0};
     bool found = false;
-    symmem_status status = check(context, bytes, device, options, ptr_p, &wanted);
+    symmem_status status = check_persistent(context, bytes, device, options, ptr_p, &wanted);
     if (status != SYMMEM_OK)
         return status;
     if (wanted.alloc_id != 0)

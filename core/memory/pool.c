@@ -22,7 +22,7 @@ typedef struct range {
     size_t offset, bytes; /* rounded */
     bool used;
     sm_place gap; /* pool->gaps, unless it is used */
-    struct segment *place;
+    struct segment *segment;
     sm_block *block; /* NULL while used: is being freed */
 } range;
 
@@ -68,7 +68,7 @@ static segment *new_segment(symmem_pool *pool, sm_allocation *allocation) {
     made->pool = pool;
     made->allocation = allocation;
     sm_list_init(&made->ranges);
-    whole->place = made;
+    whole->segment = made;
     whole->bytes = allocation->bytes;
     sm_list_add(&made->ranges, &whole->node);
     sm_places_add(&pool->gaps, &whole->gap, whole->bytes);
@@ -85,19 +85,19 @@ static range *range_of(const symmem_pool *pool, const void *ptr) {
     const sm_allocation *allocation = sm_allocation_covering(pool->context, ptr);
     const sm_block *block = allocation ? sm_block_covering(allocation, ptr) : NULL;
     range *found = block ? block->range : NULL;
-    return found && found->place->pool == pool ? found : NULL;
+    return found && found->segment->pool == pool ? found : NULL;
 }
 
 /* Cuts `bytes` off the front of a free range, which is no gap any more; false without memory. */
 static bool cut(range *whole, size_t bytes) {
-    sm_places *gaps = &whole->place->pool->gaps;
+    sm_places *gaps = &whole->segment->pool->gaps;
     range *rest = whole->bytes == bytes ? NULL : calloc(1, sizeof(*rest));
     if (whole->bytes != bytes && !rest)
         return false;
     sm_places_remove(gaps, &whole->gap);
     if (!rest)
         return true;
-    rest->place = whole->place;
+    rest->segment = whole->segment;
     rest->offset = whole->offset + bytes;
     rest->bytes = whole->bytes - bytes;
     whole->bytes = bytes;
@@ -109,22 +109,22 @@ static bool cut(range *whole, size_t bytes) {
 /* Joins a range with the one after it, if that is free. */
 static void join_next(range *left) {
     sm_node *next = left->node.next;
-    if (next == &left->place->ranges)
+    if (next == &left->segment->ranges)
         return;
     range *right = SM_CONTAINER(next, range, node);
     if (right->used)
         return;
     left->bytes += right->bytes;
     sm_list_remove(&right->node);
-    sm_places_remove(&left->place->pool->gaps, &right->gap);
+    sm_places_remove(&left->segment->pool->gaps, &right->gap);
     free(right);
 }
 
 static void give_range(range *freed) {
-    sm_places *gaps = &freed->place->pool->gaps;
+    sm_places *gaps = &freed->segment->pool->gaps;
     freed->used = false;
     join_next(freed);
-    if (freed->node.previous != &freed->place->ranges) {
+    if (freed->node.previous != &freed->segment->ranges) {
         range *left = SM_CONTAINER(freed->node.previous, range, node);
         if (!left->used) {
             sm_places_remove(gaps, &left->gap);
@@ -148,7 +148,7 @@ static symmem_status take_block(symmem_pool *pool, size_t bytes, size_t rounded,
     if (!cut(taken, rounded))
         return sm_context_fail(pool->context, SYMMEM_OUT_OF_MEMORY, "pool_alloc", "",
                                "no memory for a block's description");
-    sm_allocation *allocation = taken->place->allocation;
+    sm_allocation *allocation = taken->segment->allocation;
     status = sm_block_create(allocation, taken->offset, bytes, NULL, &taken->block);
     if (status != SYMMEM_OK) {
         give_range(taken);
@@ -178,7 +178,7 @@ static symmem_status add_segment(symmem_pool *pool, sm_allocation *allocation) {
     return SYMMEM_OK;
 }
 
-/* Gets a segment and the block from it at once, so that nobody else takes its place. */
+/* Gets a segment and takes the block from it under one lock, before another thread can fill it. */
 static symmem_status grow(symmem_pool *pool, size_t bytes, size_t rounded, void **ptr_p) {
     symmem_context *context = pool->context;
     sm_allocation *allocation = NULL;
@@ -200,7 +200,7 @@ static symmem_status grow(symmem_pool *pool, size_t bytes, size_t rounded, void 
     return status;
 }
 
-static symmem_status check(const symmem_pool *pool, const char *operation) {
+static symmem_status check_pool(const symmem_pool *pool, const char *operation) {
     if (!pool)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "pool is NULL");
     return sm_context_check(pool->context, operation);
@@ -211,7 +211,7 @@ symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
     static const char operation[] = "pool_alloc";
     size_t rounded = 0;
     void *ptr = NULL;
-    symmem_status status = check(pool, operation);
+    symmem_status status = check_pool(pool, operation);
     if (status != SYMMEM_OK)
         return status;
     if (!ptr_p || bytes == 0)
@@ -244,7 +244,7 @@ static symmem_status detach(symmem_pool *pool, void *ptr, range **range_p, sm_bl
     if (!found)
         return sm_context_fail(pool->context, SYMMEM_NOT_SYMMETRIC, "pool_free", "",
                                "%p is no block of this pool", ptr);
-    char *base = (char *)found->place->allocation->memory.ptr + found->offset;
+    char *base = (char *)found->segment->allocation->memory.ptr + found->offset;
     if (base != ptr)
         return sm_context_fail(pool->context, SYMMEM_INVALID_ARGUMENT, "pool_free", "",
                                "%p lies inside the block at %p", ptr, (void *)base);
@@ -252,7 +252,7 @@ static symmem_status detach(symmem_pool *pool, void *ptr, range **range_p, sm_bl
     *block_p = found->block;
     found->block = NULL;
     sm_block_hide(*block_p);
-    sm_allocation_retain(found->place->allocation);
+    sm_allocation_retain(found->segment->allocation);
     return SYMMEM_OK;
 }
 
@@ -260,7 +260,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     SM_PUBLIC_CALL;
     range *freed = NULL;
     sm_block *block = NULL;
-    symmem_status status = check(pool, "pool_free");
+    symmem_status status = check_pool(pool, "pool_free");
     if (status != SYMMEM_OK || !ptr)
         return status;
     symmem_context *context = pool->context;
@@ -287,7 +287,7 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
 
 symmem_status symmem_pool_get_stats(symmem_pool *pool, symmem_pool_stats *stats_p) {
     SM_PUBLIC_CALL;
-    symmem_status status = check(pool, "pool_get_stats");
+    symmem_status status = check_pool(pool, "pool_get_stats");
     if (status != SYMMEM_OK)
         return status;
     if (!stats_p)
@@ -372,7 +372,7 @@ static void drop_segments(symmem_pool *pool) {
     }
 }
 
-static void free_shell(symmem_pool *pool) {
+static void free_pool_shell(symmem_pool *pool) {
     while (!sm_list_empty(&pool->segments)) {
         segment *first = SM_CONTAINER(pool->segments.next, segment, node);
         sm_list_remove(&first->node);
@@ -385,7 +385,7 @@ symmem_status symmem_pool_destroy(symmem_pool *pool) {
     SM_PUBLIC_CALL;
     if (!pool)
         return SYMMEM_OK;
-    symmem_status status = check(pool, "pool_destroy");
+    symmem_status status = check_pool(pool, "pool_destroy");
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = pool->context;
@@ -406,7 +406,7 @@ symmem_status symmem_pool_destroy(symmem_pool *pool) {
         return sm_error_sizes(0, blocks);
     }
     drop_segments(pool);
-    free_shell(pool);
+    free_pool_shell(pool);
     return SYMMEM_OK;
 }
 
@@ -420,7 +420,7 @@ void sm_pool_free_shells(symmem_context *context) {
     while (!sm_list_empty(&context->pools)) {
         symmem_pool *pool = SM_CONTAINER(context->pools.next, symmem_pool, node);
         sm_list_remove(&pool->node);
-        free_shell(pool);
+        free_pool_shell(pool);
     }
 }
 

@@ -16,8 +16,9 @@ struct sm_all_reduce_table {
 /* As symmem-bench --tune measured on the CPU emulation with float32, 256 B to 32 MiB, 2 to 8 ranks
  * on two processors, in several runs. */
 static const symmem_all_reduce_entry built_in[] = {
-    /* Two ranks read as much either way; with up to four the fewer meetings and the one pass
-     * outweighed the reading, of four until 16 MiB, where two-shot took 0.6 times as long. */
+    /* Two ranks read as much either way. With three or four ranks one-shot has fewer barriers and
+     * one pass, which outweighs the additional reading (four ranks: up to 4 MiB; at 16 MiB two-shot
+     * took 0.6 times as long). */
     {1, 3, UINT64_MAX, SYMMEM_ALL_REDUCE_ONE_SHOT},
     {1, 4, 4u << 20, SYMMEM_ALL_REDUCE_ONE_SHOT},
     /* Between private memory two-shot took 0.65 to 0.95 times as long from 256 KiB on; at 64 KiB
@@ -150,7 +151,7 @@ static symmem_status from_symmetric(sm_reduction_call *call) {
     bool in_place = call->out.data == call->input.data && call->input.count > 0;
     symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
     if (status == SYMMEM_OK && !in_place)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, call->input.bytes);
     if (status != SYMMEM_OK)
         return status;
     symmem_all_reduce_algorithm algorithm = choose(op, true, call->input.bytes);
@@ -163,12 +164,12 @@ static symmem_status from_symmetric(sm_reduction_call *call) {
     return sm_collective_run(op, NULL, &call->out);
 }
 
-/* Only the output is: so that is where ranks meet. */
+/* Only the output is symmetric, so the operation's barriers and exchanges use its block. */
 static symmem_status to_symmetric(sm_reduction_call *call) {
     sm_collective_op *op = &call->op;
     symmem_status status = sm_collective_symmetric(op, &call->out, &op->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, call->out.bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, call->out.bytes);
     if (status != SYMMEM_OK)
         return status;
     (void)choose(op, false, call->input.bytes);
@@ -201,9 +202,9 @@ static symmem_status between_private(sm_reduction_call *call) {
     size_t way_bytes;
     symmem_status status = find_way(call, &way_bytes);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, way_bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, way_bytes);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, way_bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, way_bytes);
     if (status == SYMMEM_OK)
         status = sm_reduction_distinct(op, &call->input, &call->out, true);
     if (status != SYMMEM_OK)

@@ -49,18 +49,19 @@ static symmem_status take_splits(const char *name, const sm_tensor *tensor, cons
     return sum == tensor->count ? SYMMEM_OK : wrong_sum(name, tensor, sum);
 }
 
-/* INVALID_ARGUMENT if out overlaps the own input, or a peer's block: where the input is in that,
- * nobody knows here. */
-static symmem_status check_apart(const sm_collective_op *call, const sm_tensor *in,
-                                 const sm_tensor *out) {
-    symmem_status status = sm_tensor_apart(out, in, call->name);
+/* INVALID_ARGUMENT if out overlaps this rank's input, or a peer's block. This rank does not know
+ * where in its block a peer's input lies. */
+static symmem_status check_disjoint(const sm_collective_op *call, const sm_tensor *in,
+                                    const sm_tensor *out) {
+    symmem_status status = sm_tensor_disjoint(out, in, call->name);
     if (status != SYMMEM_OK || sm_collective_inside(call, out))
         return status;
-    return sm_collective_apart(call, out, call->link->block_offset, call->link->block_bytes);
+    return sm_collective_disjoint(call, out, call->link->block_offset, call->link->block_bytes);
 }
 
-static symmem_status run(sm_collective_op *call, const sm_tensor *in, const size_t *in_splits,
-                         const sm_tensor *out, const size_t *out_splits) {
+static symmem_status run_all_to_all(sm_collective_op *call, const sm_tensor *in,
+                                    const size_t *in_splits, const sm_tensor *out,
+                                    const size_t *out_splits) {
     size_t world_size = (size_t)call->link->group->world_size;
     splits *kept = malloc(sizeof *kept + 2 * world_size * sizeof kept->numbers[0]);
     if (kept == NULL)
@@ -104,6 +105,7 @@ symmem_status symmem_all_to_all_out(symmem_handle *handle, const DLTensor *input
     if (status == SYMMEM_OK)
         status = sm_collective_symmetric(&call, &in, &offset);
     if (status == SYMMEM_OK)
-        status = check_apart(&call, &in, &result);
-    return status == SYMMEM_OK ? run(&call, &in, in_splits, &result, out_splits) : status;
+        status = check_disjoint(&call, &in, &result);
+    return status == SYMMEM_OK ? run_all_to_all(&call, &in, in_splits, &result, out_splits)
+                               : status;
 }

@@ -90,8 +90,8 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
     return SYMMEM_OK;
 }
 
-symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
-                                  size_t offset, size_t bytes) {
+symmem_status sm_collective_disjoint(const sm_collective_op *op, const sm_tensor *tensor,
+                                     size_t offset, size_t bytes) {
     uintptr_t begin = (uintptr_t)tensor->data, end = begin + tensor->bytes;
     for (int32_t rank = 0; rank < op->link->group->world_size; rank++) {
         uintptr_t other = (uintptr_t)op->link->mapping->buffers[rank] + offset;
@@ -106,13 +106,13 @@ symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *t
     return SYMMEM_OK;
 }
 
-symmem_status sm_collective_apart_or_chunk(const sm_collective_op *op, const sm_tensor *in,
-                                           size_t offset, size_t bytes) {
+symmem_status sm_collective_disjoint_or_chunk(const sm_collective_op *op, const sm_tensor *in,
+                                              size_t offset, size_t bytes) {
     int32_t rank = op->link->group->rank;
     const char *chunk = (const char *)op->link->mapping->buffers[rank] + offset;
     if (in->data == chunk + (size_t)rank * in->bytes)
         return SYMMEM_OK;
-    return sm_collective_apart(op, in, offset, bytes);
+    return sm_collective_disjoint(op, in, offset, bytes);
 }
 
 symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
@@ -135,8 +135,8 @@ uint64_t sm_collective_mix(uint64_t hash, uint64_t value) {
     return hash ^ hash >> 29;
 }
 
-/* Zero where nobody compares. */
-static symmem_call_id identify(const sm_collective_op *op) {
+/* Zero if calls are not compared. */
+static symmem_call_id collective_call_id(const sm_collective_op *op) {
     const symmem_collective *call = &op->call;
     if (!op->link->context->check_collectives)
         return (symmem_call_id){.kind = SYMMEM_CALL_NONE};
@@ -151,7 +151,8 @@ static symmem_call_id identify(const sm_collective_op *op) {
                             .detail = detail};
 }
 
-static symmem_status cover(const sm_collective_op *op, sm_refs *refs, const sm_tensor *tensor) {
+static symmem_status cover_tensor(const sm_collective_op *op, sm_refs *refs,
+                                  const sm_tensor *tensor) {
     if (tensor == NULL || tensor->count == 0)
         return SYMMEM_OK;
     return sm_refs_cover(refs, op->link->context, op->name, tensor->data, tensor->bytes);
@@ -161,7 +162,7 @@ symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *
     sm_refs refs;
     int32_t device;
     sm_refs_init(&refs, NULL);
-    symmem_status status = cover(op, &refs, tensor);
+    symmem_status status = cover_tensor(op, &refs, tensor);
     if (status == SYMMEM_OK)
         status = sm_refs_device(&refs, op->link->context, op->name, op->link->device, &device);
     sm_refs_finish(&refs);
@@ -177,15 +178,15 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
     sm_refs_init(&refs, op->link);
     symmem_status status = sm_context_point(op->link->context, op->name, "collective.before");
     if (status == SYMMEM_OK)
-        status = cover(op, &refs, in);
+        status = cover_tensor(op, &refs, in);
     if (status == SYMMEM_OK)
-        status = cover(op, &refs, out);
+        status = cover_tensor(op, &refs, out);
     if (status == SYMMEM_OK)
         status = sm_refs_device(&refs, op->link->context, op->name, op->link->device, &device);
     if (op->keep.object != NULL)
         refs.refs[refs.count++] = op->keep;
     if (status == SYMMEM_OK) {
-        const sm_signal_op signal = {
+        const sm_channel_op signal = {
             .kind = op->compose != NULL ? SM_COMPOSED : SM_COLLECTIVE,
             .name = op->name,
             .begin_point = "collective.begin",
@@ -195,12 +196,12 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
             .timeout_ms = op->timeout_ms,
             .refs = refs.refs,
             .ref_count = refs.count,
-            .id = identify(op),
+            .id = collective_call_id(op),
             .collective = &op->call,
             .compose = op->compose,
             .plan = op->plan,
         };
-        status = sm_signal_run(&signal, op->stream);
+        status = sm_channel_submit(&signal, op->stream);
     }
     sm_refs_finish(&refs);
     return status;

@@ -18,7 +18,7 @@ typedef struct sm_collective_op {
     uint64_t detail; /* of the call id, beyond what `call` shows */
     symmem_ref keep; /* what the operation needs until it has run; object NULL: nothing more */
     /* Of kinds that the backend has no collective for; see sm_parts. */
-    symmem_status (*compose)(const sm_signal_op *op, const symmem_exec *exec, bool capturing);
+    symmem_status (*compose)(const sm_channel_op *op, const symmem_exec *exec, bool capturing);
     const void *plan;
 } sm_collective_op;
 
@@ -36,11 +36,11 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
 /* OUT_OF_RANGE if the tensor begins in symmetric memory and ends beyond it. */
 symmem_status sm_collective_covers(const sm_collective_op *op, const sm_tensor *tensor);
 /* INVALID_ARGUMENT if the tensor overlaps `bytes` bytes at `offset` of any rank's buffer. */
-symmem_status sm_collective_apart(const sm_collective_op *op, const sm_tensor *tensor,
-                                  size_t offset, size_t bytes);
-/* The same for an input that may be the own chunk of the gathered out at `offset` instead. */
-symmem_status sm_collective_apart_or_chunk(const sm_collective_op *op, const sm_tensor *in,
-                                           size_t offset, size_t bytes);
+symmem_status sm_collective_disjoint(const sm_collective_op *op, const sm_tensor *tensor,
+                                     size_t offset, size_t bytes);
+/* The same, but the input may also be this rank's chunk of the gathered out at `offset`. */
+symmem_status sm_collective_disjoint_or_chunk(const sm_collective_op *op, const sm_tensor *in,
+                                              size_t offset, size_t bytes);
 /* UNSUPPORTED unless the pair can be reduced. */
 symmem_status sm_collective_reduction(sm_collective_op *op, symmem_dtype dtype,
                                       symmem_reduce_op reduce_op);
@@ -54,7 +54,7 @@ symmem_status sm_collective_run(sm_collective_op *op, const sm_tensor *in, const
  * are told.
  */
 typedef struct sm_parts {
-    const sm_signal_op *op;
+    const sm_channel_op *op;
     symmem_exec exec;     /* of the parts */
     uint64_t deadline_ns; /* without a stream; 0: none */
     bool capturing;
@@ -62,7 +62,7 @@ typedef struct sm_parts {
 } sm_parts;
 
 /* compose.c. */
-void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *exec,
+void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec *exec,
                     bool capturing);
 /* The first one compares the ranks' calls. */
 symmem_status sm_parts_barrier(sm_parts *parts);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Operations made of a backend's barriers and copies, as one: one turn, one name, one limit. */
+/* Operations composed of a backend's barriers and copies. They share one hold of the channel, one
+ * name and one time limit. */
 #include "ops/collective.h"
 
-void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *exec,
+void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec *exec,
                     bool capturing) {
     *parts = (sm_parts){.op = op, .exec = *exec, .capturing = capturing};
     parts->exec.operation = op->name;
@@ -12,8 +13,9 @@ void sm_parts_begin(sm_parts *parts, const sm_signal_op *op, const symmem_exec *
         parts->exec.whole = sm_link_whole(op->link, op->channel);
 }
 
-/* A barrier that ran and failed has poisoned and told all that is to be told. Otherwise, if parts
- * are under way, peers wait for the rest, which will not come; captured ones are not. */
+/* A barrier that ran and failed has poisoned the link and told the peers. After another failure
+ * peers may wait for parts that will never come, so they are told here. Captured parts have not
+ * run. */
 static symmem_status part_done(sm_parts *parts, symmem_status status, const char *entry) {
     sm_link *link = parts->op->link;
     if (status == SYMMEM_OK) {
@@ -29,7 +31,7 @@ static symmem_status part_done(sm_parts *parts, symmem_status status, const char
     symmem_error_record error;
     (void)sm_error_channel(parts->op->channel);
     (void)sm_error_get(&error);
-    sm_link_give_up(link, &error);
+    sm_link_poison_and_tell(link, &error);
     return status;
 }
 

@@ -61,7 +61,7 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
     return sm_error_sizes(bytes, pipeline->available);
 }
 
-size_t sm_pipeline_place(size_t *end_p, size_t bytes) {
+size_t sm_pipeline_reserve(size_t *end_p, size_t bytes) {
     const size_t place = *end_p;
     if (!sm_add(place, bytes, end_p) || !sm_round_up(*end_p, PLACE_ALIGNMENT, end_p))
         *end_p = SIZE_MAX;
@@ -72,15 +72,14 @@ char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank) {
     return (char *)pipeline->link->mapping->buffers[rank] + pipeline->offset;
 }
 
-symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
-                                size_t bytes) {
+symmem_status sm_pipeline_disjoint(const sm_pipeline *pipeline, const sm_strided *tensor,
+                                   size_t bytes) {
     sm_strided workspace = {.what = "the workspace", .extent = bytes};
     for (int32_t rank = 0; rank < pipeline->world_size; rank++) {
         workspace.data = sm_pipeline_at(pipeline, rank);
-        symmem_status status = sm_strided_apart(tensor, &workspace, pipeline->name);
-        if (status != SYMMEM_OK) {
+        symmem_status status = sm_strided_disjoint(tensor, &workspace, pipeline->name);
+        if (status != SYMMEM_OK)
             return sm_error_failed_rank(rank);
-        }
     }
     return SYMMEM_OK;
 }
@@ -119,29 +118,29 @@ static symmem_status choose_second(sm_pipeline *pipeline) {
     return SYMMEM_OK;
 }
 
-static sm_signal_op channel_of(const sm_pipeline *pipeline) {
-    return (sm_signal_op){.name = pipeline->name,
-                          .link = pipeline->link,
-                          .channel = pipeline->channel,
-                          .timeout_ms = pipeline->timeout_ms};
+static sm_channel_op channel_of(const sm_pipeline *pipeline) {
+    return (sm_channel_op){.name = pipeline->name,
+                           .link = pipeline->link,
+                           .channel = pipeline->channel,
+                           .timeout_ms = pipeline->timeout_ms};
 }
 
 static symmem_status hold_channel(const sm_pipeline *pipeline) {
-    const sm_signal_op op = channel_of(pipeline);
-    return sm_signal_hold(&op, pipeline->lanes[0]);
+    const sm_channel_op op = channel_of(pipeline);
+    return sm_channel_hold(&op, pipeline->lanes[0]);
 }
 
 static void let_go(const sm_pipeline *pipeline) {
-    sm_signal_let_go(pipeline->link, pipeline->channel);
+    sm_channel_let_go(pipeline->link, pipeline->channel);
 }
 
 /* What comes before the first barrier is ordered with the channel's operations, too. One of them
  * may have poisoned the handle. */
 static symmem_status follow(const sm_pipeline *pipeline) {
-    const sm_signal_op op = channel_of(pipeline);
+    const sm_channel_op op = channel_of(pipeline);
     symmem_status status = sm_link_refuse_poisoned(pipeline->link, pipeline->name);
     return status == SYMMEM_OK && pipeline->lanes[0] != NULL
-               ? sm_signal_follow(&op, pipeline->lanes[0])
+               ? sm_channel_follow(&op, pipeline->lanes[0])
                : status;
 }
 
@@ -172,7 +171,7 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
  * makes the channel's next operation, and a reset, come behind that. */
 static void hold_rest(const sm_pipeline *pipeline) {
     symmem_context *context = pipeline->link->context;
-    void *stream = pipeline->lanes[MEET]->native;
+    void *stream = pipeline->lanes[COMM]->native;
     symmem_ref ref;
     sm_link_ref(pipeline->link, &ref);
     const symmem_exec exec = {
@@ -181,8 +180,8 @@ static void hold_rest(const sm_pipeline *pipeline) {
                                    sm_pipeline_at(pipeline, pipeline->rank), 0, 0,
                                    &exec) != SYMMEM_OK)
         (void)sm_stream_drain(context, stream, pipeline->timeout_ms);
-    const sm_signal_op op = channel_of(pipeline);
-    sm_signal_mark(&op, pipeline->lanes[MEET]);
+    const sm_channel_op op = channel_of(pipeline);
+    sm_channel_mark(&op, pipeline->lanes[COMM]);
 }
 
 static void give_up(sm_pipeline *pipeline) {
@@ -192,16 +191,16 @@ static void give_up(sm_pipeline *pipeline) {
     uint64_t capture = 0;
     symmem_status asked =
         pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
-    /* What is captured has told nobody anything yet. A failed barrier has done this already: then
-     * it changes nothing. */
+    /* Captured work has not run, so peers wait for nothing. After a failed barrier this call
+     * changes nothing. */
     if (asked == SYMMEM_OK && capture == 0)
-        sm_link_give_up(pipeline->link, &error);
+        sm_link_poison_and_tell(pipeline->link, &error);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
-    symmem_status joined = sm_pipeline_order(pipeline, MAKE, MEET);
-    if (joined != SYMMEM_OK && pipeline->lanes[MAKE] != NULL && capture == 0)
-        (void)sm_stream_drain(pipeline->link->context, pipeline->lanes[MAKE]->native,
+    symmem_status joined = sm_pipeline_order(pipeline, COMPUTE, COMM);
+    if (joined != SYMMEM_OK && pipeline->lanes[COMPUTE] != NULL && capture == 0)
+        (void)sm_stream_drain(pipeline->link->context, pipeline->lanes[COMPUTE]->native,
                               pipeline->timeout_ms); /* its products hold nothing themselves */
-    if (pipeline->lanes[MEET] != NULL && capture == 0)
+    if (pipeline->lanes[COMM] != NULL && capture == 0)
         hold_rest(pipeline);
 }
 
@@ -225,11 +224,11 @@ static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
     return status;
 }
 
-static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
+static symmem_status run_barrier(sm_pipeline *pipeline, const symmem_call_id *id) {
     sm_link *link = pipeline->link;
     symmem_ref ref;
     sm_link_ref(link, &ref);
-    sm_signal_op signal = {
+    sm_channel_op signal = {
         .kind = SM_BARRIER,
         .name = pipeline->name,
         .begin_point = "collective.begin",
@@ -250,15 +249,15 @@ static symmem_status meet(sm_pipeline *pipeline, const symmem_call_id *id) {
     else if (pipeline->compares)
         signal.id.kind = SYMMEM_CALL_BARRIER;
     pipeline->met = true;
-    return taken(pipeline, sm_signal_run(&signal, pipeline->lanes[MEET]));
+    return taken(pipeline, sm_channel_submit(&signal, pipeline->lanes[COMM]));
 }
 
 symmem_status sm_pipeline_compare(sm_pipeline *pipeline, const symmem_call_id *id) {
-    return pipeline->compares ? meet(pipeline, id) : SYMMEM_OK;
+    return pipeline->compares ? run_barrier(pipeline, id) : SYMMEM_OK;
 }
 
 symmem_status sm_pipeline_barrier(sm_pipeline *pipeline) {
-    return meet(pipeline, NULL);
+    return run_barrier(pipeline, NULL);
 }
 
 symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
@@ -279,8 +278,8 @@ symmem_status sm_pipeline_order(sm_pipeline *pipeline, int from, int to) {
 }
 
 /* The memory that a step uses: the workspace, and what else the pointers lie in. */
-static symmem_status cover(const sm_pipeline *pipeline, sm_refs *refs, const void *first,
-                           const void *second) {
+static symmem_status cover_step(const sm_pipeline *pipeline, sm_refs *refs, const void *first,
+                                const void *second) {
     sm_refs_init(refs, pipeline->link);
     symmem_status status = sm_refs_cover(refs, pipeline->link->context, pipeline->name, first, 0);
     if (status == SYMMEM_OK)
@@ -324,7 +323,7 @@ symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const
     sm_refs refs;
     if (bytes == 0)
         return SYMMEM_OK;
-    symmem_status status = cover(pipeline, &refs, dst, src);
+    symmem_status status = cover_step(pipeline, &refs, dst, src);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->copy(context->instance, pipeline->link->device, dst, src, bytes,
@@ -337,7 +336,7 @@ symmem_status sm_pipeline_copy_strided(sm_pipeline *pipeline, int lane,
                                        const symmem_strided_copy *copy) {
     symmem_context *context = pipeline->link->context;
     sm_refs refs;
-    symmem_status status = cover(pipeline, &refs, copy->dst, copy->src);
+    symmem_status status = cover_step(pipeline, &refs, copy->dst, copy->src);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status =
@@ -352,7 +351,7 @@ symmem_status sm_pipeline_reduce(sm_pipeline *pipeline, int lane,
     sm_refs refs;
     if (reduce->count == 0)
         return SYMMEM_OK;
-    symmem_status status = cover(pipeline, &refs, reduce->dst, NULL);
+    symmem_status status = cover_step(pipeline, &refs, reduce->dst, NULL);
     if (status == SYMMEM_OK) {
         const symmem_exec exec = sm_pipeline_exec(pipeline, &refs, pipeline->lanes[lane]);
         status = context->backend->reduce_local(context->instance, pipeline->link->device, reduce,

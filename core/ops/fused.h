@@ -26,9 +26,9 @@ typedef struct sm_pipeline {
     bool captured;
 } sm_pipeline;
 
-/* The lanes, by what they are for: MEET has the barriers and what moves between ranks, and all that
- * cannot go on beside that; MAKE has the products that can. */
-enum { MEET = 0, MAKE = 1 };
+/* The two streams of a pipeline. The first has the barriers, the transfers and all that must follow
+ * them. The second has the products that can overlap. */
+enum { COMM = 0, COMPUTE = 1 };
 
 /* NULL where only sizes are asked for, without a link. */
 static inline symmem_context *sm_pipeline_context(const sm_pipeline *pipeline) {
@@ -42,11 +42,11 @@ symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_
 /* OUT_OF_RANGE unless the workspace has that many bytes. */
 symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes);
 /* INVALID_ARGUMENT if the tensor has bytes in any rank's workspace. */
-symmem_status sm_pipeline_apart(const sm_pipeline *pipeline, const sm_strided *tensor,
-                                size_t bytes);
-/* Takes the context's second stream where the caller gave none, and passes the test point. On OK
- * the channel is the operation's until sm_pipeline_end: to other threads it is one call. Before
- * that nothing has begun: a channel that stays busy is nobody's failure but the caller's. */
+symmem_status sm_pipeline_disjoint(const sm_pipeline *pipeline, const sm_strided *tensor,
+                                   size_t bytes);
+/* Takes the context's second stream where the caller gave none, and passes the failpoint. On OK the
+ * operation holds the channel until sm_pipeline_end, so that other threads see one call. If the
+ * channel stays busy, nothing has begun and only this call fails. */
 symmem_status sm_pipeline_begin(sm_pipeline *pipeline);
 /* Poisons the handle everywhere if status is a failure, but not where the ranks found their calls
  * to differ before anything was done. Returns it. */
@@ -54,7 +54,7 @@ symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status);
 
 /* The workspace's next place, of so many bytes. *end_p becomes SIZE_MAX, and stays that, where
  * there cannot be so much memory. */
-size_t sm_pipeline_place(size_t *end_p, size_t bytes);
+size_t sm_pipeline_reserve(size_t *end_p, size_t bytes);
 /* Rank r's workspace. */
 char *sm_pipeline_at(const sm_pipeline *pipeline, int32_t rank);
 
@@ -85,8 +85,8 @@ symmem_status sm_product_b_scale(symmem_context *context, const DLTensor *from, 
 /* Fills in sides, pointers and strides. */
 void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix *b,
                      const sm_matrix *out, symmem_dtype dtype, symmem_dtype out_dtype);
-/* Calls the backend's entry. pipeline: whose step it is, or NULL: then it runs where the stream is,
- * or the memory. */
+/* Calls the backend's entry for a product. pipeline is the pipeline that the product is a step of.
+ * NULL: the product is local, and runs on its stream or, without one, where the memory is. */
 symmem_status sm_product_run(symmem_context *context, const char *operation,
                              const sm_pipeline *pipeline, const symmem_matmul *product,
                              uint32_t timeout_ms, const symmem_stream *stream);

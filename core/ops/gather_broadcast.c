@@ -11,7 +11,7 @@ static symmem_status prepare_pull(sm_collective_op *call, const sm_tensor *in,
     call->call.out = out->data;
     symmem_status status = sm_collective_symmetric(call, in, &call->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(call, out, call->call.offset, in->bytes);
+        status = sm_collective_disjoint(call, out, call->call.offset, in->bytes);
     return status;
 }
 
@@ -21,11 +21,12 @@ static symmem_status prepare_push(sm_collective_op *call, const sm_tensor *in,
     call->call.in = in->data;
     symmem_status status = sm_collective_symmetric(call, out, &call->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart_or_chunk(call, in, call->call.offset, out->bytes);
+        status = sm_collective_disjoint_or_chunk(call, in, call->call.offset, out->bytes);
     return status;
 }
 
-/* The own chunk of out, in the block: the one input in the block that is pushed. */
+/* True if the input is this rank's chunk of out, in the block. Only such an input in the block is
+ * pushed. */
 static bool is_own_chunk(const sm_collective_op *call, const sm_tensor *in, const sm_tensor *out) {
     return in->data == out->data + (size_t)call->link->group->rank * in->bytes &&
            sm_collective_inside(call, out);

@@ -22,7 +22,8 @@ static symmem_status stage(sm_parts *parts, const gather_plan *plan) {
     return status == SYMMEM_OK ? sm_parts_copy(parts, own, plan->staged, plan->bytes) : status;
 }
 
-static symmem_status compose(const sm_signal_op *op, const symmem_exec *exec, bool capturing) {
+static symmem_status reduce_in_steps(const sm_channel_op *op, const symmem_exec *exec,
+                                     bool capturing) {
     const gather_plan *plan = op->plan;
     int32_t world_size = op->link->group->world_size;
     sm_parts parts;
@@ -76,9 +77,9 @@ symmem_status symmem_low_contention_all_gather_out(symmem_handle *handle, const 
     status = staged ? find_workspace(&call, &in, &call.call.offset)
                     : sm_collective_symmetric(&call, &in, &call.call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(&call, &result, call.call.offset, in.bytes);
+        status = sm_collective_disjoint(&call, &result, call.call.offset, in.bytes);
     if (status == SYMMEM_OK && staged)
-        status = sm_tensor_apart(&result, &in, name);
+        status = sm_tensor_disjoint(&result, &in, name);
     if (status != SYMMEM_OK)
         return status;
     const gather_plan plan = {.offset = call.call.offset,
@@ -93,7 +94,7 @@ symmem_status symmem_low_contention_all_gather_out(symmem_handle *handle, const 
         return sm_collective_run(&call, &in, &result);
     }
     call.detail = staged;
-    call.compose = compose;
+    call.compose = reduce_in_steps;
     call.plan = &plan;
     return sm_collective_run(&call, &in, &result);
 }

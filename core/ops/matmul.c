@@ -75,7 +75,7 @@ static symmem_status check_restride(symmem_context *context, const char *name, c
                        symmem_dtype_name(from->dtype), symmem_dtype_name(to->dtype));
     if (!has_own_places(to))
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "elements of dst overlap");
-    return sm_strided_apart(from, to, name);
+    return sm_strided_disjoint(from, to, name);
 }
 
 symmem_status symmem_restride(symmem_context *context, const DLTensor *src, const DLTensor *dst,
@@ -115,9 +115,9 @@ symmem_status symmem_restride(symmem_context *context, const DLTensor *src, cons
 static const char async_name[] = "async_input_mm";
 
 /* Everything but the signals. */
-static symmem_status check_product(symmem_context *context, const DLTensor *a, const DLTensor *b,
-                                   const DLTensor *out, sm_strided tensors[3],
-                                   sm_matrix matrices[3]) {
+static symmem_status check_local_product(symmem_context *context, const DLTensor *a,
+                                         const DLTensor *b, const DLTensor *out,
+                                         sm_strided tensors[3], sm_matrix matrices[3]) {
     const DLTensor *const from[3] = {a, b, out};
     static const char *const names[3] = {"a", "b", "out"};
     symmem_status status = SYMMEM_OK;
@@ -136,7 +136,7 @@ static symmem_status check_product(symmem_context *context, const DLTensor *a, c
     if (status == SYMMEM_OK)
         status = sm_product_dtypes(async_name, &tensors[0], &tensors[1], &tensors[2], false);
     for (int i = 0; i < 2 && status == SYMMEM_OK; i++)
-        status = sm_strided_apart(&tensors[2], &tensors[i], async_name);
+        status = sm_strided_disjoint(&tensors[2], &tensors[i], async_name);
     return status;
 }
 
@@ -160,7 +160,7 @@ static symmem_status check_signals(symmem_context *context, const DLTensor *from
         return sm_fail(SYMMEM_OUT_OF_RANGE, async_name, "",
                        "a_chunk_pivot %lld is not in [0, %lld)", (long long)pivot,
                        (long long)chunks);
-    return sm_strided_apart(out, signals, async_name);
+    return sm_strided_disjoint(out, signals, async_name);
 }
 
 symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, const DLTensor *b,
@@ -177,7 +177,7 @@ symmem_status symmem_async_input_mm(symmem_context *context, const DLTensor *a, 
     if (status == SYMMEM_OK)
         status = sm_need_capability(context, SYMMEM_CAP_MATMUL, async_name, "matrix product");
     if (status == SYMMEM_OK)
-        status = check_product(context, a, b, out, tensors, matrices);
+        status = check_local_product(context, a, b, out, tensors, matrices);
     if (status == SYMMEM_OK)
         status = check_signals(context, a_chunk_signals, a_chunk_pivot, matrices[0].rows,
                                &tensors[2], &signals);

@@ -80,8 +80,8 @@ void sm_product_fill(symmem_matmul *product, const sm_matrix *a, const sm_matrix
 }
 
 /* All that the product touches. */
-static symmem_status cover(sm_refs *refs, symmem_context *context, const char *operation,
-                           const symmem_matmul *product) {
+static symmem_status cover_product(sm_refs *refs, symmem_context *context, const char *operation,
+                                   const symmem_matmul *product) {
     const struct {
         const void *pointer;
         int64_t rows, columns;
@@ -105,7 +105,7 @@ symmem_status sm_product_run(symmem_context *context, const char *operation,
                              uint32_t timeout_ms, const symmem_stream *stream) {
     sm_refs refs;
     sm_refs_init(&refs, pipeline != NULL ? pipeline->link : NULL);
-    symmem_status status = cover(&refs, context, operation, product);
+    symmem_status status = cover_product(&refs, context, operation, product);
     int32_t device = stream != NULL ? stream->device : -1;
     if (pipeline != NULL) /* the arguments were compared before peers counted on this rank */
         device = pipeline->link->device;

@@ -3,9 +3,9 @@
  * Gather, then multiply. The contract and the order of the steps:
  * kernels/fused_all_gather_matmul.h.
  *
- * A rank's workspace: what peers read of it (its shard, and its scales if they are sharded), then
- * places of its own: for each lane the shard at hand, unless that goes to a_out, and its scales;
- * and replicated scales that are not in the right layout.
+ * A rank's workspace begins with what peers read (its shard, and its scales if they are sharded).
+ * The rest is private: for each lane the current shard, unless that goes to a_out, with its scales,
+ * and then replicated scales that are not in the right layout.
  */
 #include "ops/fused.h"
 
@@ -15,12 +15,12 @@
 typedef enum scaling { NOT_SCALED, BY_TENSOR, ROWS_REPLICATED, ROWS_SHARDED } scaling;
 
 /* Where things lie in the workspace. */
-typedef struct places {
+typedef struct gather_layout {
     size_t shard, scale;             /* for the peers */
     size_t at_hand[2], its_scale[2]; /* one a lane */
     size_t all_scales;
     size_t bytes;
-} places;
+} gather_layout;
 
 /* What is asked for, and where it stands. */
 typedef struct gather {
@@ -34,8 +34,8 @@ typedef struct gather {
     int64_t rows; /* of a shard as a matrix */
     int64_t k;    /* its columns */
     int64_t full_shape[SYMMEM_COPY_MAX_NDIM];
-    places places;
-    const char *own_shard; /* in order, as are these: the own rows', all rows' or the one */
+    gather_layout layout;
+    const char *own_shard; /* in order, as are these: for own rows, for all rows, or for one */
     const float *own_scales;
     int32_t product_count;
     symmem_matmul *products; /* one for each b: what does not depend on the shard */
@@ -72,7 +72,7 @@ static symmem_status check_shard(gather *g, const char *name, const DLTensor *a_
 }
 
 /* One of float32, whose shape says what it is. */
-static symmem_status check_a_scale(gather *g, const char *name, const DLTensor *a_scale) {
+static symmem_status check_gather_scale(gather *g, const char *name, const DLTensor *a_scale) {
     int32_t ndim = g->shard.ndim;
     int64_t of_shard[SYMMEM_COPY_MAX_NDIM], of_all[SYMMEM_COPY_MAX_NDIM];
     symmem_status status =
@@ -97,18 +97,18 @@ static symmem_status check_a_scale(gather *g, const char *name, const DLTensor *
     return SYMMEM_OK;
 }
 
-static symmem_status lay_out(gather *g, const char *name) {
-    places *p = &g->places;
+static symmem_status lay_out_gather(gather *g, const char *name) {
+    gather_layout *p = &g->layout;
     size_t shard = g->shard.count * g->shard.element;
     size_t scales = g->scaling == ROWS_SHARDED ? (size_t)g->rows * sizeof(float) : 0;
     size_t all = g->scaling == ROWS_REPLICATED ? g->a_scale.count * sizeof(float) : 0;
-    p->shard = sm_pipeline_place(&p->bytes, shard);
-    p->scale = sm_pipeline_place(&p->bytes, scales);
+    p->shard = sm_pipeline_reserve(&p->bytes, shard);
+    p->scale = sm_pipeline_reserve(&p->bytes, scales);
     for (int lane = 0; lane < 2; lane++) {
-        p->at_hand[lane] = sm_pipeline_place(&p->bytes, g->want_a ? 0 : shard);
-        p->its_scale[lane] = sm_pipeline_place(&p->bytes, scales);
+        p->at_hand[lane] = sm_pipeline_reserve(&p->bytes, g->want_a ? 0 : shard);
+        p->its_scale[lane] = sm_pipeline_reserve(&p->bytes, scales);
     }
-    p->all_scales = sm_pipeline_place(&p->bytes, all);
+    p->all_scales = sm_pipeline_reserve(&p->bytes, all);
     if (p->bytes != SIZE_MAX)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the workspace overflows");
@@ -125,11 +125,11 @@ symmem_status symmem_fused_all_gather_matmul_workspace(const DLTensor *a_shard,
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "bytes_p is NULL");
     symmem_status status = check_shard(&g, name, a_shard, gather_dim, world_size);
     if (status == SYMMEM_OK && a_scale != NULL)
-        status = check_a_scale(&g, name, a_scale);
+        status = check_gather_scale(&g, name, a_scale);
     if (status == SYMMEM_OK)
-        status = lay_out(&g, name);
+        status = lay_out_gather(&g, name);
     if (status == SYMMEM_OK)
-        *bytes_p = g.places.bytes;
+        *bytes_p = g.layout.bytes;
     return status;
 }
 
@@ -147,36 +147,37 @@ static symmem_status check_a_out(gather *g, const DLTensor *a_out) {
     return status;
 }
 
-static char *own(const gather *g, size_t place) {
+static char *gather_at(const gather *g, size_t place) {
     return sm_pipeline_at(&g->pipeline, g->pipeline.rank) + place;
 }
 
-/* Whether the peers and the own products can have a tensor's elements in their order. */
+/* True if peers and this rank's products can use the tensor's elements in the order in which they
+ * lie. */
 static bool in_order(const sm_strided *tensor, int32_t dim) {
     return tensor->count == 0 || sm_strided_has_layout(tensor, dim);
 }
 
 /* Not the caller's, nor any other argument's, memory. */
-static symmem_status check_places(const gather *g, const sm_strided *tensor, bool written) {
+static symmem_status check_gather_memory(const gather *g, const sm_strided *tensor, bool written) {
     const sm_pipeline *p = &g->pipeline;
     symmem_status status = sm_strided_inside(tensor, p->link->context, p->name, p->link->device);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_apart(p, tensor, g->places.bytes);
+        status = sm_pipeline_disjoint(p, tensor, g->layout.bytes);
     if (!written)
         return status;
     if (status == SYMMEM_OK)
-        status = sm_strided_apart(tensor, &g->shard, p->name);
+        status = sm_strided_disjoint(tensor, &g->shard, p->name);
     if (status == SYMMEM_OK && g->scaling != NOT_SCALED)
-        status = sm_strided_apart(tensor, &g->a_scale, p->name);
+        status = sm_strided_disjoint(tensor, &g->a_scale, p->name);
     return status;
 }
 
 /* Where the peers read it, in the layout in which they do, a shard needs no copy. */
 static symmem_status check_shard_place(const gather *g) {
     const sm_pipeline *p = &g->pipeline;
-    return g->shard.data == own(g, g->places.shard) && in_order(&g->shard, g->dim)
+    return g->shard.data == gather_at(g, g->layout.shard) && in_order(&g->shard, g->dim)
                ? sm_strided_inside(&g->shard, p->link->context, p->name, p->link->device)
-               : check_places(g, &g->shard, false);
+               : check_gather_memory(g, &g->shard, false);
 }
 
 /* One b with its scale, if there is one, and its output. */
@@ -185,9 +186,9 @@ typedef struct sides {
 } sides;
 
 /* Into *product. */
-static symmem_status check_product(const gather *g, const DLTensor *from_b, const DLTensor *b_scale,
-                                   const DLTensor *from_out, sides *sides_p,
-                                   symmem_matmul *product) {
+static symmem_status check_gather_product(const gather *g, const DLTensor *from_b,
+                                          const DLTensor *b_scale, const DLTensor *from_out,
+                                          sides *sides_p, symmem_matmul *product) {
     const char *name = g->pipeline.name;
     sm_strided *b = &sides_p->b, *out = &sides_p->out;
     sm_matrix b_matrix, out_matrix, a_matrix = {.columns = g->full_shape[g->shard.ndim - 1]};
@@ -212,9 +213,9 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     if (status == SYMMEM_OK)
         status = sm_product_dtypes(name, &g->shard, b, out, g->scaling != NOT_SCALED);
     if (status == SYMMEM_OK)
-        status = check_places(g, b, false);
+        status = check_gather_memory(g, b, false);
     if (status == SYMMEM_OK)
-        status = check_places(g, out, true);
+        status = check_gather_memory(g, out, true);
     if (status != SYMMEM_OK)
         return status;
     /* In its layout it can be flattened. */
@@ -226,14 +227,15 @@ static symmem_status check_product(const gather *g, const DLTensor *from_b, cons
     status = sm_product_b_scale(sm_pipeline_context(&g->pipeline), b_scale, product->n, name,
                                 &sides_p->scale, &product->b_scale_by_column);
     product->b_scale = (const float *)(void *)sides_p->scale.data;
-    return status == SYMMEM_OK ? check_places(g, &sides_p->scale, false) : status;
+    return status == SYMMEM_OK ? check_gather_memory(g, &sides_p->scale, false) : status;
 }
 
 /* What is written, of one product, and the inputs of another, or the same. */
-static symmem_status check_apart(const gather *g, const sm_strided *written, const sides *other) {
-    symmem_status status = sm_strided_apart(written, &other->b, g->pipeline.name);
+static symmem_status check_gather_disjoint(const gather *g, const sm_strided *written,
+                                           const sides *other) {
+    symmem_status status = sm_strided_disjoint(written, &other->b, g->pipeline.name);
     if (status == SYMMEM_OK) /* without one it has no extent */
-        status = sm_strided_apart(written, &other->scale, g->pipeline.name);
+        status = sm_strided_disjoint(written, &other->scale, g->pipeline.name);
     return status;
 }
 
@@ -242,14 +244,14 @@ static symmem_status check_overlaps(const gather *g, const sides *all) {
     symmem_status status = SYMMEM_OK;
     for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++) {
         for (int32_t other = 0; other < g->product_count && status == SYMMEM_OK; other++) {
-            status = check_apart(g, &all[i].out, &all[other]);
+            status = check_gather_disjoint(g, &all[i].out, &all[other]);
             if (status == SYMMEM_OK && other < i)
-                status = sm_strided_apart(&all[i].out, &all[other].out, name);
+                status = sm_strided_disjoint(&all[i].out, &all[other].out, name);
         }
         if (status == SYMMEM_OK && g->want_a)
-            status = sm_strided_apart(&all[i].out, &g->a_out, name);
+            status = sm_strided_disjoint(&all[i].out, &g->a_out, name);
         if (status == SYMMEM_OK && g->want_a)
-            status = check_apart(g, &g->a_out, &all[i]);
+            status = check_gather_disjoint(g, &g->a_out, &all[i]);
     }
     return status;
 }
@@ -265,9 +267,9 @@ static symmem_status read_products(gather *g, const operands *from, sides *all) 
     for (int32_t i = 0; i < g->product_count && status == SYMMEM_OK; i++) {
         sides one = {.scale = {.extent = 0}};
         symmem_matmul product;
-        status = check_product(g, from->bs[i], from->b_scales != NULL ? from->b_scales[i] : NULL,
-                               from->outs[i], all != NULL ? &all[i] : &one,
-                               all != NULL ? &g->products[i] : &product);
+        status = check_gather_product(
+            g, from->bs[i], from->b_scales != NULL ? from->b_scales[i] : NULL, from->outs[i],
+            all != NULL ? &all[i] : &one, all != NULL ? &g->products[i] : &product);
     }
     return status;
 }
@@ -292,7 +294,7 @@ static symmem_status check_products(gather *g, const operands *from) {
 
 /* --- steps ---------------------------------------------------------------------------------- */
 
-static symmem_call_id identify(const gather *g) {
+static symmem_call_id gather_call_id(const gather *g) {
     uint64_t detail = sm_collective_mix(0, g->pipeline.offset);
     detail = sm_collective_mix(detail, (uint64_t)g->dim);
     detail = sm_collective_mix(detail, (uint64_t)g->scaling);
@@ -308,35 +310,35 @@ static symmem_call_id identify(const gather *g) {
 static symmem_status put_in_order(gather *g, const sm_strided *tensor, int32_t dim, size_t place) {
     if (in_order(tensor, dim))
         return SYMMEM_OK;
-    symmem_strided_copy copy = sm_strided_copy_to(tensor, dim, own(g, place));
-    return sm_pipeline_copy_strided(&g->pipeline, MEET, &copy);
+    symmem_strided_copy copy = sm_strided_copy_to(tensor, dim, gather_at(g, place));
+    return sm_pipeline_copy_strided(&g->pipeline, COMM, &copy);
 }
 
-/* What the own products read: inputs, or in the workspace what was put in order there. */
+/* Chooses what this rank's products read: the inputs, or their ordered copies in the workspace. */
 static symmem_status arrange(gather *g) {
     const int32_t rows_dim = g->along_k ? 0 : g->dim;
-    symmem_status status = put_in_order(g, &g->shard, g->dim, g->places.shard);
-    g->own_shard = in_order(&g->shard, g->dim) ? g->shard.data : own(g, g->places.shard);
+    symmem_status status = put_in_order(g, &g->shard, g->dim, g->layout.shard);
+    g->own_shard = in_order(&g->shard, g->dim) ? g->shard.data : gather_at(g, g->layout.shard);
     if (g->scaling == NOT_SCALED || status != SYMMEM_OK)
         return status;
-    const size_t place = g->scaling == ROWS_SHARDED ? g->places.scale : g->places.all_scales;
+    const size_t place = g->scaling == ROWS_SHARDED ? g->layout.scale : g->layout.all_scales;
     const bool as_is = g->scaling == BY_TENSOR || in_order(&g->a_scale, rows_dim);
-    g->own_scales = (const float *)(void *)(as_is ? g->a_scale.data : own(g, place));
+    g->own_scales = (const float *)(void *)(as_is ? g->a_scale.data : gather_at(g, place));
     return as_is ? SYMMEM_OK : put_in_order(g, &g->a_scale, rows_dim, place);
 }
 
 /* A tensor that is in order, for the peers. */
 static symmem_status show(gather *g, const sm_strided *tensor, const void *in_place, size_t place) {
-    if (in_place == own(g, place))
+    if (in_place == gather_at(g, place))
         return SYMMEM_OK;
-    return sm_pipeline_copy(&g->pipeline, MEET, own(g, place), in_place,
+    return sm_pipeline_copy(&g->pipeline, COMM, gather_at(g, place), in_place,
                             tensor->count * tensor->element);
 }
 
 static symmem_status publish(gather *g) {
-    symmem_status status = show(g, &g->shard, g->own_shard, g->places.shard);
+    symmem_status status = show(g, &g->shard, g->own_shard, g->layout.shard);
     if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
-        status = show(g, &g->a_scale, g->own_scales, g->places.scale);
+        status = show(g, &g->a_scale, g->own_scales, g->layout.scale);
     return status;
 }
 
@@ -378,7 +380,7 @@ static int32_t source_of(const gather *g, int32_t step) {
 static char *at_hand(const gather *g, int32_t step) {
     const size_t bytes = g->shard.count * g->shard.element;
     return g->want_a ? sm_bytes_behind(g->a_out.data, source_of(g, step) * (int64_t)bytes)
-                     : own(g, g->places.at_hand[step % 2]);
+                     : gather_at(g, g->layout.at_hand[step % 2]);
 }
 
 /* One peer's shard, with its scales. The products of what lay there before are enqueued, and those
@@ -386,13 +388,13 @@ static char *at_hand(const gather *g, int32_t step) {
 static symmem_status fetch(gather *g, int32_t step) {
     sm_pipeline *p = &g->pipeline;
     const char *theirs = sm_pipeline_at(p, source_of(g, step));
-    symmem_status status = step > 2 ? sm_pipeline_order(p, MAKE, MEET) : SYMMEM_OK;
+    symmem_status status = step > 2 ? sm_pipeline_order(p, COMPUTE, COMM) : SYMMEM_OK;
     if (status == SYMMEM_OK)
-        status = sm_pipeline_copy(p, MEET, at_hand(g, step), theirs + g->places.shard,
+        status = sm_pipeline_copy(p, COMM, at_hand(g, step), theirs + g->layout.shard,
                                   g->shard.count * g->shard.element);
     if (status == SYMMEM_OK && g->scaling == ROWS_SHARDED)
-        status = sm_pipeline_copy(p, MEET, own(g, g->places.its_scale[step % 2]),
-                                  theirs + g->places.scale, (size_t)g->rows * sizeof(float));
+        status = sm_pipeline_copy(p, COMM, gather_at(g, g->layout.its_scale[step % 2]),
+                                  theirs + g->layout.scale, (size_t)g->rows * sizeof(float));
     return status;
 }
 
@@ -401,25 +403,25 @@ static symmem_status fetch(gather *g, int32_t step) {
 static symmem_status take_shard(gather *g, int32_t step) {
     sm_pipeline *p = &g->pipeline;
     const bool is_last = step + 1 == p->world_size;
-    const int lane = is_last && !g->along_k ? MEET : MAKE;
-    symmem_status status = sm_pipeline_order(p, MEET, lane);
+    const int lane = is_last && !g->along_k ? COMM : COMPUTE;
+    symmem_status status = sm_pipeline_order(p, COMM, lane);
     if (status == SYMMEM_OK && !is_last)
         status = fetch(g, step + 1);
     return status == SYMMEM_OK ? multiply(g, lane, source_of(g, step), at_hand(g, step),
-                                          own(g, g->places.its_scale[step % 2]))
+                                          gather_at(g, g->layout.its_scale[step % 2]))
                                : status;
 }
 
-/* The own products come first and go on beside the ranks' meeting and the first transfer. */
-static symmem_status run_steps(gather *g) {
+/* This rank's products come first. They overlap with the first barrier and the first transfer. */
+static symmem_status run_gather_steps(gather *g) {
     sm_pipeline *p = &g->pipeline;
-    const symmem_call_id id = identify(g);
+    const symmem_call_id id = gather_call_id(g);
     const size_t bytes = g->shard.count * g->shard.element;
     symmem_status status = sm_pipeline_compare(p, &id);
     if (status == SYMMEM_OK)
         status = arrange(g);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, MEET, MAKE);
+        status = sm_pipeline_order(p, COMM, COMPUTE);
     if (status == SYMMEM_OK)
         status = publish(g);
     if (status == SYMMEM_OK)
@@ -427,14 +429,14 @@ static symmem_status run_steps(gather *g) {
     if (status == SYMMEM_OK && p->world_size > 1)
         status = fetch(g, 1);
     if (status == SYMMEM_OK)
-        status = multiply(g, MAKE, p->rank, g->own_shard, (const char *)g->own_scales);
+        status = multiply(g, COMPUTE, p->rank, g->own_shard, (const char *)g->own_scales);
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = take_shard(g, step);
     if (status == SYMMEM_OK && g->want_a)
-        status = sm_pipeline_copy(p, MEET, sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
+        status = sm_pipeline_copy(p, COMM, sm_bytes_behind(g->a_out.data, p->rank * (int64_t)bytes),
                                   g->own_shard, bytes);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, MAKE, MEET);
+        status = sm_pipeline_order(p, COMPUTE, COMM);
     return status == SYMMEM_OK ? sm_pipeline_barrier(p) : status;
 }
 
@@ -445,19 +447,19 @@ static symmem_status check_tensors(gather *g, const DLTensor *a_shard, const DLT
     const sm_pipeline *p = &g->pipeline;
     symmem_status status = check_shard(g, p->name, a_shard, gather_dim, p->world_size);
     if (status == SYMMEM_OK && a_scale != NULL)
-        status = check_a_scale(g, p->name, a_scale);
+        status = check_gather_scale(g, p->name, a_scale);
     if (status == SYMMEM_OK && g->want_a)
         status = check_a_out(g, a_out);
     if (status == SYMMEM_OK)
-        status = lay_out(g, p->name);
+        status = lay_out_gather(g, p->name);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_fits(p, g->places.bytes);
+        status = sm_pipeline_fits(p, g->layout.bytes);
     if (status == SYMMEM_OK)
         status = check_shard_place(g);
     if (status == SYMMEM_OK && a_scale != NULL)
-        status = check_places(g, &g->a_scale, false);
+        status = check_gather_memory(g, &g->a_scale, false);
     if (status == SYMMEM_OK && g->want_a)
-        status = check_places(g, &g->a_out, true);
+        status = check_gather_memory(g, &g->a_out, true);
     return status;
 }
 
@@ -473,8 +475,8 @@ static symmem_status check_count(const gather *g, const operands *from) {
     return sm_error_sizes(SYMMEM_FUSED_MAX_PRODUCTS, (uint64_t)g->product_count);
 }
 
-static symmem_status run(gather *g, const DLTensor *a_shard, const DLTensor *a_scale,
-                         int32_t gather_dim, const operands *from, const DLTensor *a_out) {
+static symmem_status run_gather(gather *g, const DLTensor *a_shard, const DLTensor *a_scale,
+                                int32_t gather_dim, const operands *from, const DLTensor *a_out) {
     symmem_status status = check_count(g, from);
     if (status != SYMMEM_OK)
         return status;
@@ -485,7 +487,7 @@ static symmem_status run(gather *g, const DLTensor *a_shard, const DLTensor *a_s
     if (status == SYMMEM_OK)
         status = sm_pipeline_begin(&g->pipeline);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_end(&g->pipeline, run_steps(g));
+        status = sm_pipeline_end(&g->pipeline, run_gather_steps(g));
     free(g->products);
     return status;
 }
@@ -503,7 +505,7 @@ symmem_status symmem_fused_all_gather_matmul(symmem_handle *workspace, const DLT
     if (status != SYMMEM_OK)
         return status;
     g.product_count = b_count;
-    return run(&g, a_shard, NULL, gather_dim, &(operands){.bs = bs, .outs = outs}, a_out);
+    return run_gather(&g, a_shard, NULL, gather_dim, &(operands){.bs = bs, .outs = outs}, a_out);
 }
 
 symmem_status symmem_fused_all_gather_scaled_matmul(
@@ -522,6 +524,6 @@ symmem_status symmem_fused_all_gather_scaled_matmul(
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "%s is NULL",
                        a_scale == NULL ? "a_scale" : "b_scales");
     g.product_count = b_count;
-    return run(&g, a_shard, a_scale, gather_dim,
-               &(operands){.bs = bs, .b_scales = b_scales, .outs = outs}, a_out);
+    return run_gather(&g, a_shard, a_scale, gather_dim,
+                      &(operands){.bs = bs, .b_scales = b_scales, .outs = outs}, a_out);
 }

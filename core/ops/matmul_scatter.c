@@ -3,21 +3,21 @@
  * Multiply, then reduce and scatter. The contract and the order of the steps:
  * kernels/fused_matmul_reduce_scatter.h.
  *
- * A rank's workspace: two chunks that peers read, one a lane; then places of its own: the chunks of
- * all ranks that become this rank's output, a copy of A and one of its scales where their layout
- * does not do.
+ * A rank's workspace begins with two chunks that peers read, one for each lane. The rest is
+ * private: the chunks of all ranks that become this rank's output, and copies of A and of its
+ * scales where their layout does not do.
  */
 #include "ops/fused.h"
 
 #include <string.h>
 
-typedef struct places {
+typedef struct scatter_layout {
     size_t sent[2]; /* for the peers */
     size_t parts;   /* from each rank, `stride` bytes apart */
     size_t stride;
     size_t a, a_scale;
     size_t bytes;
-} places;
+} scatter_layout;
 
 typedef struct scatter {
     sm_pipeline pipeline;
@@ -31,7 +31,7 @@ typedef struct scatter {
     symmem_reduce_op op;
     sm_matrix a_matrix, b_matrix;
     int64_t rows, columns; /* of a chunk */
-    places places;
+    scatter_layout layout;
     symmem_matmul product; /* what does not depend on the chunk */
 } scatter;
 
@@ -90,7 +90,7 @@ static symmem_status check_shapes(scatter *s, const char *name, const DLTensor *
     return sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the product overflows");
 }
 
-static symmem_status check_a_scale(scatter *s, const char *name, const DLTensor *a_scale) {
+static symmem_status check_scatter_scale(scatter *s, const char *name, const DLTensor *a_scale) {
     int64_t by_row[SYMMEM_COPY_MAX_NDIM];
     symmem_status status =
         sm_strided_read(sm_pipeline_context(&s->pipeline), a_scale, name, "a_scale", &s->a_scale);
@@ -108,18 +108,19 @@ static symmem_status check_a_scale(scatter *s, const char *name, const DLTensor 
     return SYMMEM_OK;
 }
 
-static symmem_status lay_out(scatter *s, const char *name) {
-    places *p = &s->places;
+static symmem_status lay_out_scatter(scatter *s, const char *name) {
+    scatter_layout *p = &s->layout;
     size_t chunk = s->out.count * s->out.element, parts = SIZE_MAX;
     s->copy_a = !sm_strided_flatten(&s->a, s->rows_dim, &s->a_matrix);
     s->copy_scale = s->scaled_by_row && !sm_strided_has_layout(&s->a_scale, s->rows_dim);
-    p->sent[0] = sm_pipeline_place(&p->bytes, chunk);
+    p->sent[0] = sm_pipeline_reserve(&p->bytes, chunk);
     p->stride = p->bytes;
-    p->sent[1] = sm_pipeline_place(&p->bytes, chunk);
+    p->sent[1] = sm_pipeline_reserve(&p->bytes, chunk);
     (void)sm_mul(p->stride, (size_t)s->world_size, &parts);
-    p->parts = sm_pipeline_place(&p->bytes, parts);
-    p->a = sm_pipeline_place(&p->bytes, s->copy_a ? s->a.count * s->a.element : 0);
-    p->a_scale = sm_pipeline_place(&p->bytes, s->copy_scale ? s->a_scale.count * sizeof(float) : 0);
+    p->parts = sm_pipeline_reserve(&p->bytes, parts);
+    p->a = sm_pipeline_reserve(&p->bytes, s->copy_a ? s->a.count * s->a.element : 0);
+    p->a_scale =
+        sm_pipeline_reserve(&p->bytes, s->copy_scale ? s->a_scale.count * sizeof(float) : 0);
     return p->bytes != SIZE_MAX
                ? SYMMEM_OK
                : sm_fail(SYMMEM_OVERFLOW, name, "", "the size of the workspace overflows");
@@ -136,15 +137,15 @@ symmem_status symmem_fused_matmul_reduce_scatter_workspace(const DLTensor *a, co
         return sm_fail(SYMMEM_INVALID_ARGUMENT, name, "", "bytes_p is NULL");
     symmem_status status = check_shapes(&s, name, a, b, scatter_dim, out, world_size);
     if (status == SYMMEM_OK && s.scaled)
-        status = check_a_scale(&s, name, a_scale);
+        status = check_scatter_scale(&s, name, a_scale);
     if (status == SYMMEM_OK)
-        status = lay_out(&s, name);
+        status = lay_out_scatter(&s, name);
     if (status == SYMMEM_OK)
-        *bytes_p = s.places.bytes;
+        *bytes_p = s.layout.bytes;
     return status;
 }
 
-static symmem_status check_places(const scatter *s) {
+static symmem_status check_scatter_memory(const scatter *s) {
     const sm_pipeline *p = &s->pipeline;
     const sm_strided *const tensors[] = {&s->a, &s->b, &s->out, &s->a_scale, &s->b_scale};
     int count = s->scaled ? 5 : 3;
@@ -152,9 +153,9 @@ static symmem_status check_places(const scatter *s) {
     for (int i = 0; i < count && status == SYMMEM_OK; i++) {
         status = sm_strided_inside(tensors[i], p->link->context, p->name, p->link->device);
         if (status == SYMMEM_OK)
-            status = sm_pipeline_apart(p, tensors[i], s->places.bytes);
+            status = sm_pipeline_disjoint(p, tensors[i], s->layout.bytes);
         if (status == SYMMEM_OK && tensors[i] != &s->out)
-            status = sm_strided_apart(&s->out, tensors[i], p->name);
+            status = sm_strided_disjoint(&s->out, tensors[i], p->name);
     }
     return status;
 }
@@ -172,7 +173,7 @@ static symmem_status check_op(scatter *s, symmem_reduce_op op) {
 
 /* --- steps ---------------------------------------------------------------------------------- */
 
-static symmem_call_id identify(const scatter *s) {
+static symmem_call_id scatter_call_id(const scatter *s) {
     uint64_t detail = sm_collective_mix(0, s->pipeline.offset);
     detail = sm_collective_mix(detail, (uint64_t)s->dim);
     for (int32_t d = 0; d < s->out.ndim; d++)
@@ -184,7 +185,7 @@ static symmem_call_id identify(const scatter *s) {
                             .detail = detail};
 }
 
-static char *own(const scatter *s, size_t place) {
+static char *scatter_at(const scatter *s, size_t place) {
     return sm_pipeline_at(&s->pipeline, s->pipeline.rank) + place;
 }
 
@@ -193,8 +194,9 @@ static symmem_status prepare(scatter *s) {
     symmem_status status = SYMMEM_OK;
     sm_strided a = s->a;
     if (s->copy_a) {
-        symmem_strided_copy copy = sm_strided_copy_to(&s->a, s->rows_dim, own(s, s->places.a));
-        status = sm_pipeline_copy_strided(&s->pipeline, MEET, &copy);
+        symmem_strided_copy copy =
+            sm_strided_copy_to(&s->a, s->rows_dim, scatter_at(s, s->layout.a));
+        status = sm_pipeline_copy_strided(&s->pipeline, COMM, &copy);
         a.data = copy.dst;
         memcpy(a.strides, copy.dst_strides, sizeof a.strides);
         (void)sm_strided_flatten(&a, s->rows_dim, &s->a_matrix);
@@ -202,8 +204,8 @@ static symmem_status prepare(scatter *s) {
     s->product.a_scale = (const float *)(void *)s->a_scale.data;
     if (status == SYMMEM_OK && s->copy_scale) {
         symmem_strided_copy copy =
-            sm_strided_copy_to(&s->a_scale, s->rows_dim, own(s, s->places.a_scale));
-        status = sm_pipeline_copy_strided(&s->pipeline, MEET, &copy);
+            sm_strided_copy_to(&s->a_scale, s->rows_dim, scatter_at(s, s->layout.a_scale));
+        status = sm_pipeline_copy_strided(&s->pipeline, COMM, &copy);
         s->product.a_scale = copy.dst;
     }
     s->product.a = s->a_matrix.data;
@@ -231,27 +233,28 @@ static symmem_status produce(scatter *s, int lane, int32_t target, void *dst) {
     return sm_pipeline_matmul(&s->pipeline, lane, &product);
 }
 
-/* Makes a chunk for one peer while others make one for this rank, and takes that. The transfer goes
- * on beside the next product: beside the own one in the end. A product overwrites the chunk of two
- * steps before; in between all have met, each of them after it had taken that one. */
+/* Makes a chunk for one peer, while other ranks make one for this rank, and fetches that. The
+ * transfer overlaps with the next product, in the end with this rank's own. A product overwrites
+ * the chunk of two steps before; each rank had fetched that when it came to the barrier in
+ * between. */
 static symmem_status exchange(scatter *s, int32_t step) {
     sm_pipeline *p = &s->pipeline;
     const bool is_first = step == 1;
-    const int lane = is_first ? MEET : MAKE;
+    const int lane = is_first ? COMM : COMPUTE;
     const int32_t source = (p->rank - step + p->world_size) % p->world_size;
     const int32_t target = (p->rank + step) % p->world_size;
-    const size_t sent = s->places.sent[step % 2];
-    symmem_status status = produce(s, lane, target, own(s, sent));
+    const size_t sent = s->layout.sent[step % 2];
+    symmem_status status = produce(s, lane, target, scatter_at(s, sent));
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, lane, is_first ? MAKE : MEET);
+        status = sm_pipeline_order(p, lane, is_first ? COMPUTE : COMM);
     if (status == SYMMEM_OK)
         status = sm_pipeline_barrier(p);
     if (status == SYMMEM_OK && !is_first)
-        status = sm_pipeline_order(p, MEET, MAKE);
+        status = sm_pipeline_order(p, COMM, COMPUTE);
     return status == SYMMEM_OK
-               ? sm_pipeline_copy(p, MEET,
-                                  own(s, s->places.parts + (size_t)source * s->places.stride),
-                                  sm_pipeline_at(p, source) + sent, s->out.count * s->out.element)
+               ? sm_pipeline_copy(
+                     p, COMM, scatter_at(s, s->layout.parts + (size_t)source * s->layout.stride),
+                     sm_pipeline_at(p, source) + sent, s->out.count * s->out.element)
                : status;
 }
 
@@ -261,27 +264,27 @@ static symmem_status reduce(scatter *s) {
                                        .op = s->op,
                                        .src_count = s->world_size,
                                        .count = s->out.count,
-                                       .src = own(s, s->places.parts),
-                                       .src_stride = s->places.stride,
+                                       .src = scatter_at(s, s->layout.parts),
+                                       .src_stride = s->layout.stride,
                                        .dst = s->out.data};
-    return sm_pipeline_reduce(&s->pipeline, MEET, &local);
+    return sm_pipeline_reduce(&s->pipeline, COMM, &local);
 }
 
-static symmem_status run_steps(scatter *s) {
+static symmem_status run_scatter_steps(scatter *s) {
     sm_pipeline *p = &s->pipeline;
-    const symmem_call_id id = identify(s);
+    const symmem_call_id id = scatter_call_id(s);
     symmem_status status = sm_pipeline_compare(p, &id);
     if (status == SYMMEM_OK)
         status = prepare(s);
     if (status == SYMMEM_OK && p->world_size == 1) /* else the first exchange does that */
-        status = sm_pipeline_order(p, MEET, MAKE);
+        status = sm_pipeline_order(p, COMM, COMPUTE);
     for (int32_t step = 1; step < p->world_size && status == SYMMEM_OK; step++)
         status = exchange(s, step);
     if (status == SYMMEM_OK)
-        status =
-            produce(s, MAKE, p->rank, own(s, s->places.parts + (size_t)p->rank * s->places.stride));
+        status = produce(s, COMPUTE, p->rank,
+                         scatter_at(s, s->layout.parts + (size_t)p->rank * s->layout.stride));
     if (status == SYMMEM_OK)
-        status = sm_pipeline_order(p, MAKE, MEET);
+        status = sm_pipeline_order(p, COMPUTE, COMM);
     /* Before the last barrier, which the next call comes after on any stream. */
     if (status == SYMMEM_OK)
         status = reduce(s);
@@ -296,19 +299,19 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
     const sm_pipeline *p = &s->pipeline;
     symmem_status status = check_shapes(s, p->name, a, b, scatter_dim, out, p->world_size);
     if (status == SYMMEM_OK && s->scaled)
-        status = check_a_scale(s, p->name, a_scale);
+        status = check_scatter_scale(s, p->name, a_scale);
     if (status == SYMMEM_OK)
         status = check_op(s, op);
     if (status == SYMMEM_OK)
-        status = lay_out(s, p->name);
+        status = lay_out_scatter(s, p->name);
     if (status == SYMMEM_OK)
-        status = sm_pipeline_fits(p, s->places.bytes);
+        status = sm_pipeline_fits(p, s->layout.bytes);
     bool by_column = false;
     if (status == SYMMEM_OK && s->scaled)
         status = sm_product_b_scale(sm_pipeline_context(&s->pipeline), b_scale, s->b.shape[1],
                                     p->name, &s->b_scale, &by_column);
     if (status == SYMMEM_OK)
-        status = check_places(s);
+        status = check_scatter_memory(s);
     if (status != SYMMEM_OK)
         return status;
     int64_t columns = s->columns > 1 ? s->columns : 1;
@@ -323,11 +326,11 @@ static symmem_status check_all(scatter *s, const DLTensor *a, const DLTensor *b,
     return SYMMEM_OK;
 }
 
-static symmem_status run(symmem_handle *workspace, const char *name, bool scaled, const DLTensor *a,
-                         const DLTensor *b, const DLTensor *a_scale, const DLTensor *b_scale,
-                         symmem_reduce_op op, int32_t scatter_dim, const DLTensor *out,
-                         int32_t channel, uint32_t timeout_ms, symmem_stream *stream,
-                         symmem_stream *second) {
+static symmem_status run_scatter(symmem_handle *workspace, const char *name, bool scaled,
+                                 const DLTensor *a, const DLTensor *b, const DLTensor *a_scale,
+                                 const DLTensor *b_scale, symmem_reduce_op op, int32_t scatter_dim,
+                                 const DLTensor *out, int32_t channel, uint32_t timeout_ms,
+                                 symmem_stream *stream, symmem_stream *second) {
     scatter s = {.scaled = scaled};
     symmem_status status =
         sm_pipeline_check(&s.pipeline, name, workspace, channel, timeout_ms, stream, second);
@@ -335,7 +338,7 @@ static symmem_status run(symmem_handle *workspace, const char *name, bool scaled
         status = check_all(&s, a, b, a_scale, b_scale, op, scatter_dim, out);
     if (status == SYMMEM_OK)
         status = sm_pipeline_begin(&s.pipeline);
-    return status == SYMMEM_OK ? sm_pipeline_end(&s.pipeline, run_steps(&s)) : status;
+    return status == SYMMEM_OK ? sm_pipeline_end(&s.pipeline, run_scatter_steps(&s)) : status;
 }
 
 symmem_status symmem_fused_matmul_reduce_scatter(symmem_handle *workspace, const DLTensor *a,
@@ -344,8 +347,8 @@ symmem_status symmem_fused_matmul_reduce_scatter(symmem_handle *workspace, const
                                                  int32_t channel, uint32_t timeout_ms,
                                                  symmem_stream *stream, symmem_stream *second) {
     SM_PUBLIC_CALL;
-    return run(workspace, "fused_matmul_reduce_scatter", false, a, b, NULL, NULL, op, scatter_dim,
-               out, channel, timeout_ms, stream, second);
+    return run_scatter(workspace, "fused_matmul_reduce_scatter", false, a, b, NULL, NULL, op,
+                       scatter_dim, out, channel, timeout_ms, stream, second);
 }
 
 symmem_status symmem_fused_scaled_matmul_reduce_scatter(
@@ -353,6 +356,6 @@ symmem_status symmem_fused_scaled_matmul_reduce_scatter(
     const DLTensor *b_scale, symmem_reduce_op op, int32_t scatter_dim, const DLTensor *out,
     int32_t channel, uint32_t timeout_ms, symmem_stream *stream, symmem_stream *second) {
     SM_PUBLIC_CALL;
-    return run(workspace, "fused_scaled_matmul_reduce_scatter", true, a, b, a_scale, b_scale, op,
-               scatter_dim, out, channel, timeout_ms, stream, second);
+    return run_scatter(workspace, "fused_scaled_matmul_reduce_scatter", true, a, b, a_scale,
+                       b_scale, op, scatter_dim, out, channel, timeout_ms, stream, second);
 }

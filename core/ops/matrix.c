@@ -60,7 +60,7 @@ symmem_status sm_strided_read(symmem_context *context, const DLTensor *from, con
     status = measure(from, operation, &tensor);
     if (status == SYMMEM_OK)
         status =
-            sm_tensor_place(from, operation, what, tensor.element, tensor.extent, &tensor.data);
+            sm_tensor_locate(from, operation, what, tensor.element, tensor.extent, &tensor.data);
     if (status == SYMMEM_OK)
         *tensor_p = tensor;
     return status;
@@ -195,7 +195,7 @@ bool sm_strided_sides(const sm_strided *tensor, int32_t ranks, int64_t *rows_p) 
            sm_mul_size((size_t)tensor->shape[tensor->ndim - 1], widest, &bytes);
 }
 
-symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const char *operation) {
+symmem_status sm_strided_disjoint(const sm_strided *a, const sm_strided *b, const char *operation) {
     uintptr_t at = (uintptr_t)a->data, other = (uintptr_t)b->data;
     if (a->extent == 0 || b->extent == 0 || at + a->extent <= other || other + b->extent <= at)
         return SYMMEM_OK;

@@ -52,7 +52,7 @@ bool sm_strided_flatten(const sm_strided *tensor, int32_t dim, sm_matrix *matrix
  */
 bool sm_strided_sides(const sm_strided *tensor, int32_t ranks, int64_t *rows_p);
 /* INVALID_ARGUMENT if two of the tensors share bytes. */
-symmem_status sm_strided_apart(const sm_strided *a, const sm_strided *b, const char *operation);
+symmem_status sm_strided_disjoint(const sm_strided *a, const sm_strided *b, const char *operation);
 /* OUT_OF_RANGE if the tensor runs past the end of an allocation of the context's, INVALID_ARGUMENT
  * if that is of another device; any will do if `device` is negative. */
 symmem_status sm_strided_inside(const sm_strided *tensor, symmem_context *context,

@@ -31,8 +31,8 @@ static symmem_status check_multicast(symmem_handle *handle, const char *operatio
                                : status;
 }
 
-static symmem_status cover(sm_refs *refs, const sm_link *link, const char *operation,
-                           const void *local, size_t bytes) {
+static symmem_status cover_local(sm_refs *refs, const sm_link *link, const char *operation,
+                                 const void *local, size_t bytes) {
     int32_t device;
     symmem_status status = sm_refs_cover(refs, link->context, operation, local, bytes);
     if (status == SYMMEM_OK && bytes > 0)
@@ -51,7 +51,7 @@ symmem_status sm_multimem_store(symmem_handle *handle, const char *operation, si
     sm_link *link = handle->link;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    status = cover(&refs, link, operation, src, bytes);
+    status = cover_local(&refs, link, operation, src, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         exec.operation = operation;
@@ -104,7 +104,7 @@ symmem_status symmem_multimem_ld_reduce(symmem_handle *handle, size_t offset, vo
     sm_link *link = handle->link;
     sm_refs refs;
     sm_refs_init(&refs, link);
-    status = cover(&refs, link, operation, dst, bytes);
+    status = cover_local(&refs, link, operation, dst, bytes);
     if (status == SYMMEM_OK) {
         symmem_exec exec = sm_refs_exec(&refs, stream);
         status = link->context->backend->multimem_ld_reduce(link->context->instance, &link->peers,

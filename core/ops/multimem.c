@@ -45,8 +45,9 @@ static symmem_status read_out(const sm_collective_op *call, const DLTensor *out,
     symmem_status status = sm_tensor_read(call->link->context, out, call->name, "out", result_p);
     if (status == SYMMEM_OK)
         status = sm_tensor_alike(in, result_p, call->name);
-    return status == SYMMEM_OK ? sm_collective_apart(call, result_p, call->call.offset, in->bytes)
-                               : status;
+    return status == SYMMEM_OK
+               ? sm_collective_disjoint(call, result_p, call->call.offset, in->bytes)
+               : status;
 }
 
 symmem_status sm_multimem_one_shot(sm_collective_op *call, const DLTensor *input,

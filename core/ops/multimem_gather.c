@@ -13,7 +13,7 @@ static symmem_status check_gather(sm_collective_op *call, const DLTensor *input,
     if (status == SYMMEM_OK)
         status = sm_multimem_symmetric(call, result_p);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart_or_chunk(call, in_p, call->call.offset, result_p->bytes);
+        status = sm_collective_disjoint_or_chunk(call, in_p, call->call.offset, result_p->bytes);
     if (status != SYMMEM_OK)
         return status;
     call->call.count = in_p->count;
@@ -57,7 +57,8 @@ typedef struct store_plan {
     size_t bytes;
 } store_plan;
 
-static symmem_status compose(const sm_signal_op *op, const symmem_exec *exec, bool capturing) {
+static symmem_status gather_in_steps(const sm_channel_op *op, const symmem_exec *exec,
+                                     bool capturing) {
     const store_plan *plan = op->plan;
     sm_parts parts;
     sm_parts_begin(&parts, op, exec, capturing);
@@ -84,7 +85,7 @@ symmem_low_contention_all_gather_ce_multicast_out(symmem_handle *handle, const D
     size_t chunk = (size_t)call.link->group->rank * in.bytes;
     const store_plan plan = {
         .address = (char *)call.call.multicast + chunk, .in = in.data, .bytes = in.bytes};
-    call.compose = compose;
+    call.compose = gather_in_steps;
     call.plan = &plan;
     return sm_collective_run(&call, &in, NULL);
 }

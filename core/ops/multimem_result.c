@@ -82,8 +82,8 @@ static symmem_status allocate(const sm_collective_op *call, const sm_tensor *in,
 }
 
 /* Collective. What this rank has not got, the other ranks are told by the rendezvous. */
-static symmem_status meet(const sm_collective_op *call, const sm_tensor *in, gathered **owner_p,
-                          symmem_handle **handle_p) {
+static symmem_status rendezvous_result(const sm_collective_op *call, const sm_tensor *in,
+                                       gathered **owner_p, symmem_handle **handle_p) {
     void *ptr;
     const symmem_status own = allocate(call, in, owner_p, &ptr);
     symmem_error_record record;
@@ -151,7 +151,7 @@ symmem_status symmem_low_contention_all_gather_ce_multicast(symmem_handle *handl
     if (status != SYMMEM_OK)
         return status;
     gathered *owner = NULL;
-    status = meet(&call, &in, &owner, &made);
+    status = rendezvous_result(&call, &in, &owner, &made);
     if (status == SYMMEM_OK)
         status = view_all(made, &in, owner);
     if (status == SYMMEM_OK)

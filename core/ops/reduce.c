@@ -82,20 +82,22 @@ static symmem_status one_shot_source(sm_reduction_call *call, bool has_buffer) {
                                     call->buffer.count, call->input.count);
     symmem_status status = sm_collective_symmetric(op, &call->buffer, &op->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, call->buffer.bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, call->buffer.bytes);
     return status == SYMMEM_OK ? sm_collective_covers(op, &call->input) : status;
 }
 
 static symmem_status one_shot_plain(sm_reduction_call *call) {
     sm_collective_op *op = &call->op;
-    symmem_status status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+    symmem_status status =
+        sm_collective_disjoint(op, &call->out, op->call.offset, call->input.bytes);
     op->call.out = call->out.data;
     return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
 }
 
 static symmem_status one_shot_copy(sm_reduction_call *call) {
     sm_collective_op *op = &call->op;
-    symmem_status status = sm_collective_apart(op, &call->out, op->call.offset, call->buffer.bytes);
+    symmem_status status =
+        sm_collective_disjoint(op, &call->out, op->call.offset, call->buffer.bytes);
     if (status == SYMMEM_OK)
         status = sm_reduction_distinct(op, &call->input, &call->out, true);
     op->call.in = call->input.data;
@@ -222,7 +224,7 @@ symmem_status symmem_two_shot_all_reduce_out(symmem_handle *handle, const DLTens
     if (status == SYMMEM_OK)
         status = sm_collective_symmetric(&call.op, &call.input, &call.op.call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(&call.op, &call.out, call.op.call.offset, call.input.bytes);
+        status = sm_collective_disjoint(&call.op, &call.out, call.op.call.offset, call.input.bytes);
     if (status != SYMMEM_OK)
         return status;
     call.op.call.out = call.out.data;

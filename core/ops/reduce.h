@@ -41,7 +41,8 @@ typedef struct sm_reduction_call {
     sm_tensor buffer, input, out;
 } sm_reduction_call;
 
-/* Which of the forms of its kind a call is; part of the call id, for their meetings differ. */
+/* The form of a reduction within its kind. It is part of the call id, because forms differ in their
+ * barriers. */
 typedef enum sm_reduction_form {
     SM_FORM_PLAIN = 0,
     SM_FORM_COPY,     /* by way of the buffers */

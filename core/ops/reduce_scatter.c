@@ -49,7 +49,7 @@ static symmem_status scatter(sm_reduction_call *call, int64_t row) {
     op->call.out = call->out.data;
     symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, call->input.bytes);
     return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
 }
 
@@ -80,7 +80,7 @@ static symmem_status pull(sm_reduction_call *call) {
     sm_collective_op *op = &call->op;
     symmem_status status = sm_collective_symmetric(op, &call->input, &op->call.offset);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, call->input.bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, call->input.bytes);
     return status == SYMMEM_OK ? sm_collective_run(op, NULL, &call->out) : status;
 }
 
@@ -97,9 +97,9 @@ static symmem_status push(sm_reduction_call *call) {
     op->call.in = call->input.data;
     op->detail = SM_FORM_COPY;
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->input, op->call.offset, bytes);
+        status = sm_collective_disjoint(op, &call->input, op->call.offset, bytes);
     if (status == SYMMEM_OK)
-        status = sm_collective_apart(op, &call->out, op->call.offset, bytes);
+        status = sm_collective_disjoint(op, &call->out, op->call.offset, bytes);
     if (status == SYMMEM_OK)
         status = sm_reduction_distinct(op, &call->input, &call->out, false);
     return status == SYMMEM_OK ? sm_collective_run(op, &call->input, &call->out) : status;

@@ -53,8 +53,8 @@ symmem_status sm_result_create(const sm_collective_op *op, const sm_tensor *like
     result *owner = calloc(1, sizeof *owner + 2 * (size_t)like->ndim * sizeof owner->sizes[0]);
     if (owner == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, op->name, "", "no memory for a tensor");
-    /* Without a block it is no symmetric memory: it counts no ordinal, and nobody can meet on it.
-     */
+    /* An empty tensor has no block: it is no symmetric memory, counts no ordinal, and takes part in
+     * no rendezvous. */
     status = like->count == 0 ? sm_capture_check(context, op->name)
                               : sm_allocation_create(context, like->bytes, op->link->device,
                                                      op->name, &owner->allocation);

@@ -46,7 +46,7 @@ symmem_status symmem_handle_retain(symmem_handle *handle) {
     symmem_status status = sm_handle_check(handle, "handle_retain");
     if (status != SYMMEM_OK)
         return status;
-    /* Whoever retains has a reference, so nothing needs ordering here. */
+    /* The caller has a reference already, so nothing needs ordering here. */
     atomic_fetch_add_explicit(&handle->references, 1, memory_order_relaxed);
     return SYMMEM_OK;
 }

@@ -126,7 +126,7 @@ symmem_status sm_link_open_peers(sm_link *link) {
 }
 
 void sm_link_retain(sm_link *link) {
-    /* Whoever retains has a reference, so nothing needs ordering here. */
+    /* The caller has a reference already, so nothing needs ordering here. */
     atomic_fetch_add_explicit(&link->references, 1, memory_order_relaxed);
 }
 

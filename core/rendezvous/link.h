@@ -45,17 +45,18 @@ void sm_link_retain(sm_link *link);
 void sm_link_release(sm_link *link);
 /* link_poison.c. The services of context->host that ask for a handle's peers. */
 void sm_link_host_init(symmem_host *host);
-/* Of a reset that failed: as give_up, but peers are told in any case. */
-void sm_link_spoil(sm_link *link, const symmem_error_record *record);
-/* Poisons every link of the context (finalize: pending work gives up). */
+/* Poisons the link after a reset that failed, and tells the peers even if it was poisoned
+ * before. */
+void sm_link_poison_after_reset(sm_link *link, const symmem_error_record *record);
+/* Poisons the link on this rank only; finalize does so, and pending work then gives up. */
 void sm_link_poison(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
  * the middle. */
-void sm_link_give_up(sm_link *link, const symmem_error_record *record);
+void sm_link_poison_and_tell(sm_link *link, const symmem_error_record *record);
 /* UNSUPPORTED: the link has no multicast address, and why. */
 symmem_status sm_link_no_multicast(const sm_link *link, const char *operation);
-/* symmem_rendezvous for a rank that may have failed before: with `own`, that failure becomes
- * everybody's. */
+/* symmem_rendezvous for a rank that may have failed before it. `own` is that failure, or NULL, and
+ * every rank reports it. */
 symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_group *group,
                                  uint32_t timeout_ms, const symmem_error_record *own,
                                  symmem_handle **handle_p);

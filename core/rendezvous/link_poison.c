@@ -130,7 +130,7 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
 static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
     const sm_backend *backend = link->context->backend;
     SM_ATTEMPT(telling);
-    sm_group_remark(link->group, cause); /* first: whoever is stopped then looks for it */
+    sm_group_remark(link->group, cause); /* first: a rank that the poison stops looks for it */
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
 }
@@ -171,7 +171,7 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
         *record_p = record;
 }
 
-void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
+void sm_link_poison_and_tell(sm_link *link, const symmem_error_record *record) {
     pthread_mutex_lock(&link->lock);
     bool first = set_poison(link, record);
     pthread_mutex_unlock(&link->lock);
@@ -179,7 +179,7 @@ void sm_link_give_up(sm_link *link, const symmem_error_record *record) {
         tell_peers(link, record);
 }
 
-void sm_link_spoil(sm_link *link, const symmem_error_record *record) {
+void sm_link_poison_after_reset(sm_link *link, const symmem_error_record *record) {
     pthread_mutex_lock(&link->lock);
     (void)set_poison(link, record);
     pthread_mutex_unlock(&link->lock);

@@ -6,7 +6,7 @@
 
 #include "rendezvous/rendezvous.h"
 
-void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status) {
+void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status) {
     if (status == SYMMEM_OK || rendezvous->status != SYMMEM_OK)
         return;
     rendezvous->status = status;
@@ -26,7 +26,8 @@ symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, 
 }
 
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name) {
-    sm_rendezvous_note(rendezvous, sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
+    sm_rendezvous_set_failure(rendezvous,
+                              sm_context_point(rendezvous->context, SM_RENDEZVOUS, name));
 }
 
 static sm_link *cached_link(sm_rendezvous *rendezvous) {
@@ -88,7 +89,7 @@ static symmem_status check_group(sm_rendezvous *rendezvous, symmem_group *group,
 static symmem_status locate(sm_rendezvous *rendezvous, void *ptr, symmem_group *group) {
     sm_block *block = NULL;
     symmem_status status = sm_block_find(rendezvous->context, ptr, SM_RENDEZVOUS, &block);
-    sm_rendezvous_note(rendezvous, status);
+    sm_rendezvous_set_failure(rendezvous, status);
     if (block != NULL)
         copy_block(rendezvous, block, ptr);
     return check_group(rendezvous, group, block);
@@ -105,9 +106,9 @@ static symmem_status allocate_tables(sm_rendezvous *rendezvous) {
 }
 
 static void prepare(sm_rendezvous *rendezvous) {
-    sm_rendezvous_note(rendezvous, sm_capture_check(rendezvous->context, SM_RENDEZVOUS));
+    sm_rendezvous_set_failure(rendezvous, sm_capture_check(rendezvous->context, SM_RENDEZVOUS));
     if (rendezvous->status == SYMMEM_OK)
-        sm_rendezvous_note(rendezvous, sm_link_create(rendezvous, &rendezvous->link));
+        sm_rendezvous_set_failure(rendezvous, sm_link_create(rendezvous, &rendezvous->link));
     if (rendezvous->status != SYMMEM_OK)
         return;
     rendezvous->mapping = cached_mapping(rendezvous);
@@ -118,14 +119,14 @@ static void prepare(sm_rendezvous *rendezvous) {
 static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
     prepare(rendezvous);
     sm_rendezvous_point(rendezvous, "rendezvous.metadata.before");
-    sm_record_fill(rendezvous);
+    sm_rdv_record_fill(rendezvous);
     symmem_status status = sm_session_all_gather(
         rendezvous->group->session, SM_RENDEZVOUS, "metadata", &rendezvous->own,
         sizeof rendezvous->own, rendezvous->records, true, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    rendezvous->stamp = sm_session_stamp(rendezvous->group->session);
-    status = sm_record_judge(rendezvous);
+    rendezvous->generation = sm_session_stamp(rendezvous->group->session);
+    status = sm_rdv_records_check(rendezvous);
     if (status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.metadata.after");
     return status;
@@ -136,7 +137,7 @@ static symmem_status exchange_descriptors(sm_rendezvous *rendezvous) {
     symmem_status status = sm_rendezvous_descriptors(rendezvous);
     if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
         return status;
-    sm_rendezvous_note(rendezvous, status);
+    sm_rendezvous_set_failure(rendezvous, status);
     sm_rendezvous_point(rendezvous, "rendezvous.descriptors.after");
     return SYMMEM_OK;
 }
@@ -148,8 +149,8 @@ static symmem_status map(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* Keeps the results for later calls, if nobody freed the block or destroyed the group. A mapping
- * that another one took the place of is of use only to the links that have it. */
+/* Keeps the results for later calls, unless the block was freed or the group destroyed meanwhile. A
+ * mapping that another one has replaced serves only the links that use it. */
 static void cache_results(sm_rendezvous *rendezvous) {
     sm_cached *replaced = NULL;
     pthread_mutex_lock(&rendezvous->context->lock);
@@ -175,8 +176,8 @@ static void cache_results(sm_rendezvous *rendezvous) {
 static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     symmem_handle *handle = NULL;
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete) {
-        sm_rendezvous_note(rendezvous,
-                           sm_handle_create(rendezvous->link, rendezvous->pointer_offset, &handle));
+        sm_rendezvous_set_failure(
+            rendezvous, sm_handle_create(rendezvous->link, rendezvous->pointer_offset, &handle));
         if (handle != NULL)
             sm_link_retain(rendezvous->link);
     }
@@ -215,7 +216,8 @@ static symmem_status make_handle(sm_rendezvous *rendezvous, sm_link *link,
     return status;
 }
 
-/* Who waits for a rank whose end nobody tells here may wait for ever. */
+/* Prints a notice if this rank cannot see the end of some peers: a wait for one of them may then
+ * last for ever. */
 static void tell_of_unseen(const sm_rendezvous *rendezvous) {
     const symmem_group *group = rendezvous->group;
     int32_t first = -1, count = 0;
@@ -237,10 +239,10 @@ static void tell_of_unseen(const sm_rendezvous *rendezvous) {
     sm_context_notice(rendezvous->context, text);
 }
 
-static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
+static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     sm_rendezvous_point(rendezvous, "rendezvous.begin");
     symmem_status tables = allocate_tables(rendezvous);
-    sm_rendezvous_note(rendezvous, tables);
+    sm_rendezvous_set_failure(rendezvous, tables);
     symmem_status status =
         sm_group_enter(rendezvous->group, SM_RENDEZVOUS, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
@@ -250,7 +252,8 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
         sm_group_leave(rendezvous->group);
         return status;
     }
-    /* Another thread may have finished the same rendezvous while this one waited for its turn. */
+    /* Another thread may have finished the same rendezvous while this one waited for the call
+     * lock. */
     sm_link *link = cached_link(rendezvous);
     status =
         link != NULL ? make_handle(rendezvous, link, handle_p) : run_steps(rendezvous, handle_p);
@@ -261,11 +264,11 @@ static symmem_status meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
 }
 
 /* Multicast may fail on the way, which is not the call's failure. */
-static symmem_status attempt_to_meet(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
-    SM_ATTEMPT(meeting);
-    symmem_status status = meet(rendezvous, handle_p);
+static symmem_status attempt_exchange(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
+    SM_ATTEMPT(exchange);
+    symmem_status status = exchange_and_map(rendezvous, handle_p);
     if (status != SYMMEM_OK)
-        (void)sm_error_raise(&meeting.error);
+        (void)sm_error_raise(&exchange.error);
     return status;
 }
 
@@ -288,7 +291,7 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
     if (status == SYMMEM_OK) {
         sm_link *link = cached_link(rendezvous);
         status = link != NULL ? make_handle(rendezvous, link, handle_p)
-                              : attempt_to_meet(rendezvous, handle_p);
+                              : attempt_exchange(rendezvous, handle_p);
     }
     if (status != SYMMEM_OK)
         (void)sm_error_elapsed(sm_now_ns() - rendezvous->begin_ns);

@@ -3,7 +3,7 @@
  * The steps of a rendezvous.
  *
  *   prepare      own signal memory and exports; a failure travels in the record
- *   metadata     one record from every rank; all ranks judge the same records the same way
+ *   metadata     one record from every rank; all ranks check the same records the same way
  *   descriptors  of the ranks' memory, over sockets
  *   map          peers' memory into this process
  *   multicast    if every rank can; failing it is not failing the rendezvous
@@ -14,19 +14,19 @@
 
 #include "rendezvous/link.h"
 
-#define SM_RECORD_MAGIC 0x73796d75u /* another one when the record changes */
+#define SM_RDV_MAGIC 0x73796d75u /* another one when the record changes */
 
-#define SM_RECORD_MULTICAST (1u << 1) /* this rank could do multicast */
-#define SM_RECORD_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
-#define SM_RECORD_CHECKING (1u << 3)  /* this rank compares what the ranks call */
+#define SM_RDV_MULTICAST (1u << 1) /* this rank could do multicast */
+#define SM_RDV_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
+#define SM_RDV_CHECKING (1u << 3)  /* this rank compares what the ranks call */
 
 /* symmem_share as it travels: without the descriptor, which goes over a socket. */
-typedef struct sm_record_share {
+typedef struct sm_rdv_share {
     int32_t kind;
     int32_t reserved;
     uint64_t mapped_bytes;
     uint8_t bytes[64], more_bytes[64];
-} sm_record_share;
+} sm_rdv_share;
 
 /* What each rank tells all others. No padding, so that every byte is set. */
 typedef struct sm_rendezvous_record {
@@ -37,13 +37,14 @@ typedef struct sm_rendezvous_record {
     uint64_t backend; /* hash of the name */
     char backend_name[32];
     uint64_t ordinal, alloc_id;
-    uint64_t mapping; /* stamp of this rank's mapping of the allocation for the group; 0: none */
-    uint64_t opening; /* of its backend's group; 0: closed */
+    uint64_t mapping_generation; /* generation of this rank's mapping of the allocation for the
+                                    group; 0: none */
+    uint64_t group_generation;   /* of its backend's group; 0: closed */
     uint64_t allocation_bytes, block_offset, block_bytes, signal_pad_size;
     int32_t device;
     uint32_t flags;
     uint8_t device_id[16]; /* of symmem_device_info */
-    sm_record_share data, signals, multicast;
+    sm_rdv_share data, signals, multicast;
 } sm_rendezvous_record;
 _Static_assert(sizeof(sm_rendezvous_record) < 1024, "a record is a small store value");
 
@@ -58,7 +59,7 @@ typedef struct sm_rendezvous {
     uint64_t block_ordinal;
     size_t block_offset, block_bytes, signal_pad_size, pointer_offset;
 
-    /* This rank's first failure. It is carried to the next step that all ranks judge together. */
+    /* This rank's first failure. It travels to the next step in which the ranks agree. */
     symmem_status status;
     symmem_error_record failure;
 
@@ -67,7 +68,7 @@ typedef struct sm_rendezvous {
     sm_rendezvous_record *records; /* world_size of them, after metadata */
     int *descriptors;              /* descriptor_count of each rank; room for 3 */
     int descriptor_count;          /* 0 before the descriptors phase */
-    uint64_t stamp;                /* of this one, after metadata; on all ranks the same */
+    uint64_t generation;           /* of this one, after metadata; on all ranks the same */
     bool exchange_data;            /* the ranks have no mapping of one rendezvous */
     bool open_anew;                /* nor the backend's group open from one */
     bool overlap;                  /* some ranks share a device */
@@ -82,13 +83,14 @@ typedef struct sm_rendezvous {
 
 /* rendezvous_record.c */
 /* Fills rendezvous->own from the rest. */
-void sm_record_fill(sm_rendezvous *rendezvous);
-/* Judges all records; the same answer on every rank. Sets exchange_data, overlap, cross_host. */
-symmem_status sm_record_judge(sm_rendezvous *rendezvous);
+void sm_rdv_record_fill(sm_rendezvous *rendezvous);
+/* Checks all records, with the same result on every rank. Sets exchange_data, overlap,
+ * cross_host. */
+symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous);
 /* An export as it travels, and rank r's of that name as this rank may use it. */
-sm_record_share sm_record_share_from(const symmem_share *share);
-symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
-                                const sm_record_share *share, int fd);
+sm_rdv_share sm_rdv_share_pack(const symmem_share *share);
+symmem_share sm_rdv_share_unpack(const sm_rendezvous *rendezvous, int32_t rank,
+                                 const sm_rdv_share *share, int fd);
 
 /* rendezvous_multicast.c */
 /* Before metadata: whether this rank could, and on rank 0 the object. Never fails. */
@@ -107,8 +109,8 @@ void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
 
 /* rendezvous.c */
 /* Keeps `status` and the thread's record as this rank's failure unless there is one already. */
-void sm_rendezvous_note(sm_rendezvous *rendezvous, symmem_status status);
-/* The caller's test point; its failure is this rank's. */
+void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status);
+/* Passes the caller's failpoint. A failure there is this rank's failure. */
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
 /* Collective; `own` as for sm_session_agree, its record in rendezvous->failure if it is that. */
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own);

@@ -32,7 +32,7 @@ static symmem_status export_memory(symmem_context *context, symmem_memory *memor
         return status;
     if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
         context->backend->memory_unshare(context->instance,
-                                         &share); /* of no kind nobody closes it */
+                                         &share); /* without a kind the core does not close it */
         return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share",
                        "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
                        "SYMMEM_SHARE_BYTES",
@@ -58,7 +58,7 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
     /* Exported even with a mapping of one's own: a peer may have none. */
     if (status == SYMMEM_OK && !collective)
         status = export_memory(context, &rendezvous->allocation->memory, &rendezvous->data);
-    sm_rendezvous_note(rendezvous, described(rendezvous, status, entry));
+    sm_rendezvous_set_failure(rendezvous, described(rendezvous, status, entry));
     if (status == SYMMEM_OK)
         sm_multicast_offer(rendezvous);
 }
@@ -87,16 +87,16 @@ void sm_rendezvous_close_exports(sm_rendezvous *rendezvous) {
 
 /* All ranks decide the same from the same records. */
 static void plan_multicast(sm_rendezvous *rendezvous) {
-    const sm_record_share *share = &rendezvous->records[0].multicast;
+    const sm_rdv_share *share = &rendezvous->records[0].multicast;
     bool possible = share->kind != SYMMEM_SHARE_NONE && !rendezvous->overlap;
     if (share->kind == SYMMEM_SHARE_FD && rendezvous->cross_host)
         possible = false;
     for (int32_t r = 0; r < rendezvous->group->world_size; r++)
-        possible = possible && (rendezvous->records[r].flags & SM_RECORD_MULTICAST) != 0;
+        possible = possible && (rendezvous->records[r].flags & SM_RDV_MULTICAST) != 0;
     rendezvous->attempt_multicast = possible;
 }
 
-static bool has_descriptor(const sm_record_share *share) {
+static bool has_descriptor(const sm_rdv_share *share) {
     return (share->kind & SYMMEM_SHARE_FD) != 0;
 }
 
@@ -152,8 +152,8 @@ static bool lacks_descriptors(const sm_rendezvous *rendezvous) {
 static symmem_status import_signals(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_context *context = rendezvous->context;
     sm_link *link = rendezvous->link;
-    symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].signals,
-                                            descriptor_of(rendezvous, rank, SIGNALS_FD));
+    symmem_share share = sm_rdv_share_unpack(rendezvous, rank, &rendezvous->records[rank].signals,
+                                             descriptor_of(rendezvous, rank, SIGNALS_FD));
     return context->backend->memory_map(context->instance, link->device, &share,
                                         signal_total(rendezvous), &link->peer_signals[rank]);
 }
@@ -161,8 +161,8 @@ static symmem_status import_signals(sm_rendezvous *rendezvous, int32_t rank) {
 static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_context *context = rendezvous->context;
     sm_link *link = rendezvous->link;
-    symmem_share share = sm_record_share_of(rendezvous, rank, &rendezvous->records[rank].data,
-                                            descriptor_of(rendezvous, rank, DATA_FD));
+    symmem_share share = sm_rdv_share_unpack(rendezvous, rank, &rendezvous->records[rank].data,
+                                             descriptor_of(rendezvous, rank, DATA_FD));
     return context->backend->memory_map(context->instance, link->device, &share, link->buffer_bytes,
                                         &rendezvous->mapping->peers[rank]);
 }
@@ -240,7 +240,7 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
         status = context->backend->group_open(context->instance, exchange, rendezvous->link->device,
                                               &group->backend_group);
         group->backend_group_open = status == SYMMEM_OK;
-        group->backend_group_stamp = rendezvous->stamp;
+        group->backend_group_generation = rendezvous->generation;
     }
     status = described(rendezvous, status, "group_open");
     if (status == SYMMEM_OK)
@@ -283,7 +283,7 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
         return status;
     if (rendezvous->mapping != NULL)
         sm_mapping_release(rendezvous->mapping);
-    mapping->stamp = rendezvous->stamp;
+    mapping->generation = rendezvous->generation;
     rendezvous->mapping = mapping;
     rendezvous->mapping_is_new = true;
     return SYMMEM_OK;
@@ -292,12 +292,12 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
 /* Local, but for backends with memory_exchange. */
 static symmem_status map_peers(sm_rendezvous *rendezvous) {
     if (rendezvous->status == SYMMEM_OK)
-        sm_rendezvous_note(rendezvous, renew_mapping(rendezvous));
+        sm_rendezvous_set_failure(rendezvous, renew_mapping(rendezvous));
     if (rendezvous->context->backend->memory_exchange != NULL)
         return exchange_all(rendezvous);
     rendezvous->incomplete = lacks_descriptors(rendezvous);
     if (rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
-        sm_rendezvous_note(rendezvous, import_all(rendezvous));
+        sm_rendezvous_set_failure(rendezvous, import_all(rendezvous));
     return SYMMEM_OK;
 }
 
@@ -318,7 +318,7 @@ symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous) {
     if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK)
         sm_rendezvous_point(rendezvous, "rendezvous.peers.before");
     if (status == SYMMEM_OK && rendezvous->status == SYMMEM_OK && !rendezvous->incomplete)
-        sm_rendezvous_note(
+        sm_rendezvous_set_failure(
             rendezvous, described(rendezvous, sm_link_open_peers(rendezvous->link), "peers_open"));
     return status;
 }

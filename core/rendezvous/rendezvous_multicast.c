@@ -16,7 +16,7 @@ void sm_multicast_offer(sm_rendezvous *rendezvous) {
     if (context->backend->device_info(context->instance, link->device, &info) != SYMMEM_OK ||
         info.multicast == 0)
         return;
-    rendezvous->own.flags |= SM_RECORD_MULTICAST;
+    rendezvous->own.flags |= SM_RDV_MULTICAST;
     if (rendezvous->group->rank != 0)
         return;
     /* On failure the share stays of kind NONE, which tells the others. */
@@ -39,7 +39,7 @@ void sm_multicast_release(sm_link *link) {
 
 static symmem_status attach(sm_rendezvous *rendezvous, int fd) {
     sm_link *link = rendezvous->link;
-    symmem_share share = sm_record_share_of(rendezvous, 0, &rendezvous->records[0].multicast, fd);
+    symmem_share share = sm_rdv_share_unpack(rendezvous, 0, &rendezvous->records[0].multicast, fd);
     return rendezvous->context->backend->multicast_attach(
         rendezvous->context->instance, link->device, &share, link->buffer_bytes, &link->multicast);
 }
@@ -85,8 +85,8 @@ symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
         return SYMMEM_OK;
     sm_multicast_release(rendezvous->link);
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        if ((rendezvous->records[r].flags & SM_RECORD_MULTICAST) == 0)
-            return SYMMEM_OK; /* nobody expected it */
+        if ((rendezvous->records[r].flags & SM_RDV_MULTICAST) == 0)
+            return SYMMEM_OK; /* no rank expected it */
     }
     link->multicast_failed = failed;
     link->multicast_failure = status;

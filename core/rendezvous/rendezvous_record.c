@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks tell each other at rendezvous, and the verdict on it. Every rank judges the same
- * records in the same order, so all reach the same verdict without another exchange.
+ * What ranks tell each other at rendezvous, and how it is checked. Every rank checks the same
+ * records in the same order, so all reach the same result without another exchange.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "rendezvous/rendezvous.h"
 
-sm_record_share sm_record_share_from(const symmem_share *share) {
-    sm_record_share record = {
+sm_rdv_share sm_rdv_share_pack(const symmem_share *share) {
+    sm_rdv_share record = {
         .kind = share->kind,
         .mapped_bytes = share->mapped_bytes,
     };
@@ -19,8 +19,8 @@ sm_record_share sm_record_share_from(const symmem_share *share) {
     return record;
 }
 
-symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
-                                const sm_record_share *record, int fd) {
+symmem_share sm_rdv_share_unpack(const sm_rendezvous *rendezvous, int32_t rank,
+                                 const sm_rdv_share *record, int fd) {
     sm_session *session = rendezvous->group->session;
     symmem_share share = {
         .kind = record->kind,
@@ -35,12 +35,12 @@ symmem_share sm_record_share_of(const sm_rendezvous *rendezvous, int32_t rank,
     return share;
 }
 
-void sm_record_fill(sm_rendezvous *rendezvous) {
+void sm_rdv_record_fill(sm_rendezvous *rendezvous) {
     sm_rendezvous_record *own = &rendezvous->own;
-    uint32_t flags = own->flags & SM_RECORD_MULTICAST; /* set by the offer */
+    uint32_t flags = own->flags & SM_RDV_MULTICAST; /* set by the offer */
     memset(own, 0, sizeof *own);
     own->flags = flags;
-    own->magic = SM_RECORD_MAGIC;
+    own->magic = SM_RDV_MAGIC;
     own->abi = SYMMEM_BACKEND_ABI;
     own->status = rendezvous->status;
     if (rendezvous->status != SYMMEM_OK) {
@@ -58,15 +58,15 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
         sm_copy_text(own->backend_name, sizeof own->backend_name, context->backend->name);
     }
     if (sm_context_overlap_allowed(context) && sm_backend_has(context, SYMMEM_CAP_OVERLAP))
-        own->flags |= SM_RECORD_OVERLAP;
+        own->flags |= SM_RDV_OVERLAP;
     if (context->check_collectives)
-        own->flags |= SM_RECORD_CHECKING;
+        own->flags |= SM_RDV_CHECKING;
     if (rendezvous->group->backend_group_open)
-        own->opening = rendezvous->group->backend_group_stamp;
+        own->group_generation = rendezvous->group->backend_group_generation;
     if (rendezvous->allocation == NULL)
         return;
     if (rendezvous->mapping != NULL)
-        own->mapping = rendezvous->mapping->stamp;
+        own->mapping_generation = rendezvous->mapping->generation;
     own->ordinal = rendezvous->block_ordinal;
     own->alloc_id = rendezvous->allocation->alloc_id;
     own->allocation_bytes = rendezvous->allocation->bytes;
@@ -77,13 +77,13 @@ void sm_record_fill(sm_rendezvous *rendezvous) {
     symmem_device_info info = {0};
     if (context->backend->device_info(context->instance, own->device, &info) == SYMMEM_OK)
         memcpy(own->device_id, info.unique_id, sizeof own->device_id);
-    own->data = sm_record_share_from(&rendezvous->data);
-    own->signals = sm_record_share_from(&rendezvous->signals);
-    own->multicast = sm_record_share_from(&rendezvous->multicast);
+    own->data = sm_rdv_share_pack(&rendezvous->data);
+    own->signals = sm_rdv_share_pack(&rendezvous->signals);
+    own->multicast = sm_rdv_share_pack(&rendezvous->multicast);
 }
 
-/* The record of a rank's own failure becomes everybody's. */
-static symmem_status judge_own_failures(const sm_rendezvous *rendezvous) {
+/* A rank's own failure becomes every rank's failure. */
+static symmem_status check_own_failures(const sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         const sm_rendezvous_record *theirs = &rendezvous->records[r];
         if (theirs->status == SYMMEM_OK)
@@ -111,12 +111,11 @@ static symmem_status disagree(int32_t rank, symmem_status status, const char *wh
 
 /* First of all: nothing else in a record of another format means anything. Texts are closed here,
  * so that whatever the store held cannot be read past. */
-static symmem_status judge_format(const sm_rendezvous *rendezvous) {
+static symmem_status check_format(const sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         sm_rendezvous_record *theirs = &rendezvous->records[r];
-        if (theirs->magic != SM_RECORD_MAGIC)
-            return disagree(r, SYMMEM_MISMATCH, "record format", SM_RECORD_MAGIC, theirs->magic,
-                            "");
+        if (theirs->magic != SM_RDV_MAGIC)
+            return disagree(r, SYMMEM_MISMATCH, "record format", SM_RDV_MAGIC, theirs->magic, "");
         theirs->stage[sizeof theirs->stage - 1] = '\0';
         theirs->message[sizeof theirs->message - 1] = '\0';
         theirs->backend_name[sizeof theirs->backend_name - 1] = '\0';
@@ -124,11 +123,12 @@ static symmem_status judge_format(const sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-/* Who checks meets once more than who does not: they would read what is not there yet. */
-static symmem_status judge_checking(const sm_rendezvous *rendezvous) {
-    uint32_t first = rendezvous->records[0].flags & SM_RECORD_CHECKING;
+/* The option adds a barrier to some operations. Ranks with different values would read what has not
+ * been written yet. */
+static symmem_status check_option(const sm_rendezvous *rendezvous) {
+    uint32_t first = rendezvous->records[0].flags & SM_RDV_CHECKING;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
-        uint32_t theirs = rendezvous->records[r].flags & SM_RECORD_CHECKING;
+        uint32_t theirs = rendezvous->records[r].flags & SM_RDV_CHECKING;
         if (theirs != first)
             return disagree(r, SYMMEM_MISMATCH, "option check_collectives", first != 0, theirs != 0,
                             "");
@@ -136,7 +136,7 @@ static symmem_status judge_checking(const sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-static symmem_status judge_protocol(const sm_rendezvous *rendezvous) {
+static symmem_status check_protocol(const sm_rendezvous *rendezvous) {
     const sm_rendezvous_record *first = &rendezvous->records[0];
     int32_t world_size = rendezvous->group->world_size;
     for (int32_t r = 0; r < world_size; r++) {
@@ -153,11 +153,11 @@ static symmem_status judge_protocol(const sm_rendezvous *rendezvous) {
                       first->backend_name, r, theirs->backend_name);
         return sm_error_failed_rank(r);
     }
-    return judge_checking(rendezvous);
+    return check_option(rendezvous);
 }
 
 /* Sizes and places. The ordinals tell whether it is the same allocation at all. */
-static symmem_status judge_sizes(const sm_rendezvous *rendezvous) {
+static symmem_status check_sizes(const sm_rendezvous *rendezvous) {
     static const struct {
         const char *what;
         size_t at;
@@ -190,7 +190,7 @@ static symmem_status judge_sizes(const sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-static symmem_status judge_channels(const sm_rendezvous *rendezvous) {
+static symmem_status check_channels(const sm_rendezvous *rendezvous) {
     uint64_t needed = 4 * (uint64_t)rendezvous->group->world_size;
     uint64_t there = rendezvous->records[0].signal_pad_size;
     if (there >= needed)
@@ -212,11 +212,11 @@ static bool same_device(const sm_rendezvous_record *a, const sm_rendezvous_recor
 }
 
 /* Fails on the first pair of ranks that share a device and must not. */
-static symmem_status judge_overlap(sm_rendezvous *rendezvous) {
+static symmem_status check_overlap(sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
     bool allowed = true; /* on every rank, or they would go on differently */
     for (int32_t r = 0; r < rendezvous->group->world_size; r++)
-        allowed = allowed && (rendezvous->records[r].flags & SM_RECORD_OVERLAP) != 0;
+        allowed = allowed && (rendezvous->records[r].flags & SM_RDV_OVERLAP) != 0;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
         for (int32_t q = 0; q < r; q++) {
             int32_t device = rendezvous->records[r].device;
@@ -255,7 +255,7 @@ static int32_t first_bound_rank(const sm_rendezvous *rendezvous) {
     return -1;
 }
 
-static symmem_status judge_hosts(sm_rendezvous *rendezvous) {
+static symmem_status check_hosts(sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
     int32_t far = first_far_rank(rendezvous), failed = far;
     char why[80] = "";
@@ -274,28 +274,28 @@ static symmem_status judge_hosts(sm_rendezvous *rendezvous) {
     return sm_error_failed_rank(failed);
 }
 
-symmem_status sm_record_judge(sm_rendezvous *rendezvous) {
-    symmem_status status = judge_format(rendezvous);
+symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous) {
+    symmem_status status = check_format(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_own_failures(rendezvous);
+        status = check_own_failures(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_protocol(rendezvous);
+        status = check_protocol(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_sizes(rendezvous);
+        status = check_sizes(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_channels(rendezvous);
+        status = check_channels(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_overlap(rendezvous);
+        status = check_overlap(rendezvous);
     if (status == SYMMEM_OK)
-        status = judge_hosts(rendezvous);
+        status = check_hosts(rendezvous);
     if (status != SYMMEM_OK)
         return status;
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
-        const uint64_t mapping = rendezvous->records[r].mapping;
-        if (mapping == 0 || mapping != rendezvous->records[0].mapping)
+        const uint64_t mapping = rendezvous->records[r].mapping_generation;
+        if (mapping == 0 || mapping != rendezvous->records[0].mapping_generation)
             rendezvous->exchange_data = true;
-        const uint64_t opening = rendezvous->records[r].opening;
-        if (opening == 0 || opening != rendezvous->records[0].opening)
+        const uint64_t group_generation = rendezvous->records[r].group_generation;
+        if (group_generation == 0 || group_generation != rendezvous->records[0].group_generation)
             rendezvous->open_anew = true;
     }
     return SYMMEM_OK;

@@ -125,8 +125,8 @@ symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, cons
     return check_device(context, from, operation, what);
 }
 
-symmem_status sm_tensor_place(const DLTensor *from, const char *operation, const char *what,
-                              size_t element, size_t extent, char **data_p) {
+symmem_status sm_tensor_locate(const DLTensor *from, const char *operation, const char *what,
+                               size_t element, size_t extent, char **data_p) {
     uintptr_t begin = 0, end;
     *data_p = NULL;
     if (from->data == NULL)
@@ -158,7 +158,7 @@ symmem_status sm_tensor_read(symmem_context *context, const DLTensor *from, cons
     size_t element = symmem_dtype_size(tensor_p->dtype);
     if (!sm_mul_size(tensor_p->count, element, &tensor_p->bytes))
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of %s overflows", what);
-    return sm_tensor_place(from, operation, what, element, tensor_p->bytes, &tensor_p->data);
+    return sm_tensor_locate(from, operation, what, element, tensor_p->bytes, &tensor_p->data);
 }
 
 symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation) {
@@ -194,7 +194,7 @@ symmem_status sm_tensor_gathers(const sm_tensor *in, const sm_tensor *out, int32
     return fits ? SYMMEM_OK : shapes_differ(in, out, wanted, operation);
 }
 
-symmem_status sm_tensor_apart(const sm_tensor *a, const sm_tensor *b, const char *operation) {
+symmem_status sm_tensor_disjoint(const sm_tensor *a, const sm_tensor *b, const char *operation) {
     uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;
     bool empty = a->bytes == 0 || b->bytes == 0; /* wherever it is */
     if (empty || a_begin >= b_begin + b->bytes || b_begin >= a_begin + a->bytes)

@@ -23,15 +23,15 @@ symmem_status sm_tensor_form(symmem_context *context, const DLTensor *from, cons
                              const char *what);
 /* Where its elements begin; the last one of `extent` bytes has an address, too. INVALID_ARGUMENT,
  * OVERFLOW, MISALIGNED. */
-symmem_status sm_tensor_place(const DLTensor *from, const char *operation, const char *what,
-                              size_t element, size_t extent, char **data_p);
+symmem_status sm_tensor_locate(const DLTensor *from, const char *operation, const char *what,
+                               size_t element, size_t extent, char **data_p);
 /* Reads a contiguous, aligned tensor of a known dtype. What those two answer. */
 symmem_status sm_tensor_read(symmem_context *context, const DLTensor *from, const char *operation,
                              const char *what, sm_tensor *tensor_p);
 /* INVALID_ARGUMENT unless both have the same dtype. */
 symmem_status sm_tensor_same_dtype(const sm_tensor *a, const sm_tensor *b, const char *operation);
 /* INVALID_ARGUMENT if they overlap. */
-symmem_status sm_tensor_apart(const sm_tensor *a, const sm_tensor *b, const char *operation);
+symmem_status sm_tensor_disjoint(const sm_tensor *a, const sm_tensor *b, const char *operation);
 /* The same dtype, and `out` of `in`'s shape, the first dimension world_size times as long; that
  * dimension alone for a scalar. */
 symmem_status sm_tensor_gathers(const sm_tensor *in, const sm_tensor *out, int32_t world_size,

@@ -24,8 +24,8 @@ static symmem_status check_tensor(symmem_context *context, const DLTensor *tenso
         return refuse(operation, "has a negative size");
     if (tensor->shape[0] > PTRDIFF_MAX / (int64_t)sizeof(uint32_t))
         return sm_fail(SYMMEM_OVERFLOW, operation, "", "the size of the tensor overflows");
-    return sm_tensor_place(tensor, operation, "tensor", sizeof(uint32_t),
-                           (size_t)tensor->shape[0] * sizeof(uint32_t), data_p);
+    return sm_tensor_locate(tensor, operation, "tensor", sizeof(uint32_t),
+                            (size_t)tensor->shape[0] * sizeof(uint32_t), data_p);
 }
 
 static symmem_status out_of_range(const char *operation, const char *what, int64_t found,

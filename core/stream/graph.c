@@ -57,8 +57,7 @@ static void *begin_ending(symmem_graph *graph) {
     return native;
 }
 
-/* From now on somebody who asks for pending launches looks at it, until one has found that there is
- * none. */
+/* From now on a query for pending launches looks at the graph, until one query has found none. */
 static void begin_launching(symmem_graph *graph) {
     pthread_mutex_lock(&graph->context->graphs_lock);
     sm_list_remove(&graph->launched);
@@ -161,7 +160,7 @@ symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_
 
 /* --- launch and destroy ------------------------------------------------------------- */
 
-/* The graph's turn is taken. A launch on another stream waits for the one before it. */
+/* The graph's call lock is held. A launch on another stream waits for the one before it. */
 static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
                             const char **entry_p) {
     symmem_context *context = graph->context;
@@ -221,7 +220,7 @@ static symmem_status look_at_launches(symmem_graph *graph, bool *pending_p) {
     symmem_context *context = graph->context;
     bool reached = true;
     symmem_status status = SYMMEM_OK;
-    /* A turn that cannot be had at once is a launch under way in another thread. */
+    /* If the lock is taken, another thread is launching the graph. */
     *pending_p = !sm_turn_take(&graph->turn, 1);
     if (*pending_p)
         return SYMMEM_OK;

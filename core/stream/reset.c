@@ -17,7 +17,7 @@ static symmem_status channel_busy(int32_t index) {
 
 static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
     bool reached = true;
-    /* A turn that cannot be had at once is a call under way in another thread. */
+    /* If the lock is taken, another thread is in a call on the channel. */
     if (!sm_turn_take(&channel->turn, 1))
         return channel_busy(index);
     symmem_status status = SYMMEM_OK;
@@ -101,7 +101,7 @@ typedef struct readiness {
     int32_t is_poisoned;
 } readiness;
 
-static symmem_status judge(const sm_link *link, const readiness *all) {
+static symmem_status check_readiness(const sm_link *link, const readiness *all) {
     for (int32_t r = 0; r < link->group->world_size; r++) {
         symmem_status status = (symmem_status)all[r].status;
         if (status == SYMMEM_OK)
@@ -156,28 +156,28 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     symmem_status status = sm_session_all_gather(session, operation, "reset.begin", &own,
                                                  sizeof own, all, true, deadline_ns);
     if (status == SYMMEM_OK)
-        status = judge(link, all);
+        status = check_readiness(link, all);
     if (status == SYMMEM_OK)
         tell_lost(link, all);
     free(all);
     return status;
 }
 
-/* The group's turn is taken. */
+/* The group's call lock is held. */
 static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     sm_session *session = link->group->session;
     symmem_status status = begin_together(link, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
     sm_session_forget_remarks(session);
-    /* Nobody signals before all have left the second agreement. */
+    /* No rank signals before all have left the second agreement. */
     status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
     symmem_error_record error;
     (void)sm_error_get(&error);
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
-        sm_link_spoil(link, &error); /* some ranks' state is reset, some may not be */
+        sm_link_poison_after_reset(link, &error); /* some ranks' state is reset, some may not be */
     return status;
 }
 

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-/* The stream's own, or one that is nobody's any more and so becomes its own. context->lock held. */
+/* Returns the stream's own second stream, or one whose user was destroyed and which becomes its
+ * own. context->lock held. */
 static symmem_stream *find_second(symmem_context *context, const symmem_stream *first) {
     sm_second_stream *found = NULL;
     for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)

@@ -143,7 +143,7 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 
 /* --- destroy ------------------------------------------------------------------------ */
 
-/* A capture that nobody will end. */
+/* Ends a capture whose owner will not end it. */
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
     sm_node links;

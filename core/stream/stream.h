@@ -39,10 +39,11 @@ symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool 
 /* The stream's second one, made at the first call. */
 symmem_status sm_second_stream_get(symmem_context *context, const symmem_stream *first,
                                    const symmem_stream **stream_p);
-/* The stream is destroyed: another one may have its second stream, unless work of it may be under
- * way there: what that waits for is nothing to other streams. */
+/* The stream is destroyed, so another one may take over its second stream. at_rest false: work may
+ * still be under way there, and as other streams must not wait for it, the second stream is not
+ * reused. */
 void sm_second_stream_leave(symmem_context *context, const symmem_stream *first, bool at_rest);
-/* One that the context made for itself, with work that may be under way: not waited for. */
+/* Gives up a stream that the context made for itself. Does not wait for its work. */
 void sm_stream_give_up(symmem_stream *stream);
 /* Frees the shells of the streams that the context made for itself. */
 void sm_second_streams_free(symmem_context *context);

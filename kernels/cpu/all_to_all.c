@@ -5,7 +5,7 @@
  * of this rank's check. The first is 0, or 1 + the rank whose part for this rank has an unexpected
  * length. The second is the expected length in elements.
  */
-#include "all_to_all.h"
+#include "cpu/collectives.h"
 
 #include "cpu/move.h"
 

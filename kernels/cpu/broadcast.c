@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "broadcast.h"
+#include "cpu/collectives.h"
 
 #include "cpu/move.h"
 

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Dispatches a collective to its implementation. */
-#include "all_gather.h"
-#include "all_to_all.h"
-#include "broadcast.h"
+#include "cpu/collectives.h"
 #include "cpu/float_mode.h"
-#include "low_contention_reduce_scatter.h"
-#include "multimem_all_gather.h"
-#include "multimem_all_reduce.h"
-#include "multimem_one_shot_all_reduce.h"
-#include "one_shot_all_reduce.h"
-#include "reduce_scatter.h"
-#include "two_shot_all_reduce.h"
 
 static symmem_status dispatch(const symmem_collective *call, symmem_cpu_comm *comm) {
     switch (call->kind) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "low_contention_reduce_scatter.h"
+#include "cpu/collectives.h"
 
 #include "cpu/work.h"
 
-static symmem_status pull(const symmem_cpu_work *work) {
+static symmem_status pull_part(const symmem_cpu_work *work) {
     const symmem_collective *call = work->call;
     symmem_cpu_comm *comm = work->comm;
     size_t bytes = call->count * work->element;
@@ -42,7 +42,7 @@ __attribute__((noinline)) static void reduce_own(const symmem_cpu_work *work, si
     work->reduce(&args);
 }
 
-static symmem_status push(const symmem_cpu_work *work) {
+static symmem_status push_all(const symmem_cpu_work *work) {
     symmem_cpu_comm *comm = work->comm;
     size_t bytes = work->call->count * work->element;
     symmem_status status = comm->barrier(comm);
@@ -59,5 +59,5 @@ static symmem_status push(const symmem_cpu_work *work) {
 symmem_status symmem_cpu_low_contention_reduce_scatter(const symmem_collective *call,
                                                        symmem_cpu_comm *comm) {
     const symmem_cpu_work work = symmem_cpu_work_of(call, comm);
-    return call->in == NULL ? pull(&work) : push(&work);
+    return call->in == NULL ? pull_part(&work) : push_all(&work);
 }

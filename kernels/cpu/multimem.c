@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Emulated multicast. All buffers are mapped, so no multicast address is needed, and the loops of
  * the other operations do what the hardware would. */
-#include "all_gather.h"
-#include "multimem_all_gather.h"
-#include "multimem_all_reduce.h"
-#include "multimem_one_shot_all_reduce.h"
-#include "one_shot_all_reduce.h"
-#include "two_shot_all_reduce.h"
+#include "cpu/collectives.h"
 
 symmem_status symmem_cpu_multimem_all_reduce(const symmem_collective *call, symmem_cpu_comm *comm) {
     return symmem_cpu_two_shot_all_reduce(call, comm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "one_shot_all_reduce.h"
+#include "cpu/collectives.h"
 
 #include <string.h>
 

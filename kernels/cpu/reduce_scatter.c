@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "reduce_scatter.h"
+#include "cpu/collectives.h"
 
 #include "cpu/work.h"
 

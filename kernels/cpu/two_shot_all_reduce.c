@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "two_shot_all_reduce.h"
+#include "cpu/collectives.h"
 
 #include <stdlib.h>
 #include <string.h>

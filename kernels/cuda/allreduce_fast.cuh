@@ -15,7 +15,7 @@
 
 static_assert(SYMMEM_CUDA_COLLECTIVE_THREADS >= SYMMEM_CUDA_SMALL_BARRIER_THREADS &&
                   SYMMEM_CUDA_WIDE_THREADS >= SYMMEM_CUDA_SMALL_BARRIER_THREADS,
-              "somebody looks");
+              "a thread polls");
 
 namespace {
 

@@ -35,7 +35,7 @@ namespace {
 constexpr uint32_t SYNC_WARP = 1, POLL_WARP = 0;
 #else
 constexpr uint32_t SYNC_WARP = 32, POLL_WARP = 1;
-static_assert(SYMMEM_CUDA_SMALL_BARRIER_THREADS >= (POLL_WARP + 1) * SYNC_WARP, "somebody looks");
+static_assert(SYMMEM_CUDA_SMALL_BARRIER_THREADS >= (POLL_WARP + 1) * SYNC_WARP, "a thread polls");
 #endif
 
 // Two ranks' arrival words: this rank's word at the peer, and the peer's word here.

@@ -56,7 +56,7 @@ static symmem_status put_fills_the_heap(void *instance, const symmem_peers *peer
     return status;
 }
 
-/* The neighbors of what it was to write, which are somebody else's. */
+/* Writes beyond the range that it was given, into memory of other objects. */
 static symmem_status copy_writes_too_much(void *instance, int32_t device, void *dst,
                                           const void *src, size_t bytes, const symmem_exec *exec) {
     symmem_status status = real->copy(instance, device, dst, src, bytes, exec);

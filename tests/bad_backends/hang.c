@@ -103,8 +103,9 @@ static symmem_status open_for_a_bad_end(const symmem_host *host,
     return real->open(host, config, instance_p);
 }
 
-/* A process that nobody knows of: the child of a child, in a session of its own. The one between
- * has ended by the time that this returns, or the runner would find it, too. */
+/* Leaves a process that the runner does not know: a grandchild in a session of its own. The child
+ * in between has ended when this returns; otherwise the runner would find the grandchild through
+ * it. */
 static symmem_status open_leaves_a_process(const symmem_host *host,
                                            const symmem_backend_config *config, void **instance_p) {
     pid_t pid = config->world_size > 1 ? fork() : -1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Backends that do harm to whoever runs them: they hang, crash, write over memory and lie. Each is
- * the CPU emulation with something spoilt in its table. The suite's runner must answer every one
- * with a clear report and an exit status, in time; run.sh sees to it. They are dangerous: run.sh is
- * the only thing that should load them.
+ * Backends that harm the process that runs them: they hang, crash, write over memory and lie. Each
+ * is the CPU emulation with a broken entry in its table. run.sh checks that the suite's runner
+ * answers each one in time with a clear report and an exit status. They are dangerous, so only
+ * run.sh should load them.
  */
 #include "../mutants/decorator/decorator.h"
 

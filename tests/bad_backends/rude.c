@@ -63,7 +63,7 @@ static void change_execution(void) {
     fesetround(FE_DOWNWARD);
 }
 
-/* What linking with -ffast-math does to everybody. */
+/* Flushes subnormal numbers to zero for the process, as linking with -ffast-math does. */
 static void flush_subnormals(void) {
 #if defined(__x86_64__)
     __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);

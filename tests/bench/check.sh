@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]: each op runs for a moment and gives correct results
-# (each is checked before it is timed), the lines are JSON, and what compares them understands them.
+# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]: each op runs for a moment and gives correct
+# results (each is checked before it is timed), the lines are JSON, and what compares them understands them.
 # Nothing here looks at a time.
 set -u -o pipefail
 bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]} limits=${2:?} compare=${3:?} fakes=${4:-}
@@ -93,7 +93,7 @@ kill -HUP "$ours" || fail "it ended too early"
 wait "$ours" || fail "nohup was not heeded"
 nothing_is_left
 
-# Checking off and on by turns: a line of each.
+# Checking off and on, interleaved: a line of each.
 "$bench" --op barrier,all_reduce --checking both "${quick[@]}" >"$work/both" || fail "--checking both"
 for op in barrier all_reduce; do
     for checking in true false; do
@@ -103,7 +103,7 @@ for op in barrier all_reduce; do
 done
 
 # The table: every world, place and size has a line, the crossovers are such that one-shot comes
-# first, and the library takes what is printed; what it then chooses is the unit test's affair.
+# first, and the library takes what is printed; the unit test covers what it then chooses.
 tune() {
     "$bench" --tune --bytes 4K,64,1K --iterations 20 --warmup 1 --timeout 200 "$@"
 }
@@ -147,7 +147,7 @@ grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":
 SYMMEM_BACKEND=shm "$here/../run_ranks.sh" 2 "${bench%/*}/host-cost" 3 >"$work/host" || fail "host-cost"
 [ "$(grep -cxE "\{$pair(,$pair)*\}" "$work/host")" -eq 6 ] || fail "not each call's cost: $(cat "$work/host")"
 
-# Turns with other programs. Ours plays PyTorch's part; NVSHMEM and the driver are fakes.
+# Interleaved with other programs. Ours takes PyTorch's part; NVSHMEM and the driver are fakes.
 turns() { # [options of gpu_turns.py]
     python3 -B "$here/gpu_turns.py" --bench "$bench" --backend shm --out "$work" --rounds 1 --sizes 4K --seconds 0.001 \
         --peer "torch=$peer --serve --json --dtype bfloat16 --seconds 0.001" "$@" >"$work/turns" 2>"$work/said"

@@ -51,7 +51,7 @@ void compare_print_table(const compare_data *data, FILE *out) {
         "which other\n"
         "work on the machine disturbs least. limit: one cache line's way from core to core "
         "where\n"
-        "ranks meet, and one pass over the bytes where there are any.\n\n",
+        "ranks synchronize, and one pass over the bytes where there are any.\n\n",
         out);
     fprintf(out, "%5s  %-32s %8s  %-28s %-28s %-10s %-22s %7s  %s\n", "ranks", "op", "size",
             "symmem", "better MPI", "", "ratio", "fastest", "limit");

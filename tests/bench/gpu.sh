@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# gpu.sh [RANKS [options of gpu_turns.py]]: symmem, PyTorch (its symmetric memory, and NCCL) and NVSHMEM by
-# turns, on as many GPUs as there are ranks, which are all unless RANKS is given. Builds what is needed
-# first. A table with ratios on standard output; that, JSON and logs in build/gpu-bench/, or where
-# SYMMEM_GPU_OUT says. About five minutes with 2 GPUs; with `2 --peers nvshmem --ops barrier --rounds 3` one.
-# What calls cost the host comes behind it (host.json).
-# Needs a driver, nvcc, Python 3, its torch and nvidia-nvshmem; without them symmem alone is measured. With
-# 2 ranks and torch also the fused products at three shapes (fused/), unless --ops chooses from the others.
-# Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or nothing was built.
+# gpu.sh [RANKS [options of gpu_turns.py]]: symmem, PyTorch (its symmetric memory, and NCCL) and
+# NVSHMEM, interleaved, on RANKS GPUs or on all. Builds what is needed first. A table with ratios on standard
+# output; that, JSON and logs in build/gpu-bench/, or where SYMMEM_GPU_OUT says. About five minutes with 2
+# GPUs; with `2 --peers nvshmem --ops barrier --rounds 3` one. What calls cost the host comes behind it
+# (host.json). Needs a driver, nvcc, Python 3, its torch and nvidia-nvshmem; without them symmem alone is
+# measured. With 2 ranks and torch also the fused products at three shapes (fused/), unless --ops chooses from
+# the others. Exit status 1 if anything is missing from the comparison, 4 if there is no GPU or nothing was
+# built.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"

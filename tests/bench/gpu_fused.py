@@ -21,7 +21,7 @@ import threading
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANKS = 2
 OTHERS = ["torch", "nccl", "scheme"]
-# Of our time and the other's: what is to be held.
+# The largest allowed ratio of our time to the other's.
 BARS = {"torch": 1.0, "nccl": 1.0, "scheme": 1.03}
 
 
@@ -157,7 +157,7 @@ def main():
                     lines += side.round("round")
                 rounds.append(lines)
             write(options.out, rounds, sides[0].about, sides[1].about)
-            # Last, for nobody promises that it can be captured.
+            # Last, because the other program may not be capturable.
             rounds[-1] += sides[1].round("captured")
             write(options.out, rounds, sides[0].about, sides[1].about)
         finally:

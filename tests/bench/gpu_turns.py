@@ -219,7 +219,7 @@ class Run:
         return [self.ours, *self.others.values()]
 
     def warm_up(self):
-        """All are started by now; afterwards nobody loads anything."""
+        """All are started by now; afterwards none loads code."""
         self.ours.ask("barrier", 0, 50, 3 * self.patience)
         for name, side in self.others.items():
             side.ask("nvshmem_barrier" if name == "nvshmem" else "barrier", 0, 50, 3 * self.patience)

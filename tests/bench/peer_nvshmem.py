@@ -112,7 +112,7 @@ class Driver:
         return self.made("cuGraphInstantiateWithFlags", graph, 0)
 
     def times(self, graph):
-        """Microseconds of each of some launches; what comes first lets the ranks meet."""
+        """Microseconds of each of some launches; the first one synchronizes the ranks."""
         self("cuGraphLaunch", graph, self.stream)
         for event in self.events[:-1]:
             self("cuEventRecord", event, self.stream)

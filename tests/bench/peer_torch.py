@@ -154,7 +154,7 @@ class Rank:
         return graph, run  # which has the memory that the graph works on
 
     def launches(self, op, nbytes, count):
-        """Microseconds of each of some launches; what comes first lets the ranks meet."""
+        """Microseconds of each of some launches; the first one synchronizes the ranks."""
         key = (op, nbytes, count)
         if key not in self.graphs:
             self.graphs[key] = self.capture(*key)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [options]: symmem, Open MPI and MPICH by turns, in one go, and what the machine can do at best;
+# run.sh [options]: symmem, Open MPI and MPICH interleaved in one run, and what the machine can do at best;
 # a table with ratios on standard output, all of it as JSON in the folder --out.
 set -u
 # shellcheck source=tests/lib.sh
@@ -138,7 +138,7 @@ our_ops=$("$build/bin/symmem-bench" --list --op all | paste -sd' ') || exit 1
 mpi_ops=""
 [ "${#mpis[@]}" -eq 0 ] || mpi_ops=$("$build/bench/mpi-bench-${mpis[0]}" --list | paste -sd' ')
 
-# Everybody's turn with one op.
+# Each program runs one op.
 measure() { # RANKS OP BYTES
     local input mpi
     for input in $inputs; do

@@ -447,7 +447,7 @@ TK_TEST(capture, given_up_in_turn, "SM-ERROR-01", .needs = CAPTURE, .max_ranks =
 }
 
 /* By the end of the stream that began it, of one that joined, or of the context with both. */
-TK_TEST(capture, given_up, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
+TK_TEST(capture, given_up, "SM-STREAM-28", .needs = CAPTURE, .max_ranks = 1) {
     symmem_context_options options = tk_options(t);
     for (int way = 0; way < 4; way++) {
         symmem_stream *streams[2];

@@ -277,7 +277,7 @@ static void expect_told(struct tk *t, symmem_status status, uint64_t begin_ms, c
 }
 
 /* Rank 0's list is another one, in its order, in its length, in its members. */
-TK_TEST(causes, groups_of_one_name, "SM-GROUP-15", .ranks = {3, 3}) {
+TK_TEST(causes, groups_of_one_name, "SM-GROUP-15,SM-GROUP-16", .ranks = {3, 3}) {
     static const struct {
         int32_t odd[3], count;
         const char *first, *second;
@@ -307,7 +307,7 @@ TK_TEST(causes, groups_of_one_name, "SM-GROUP-15", .ranks = {3, 3}) {
 }
 
 /* Names that begin alike are other names. */
-TK_TEST(causes, names_that_begin_alike, "SM-GROUP-15", .ranks = {2, 4}) {
+TK_TEST(causes, names_that_begin_alike, "SM-GROUP-16", .ranks = {2, 4}) {
     static const char *const names[] = {"model", "model_parallel", "model ", "mode"};
     symmem_group *groups[4];
     for (int i = 0; i < 4; i++)

@@ -62,7 +62,7 @@ static const struct flaw flaws[] = {
 #define FLAW_COUNT ((int)TK_COUNT(flaws))
 
 /* Every flaw of either tensor on one rank is refused there at once, with nothing written. */
-TK_TEST(coll, malformed_tensors, "SM-COLL-02", .needs = COLLECTIVES) {
+TK_TEST(coll, malformed_tensors, "SM-COLL-02,SM-COLL-20", .needs = COLLECTIVES) {
     struct sum s = sum_begin(t, tk_world_group(t));
     struct ops_tensor input, out;
     out_mark(t, &s);

@@ -110,7 +110,7 @@ static void fail_first_copy(struct tk *t, const struct gather *g) {
         tk_note(t, "a copy's work passes no step of the backend's own: none is made to fail");
 }
 
-TK_TEST(composed, copy_fails, "SM-COLL-15,SM-TIMEOUT-14",
+TK_TEST(composed, copy_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
     struct gather *g = gather_begin(t);
@@ -123,7 +123,7 @@ TK_TEST(composed, copy_fails, "SM-COLL-15,SM-TIMEOUT-14",
     work_after(t, g->stream);
 }
 
-TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
+TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS | SYMMEM_CAP_CAPTURE,
         .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
@@ -143,7 +143,7 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-TIMEOUT-14",
 }
 
 /* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
-TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-TIMEOUT-14",
+TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
     struct gather *g = gather_begin(t);
@@ -228,8 +228,8 @@ static void product_fails_with(struct tk *t, symmem_status failure) {
 }
 
 /* With whatever a product says, MISMATCH too, which of the calls themselves poisons nothing. */
-TK_TEST(composed, product_fails, "SM-COLL-15,SM-TIMEOUT-14", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
-        .ranks = {2, 4}) {
+TK_TEST(composed, product_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .ranks = {2, 4}) {
     product_fails_with(t, SYMMEM_LIMIT);
     product_fails_with(t, SYMMEM_MISMATCH);
 }
@@ -255,7 +255,7 @@ static symmem_status fussy_product(void *arg, const symmem_matmul *product, void
 }
 
 /* The second stream tells what happened there, and the first one that it did not get through. */
-TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14",
+TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
@@ -282,8 +282,8 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-TIMEOUT-14"
 
 /* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
  * first stream, and no harm done. */
-TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP_STREAMS | PRODUCTS,
-        .ranks = {2, 4}) {
+TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15,SM-COLL-21",
+        .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
     uint32_t limit_ms = LONG_MS;
     struct fused_pair *x = pair_begin(t);
@@ -299,7 +299,7 @@ TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15", .needs = SYMMEM_CAP
     expect_gather_now(t, x, stream);
 }
 
-TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15",
+TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15,SM-COLL-21",
         .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t);
     uint32_t limit_ms = LONG_MS;

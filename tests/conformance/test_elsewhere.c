@@ -318,9 +318,9 @@ ELSEWHERE(pid_namespace_host_barrier, "SM-TIMEOUT-16", .need = HOST_BARRIER,
           .in_pid_namespace = true, .before_groups = true)
 ELSEWHERE(another_program, "SM-TIMEOUT-17", .need = BARRIER, .becomes_another = true)
 ELSEWHERE(another_program_rendezvous, "SM-TIMEOUT-17", .need = RENDEZVOUS, .becomes_another = true)
-ELSEWHERE(finalized_is_no_end, "SM-TIMEOUT-17", .need = BARRIER, .finalizes = true)
-ELSEWHERE(finalized_is_no_end_elsewhere, "SM-TIMEOUT-17", .need = HOST_BARRIER, .finalizes = true,
-          .in_pid_namespace = true)
+ELSEWHERE(finalized_is_no_end, "SM-TIMEOUT-17,SM-TIMEOUT-18", .need = BARRIER, .finalizes = true)
+ELSEWHERE(finalized_is_no_end_elsewhere, "SM-TIMEOUT-17,SM-TIMEOUT-18", .need = HOST_BARRIER,
+          .finalizes = true, .in_pid_namespace = true)
 
 /* --- a machine under several names ------------------------------------------------------------ */
 

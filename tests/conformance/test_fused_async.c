@@ -188,12 +188,12 @@ static void give_up(struct tk *t, bool by_graph) {
     fused_expect_bytes(t, &x->out, 0x55, "out");
 }
 
-TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+TK_TEST(fused_async, given_up, "SM-LIFE-13,SM-LIFE-27,SM-STREAM-17,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS, .max_ranks = 1) {
     give_up(t, false);
 }
 
-TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-STREAM-17,SM-TIMEOUT-14",
+TK_TEST(fused_async, launch_given_up, "SM-LIFE-13,SM-LIFE-27,SM-STREAM-17,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_MATMUL | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
     give_up(t, true);
 }

@@ -125,8 +125,8 @@ static void all_arguments(struct tk *t, const struct ops_desk *desk, const struc
         split_arguments(t, desk, row);
 }
 
-TK_TEST(ops_refused, arguments, "SM-COLL-02,SM-ERROR-08,SM-MMEM-02", .needs = COLLECTIVES,
-        .ranks = {2, OPS_MAX_RANKS}) {
+TK_TEST(ops_refused, arguments, "SM-COLL-02,SM-COLL-20,SM-ERROR-08,SM-MMEM-02",
+        .needs = COLLECTIVES, .ranks = {2, OPS_MAX_RANKS}) {
     each_row(t, all_arguments);
 }
 

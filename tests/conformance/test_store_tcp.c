@@ -157,7 +157,7 @@ TK_TEST(store_tcp, worlds_are_apart, "SM-STORE-16,SM-ERROR-04", .max_ranks = 1) 
     symmem_store_close(store);
 }
 
-TK_TEST(store_tcp, addresses_are_checked, "SM-STORE-14,SM-STORE-21,SM-ERROR-04",
+TK_TEST(store_tcp, addresses_are_checked, "SM-STORE-23,SM-STORE-21,SM-ERROR-04",
         TK_OWN_ENVIRONMENT) {
     static const char *const wrong[] = {"",
                                         "tcp",
@@ -177,7 +177,7 @@ TK_TEST(store_tcp, addresses_are_checked, "SM-STORE-14,SM-STORE-21,SM-ERROR-04",
     static const char *const launched[] = {"PMIX_NAMESPACE", "TORCHELASTIC_USE_AGENT_STORE"};
     symmem_store *const untouched = (symmem_store *)(void *)t;
     symmem_store *store = untouched;
-    TK_REQ(t, "SM-STORE-14");
+    TK_REQ(t, "SM-STORE-23");
     for (size_t i = 0; i < LENGTH(wrong); i++)
         TK_FAILS(t, INVALID_ARGUMENT, symmem_store_open(wrong[i], 1, 2, SHORT_MS, &store));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_store_open("tcp://localhost:9", 2, 2, SHORT_MS, &store));
@@ -191,7 +191,7 @@ TK_TEST(store_tcp, addresses_are_checked, "SM-STORE-14,SM-STORE-21,SM-ERROR-04",
     TK_EQ_PTR(t, untouched, store);
 }
 
-TK_TEST(store_tcp, environment_names_it, "SM-STORE-14", TK_OWN_ENVIRONMENT) {
+TK_TEST(store_tcp, environment_names_it, "SM-STORE-14,SM-STORE-23", TK_OWN_ENVIRONMENT) {
     static const char *const others[] = {"PMIX_NAMESPACE", "PMIX_RANK", "SYMMEM_STORE",
                                          "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"};
     symmem_context_options options = tk_options(t);

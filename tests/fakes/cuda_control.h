@@ -79,9 +79,9 @@ size_t fake_device_bytes(void);
 size_t fake_others_bytes(void);
 /* Not more memory than that is created in all, and not more filled at once: OUT_OF_MEMORY. */
 void fake_run_short(size_t held_bytes, size_t fill_bytes);
-/* Somebody else uses all devices from now on. */
+/* Another process uses all devices from now on. */
 void fake_use_devices(void);
-/* What cuDevicePrimaryCtxReset does. Whoever uses a stream of before is aborted. */
+/* Does what cuDevicePrimaryCtxReset does. A later use of an older stream aborts the process. */
 void fake_reset_context(CUdevice device);
 
 /* --- for fakes of other libraries ----------------------------------------------------- */

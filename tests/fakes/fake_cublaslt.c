@@ -197,7 +197,7 @@ EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     if (handle == NULL || c != d || wanted != 1 ||
         !read_product(object(desc), object(a), object(b), object(d), &product))
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    /* Of 16 bits it is rounded once: no parts of sums in the output's type. */
+    /* A result of 16 bits is rounded once: no partial sums in the output's type. */
     if (own->reductions != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
         return CUBLAS_STATUS_NOT_SUPPORTED;
     memcpy(algo.alignments, own->alignments, sizeof algo.alignments);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A libnccl without GPUs, for unit tests of backend_nccl: communicators that come up in threads of
- * its own once all ranks have called, windows likewise, and calls that fail as a test asks. It is
- * strict: a call while another is under way is refused, and counted.
+ * A libnccl without GPUs, for unit tests of backend_nccl: communicators and windows that come up in
+ * threads of its own once all ranks have called, and calls that fail as a test asks. It is strict:
+ * a call while another is under way is refused, and counted.
  *
  * FAKE_VERSION decides what it offers: windows from 2.27 on, ncclTeamLsa from 2.28, the host's
  * query from 2.29 and then no windows on a communicator of more than one domain, ranks that share a

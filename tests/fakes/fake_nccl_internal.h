@@ -35,7 +35,7 @@ enum { NO_ROOT = 0, ROOT_WAITS, ROOT_ENDS };
 
 /* Of one id. In memory that forked ranks share; 0 at the start. */
 typedef struct meeting {
-    atomic_int root;      /* whether somebody waits for the ranks of this id */
+    atomic_int root;      /* whether a root waits for the ranks of this id */
     atomic_bool raised;   /* who waits there has raised the limit of descriptors */
     atomic_int announced; /* how many, by the first that came */
     atomic_int joined;

@@ -67,7 +67,8 @@ static bool is_sent(const struct ncclComm *comm, const one_call *receipt) {
     return found;
 }
 
-/* Whether all that the own calls want of others is there; else, as NCCL's, they have no end. */
+/* True if every transfer of this rank has its counterpart. Without one the calls never end, as
+ * NCCL's. */
 static bool have_partners(const struct ncclComm *comm) {
     const move *moves = comm->meeting->moves[comm->move - 1];
     bool found = true;

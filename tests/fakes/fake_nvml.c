@@ -68,8 +68,9 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
     return 0;
 }
 
-/* How it answers: FAKE_NVML_PROCESSES=none: it does not know processes; unused: it knows none here;
- * twice: each once for every half of the device; hidden: there is a device that is refused. */
+/* FAKE_NVML_PROCESSES says how the fake answers. none: it does not know processes; unused: it
+ * knows none here; twice: it names each once for every half of the device; hidden: one device is
+ * refused. */
 static bool is_so(const char *manner) {
     const char *wanted = getenv("FAKE_NVML_PROCESSES");
     return wanted != NULL && strcmp(wanted, manner) == 0;

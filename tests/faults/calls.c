@@ -121,7 +121,7 @@ static struct live {
     const void *what; /* NULL: free */
     const void *maker;
     size_t bytes;
-    char kind;   /* b: block, m: mapping, c: condition */
+    char kind;   /* 'b' block, 'm' mapping, 'c' condition */
 } * slots;       /* one mapping, so that this itself makes no blocks */
 static int used; /* slots below it */
 static atomic_flag lock = ATOMIC_FLAG_INIT;
@@ -158,7 +158,7 @@ static void remember(char kind, const void *what, size_t bytes, const void *make
     give_lock();
 }
 
-/* Whoever ends it: all of that kind in these bytes. Returns its maker. */
+/* Forgets all objects of that kind in these bytes. Returns the maker of one. */
 static const void *forget(char kind, const void *what, size_t bytes) {
     const void *maker = NULL;
     if (what == NULL || used == 0)

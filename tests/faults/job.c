@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One rank of a whole job, from init to finalize with everything in between, of which one call may
- * fail: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS: a folder, or "-". NTH: -1 no
- * call fails, 0 none either, but they are counted. HOW: what it does once a call of symmem's has
- * failed: "finalize", "exit", or "again", that call once more and then finalize. Says in lines of
- * its standard output what walk.c judges.
+ * fail. Usage: job RANK SIZE STORE SOCKETS CLASS NTH HOW LIMIT_MS. SOCKETS is a folder or "-". With
+ * NTH -1 no call fails; with 0 none fails either, but they are counted. HOW says what it does after
+ * a failed call of symmem: "finalize", "exit", or "again", which repeats that call and then
+ * finalizes. It reports on standard output, and walk.c checks the report.
  */
 #include <dirent.h>
 #include <stdio.h>

@@ -24,7 +24,7 @@ enum {
     SIZES_MAX = 8,
     LOAD_MAX = 64,
     ROUNDS = 40,
-    LIMIT_MS = 60000,   /* of the calls: whoever is told only then has not been told */
+    LIMIT_MS = 60000,   /* of the calls: a rank that is told only then was not told */
     LONGEST_MS = 90000, /* of a job, from its start or from the kill on */
     TEXT = 1024,
 };
@@ -280,7 +280,7 @@ static void choose_victims(int size, int how_many) {
     }
 }
 
-/* Those that have never been there nobody can miss. */
+/* Waits until all victims have started: the others cannot miss a rank that never was there. */
 static bool victims_are_there(int size, long long until_ns) {
     for (int rank = 0; rank < size; rank++)
         while (ranks[rank].victim && !is_there(rank)) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank of a job that goes round and round, of which some ranks will be killed: rounds RANK SIZE
- * STORE SOCKETS ROUNDS LIMIT_MS. Says in lines of its standard output what kills.c judges: that it
- * is there, when its first failure came, that it is through.
+ * One rank of a job that repeats its work while some ranks are killed. Usage: rounds RANK SIZE
+ * STORE SOCKETS ROUNDS LIMIT_MS. It reports on standard output that it is there, when its first
+ * failure came, and that it has finished; kills.c checks the report.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static long long now_ns(void) {
     return (long long)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* That this thread has been kept from a processor; 0 where nobody counts it. */
+/* Returns how long this thread waited for a processor; 0 if the kernel does not count that. */
 static long long delay_ns(void) {
     long long ns = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "r");
@@ -55,7 +55,7 @@ static symmem_status told(symmem_status status) {
             goto out;                                                                              \
     } while (0)
 
-/* New memory, its meeting and its end. */
+/* Allocates memory, makes its rendezvous and frees it. */
 static symmem_status meet(symmem_context *context, symmem_group *group) {
     symmem_status status;
     symmem_handle *handle = NULL;

@@ -30,7 +30,7 @@ if ! reason=$(containment_works "$build"); then
     exit 77
 fi
 export PROCESSES=700
-# Below what a program has put into /dev/shm otherwise: that is to be empty at the end but for this.
+# In a folder apart from other files of /dev/shm, which must be empty at the end except for this one.
 # shellcheck disable=SC2016
 contained "$limit" use "$build" "$lane" bash -c 'what=$1 job=$2 folder=$3
     shift 3

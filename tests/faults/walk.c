@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walks over whole jobs of two ranks: in each one call of one rank fails, the n-th of a class. Runs
- * several at a time and judges each: walk JOB FOLDER [--seed N] [--seconds N] [--lanes N]
- * [--how HOW] [--class NAME] [--nth N]. Without --seconds all of them, otherwise as many as there
- * is time for, in an order that the seed gives. See README.md.
+ * Runs whole jobs of two ranks. In each job one call of one rank fails, the n-th of a class. Runs
+ * several jobs at a time and checks each. Usage: walk JOB FOLDER [--seed N] [--seconds N] [--lanes
+ * N] [--how HOW] [--class NAME] [--nth N]. Without --seconds all of them, otherwise as many as
+ * there is time for, in an order that the seed gives. See README.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ static long long now_ms(void) {
 /* --- one job -------------------------------------------------------------------------------- */
 
 struct plan {
-    int class, nth, victim; /* victim -1: nobody's call fails */
+    int class, nth, victim; /* victim -1: no call fails */
     bool sockets;
 };
 

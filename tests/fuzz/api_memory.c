@@ -286,7 +286,7 @@ void call_transfer(model *m) {
     symmem_status expected = m->finalized ? SYMMEM_NOT_INITIALIZED
                              : rank != 0  ? SYMMEM_OUT_OF_RANGE
                                           : model_bounds(place, offset, count);
-    /* What a handle of freed memory reaches is nobody's shadow, but still there. */
+    /* Memory that only a handle of freed memory reaches has no shadow, but it is still there. */
     if ((form & 8) != 0) {
         EXPECT(symmem_put(place->handle, rank, offset, bytes, count, NULL), expected);
     } else {

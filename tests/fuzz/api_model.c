@@ -41,7 +41,7 @@ void *model_any_pointer(model *m) {
         return m->foreign;
     switch (form % 8) {
     case 4:
-        return memory->ptr + memory->bytes; /* one past the end: nobody's, or the next one's */
+        return memory->ptr + memory->bytes; /* one past the end: unused, or the next block's */
     case 5:
         return memory->ptr + fuzz_u16(m->in) % memory->bytes;
     default:

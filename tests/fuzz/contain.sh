@@ -3,7 +3,7 @@
 # contain.sh COMMAND...: runs a fuzz target where it can do no harm: as an unprivileged user in mount,
 # PID, IPC and network namespaces of its own, with a private /tmp and /dev/shm and limits. Where the
 # machine does not permit that it runs the command with the limits alone, and says so.
-# The command's paths must be absolute. Folders it writes to must be writable by everybody.
+# The command's paths must be absolute. Folders it writes to must be writable by all users.
 set -u
 self=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/contain.sh
 user=64890 # no account has this number

@@ -128,7 +128,7 @@ static size_t honest(const evil_store *evil, const key *asked, unsigned char **v
 
 /* --- other values ------------------------------------------------------------------------- */
 
-/* A rank that gave up, or one that has failed: in a part of its own, or as everybody's result. */
+/* A rank that gave up, or one that has failed, in its own contribution or in the result of all. */
 static size_t special(evil_store *evil, const key *asked, unsigned char **value_p) {
     if (asked->kind == KEY_ALL) {
         sm_failed_all all = {.head = {.magic = 0x204c4c41u}, .verdict = {.status = SYMMEM_SYSTEM}};

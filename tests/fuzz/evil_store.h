@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A store through which all other ranks of a group speak with the fuzz input's voice. Left alone
- * they are honest: they mirror what the one real rank gives, so that every step succeeds and the
- * next one is reached. Each answer takes a byte of the input that may turn it into something else.
+ * A store in which the fuzz input speaks for all other ranks of a group. By default they are
+ * honest: they mirror what the one real rank gives, so that every step succeeds and the next one is
+ * reached. Each answer takes a byte of the input that may change it.
  */
 #ifndef SYMMEM_TESTS_EVIL_STORE_H
 #define SYMMEM_TESTS_EVIL_STORE_H

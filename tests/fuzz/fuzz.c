@@ -98,7 +98,7 @@ static uint64_t now_ns(void *arg) {
 
 static void sleep_at_once(void *arg, uint64_t until_ns) {
     const uint64_t before_ns = now_ns(arg);
-    FUZZ_CHECK(until_ns != UINT64_MAX); /* nobody would ever wake it */
+    FUZZ_CHECK(until_ns != UINT64_MAX); /* nothing would ever wake it */
     slept_ns += until_ns > before_ns ? until_ns - before_ns : 0;
 }
 

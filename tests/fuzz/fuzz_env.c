@@ -67,7 +67,8 @@ static bool read_number(const char *text, int64_t *value_p) {
     return true;
 }
 
-/* The first that is set. 1: found, 0: none, -1: set to something else. */
+/* Reads the first name that is set. Returns 1 if it was found, 0 if none is set, -1 if it is set to
+ * something else. */
 static int expected(const char *const *names, int64_t low, int64_t high, int64_t *value_p) {
     for (; *names != NULL; names++) {
         const char *text = getenv(*names);
@@ -116,7 +117,7 @@ static void set_other(fuzz_input *in) {
     char value[VALUE_BYTES], inside[VALUE_BYTES + 192];
     any_value(in, value);
     if (strcmp(name, "SYMMEM_STORE") == 0 && strncmp(value, "tcp://", 6) == 0)
-        value[5] = '_'; /* nobody is waited for, and no port taken */
+        value[5] = '_'; /* no wait for a rank, and no port taken */
     if (strcmp(name, "SYMMEM_STORE") == 0 && strncmp(value, "file:", 5) == 0 && value[5] != '\0') {
         for (char *at = value; *at != '\0'; at++)
             if (*at == '/' || *at == '.')
@@ -143,7 +144,7 @@ static void set_some(fuzz_input *in) {
 
 /* --- a context out of it ----------------------------------------------------------------- */
 
-/* 1: all machines have it, 0: this one may, -1: none does. */
+/* Returns 1 if all machines have it, 0 if this one may, -1 if none does. */
 static int has_instruction_set(void) {
     const char *name = getenv("SYMMEM_SHM_ISA");
     if (name == NULL || strcmp(name, "portable") == 0)

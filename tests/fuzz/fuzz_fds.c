@@ -124,7 +124,7 @@ static void all_gather(world *self, fuzz_input *in) {
     int *fds = malloc(total * sizeof(*fds));
     FUZZ_CHECK(fds != NULL);
     uint64_t sequence = self->session.fd_sequence;
-    /* A queue takes only so many before somebody reads. */
+    /* A queue takes only so many before one is read. */
     if (self->rank == 0)
         for (int32_t rank = 1; rank < self->size && rank < 8; rank++)
             send_message(self, in, KIND_GATHER, rank, sequence, (size_t)count);

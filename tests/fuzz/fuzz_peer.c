@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A whole rendezvous with evil peers. One real context on the emulation; all others mirror what it
- * does, join records, rendezvous records, agreements and descriptors, except where the input spoils
- * it; afterwards they scribble in the shared signal state. Every call ends with success or a proper
- * failure, and everything is given back.
+ * A whole rendezvous with evil peers. One real context on the emulation; all others mirror its join
+ * records, rendezvous records, agreements and descriptors, except where the input changes them.
+ * Afterwards they overwrite parts of the shared signal state. Every call ends with success or a
+ * proper failure, and everything is given back.
  */
 #include "evil_store.h"
 #include "bootstrap/exchange.h"
@@ -35,9 +35,9 @@ typedef struct world {
 
 /* A field that says how memory is shared takes another value of a likely kind. */
 static void spoil_field(fuzz_input *in, sm_rendezvous_record *record) {
-    sm_record_share *const shares[] = {&record->data, &record->signals, &record->multicast};
+    sm_rdv_share *const shares[] = {&record->data, &record->signals, &record->multicast};
     uint8_t form = fuzz_u8(in);
-    sm_record_share *share = shares[form / 4 % 3];
+    sm_rdv_share *share = shares[form / 4 % 3];
     switch (form % 4) {
     case 1:
         share->mapped_bytes = fuzz_number(in, share->mapped_bytes);
@@ -60,10 +60,10 @@ static void vary(const evil_store *evil, int32_t rank, unsigned char *payload, s
     if (bytes != sizeof(record))
         return;
     memcpy(&record, payload, sizeof(record));
-    if (record.magic != SM_RECORD_MAGIC)
+    if (record.magic != SM_RDV_MAGIC)
         return;
     record.device = rank;
-    if (rank == 0 && (record.flags & SM_RECORD_MULTICAST) != 0) {
+    if (rank == 0 && (record.flags & SM_RDV_MULTICAST) != 0) {
         record.multicast.kind = SYMMEM_SHARE_FD;
         record.multicast.mapped_bytes = 4096;
     }
@@ -110,8 +110,8 @@ static void given(evil_store *evil, void *arg) {
     if (memcmp(&self->answered, &evil->join, sizeof(evil->join)) != 0)
         self->fd_sequence = 0;
     self->answered = evil->join;
-    bool multicast = (record.flags & SM_RECORD_MULTICAST) != 0;
-    int count = multicast ? 3 : record.mapping != 0 ? 1 : 2;
+    bool multicast = (record.flags & SM_RDV_MULTICAST) != 0;
+    int count = multicast ? 3 : record.mapping_generation != 0 ? 1 : 2;
     for (int32_t rank = 1; self->rank == 0 && rank < self->size; rank++)
         send_descriptors(self, rank, 1, count, count);
     if (self->rank != 0)

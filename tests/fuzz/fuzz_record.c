@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The judgment of rendezvous records: what peers say of their memory. It must be the same
- * whichever rank judges, accept only records that agree, and name a rank of the group otherwise.
+ * The check of rendezvous records, in which peers describe their memory. It must give the same
+ * result on each rank, accept only records that agree, and otherwise name a rank of the group.
  */
 #include "fuzz.h"
 #include "rendezvous/rendezvous.h"
@@ -22,7 +22,7 @@ typedef struct world {
 
 static sm_rendezvous_record honest_record(int32_t rank) {
     sm_rendezvous_record record = {
-        .magic = SM_RECORD_MAGIC,
+        .magic = SM_RDV_MAGIC,
         .abi = SYMMEM_BACKEND_ABI,
         .backend = 7,
         .backend_name = "shm",
@@ -31,7 +31,7 @@ static sm_rendezvous_record honest_record(int32_t rank) {
         .block_bytes = 65536,
         .signal_pad_size = 9216,
         .device = rank,
-        .flags = SM_RECORD_OVERLAP,
+        .flags = SM_RDV_OVERLAP,
         .data = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 65536},
         .signals = {.kind = SYMMEM_SHARE_FD, .mapped_bytes = 16384},
     };
@@ -79,7 +79,7 @@ static void make_world(world *self, fuzz_input *in, sm_rendezvous_record *record
 
 /* Said once more, in the plainest way. */
 static bool agree(const sm_rendezvous_record *a, const sm_rendezvous_record *b) {
-    return a->magic == SM_RECORD_MAGIC && b->magic == SM_RECORD_MAGIC && a->abi == b->abi &&
+    return a->magic == SM_RDV_MAGIC && b->magic == SM_RDV_MAGIC && a->abi == b->abi &&
            a->backend == b->backend && a->allocation_bytes == b->allocation_bytes &&
            a->block_offset == b->block_offset && a->block_bytes == b->block_bytes &&
            a->signal_pad_size == b->signal_pad_size &&
@@ -92,7 +92,8 @@ static void check_accepted(const world *self) {
         FUZZ_CHECK(records[rank].status == SYMMEM_OK);
         FUZZ_CHECK(agree(&records[0], &records[rank]));
         FUZZ_CHECK(records[rank].signal_pad_size >= 4 * (uint64_t)self->group.world_size);
-        symmem_share share = sm_record_share_of(&self->rendezvous, rank, &records[rank].data, 1000);
+        symmem_share share =
+            sm_rdv_share_unpack(&self->rendezvous, rank, &records[rank].data, 1000);
         FUZZ_CHECK(share.fd == 1000 && share.mapped_bytes == records[rank].data.mapped_bytes);
     }
 }
@@ -112,7 +113,7 @@ void fuzz_one(fuzz_input *in) {
         self.rendezvous.overlap = self.rendezvous.cross_host = false;
         self.rendezvous.exchange_data = false;
         symmem_clear_error();
-        symmem_status status = sm_record_judge(&self.rendezvous);
+        symmem_status status = sm_rdv_records_check(&self.rendezvous);
         if (status == SYMMEM_OK)
             check_accepted(&self);
         else

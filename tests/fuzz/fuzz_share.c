@@ -161,7 +161,7 @@ static void join_multicast(fuzz_input *in, const int *fds) {
     table->multicast->release(instance, multicast);
 }
 
-/* A peer may do that with its file; if it made it shorter, nobody could help. */
+/* A peer may lengthen its file. If it made it shorter, nothing would help. */
 static void lengthen(int fd, uint16_t bytes) {
     off_t length = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
     if (length >= 0 && length < (off_t)1 << 40)

@@ -15,7 +15,7 @@
 
 /* What is known of a key of the list. */
 typedef struct known {
-    bool sure; /* nobody has meddled with its file since */
+    bool sure; /* its file was not meddled with since */
     bool there;
     bool odd; /* what stands in its place is no file */
     unsigned char value[VALUE_MAX];
@@ -73,7 +73,7 @@ static void put_socket(const char *name) {
     close(fd);
 }
 
-/* `opened`: a store has mapped the notify file, which nobody may make shorter from then on. */
+/* `opened`: a store has mapped the notify file, which must not become shorter from then on. */
 static void meddle(fuzz_input *in, known *table, bool opened) {
     static const char *const targets[] = {"/dev/null", "nowhere", "notify", ".", "ka", "/dev/zero"};
     char name[256];

@@ -110,7 +110,7 @@ static void read_place(fuzz_input *in) {
     FUZZ_CHECK(strlen(again) < sizeof(again));
 }
 
-/* Of digits, for which nobody is asked. */
+/* Parses an address of digits, which needs no resolver. */
 static void parse_address(fuzz_input *in) {
     char rest[64], text[96];
     sm_tcp_place place;

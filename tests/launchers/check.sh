@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh LAUNCHER EXAMPLE ROUNDS: README's program and rounds.c with four ranks, started by mpirun, srun or torchrun
-# (or the path of one), with nothing said of a store: the ranks find each other through what the launcher offers. For
-# srun a Slurm of one host is made, if this user may. Exit status 77: the launcher is not here.
+# check.sh LAUNCHER EXAMPLE ROUNDS: README's program and rounds.c with four ranks, started by mpirun, srun or
+# torchrun (or the path of one), without a store option. The ranks find each other through what the launcher
+# offers. For srun a Slurm of one host is made, if this user may. Exit status 77: the launcher is missing.
 set -u
 if [ $# -ne 3 ] || [ ! -x "$2" ] || [ ! -x "$3" ]; then
     echo "usage: check.sh LAUNCHER EXAMPLE ROUNDS" >&2
@@ -44,7 +44,7 @@ until_true() { # SECONDS COMMAND...
     done
 }
 
-# A controller and a node on this host, on ports that nobody has, with a key of their own.
+# A controller and a node on this host, on free ports, with a key of their own.
 start_slurm() {
     local host command port=$((20000 + RANDOM % 10000))
     for command in munged slurmctld slurmd srun sinfo; do

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
-# The stage of test.sh: ranks that mpirun, srun and torchrun start, without a folder. Sourced by tests/stages.sh.
+# The stage of test.sh: ranks that mpirun, srun and torchrun start, without a folder. Sourced by
+# tests/stages.sh.
 
 stage_launchers() {
     made gcc || return

@@ -26,8 +26,8 @@ mount --make-rprivate / || refuse "cannot make mounts private"
 # Nothing in there wants the groups of processes, which often are a dozen mounts.
 [ ! -d /sys/fs/cgroup ] || mount -t tmpfs -o ro tmpfs /sys/fs/cgroup || refuse "no /sys/fs/cgroup"
 if [ "$how" != build ]; then
-    # Whoever runs this may own files out there. What is covered, here or below, nobody reaches; and /proc is
-    # this namespace's own, where tests give their user namespaces a user.
+    # The user who runs this may own files outside. Covered folders, here or below, are out of reach, and
+    # /proc is this namespace's own, where tests give their user namespaces a user.
     while read -r _ _ _ _ point _; do
         case $point in
         /proc | /mnt/* | /tmp/* | /var/tmp/* | /dev/shm | /sys/fs/cgroup/*) ;;
@@ -35,7 +35,7 @@ if [ "$how" != build ]; then
         esac
     done </proc/self/mountinfo
 fi
-# The network namespace's own, through which ranks may meet.
+# The network namespace's own loopback, through which ranks may connect.
 ip link set lo up || refuse "no loopback interface"
 mount -t tmpfs -o size=1g,mode=755 tmpfs /mnt && mkdir /mnt/base /mnt/tree || refuse "no /mnt"
 for folder in /tmp /var/tmp /dev/shm; do

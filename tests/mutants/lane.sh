@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# lane.sh NAME: one mutant from outside: runs it contained and judges the report. For
+# lane.sh NAME: runs one mutant contained, from outside, and checks the report. For
 # run.sh, which exports WORK (bases and results), TABLE (the rows' fields) and LANE. Writes
 # WORK/results/NAME: status, seconds, tests that killed it, remark; and one row of the table.
 set -u
@@ -92,7 +92,7 @@ judge_baseline() {
     local wrong bad='failed|error|unresolved'
     [ "$status" != skipped ] || status=survived remark=""
     [ "$status" = error ] && [ -z "$(tests_with 'failed|error')" ] && return # no report
-    # A backend of somebody else's may lack what a test needs; ours lacks nothing.
+    # A foreign backend may lack what a test needs; ours lacks nothing.
     [ -n "${SYMMEM_MUTANTS_OF:-}" ] || bad+='|skipped'
     wrong=$(tests_with "$bad" | tr '\n' ' ')
     status=passed killed_by="" remark=""
@@ -149,7 +149,7 @@ run_once() {
     judge
 }
 
-# What is judged of a run, but for what a contained one did outside.
+# Checks a run, except what a contained one did outside.
 try_it() {
     run_once
     [[ $kind != baseline* ]] || judge_baseline

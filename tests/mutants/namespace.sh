@@ -55,7 +55,7 @@ canary_unharmed() {
     return "$unharmed"
 }
 
-# Proves with a signal that hurts nobody that what runs inside reaches nobody outside. Otherwise
+# Proves with a harmless signal that a process inside cannot reach one outside. Otherwise
 # says why not.
 containment_works() { # BASE
     local output status

@@ -204,7 +204,7 @@ static void print_killers(const char *filter) {
     }
 }
 
-/* Name, kind, museum, ranks, mode, filter, killers, what is wrong. */
+/* Name, kind, known defects, ranks, mode, filter, killers, what is wrong. */
 static void list(const struct row *row) {
     static const char *const kinds = " patch tsan unit gpu_unit fake decorator contained ";
     char kind[16] = "", mode[16] = "process", word[20], *in = strstr(row->killers, " in ");

@@ -43,7 +43,7 @@ fi
 WORK=$root/build-mutants TABLE=$root/build-mutants/table$stop # a list disturbs no run
 export WORK TABLE
 mkdir -p "$WORK"/{plain,tsan,fake} || exit 4
-# What is in there the lanes' users may write to, where they see but a copy. Nobody else gets there.
+# The lanes' users may write to the content, of which they see a copy. Other users cannot get there.
 chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 
 # --- the list ---------------------------------------------------------------------------------------
@@ -51,11 +51,12 @@ chmod 700 "$WORK" && chmod 755 "$WORK"/{plain,tsan,fake} || exit 4
 tool=$WORK/rows tables=("$mutants"/tables/*.txt)
 [[ $tool -nt $mutants/rows.c && $tool -nt $mutants/source.c && $tool -nt $mutants/source.h ]] ||
     { "${CC:-cc}" -std=gnu11 -O1 -o "$tool.$$" "$mutants"/{rows,source}.c && mv "$tool.$$" "$tool"; } || exit 4
-# Tabs between the fields, which are: name kind museum ranks mode filter expected description.
+# Tabs between the fields, which are: name kind defects ranks mode filter expected description.
 "$tool" list "${tables[@]}" >"$TABLE" || exit 2
-# First what may harm, then programs of their own, which mostly wait for their limits, and the suite with its
-# compiler, which compute, by turns, lest all lanes wait at once; those that wait longest lie side by side in
-# the lists, so in an order drawn by lot, always the same. In the end only the suite is left, which is quick.
+# Harmful mutants come first. Then programs of their own, which mostly wait for their limits, alternate with
+# the suite and its compiler, which compute, so that not all lanes wait at once. The longest waits stand side
+# by side in the lists, so the order is drawn by lot, always the same. At the end only the suite is left, which
+# is quick.
 selected=()
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053
@@ -167,8 +168,8 @@ make_base() { # BASE TARGETS CMAKE_OPTIONS...
     return 1
 }
 
-suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_SKELETONS=OFF)
-# Nobody runs the kernels' machine code there, which takes long to make: any file will do. NCCL's small
+suite_options=(-DSYMMEM_MUTANTS=ON -DSYMMEM_GPU_BACKENDS=OFF)
+# The kernels' machine code does not run there and takes long to make, so any file will do. NCCL's small
 # kernel has one form of it.
 fakes_options=("-DSYMMEM_CUDA_CODE=arch=compute_75,code=compute_75"
     -DSYMMEM_CUDA_FATBIN=/mnt/tree/src/backend_cuda/CMakeLists.txt)
@@ -198,7 +199,7 @@ targets_of() { # KINDS
                 sub(/@.*/, "", tests[i])
                 if (sub(/^unit[.]/, "", tests[i]) && $2 ~ /unit$/) need(tests[i])
                 if (sub(/^fake_cuda[.]/, "", tests[i]) && $2 == "fake" &&
-                    match(tests[i], /^(caller|launches|old_core|one_rank|small_memory|waits|withdrawn)/))
+                    match(tests[i], /^(caller|launches|old_core|one_rank|small_memory|waits|launch_timeout)/))
                     need(substr(tests[i], 1, RLENGTH) == "caller" ? "symmem-cuda-caller" : substr(tests[i], 1, RLENGTH))
             }
         }' | sort | paste -sd ' '

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# selfcheck.sh: whether run.sh says what it must of mutants that are no good: one that nobody can
-# kill, a row that does not fit, one that does not build, one that is killed by the wrong test, a plug-in
-# without a row, one of a product that fails by itself; and whether it chooses as it is told. In a copy of
-# what the last run of run.sh built.
+# selfcheck.sh checks what run.sh reports of faulty mutants: one that no test can kill, a row that does not
+# fit, one that does not build, one that is killed by the wrong test, a plug-in without a row, one of a
+# product that fails by itself; and whether it chooses as it is told. In a copy of what the last run of run.sh
+# built.
 set -u
 mutants=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 base=$mutants/../../build-mutants/plain

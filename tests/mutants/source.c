@@ -156,7 +156,7 @@ static bool encloses(const struct source *source, size_t first, size_t brace) {
            (is(source, first, "namespace") && brace <= first + 2);
 }
 
-/* Behind a template's parameters, whose default values are nobody's. */
+/* Skips a template's parameters: their default values belong to no function. */
 static size_t parameters_end(const struct source *source, size_t first) {
     size_t at = first;
     if (!is(source, first, "template"))

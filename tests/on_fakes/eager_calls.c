@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank: what the driver is asked for in an all-reduce and a barrier on a stream, once the
- * channel and the stream have been used: an upper bound for each call, so that the host's time does
- * not grow unseen. The watcher may come in between, so the least of several times counts.
+ * One rank counts the driver calls of an all-reduce and of a barrier on a stream, once the channel
+ * and the stream have been used. Each call has an upper bound, so that the host's time does not
+ * grow unseen. The watcher may add calls, so the least of several counts is taken.
  */
 #include "checks.h"
 

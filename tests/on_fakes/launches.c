@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One rank: a graph that is launched on one stream and, behind that, on another one. Each stream
- * tells of its own launch: of one that found the handle poisoned by the one before it, too; and who
- * destroys the one stream, whose launch then waits for chunks in vain, takes nothing from the
- * other. And a launch that cannot be marked.
+ * reports its own launch, also one that found the handle poisoned by the launch before it.
+ * Destroying one stream, whose launch then waits for chunks that never come, does not affect the
+ * other one. A launch whose end cannot be marked by an event is tested, too.
  */
 #include "checks.h"
 
@@ -168,7 +168,7 @@ static void give_one_up(symmem_graph *graph, bool before, float first) {
     symmem_event_destroy(over);
 }
 
-/* Where nobody waits any more both end, long before their limit. */
+/* Without a waiting caller both end, long before their limit. */
 static void give_both_up(symmem_graph *graph) {
     const double begin_s = now_s();
     put_words(0);

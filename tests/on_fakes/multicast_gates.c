@@ -132,7 +132,8 @@ static void check_allowed(const char *torch, const char *nvls) {
     table->multicast->release(instance, object);
 }
 
-/* One step of two ranks on two devices, in one thread: the driver waits for nobody. */
+/* One step of two ranks on two devices, in one thread: the driver does not wait for the other
+ * rank. */
 static symmem_status run_until_failure(const char *failing, CUresult result) {
     void *object = NULL, *views[2] = {NULL, NULL}, *address = NULL;
     symmem_share share;

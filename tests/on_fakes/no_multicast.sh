@@ -18,7 +18,7 @@ for word in cuMulticast multimem\\.st multimem\\.ld multimem\\.red 'symmem_multi
 done
 
 # Sources given to nvcc for images of the backend, and all that they take in of ours. Ninja's rules or
-# make's: in a build of another kind nobody would know.
+# make's: in a build of another kind they are unknown.
 rules=("$build"/build.ninja)
 [ -e "${rules[0]}" ] || rules=("$build"/backend_cuda/CMakeFiles/*/build.make)
 if [ ! -e "${rules[0]}" ]; then

@@ -201,8 +201,8 @@ static void after_a_reset(void) {
     symmem_context_free(context);
 }
 
-/* Another thread lets the driver go on, when nobody asks for it to be held any more, or when a call
- * would not come back otherwise. */
+/* Another thread lets the driver go on, once no test asks for it to be held any more, or when a
+ * call would otherwise not return. */
 static void *let_go(void *most_ms) {
     const double end_s = now_s() + (double)*(const long *)most_ms * 1e-3;
     while (atomic_load(&held) && now_s() < end_s)
@@ -295,9 +295,9 @@ static void *meet_on_it(void *arg) {
     return NULL;
 }
 
-/* The driver keeps one who frees or meets waiting, for a place in a stream that is full or for its
- * first use of a pool. Others do not wait with him, nor does the watcher, which may have to tell a
- * kernel to end. */
+/* The driver blocks a thread that frees memory or makes a rendezvous, for a free slot in a full
+ * stream or for its first use of a pool. Other threads do not wait with it, nor does the watcher,
+ * which may have to tell a kernel to end. */
 static void driver_is_slow(void *(*call)(void *arg)) {
     static const long ms = 10000;
     symmem_context *context = begin();
@@ -350,7 +350,7 @@ static void more_than_there_is(void) {
     symmem_context_free(context);
 }
 
-/* Whoever comes next finds it. */
+/* The next call finds it. */
 static void a_kernel_is_missing(void) {
     void *buffer = NULL;
     symmem_context *context = begin();

@@ -62,7 +62,7 @@ static void of_one(symmem_context *context, symmem_group *group) {
     expect_count(fake_handles_held(), 2, "handles: likewise");
     need(symmem_finalize(other), "finalize");
     symmem_context_free(other);
-    fake_run_short(LARGE, all); /* what is kept of small memory is in nobody's way */
+    fake_run_short(LARGE, all); /* the small memory that is kept is not in the way */
     need(symmem_free(context, memory_of(context, LARGE)), "free of all that there is");
 }
 

@@ -22,7 +22,7 @@ static symmem_status put_and_get(symmem_context *context, symmem_handle *handle,
         status = symmem_barrier(handle, 0, LIMIT_MS, NULL);
     if (status == SYMMEM_OK)
         status = symmem_copy(context, found_p, mine, sizeof *found_p, NULL);
-    /* Nobody is gone before all have what they came for. */
+    /* No rank leaves before all have what they came for. */
     return status == SYMMEM_OK ? symmem_barrier(handle, 0, LIMIT_MS, NULL) : status;
 }
 

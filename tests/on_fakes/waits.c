@@ -4,12 +4,12 @@
  * back all the same, both ranks are told alike, and once the device gets on all works again. WHAT:
  *   opening     another device of rank 0's is being opened, which takes its time
  *   rendezvous  the device does not get on while a rendezvous needs it, with a limit and without
- *   reset       likewise a reset, then one that works
- *   poison      likewise while a barrier fails
- *   poisons     likewise while barriers of two handles fail, one after the other
- *   release     likewise while a handle is released and the context ends
- *   ended       likewise after a reset that came to nothing
- * With SYMMEM_CUDA_LATE_MS=300, or more where barriers are not to be withdrawn.
+ *   reset       the same for a reset, then one that works
+ *   poison      the device does not get on while a barrier fails
+ *   poisons     the same while barriers of two handles fail, one after the other
+ *   release     the same while a handle is released and the context ends
+ *   ended       the same after a reset that failed
+ * With SYMMEM_CUDA_LATE_MS=300, or more where barriers are not to be abandoned.
  */
 
 #include "checks.h"

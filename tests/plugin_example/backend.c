@@ -39,7 +39,8 @@ static symmem_status example_open(const symmem_host *host, const symmem_backend_
 
 static void example_close(void *instance) {}
 
-/* One for each rank there may be, so that nobody has to allow overlapping devices. */
+/* One for each possible rank, so that ranks never share a device and need not allow overlapping
+ * devices. */
 static symmem_status example_device_count(void *instance, int32_t *count_p) {
     *count_p = SYMMEM_MAX_WORLD_SIZE;
     return SYMMEM_OK;
@@ -86,7 +87,7 @@ static symmem_status map_file(const symmem_host *host, int fd, const char *opera
  * peers. */
 static int reserve(int fd, size_t bytes) {
     const size_t piece = (size_t)1 << 20;
-    if (fchmod(fd, 0600) != 0) /* for the own user alone */
+    if (fchmod(fd, 0600) != 0) /* for this user alone */
         return errno;
     for (size_t done = 0; done < bytes;) {
         size_t next = bytes - done < piece ? bytes - done : piece;
@@ -101,8 +102,8 @@ static int reserve(int fd, size_t bytes) {
 static symmem_status example_alloc(void *instance, int32_t device, size_t bytes,
                                    symmem_memory *memory) {
     const symmem_host *host = instance;
-    /* The kernel gives such pages to whoever asks, and ends some process once it has none left: so
-     * no more than half of the machine, as /dev/shm does it. */
+    /* The kernel hands such pages out without a limit, and kills some process once it has none
+     * left. So this takes no more than half of the machine, as /dev/shm does it. */
     uint64_t limit = (uint64_t)sysconf(_SC_PHYS_PAGES) / 2 * (uint64_t)sysconf(_SC_PAGESIZE);
     if (bytes > limit)
         return host->fail_sizes(host, SYMMEM_NO_SPACE, ENOSPC, "alloc", bytes, limit);
@@ -162,7 +163,7 @@ static symmem_status example_map(void *instance, int32_t device, const symmem_sh
  *   poisoned         one word, not 0: this rank has given up; alone in its cache line
  *   table[row][rank] row = channel: a signal, 0 or 1, put by `rank`, consumed by the owner
  *                    row = channels + channel: the number of the last barrier `rank` entered
- *   number[channel]  of the owner's own last barrier; nobody else reads it
+ *   number[channel]  of the owner's own last barrier; no other rank reads it
  * So a pending signal is never an arrival. A barrier's number lives here and not in a static
  * variable, which two links would share. It wraps; differences are compared. */
 #define HEADER_WORDS 16
@@ -269,7 +270,7 @@ static void look_around(const wait *w, bool expired, symmem_fault *fault_p) {
         fault_p->failed_rank = missing == 1 ? last : -1;
     }
     if (fault_p->status == SYMMEM_POISONED)
-        memset(fault_p->missing, 0, sizeof fault_p->missing); /* nobody is late: all is off */
+        memset(fault_p->missing, 0, sizeof fault_p->missing); /* no rank is late: all is off */
 }
 
 static symmem_status wait_for(const wait *w, int32_t rank) {

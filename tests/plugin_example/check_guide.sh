@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check_guide.sh RUNNER: what GUIDE.md says must still be so: the tests and requirements that it names
-# exist, its first program is refused as it says, and as many cases are there as it shows.
+# check_guide.sh RUNNER checks that GUIDE.md is up to date: the tests and requirements that it names exist,
+# its first program is refused as it says, and as many cases are there as it shows.
 set -u
 runner=${1:?usage: check_guide.sh RUNNER}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1

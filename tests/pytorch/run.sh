@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run.sh [--venv DIRECTORY] [PYTEST OPTIONS]: the tests of symmem_torch, by 2 and 4 ranks, in the environment that
-# setup.sh made. The last line is "N passed, N failed, N skipped". Exit status: 0 if nothing failed.
+# run.sh [--venv DIRECTORY] [PYTEST OPTIONS]: the tests of symmem_torch, by 2 and 4 ranks, in the environment
+# that setup.sh made. The last line is "N passed, N failed, N skipped". Exit status: 0 if nothing failed.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run_upstream.sh --torch-tests PATH [--venv DIRECTORY] [--devices N] [PYTEST OPTIONS]: PyTorch's own tests of symmetric
-# memory on CPU tensors, from PATH, the user's checkout of PyTorch or its file test_symmetric_memory.py. The file
-# is read as it is; nothing of it is kept. What each test does is compared with upstream/expected.tsv.
-# Exit status: 0 if each did what is expected of it.
+# run_upstream.sh --torch-tests PATH [--venv DIRECTORY] [--devices N] [PYTEST OPTIONS]: PyTorch's own tests of
+# symmetric memory on CPU tensors, from PATH, the user's checkout of PyTorch or its file
+# test_symmetric_memory.py. The file is read as it is; nothing of it is kept. What each test does is compared
+# with upstream/expected.tsv. Exit status: 0 if each did what is expected of it.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"

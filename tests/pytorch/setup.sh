@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# setup.sh [--venv DIRECTORY] [--torch VERSION] [--wheels DIRECTORY]: a virtual environment with torch from PyPI
-# and symmem_torch in it, without the 3 GB of GPU libraries that this torch asks for: stand-ins take their place.
-# Such an environment is for the tests of symmem_torch on CPUs and for nothing else. Run again it takes what is
-# there and builds symmem_torch anew.
-# Exit status: 0, or 1 where something failed, or 77 where there is no torch to be had.
+# setup.sh [--venv DIRECTORY] [--torch VERSION] [--wheels DIRECTORY]: a virtual environment with torch from
+# PyPI and symmem_torch in it, without the 3 GB of GPU libraries that this torch asks for: stand-ins take
+# their place. Such an environment is for the tests of symmem_torch on CPUs and for nothing else. Run again it
+# takes what is there and builds symmem_torch anew. Exit status: 0, or 1 where something failed, or 77 where
+# there is no torch to be had.
 set -u
 # shellcheck source=tests/lib.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../lib.sh"

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check_formats.sh RUNNER_SELFCHECK: the runner's formats against what reads them: JUnit XML against a
-# schema, TAP with a TAP parser, all of them with messages of any bytes, the terminal's line in a
-# terminal.
+# check_formats.sh RUNNER_SELFCHECK checks the runner's formats with their readers: JUnit XML against a
+# schema, TAP with a TAP parser, all of them with messages of any bytes, the terminal's line in a terminal.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 runner=${1:?usage: check_formats.sh RUNNER_SELFCHECK}

@@ -72,7 +72,8 @@ static bool is_of_round(const struct page_result *result, int round) {
     return result->status != PAGE_NOT_PLANNED && result->repeat == round;
 }
 
-/* In a round the cases of the plan were dealt to the parts in turn, and so they are collected. */
+/* In a round the plan dealt its cases to the parts one by one, and they are collected in the same
+ * order. */
 static void collect_round(const struct merge *merge, struct page_run *whole, int next[],
                           int round) {
     for (bool found = true; found;) {

@@ -97,7 +97,7 @@ struct page_run {
     int ranks, processors, device_count, device_type, repeat;
     uint64_t memory_bytes;
     double timeout_scale; /* what time limits were multiplied by; 0: unknown */
-    int missing;          /* cases that were planned and did not come to their turn */
+    int missing;          /* cases that were planned but did not run */
     bool interrupted;
     double seconds;
     const struct claim_profile *profiles;

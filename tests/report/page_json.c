@@ -168,7 +168,7 @@ static void circumstances(const struct page_run *run, FILE *out) {
     profiles(run, out);
 }
 
-/* Of which texts the results speak: a sentence may have changed since. */
+/* The texts that the results speak of: a sentence may have changed since. */
 static void specification(const struct page_run *run, FILE *out) {
     fputs(",\n  \"specification\": {", out);
     for (int i = 0; i < run->digest_count; i++) {

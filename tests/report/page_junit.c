@@ -87,7 +87,7 @@ static bool is_first_of_its_area(const struct page_run *run, int number) {
     return run->results[number].status != PAGE_NOT_PLANNED;
 }
 
-/* Cases that a cut-short run did not come to must not look as if nobody had wanted them. */
+/* Cases that a cut-short run did not reach must not look as if they had not been asked for. */
 static void shortfall_suite(int shortfall, FILE *out) {
     fprintf(out,
             "  <testsuite name=\"run\" tests=\"1\" failures=\"0\" errors=\"1\" skipped=\"0\" "

@@ -17,10 +17,10 @@
  *   Locks      The core holds no lock during a call unless the comment says so. "Serialized": the
  *              core never runs two calls of this entry at once for the same object named there.
  *              Everything else may be called from any number of threads.
- *   Waiting    Only entries with a timeout or deadline may wait for anything; for the own device
- *              others may, too, see host->deadline_ns. Timeouts are in milliseconds, 0 = no limit.
- *              A wait must also end with PEER_LOST or POISONED within a second of host->peer_state
- *              saying so.
+ *   Waiting    Only entries with a timeout or deadline may wait for anything; entries that use the
+ *              device may wait for it, too, see host->deadline_ns. Timeouts are in milliseconds, 0
+ *              = no limit. A wait must also end with PEER_LOST or POISONED within a second of
+ *              host->peer_state saying so.
  *   Caller     "Local": no other rank need call. "Collective": every rank of the group calls at
  *              the same step, and the core makes all ranks agree on the outcome afterwards.
  *   Device     An entry leaves the calling thread's current device, context and stream as they
@@ -34,7 +34,7 @@
  *              SM-LIFE-12]
  *   NULL       An optional entry or group is NULL where the backend has none. A table that lacks a
  *              mandatory one is refused at registration.
- *   Points     An entry should offer test points at its steps, see symmem_host.point.
+ *   Points     An entry should offer failpoints at its steps, see symmem_host.point.
  *   Reading    Objects that an entry fills (memory, share, info) come in zeroed, share->fd as -1.
  */
 #ifndef SYMMEM_BACKEND_H
@@ -131,15 +131,15 @@ typedef struct symmem_call_id {
 /* What became of a signal operation. Plain data, so that a device can fill in its own form. */
 typedef struct symmem_fault {
     const char *operation; /* "barrier", "put_signal", "wait_signal"; static string */
-    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, MISMATCH, or a test point's */
+    symmem_status status;  /* TIMEOUT, PEER_LOST, POISONED, CORRUPT, MISMATCH, or a failpoint's */
     int32_t channel;
-    int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the
-                            peer whose state says so, the own rank if is_poisoned does */
+    int32_t failed_rank; /* group rank of the one peer concerned, -1 if several. POISONED: the peer
+                            whose state says so, this rank if is_poisoned does */
     uint64_t actual;     /* CORRUPT: the value found */
     uint64_t elapsed_ns; /* since the operation began to run */
-    /* Bit r: group rank r was waited for in vain. TIMEOUT and PEER_LOST; else 0. */
+    /* Bit r: group rank r did not come in time. TIMEOUT and PEER_LOST; else 0. */
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64];
-    const char *stage;         /* the test point that failed, static string; NULL: none did */
+    const char *stage;         /* the failpoint that failed, static string; NULL: none did */
     symmem_call_id own, other; /* MISMATCH: this rank's call and failed_rank's */
 } symmem_fault;
 
@@ -167,34 +167,34 @@ struct symmem_host {
     /* Tells the user once per context and text. */
     void (*notice)(const symmem_host *host, const char *text);
     /*
-     * A test point: a step at which the conformance suite may delay, fail or end this rank. The
-     * suite runs each entry once and notes the points that are passed; then, point by point and
-     * rank by rank, it sees to it that all ranks agree on the outcome, nothing is left behind and
-     * the next attempt works. So a backend is tested at exactly the steps that it offers. Optional,
-     * and worth having before and after every call that takes something from the system or the
-     * driver, between the halves of a synchronization, around each piece of a stream's work, and
-     * before whatever is given back.
+     * A failpoint: a step at which the conformance suite may delay, fail or end this rank. The
+     * suite runs each entry once and notes the points that are passed. Then, point by point and
+     * rank by rank, it checks that all ranks agree on the outcome, nothing is left behind and the
+     * next attempt works. So a backend is tested at exactly the steps that it offers. Optional, and
+     * worth having before and after every call that takes something from the system or the driver,
+     * between the halves of a synchronization, around each piece of a stream's work, and before
+     * whatever is given back.
      *   name    "<backend>.<step>", at most 31 characters, a static string. It ends in '*' where
      *           the step can no longer fail, or must not (giving back, and what peers may have seen
      *           already): there the status means nothing and is ignored.
      *   status  other than OK: this step's own failure. Undo what the entry did and return it; the
      *           thread's record is filled, so do not call fail. A signal operation passes it to
      *           signal_failed with the name in fault->stage. Work of a stream keeps it as the
-     *           stream's failure: a record with that status, the own rank, channel and failed_rank
-     *           -1, and the name as its stage.
-     *   where   any thread. Under no lock that another rank may need, for a delay must hold up
-     *           nobody whom this rank would not hold up anyway.
+     *           stream's failure: a record with that status, this rank's number, channel and
+     *           failed_rank -1, and the name as its stage.
+     *   where   any thread, with no lock that another rank may need: a delay must hold up only
+     *           ranks that wait for this one anyway.
      * has_points false: point does nothing; asking that first makes a step cost one branch.
      */
     symmem_status (*point)(const symmem_host *host, const char *name);
     /*
-     * A signal operation, a collective or a part of one on `peers` failed: poisons the shared state
-     * (but not where calls differ: MISMATCH, with fault->own), builds the full record (group,
-     * ranks, text) into *record_p (NULL: not wanted). Does not touch the thread's record. For
-     * asynchronous work the backend keeps the first record of a stream until stream->synchronize.
-     * An operation without stream calls it in the thread it was called in and returns
-     * fault->status; the core then reports the record. May call signal->poison for the same peers
-     * before it returns, so no lock that signal->poison takes may be held.
+     * Called when a signal operation, a collective or a part of one on `peers` failed. Poisons the
+     * shared state, but not where calls differ (MISMATCH, with fault->own). Builds the full record
+     * (group, ranks, text) into *record_p, unless that is NULL. Does not touch the thread's record.
+     * For asynchronous work the backend keeps the first record of a stream until
+     * stream->synchronize. An operation without stream calls it in the thread it was called in and
+     * returns fault->status; the core then reports the record. May call signal->poison for the same
+     * peers before it returns, so no lock that signal->poison takes may be held.
      */
     void (*signal_failed)(const symmem_peers *peers, const symmem_fault *fault,
                           symmem_error_record *record_p);
@@ -206,18 +206,20 @@ struct symmem_host {
      * only then, before it touches a slot or arrives. The core itself refuses calls made later. */
     bool (*is_poisoned)(const symmem_peers *peers);
     bool has_points; /* constant from open to close */
-    /* Whether rank's process is on its way to GONE: it runs no more, but the system has not taken
-     * back yet what it had, and its device may go on writing. Who has learned otherwise that
-     * something is wrong, as by a connection that was closed, goes on waiting then. False if that
-     * is not known. Some system calls: not for every turn of a wait. Any thread, as peer_state. */
+    /* True while rank's process is on its way to GONE: it runs no more, but the system has not yet
+     * taken back what it had, and its device may still write. A backend that has seen another sign
+     * of the end, such as a closed connection, goes on waiting then. False if that is not known.
+     * Makes some system calls, so do not call it in every pass of a wait loop. Any thread, as
+     * peer_state. */
     bool (*peer_is_ending)(const symmem_peers *peers, int32_t rank);
-    /* Until when the public call that this thread is in may wait, CLOCK_MONOTONIC or `clock`; 0: as
-     * long as it takes. Of rendezvous and reset, for memory->alloc, peers_open and signal->reset,
-     * which may need the device: TIMEOUT if that has not come to it by then, or somewhat before,
-     * for all ranks are told next. Of allocations, for memory->alloc, where each call of this gives
-     * a new one, counted from then: ask once, when the wait for the device begins. group->close and
-     * memory->release, which come within such calls too, wait no longer than that, and with 0 a few
-     * seconds at most; what takes longer they leave to end by itself. */
+    /* Returns the deadline, by CLOCK_MONOTONIC or `clock`, of the public call that this thread
+     * serves, or 0 for none. memory->alloc, peers_open and signal->reset may need the device and
+     * wait for it. In a rendezvous or reset they return TIMEOUT a little before the deadline, so
+     * that the core still has time to tell the other ranks. In an allocation each call returns a
+     * new deadline for memory->alloc, counted from then, so ask once, when the wait for the device
+     * begins. group->close and memory->release also come within such calls. They wait until the
+     * deadline at most, a few seconds where there is none, and leave what takes longer to end by
+     * itself. */
     uint64_t (*deadline_ns)(const symmem_host *host);
     /* In place of CLOCK_MONOTONIC for all deadlines and elapsed times, see symmem_clock; NULL:
      * none. For tests of who waits on the CPU: a backend that cannot go by it need not. */
@@ -317,7 +319,7 @@ struct symmem_peers {
     int32_t world_size;
     int32_t device;
     int32_t channel_count;
-    void *const *buffers; /* base of each rank's allocation; [rank] is the own one. This and the two
+    void *const *buffers; /* base of each rank's allocation; [rank] is this rank's. This and the two
                              below: NULL for a peer without direct access */
     size_t buffer_bytes;
     void *const *pads; /* the user's signal pads */
@@ -379,18 +381,18 @@ typedef struct symmem_exec {
 } symmem_exec;
 
 /*
- * One collective operation, the core's: an entry that enqueues keeps a copy. What a kind does,
- * which fields it uses and what they mean there, when its ranks meet, what may overlap, and whether
- * ranks and runs get the same bits: that is its contract, the header symmem/kernels/<kind in small
- * letters>.h (multimem_one_shot_reduce shares that of multimem_one_shot_all_reduce). Fields that it
- * does not name are 0. What reductions compute is said in symmem/kernels/reference/reduce.h. In the
- * source these headers lie in kernels/.
+ * One collective operation. It belongs to the core: an entry that enqueues keeps a copy. Its
+ * contract is the header symmem/kernels/<kind in small letters>.h (multimem_one_shot_reduce shares
+ * that of multimem_one_shot_all_reduce). That header says what a kind does, which fields it uses
+ * and what they mean there, where its ranks synchronize, what may overlap, and whether ranks and
+ * runs get the same bits. Fields that it does not name are 0. symmem/kernels/reference/reduce.h
+ * says what reductions compute. In the source these headers lie in kernels/.
  *
- * What holds for all kinds. Every pointer is a multiple of the element's size, of no more; whoever
- * wants wider loads takes care of the ends. `offset` is the same on all ranks, unless the contract
- * says otherwise, and bytes are in bounds. count may be 0: then in is NULL, out NULL or anything,
- * nothing is moved, and the ranks meet all the same. Forms of a kind are told apart by which of in
- * and out are NULL, which is the same on every rank.
+ * All kinds have this in common. Every pointer is a multiple of the element's size and of no more,
+ * so code with wider loads handles the ends separately. `offset` is the same on all ranks, unless
+ * the contract says otherwise, and bytes are in bounds. count may be 0: then in is NULL, out NULL
+ * or anything, nothing is moved, and the ranks synchronize all the same. Forms of a kind are told
+ * apart by which of in and out are NULL, which is the same on every rank.
  */
 typedef struct symmem_collective {
     size_t size;
@@ -402,7 +404,7 @@ typedef struct symmem_collective {
     size_t count;   /* elements, of which tensor: see the contract */
     size_t offset;  /* of the symmetric argument, bytes from each rank's peers->buffers entry */
     const void *in; /* other input, anywhere this rank's device can reach; NULL: none */
-    void *out;      /* other output, likewise */
+    void *out;      /* other output, anywhere this rank's device can reach; NULL: none */
     size_t in_row;  /* elements: of a row, or of the room in the buffers; see the contracts */
     size_t out_row;
     void *multicast; /* address of the symmetric argument; NULL: not a multimem kind */
@@ -543,7 +545,7 @@ typedef struct symmem_memory_ops {
      * this entry is there. A first rendezvous calls it for the data, unless all ranks have mappings
      * of that from one rendezvous, and then for pad and signal state.
      *   args     own is always a whole allocation. Fills peers[0..world_size); peers[rank].ptr is
-     *            own->ptr. The core gives each of them to release, the own one too: that undoes the
+     *            own->ptr. The core gives each of them to release, peers[rank] too: that undoes the
      *            registration and leaves the memory, which `own` is, and which is released after
      *            them. So priv or imported has to tell peers[rank] from `own`. `group` is NULL
      *            without the group `group`.
@@ -599,11 +601,11 @@ typedef struct symmem_signal_ops {
      *   blocks, called, errors   as barrier, but local */
     symmem_status (*put)(void *instance, const symmem_peers *peers, int32_t dst_rank,
                          int32_t channel, const symmem_exec *exec);
-    /* Waits until the own slot (channel, src_rank) is 1 and makes it 0, with acquire order.
+    /* Waits until slot (channel, src_rank) at this rank is 1 and makes it 0, with acquire order.
      *   blocks, called, errors   as barrier, but local */
     symmem_status (*wait)(void *instance, const symmem_peers *peers, int32_t src_rank,
                           int32_t channel, const symmem_exec *exec);
-    /* Makes the own rank's signal state as at the start, traces of poison too.
+    /* Resets this rank's signal state, traces of poison included.
      *   blocks   for the device, until host->deadline_ns
      *   called   local, on every rank between two host barriers, with no operation pending. Other
      *            ranks may have reset theirs when this fails, so the core then poisons every rank.
@@ -744,16 +746,17 @@ typedef struct symmem_collective_ops {
      * every kind but the multimem ones, which need the group multicast too, in every pair of dtype
      * and op that symmem_reduce_supported names, every size, and groups of one rank too. For memory
      * that the CPU reaches libsymmem_kernels_cpu.a has all kinds; see the guide.
-     *   args     exec->timeout_ms is for the whole operation and not for each meeting. exec->call
-     *            is compared as a barrier's is, in the operation's first synchronization. That
-     *            comes before anything is written, the own buffer included, and may be with a
-     *            peer's barrier. exec->refs are retained for what stays under way, as by a barrier.
+     *   args     exec->timeout_ms is for the whole operation and not for each synchronization.
+     *            exec->call is compared as a barrier's is, in the operation's first
+     *            synchronization. That comes before anything is written, this rank's buffer
+     *            included, and may be with a peer's barrier. exec->refs are retained for what stays
+     *            under way, as by a barrier.
      *   blocks   as signal->barrier
      *   called   as signal->barrier, put and wait, with which it is serialized
      *   errors   as signal->barrier, through host->signal_failed with call->name as the fault's
      *            operation. UNSUPPORTED by host->fail, only for what every rank refuses alike,
-     *            before anything is written and without meeting: kinds that it does not know (a
-     *            later core may have more), and pairs that multicast hardware cannot reduce */
+     *            before anything is written and without synchronizing: kinds that it does not know
+     *            (a later core may have more), and pairs that multicast hardware cannot reduce */
     symmem_status (*run)(void *instance, const symmem_peers *peers, int32_t channel,
                          const symmem_collective *call, const symmem_exec *exec);
     /* Optional. As run, for `peers` in which some pointers are NULL on every rank: the backend's
@@ -823,7 +826,7 @@ struct symmem_backend {
     uint32_t abi;            /* SYMMEM_BACKEND_ABI */
     uint32_t reserved;       /* 0 */
     const char *name;        /* 1 to 31 of a-z 0-9 _; a short one leaves room for the steps in the
-                                names of test points */
+                                names of failpoints */
     const char *description; /* one line, versions included; not NULL */
     uint64_t flags;          /* of SYMMEM_CAP_FLAGS; all else the groups say */
     const symmem_instance_ops *instance;

@@ -18,9 +18,9 @@ extern "C" {
 #define SYMMEM_CALL_STACK_BYTES 16384
 
 /*
- * A test point. The library calls it at named steps ("rendezvous.metadata.before" and so on, all
- * listed in SPEC.md). It may delay, end the process, or return a failure, which is then treated
- * as that step's own failure. NULL costs one predictable branch. [SM-CONTEXT]
+ * A failpoint. The library calls it at named steps ("rendezvous.metadata.before" and so on, all
+ * listed in SPEC.md). It may delay, end the process, or return a failure, which is then treated as
+ * that step's own failure. NULL costs one predictable branch. [SM-CONTEXT]
  */
 typedef symmem_status (*symmem_point_fn)(void *arg, const char *point);
 
@@ -45,9 +45,9 @@ typedef struct symmem_clock {
     size_t size; /* sizeof(symmem_clock) */
     void *arg;
     uint64_t (*now_ns)(void *arg); /* above 0, never goes back */
-    /* Blocks until the clock has come to until_ns (UINT64_MAX: never does), or earlier for any
-     * reason: the caller looks whether there is what it waits for, and calls again. It must not
-     * miss a `changed` that came after it returned last in this thread. */
+    /* Blocks until the clock shows until_ns (UINT64_MAX: never), or earlier for any reason. The
+     * caller checks its condition and calls again. It must not miss a `changed` that came after it
+     * returned last in this thread. */
     void (*wait)(void *arg, uint64_t until_ns);
     /* Other threads may wait for what the caller has just done. */
     void (*changed)(void *arg);
@@ -89,7 +89,7 @@ typedef struct symmem_context_options {
                                   rendezvous sees to. 0: off. -1: SYMMEM_CHECK_COLLECTIVES=1, else
                                   off. On the CPU, two ranks on two processors, a barrier takes
                                   about 0.15 us longer with it and a collective 0.1 to 0.25 us,
-                                  whatever its size; 0.2 to 0.45 us where it has to meet once more
+                                  whatever its size; 0.2 to 0.45 us where it needs one more barrier
                                   before it writes (between private memory, all-to-all) */
     symmem_point_fn point;
     void *point_arg;
@@ -121,11 +121,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_init(const symmem_context_options
  * unmapped when that handle is released. Peers keep their own mappings. A second call is
  * SYMMEM_NOT_INITIALIZED. Other threads' collective calls and signal operations that are under way
  * end within 1 s [SM-CONTEXT-10, -12], but no thread may be in a call with a stream, an event or a
- * graph. Never waits for a peer. Work of streams that does not end, all together,
- * within 2 s goes on, and so does that of streams destroyed in vain before; a thread that is
- * started for it then closes the backend, after which nothing of the context is left. Nothing tells
- * when: what that work uses, the store, `point` and `log` have to stay as long as the process to be
- * safe. [SM-LIFE-13]
+ * graph. Never waits for a peer. Work of streams that does not end, all together, within 2 s goes
+ * on, and so does that of streams whose destruction timed out before. A thread that is started for
+ * it then closes the backend, after which nothing of the context is left. The program is not told
+ * when that is, so what that work uses, the store, `point` and `log` have to stay as long as the
+ * process. [SM-LIFE-13]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_finalize(symmem_context *context);
 

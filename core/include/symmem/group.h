@@ -16,14 +16,14 @@ extern "C" {
 #endif
 
 /*
- * Local. Creates a group of `count` distinct world ranks, `ranks[i]` being group rank i; the own
- * rank must be among them, and every member must pass the same list and name. `ranks` NULL with
- * count 0 means the whole world in order. Name and ranks are copied. `store` NULL means the
- * context's store; another one has to outlive the group. No rank is contacted:
- * the first collective call brings the group up. A name may be used again once the group was
- * destroyed, with the same or other members; two live groups of one context with the same name are
- * EXISTS. Errors: INVALID_ARGUMENT (own rank absent, duplicate, a name that is empty, too long or
- * has control characters), OUT_OF_RANGE (a rank outside the world).
+ * Local. Creates a group of `count` distinct world ranks, `ranks[i]` being group rank i. The
+ * calling rank must be among them, and every member must pass the same list and name. `ranks` NULL
+ * with count 0 means the whole world in order. Name and ranks are copied. `store` NULL means the
+ * context's store; another one has to outlive the group. No rank is contacted: the first collective
+ * call brings the group up. A name may be used again once the group was destroyed, with the same or
+ * other members; two live groups of one context with the same name are EXISTS. Errors:
+ * INVALID_ARGUMENT (own rank absent, duplicate, a name that is empty, too long or has control
+ * characters), OUT_OF_RANGE (a rank outside the world).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_create(symmem_context *context,
                                                             const char *name, const int32_t *ranks,
@@ -57,11 +57,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_find(symmem_context *contex
  * the device of the group's first allocation, by the same libnccl. Before the group's first
  * rendezvous, and on all ranks or none, else that answers MISMATCH. It stays yours and is never
  * ended here; it has to live until the group is destroyed and every handle made on it released.
- * During a rendezvous of the group nobody else may use it. When the group is destroyed and its last
- * handle released it should be idle: while it is at work on a call of yours (ncclInProgress) NCCL
- * gives no memory back. Whichever of the two comes last waits for that, three seconds at the most;
- * if it is at work still, the memory that the group registered there stays until the process ends.
- * NULL takes the communicator back.
+ * The program must not use it during a rendezvous of the group. It should be idle when the group is
+ * destroyed and when its last handle is released: while it works on a call of yours
+ * (ncclInProgress), NCCL gives no memory back. The later of the two waits for that, three seconds
+ * at the most; if it still works then, the memory that the group registered there stays until the
+ * process ends. NULL takes the communicator back.
  * Errors: UNSUPPORTED (the backend takes none), INVALID_ARGUMENT (the communicator's rank or size
  * is not the group's), BUSY (the group has had its rendezvous, or a call is under way), NOT_FOUND
  * (no backend is set); the communicator of before stays then. [SM-GROUP]
@@ -90,7 +90,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_barrier(symmem_group *group
  * Received descriptors are close-on-exec and owned by the caller. A process out of descriptors
  * gets LIMIT, and in a collective call so does every rank: none keeps a descriptor then.
  */
-/* Collective. fds_p[i] is rank i's descriptor, a duplicate of the own one included. */
+/* Collective. fds_p[i] is rank i's descriptor, and fds_p[rank] a duplicate of this rank's. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd,
                                                                     int *fds_p,
                                                                     uint32_t timeout_ms);

@@ -38,8 +38,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_rendezvous(symmem_context *contex
                                                           symmem_handle **handle_p);
 /* Local. One more reference; each needs its release. From any thread that has one. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_retain(symmem_handle *handle);
-/* Local. Drops a reference; the last one unmaps what nobody else uses. Any thread, but not from a
- * stream's host function; after the context was finalized too. NULL is allowed. */
+/* Local. Drops a reference; the last one unmaps memory that nothing else uses. Any thread, but not
+ * from a stream's host function; after the context was finalized too. NULL is allowed. */
 SYMMEM_API void symmem_handle_release(symmem_handle *handle);
 
 typedef struct symmem_handle_info {
@@ -62,7 +62,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_get_info(const symmem_hand
                                                                symmem_handle_info *info_p);
 /*
  * Local. Arrays of world_size pointers, valid as long as the handle. buffer_ptrs are the
- * allocations' base addresses (the handle's offset not added); entry rank is the own one. The
+ * allocations' base addresses (the handle's offset not added); entry rank is this rank's. The
  * signal pad is for the user's own kernels: uint32 slot world_size * channel + source rank; zero at
  * first sight, never touched by the library afterwards. An entry is NULL for a rank outside direct
  * access. The _dev forms are the same tables in memory that the device reads.
@@ -85,7 +85,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_handle_group_name(const symmem_ha
 
 /* --- signals: all stream operations ------------------------------------------------------------
  * channel in [0, channel_count) and rank in [0, world_size), else OUT_OF_RANGE and nothing is
- * written. UNREACHABLE, likewise, without direct access to a rank that it needs.
+ * written. UNREACHABLE, with nothing written, without direct access to a rank that it needs.
  * Failures that poison the handle: TIMEOUT and PEER_LOST (a process ended), with the missing ranks
  * in the record; POISONED (a rank that it waits for is poisoned); CORRUPT (a word that ranks share
  * holds what it cannot; put, wait and all-to-all). From then on POISONED until symmem_handle_reset.
@@ -99,7 +99,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_barrier(symmem_handle *handle, in
                                                        uint32_t timeout_ms, symmem_stream *stream);
 /*
  * One-sided (the peer makes no call for it to complete). Raises this rank's signal at dst_rank,
- * release. If the earlier one was not consumed yet, waits for that. The own rank is allowed.
+ * release. If the earlier one was not consumed yet, waits for that. This rank is allowed.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_put_signal(symmem_handle *handle, int32_t dst_rank,
                                                           int32_t channel, uint32_t timeout_ms,
@@ -161,7 +161,7 @@ typedef enum symmem_reduce_op {
     SYMMEM_REDUCE_OP_COUNT
 } symmem_reduce_op;
 
-/* One-sided. Writes the bytes at `offset` of every rank's buffer, the own one included. */
+/* One-sided. Writes the bytes at `offset` of every rank's buffer, this rank's included. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_store(symmem_handle *handle, size_t offset,
                                                               const void *src, size_t bytes,
                                                               symmem_stream *stream);

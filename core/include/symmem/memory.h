@@ -6,7 +6,7 @@
  *
  * Costs. An allocation and its first rendezvous on a group keep, on the CPU emulation, two
  * descriptors (with multicast, three on the group's first rank) whatever the number of ranks, and
- * four mappings for each rank of the group and a few more [SM-LIFE-19]; while it meets, a rank
+ * four mappings for each rank of the group and a few more [SM-LIFE-19]; during a rendezvous a rank
  * takes two more descriptors for each rank. So there may be about RLIMIT_NOFILE / 2 tensors, and of
  * n ranks vm.max_map_count / (4 * n). Blocks of a pool share those of their segment: many small
  * tensors belong there. With other backends it is what their drivers take.

@@ -16,9 +16,9 @@
  *            those that can go on beside them are on `second`, which joins it and a capture of its.
  *            second NULL: one that the context makes for each
  *            stream at first use; if that takes part in another capture meanwhile, or second is
- *            `stream`, all runs on `stream` in turn. Operations that share a second stream wait for
- *            each other, so they are called in the same order on all ranks. With stream NULL second
- *            must be NULL and all runs in the calling thread. A product whose shape is new to the
+ *            `stream`, all runs on `stream`. Operations that share a second stream wait for each
+ *            other, so they are called in the same order on all ranks. With stream NULL second must
+ *            be NULL and all runs in the calling thread. A product whose shape is new to the
  *            device's library may make the call wait, without a limit, for all that runs on the
  *            device, while code is loaded: let it run once before a stream is held that a later
  *            call is to release.
@@ -27,11 +27,11 @@
  *            input in another layout is copied into it first, in the workspace.
  * failure    All arguments are checked, and the channel taken, before the first barrier; one that
  *            stays busy is TIMEOUT with stage "channel" (handle.h). A failure after that poisons
- *            the handle on all ranks, so that none waits for long; outputs and the own workspace
- *            are then undefined. Another rank's memory is never written.
- *            Calls that differ are MISMATCH: then nothing is written or poisoned. A failure of the
- *            second stream's work is that stream's; `stream` reports POISONED, and
- *            symmem_handle_status the failure.
+ *            the handle on all ranks, so that none waits for long; outputs and this rank's
+ *            workspace are then undefined. Another rank's memory is never written. Calls that
+ *            differ are MISMATCH: then nothing is written or poisoned. A failure of the second
+ *            stream's work is that stream's; `stream` reports POISONED, and symmem_handle_status
+ *            the failure.
  *
  * Errors: those of ops.h, INVALID_ARGUMENT also for a layout of an output that is not as the
  * operation wants it, OUT_OF_RANGE also for a workspace that is too small.
@@ -82,11 +82,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul_workspace
 /*
  * A = the ranks' shards gathered along gather_dim; outs[i] = A x bs[i]. All shards are of one
  * shape, (..., K) with at least 2 dimensions; bs[i] is (K, N_i), row- or column-major, with K that
- * of the gathered A; outs[i] has A's shape with N_i for K. a_out: the gathered A, or NULL: not
- * wanted. a_out has the layout of gather_dim. So has outs[i], unless gather_dim is the last one (K:
- * the ranks' products are added up, in out's dtype): then it is contiguous. b_count is in
- * [1, SYMMEM_FUSED_MAX_PRODUCTS]: OUT_OF_RANGE above that. Contract:
- * kernels/fused_all_gather_matmul.h.
+ * of the gathered A; outs[i] has A's shape with N_i for K. a_out receives the gathered A, in the
+ * layout of gather_dim; NULL if it is not wanted. outs[i] has the layout of gather_dim, too, unless
+ * that is the last dimension (K). Then the ranks' products are added up, in out's dtype, and
+ * outs[i] is contiguous. b_count is in [1, SYMMEM_FUSED_MAX_PRODUCTS]: OUT_OF_RANGE above that.
+ * Contract: kernels/fused_all_gather_matmul.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul(
     symmem_handle *workspace, const DLTensor *a_shard, int32_t gather_dim, int32_t b_count,
@@ -94,10 +94,11 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_matmul(
     uint32_t timeout_ms, symmem_stream *stream, symmem_stream *second);
 
 /*
- * The same with scaled products. The shape of a_scale tells what it is, the first that fits: the
- * shard's with 1 for K: row-wise and sharded, the scale travels with the shard; one element:
- * tensor-wise, for all shards; the gathered A's with 1 for K: row-wise and replicated. The latter
- * two are the same on all ranks. b_scales[i] has one element, or N_i in shape (N_i) or (1, N_i).
+ * The same with scaled products. The shape of a_scale tells what it is; the first that fits counts.
+ * The shard's shape with 1 for K is a row-wise, sharded scale, which travels with the shard. One
+ * element is a tensor-wise scale of all shards. The gathered A's shape with 1 for K is a row-wise,
+ * replicated scale. The latter two are the same on all ranks. b_scales[i] has one element, or N_i
+ * in shape (N_i) or (1, N_i).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_fused_all_gather_scaled_matmul(
     symmem_handle *workspace, const DLTensor *a_shard, const DLTensor *a_scale, int32_t gather_dim,

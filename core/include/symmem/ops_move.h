@@ -14,8 +14,8 @@ extern "C" {
  * Rank r's input becomes chunk r of out on every rank. out has the input's dtype and shape, but its
  * first dimension is world_size times as long; a scalar's out has the shape (world_size). Either
  *   pull  input is symmetric and overlaps no rank's out: each rank reads all inputs, or
- *   push  input is not in the handle's block, or is the own chunk of out, which is symmetric: each
- *         rank writes its input to all. out overlaps no rank's input otherwise.
+ *   push  input is not in the handle's block, or is this rank's chunk of out, which is symmetric:
+ *         each rank writes its input to all. out overlaps no rank's input otherwise.
  * All ranks do the same. NOT_SYMMETRIC if neither lies in the block. Contract:
  * kernels/all_gather.h.
  */
@@ -36,12 +36,12 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_broadcast(symmem_handle *handle,
  * Each rank has a part for each. The first in_splits[0] elements of the input go to rank 0, the
  * next in_splits[1] to rank 1 and so on; out holds what came from rank 0, out_splits[0] elements,
  * then what came from rank 1 and so on. The input lies in the handle's block, on each rank where it
- * likes; out overlaps neither the own input nor a peer's block. Shapes play no part.
- * The splits are arrays of world_size numbers of elements in host memory, read during the call
- * only; NULL: equal parts. They may be 0, and differ from rank to rank, but in_splits[p] of rank r
- * has to be out_splits[r] of rank p: with check_collectives MISMATCH on every rank where it is not,
- * with nothing written. INVALID_ARGUMENT if splits do not add up to what the tensor holds, or
- * world_size does not divide that. Contract: kernels/all_to_all.h.
+ * likes; out overlaps neither this rank's input nor a peer's block. Shapes play no part. The splits
+ * are arrays of world_size numbers of elements in host memory, read during the call only; NULL:
+ * equal parts. They may be 0, and differ from rank to rank, but in_splits[p] of rank r has to be
+ * out_splits[r] of rank p: with check_collectives MISMATCH on every rank where it is not, with
+ * nothing written. INVALID_ARGUMENT if splits do not add up to what the tensor holds, or world_size
+ * does not divide that. Contract: kernels/all_to_all.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_all_to_all_out(
     symmem_handle *handle, const DLTensor *input, const size_t *in_splits, const DLTensor *out,

@@ -37,14 +37,14 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_multimem_one_shot_reduce_out(
     const DLTensor *out, int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
 /* Rank r's input becomes chunk r of the symmetric out on every rank; shapes as for
- * symmem_all_gather_out. The input may be anywhere, also the own chunk of out, but overlaps no
+ * symmem_all_gather_out. The input may be anywhere, also this rank's chunk of out, but overlaps no
  * rank's out otherwise. Contract: kernels/multimem_all_gather.h. */
 SYMMEM_API SYMMEM_CHECKED symmem_status
 symmem_multimem_all_gather_out(symmem_handle *handle, const DLTensor *input, const DLTensor *out,
                                int32_t channel, uint32_t timeout_ms, symmem_stream *stream);
 
-/* One-sided, needs no SYMMEM_CAP_COLLECTIVES. The contiguous src is copied to byte_offset from the
- * handle's place in every rank's buffer, the own one included. OUT_OF_RANGE beyond the block.
+/* One-sided, needs no SYMMEM_CAP_COLLECTIVES. Copies the contiguous src to byte_offset from the
+ * handle's offset in every rank's buffer, this rank's included. OUT_OF_RANGE beyond the block.
  * Contract: kernels/memcpy_to_multicast.h. */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_memcpy_to_multicast(symmem_handle *handle,
                                                                    size_t byte_offset,
@@ -57,8 +57,8 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_memcpy_to_multicast(symmem_handle
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_all_gather_ce_multicast_out(
     symmem_handle *handle, const DLTensor *input, const DLTensor *out, int32_t channel,
     uint32_t timeout_ms, symmem_stream *stream);
-/* Once more with an out of its own: new symmetric memory on the handle's device, with which the
- * ranks meet first, on the handle's group and in the calling thread; further errors are those of
+/* The same with an out of its own: new symmetric memory on the handle's device. The ranks make its
+ * rendezvous first, on the handle's group and in the calling thread. Further errors are those of
  * symmem_alloc (CAPTURE while a stream of the context captures, and its own limit) and
  * symmem_rendezvous. The tensor's deleter gives the memory back, once, on any thread. *out_p is
  * written on success only. */

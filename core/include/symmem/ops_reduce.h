@@ -37,7 +37,7 @@ typedef enum symmem_all_reduce_algorithm {
 
 /* One line: what it says holds for inputs that fit all three of its conditions. */
 typedef struct symmem_all_reduce_entry {
-    int32_t symmetric;      /* 1: of symmetric inputs, 0: of others, -1: of both */
+    int32_t symmetric;      /* 1 for symmetric inputs, 0 for others, -1 for both */
     int32_t max_world_size; /* of groups up to this size; 0: of any */
     uint64_t max_bytes;     /* of inputs up to this size; UINT64_MAX: of any */
     symmem_all_reduce_algorithm algorithm;
@@ -119,7 +119,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_reduce_scatter_out(
  * through the handle's block, from the handle's place on, which has to be as large as the input
  * (OUT_OF_RANGE), aligned to elements (MISALIGNED), and is undefined afterwards; until the next
  * barrier or collective only its own rank may write it. On every rank alike. out overlaps neither
- * the own input nor what is used of any rank's block. Contract:
+ * this rank's input nor what is used of any rank's block. Contract:
  * kernels/low_contention_reduce_scatter.h.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_low_contention_reduce_scatter(

@@ -51,13 +51,13 @@ typedef struct symmem_store_ops {
 
 /*
  * Local. A directory of files at `path`, created with mode 0700 if absent. All processes of the
- * job name the same path and run as the same user. Nobody else may change what is there: a
- * directory or a file of another user, a directory that the group or others may write to, and a
- * file that is open to them are refused, and so is a symbolic link to the directory. [SM-STORE-12,
- * -13] The caller removes the directory when the job is over. A child of fork inherits the store,
- * and may use and close it if no other thread was in a call on it at the fork. Errors:
- * INVALID_ARGUMENT (no path, or not a directory), PATH_TOO_LONG, PERMISSION (see above, or not
- * writable), NO_SPACE, LIMIT (descriptors), SYSTEM (what it would lie in is not there).
+ * job name the same path and run as the same user. No other user may change what is there. So these
+ * are refused: a directory or a file of another user, a directory that the group or others may
+ * write to, a file that is open to them, and a symbolic link to the directory. [SM-STORE-12, -13]
+ * The caller removes the directory when the job is over. A child of fork inherits the store, and
+ * may use and close it if no other thread was in a call on it at the fork. Errors: INVALID_ARGUMENT
+ * (no path, or not a directory), PATH_TOO_LONG, PERMISSION (see above, or not writable), NO_SPACE,
+ * LIMIT (descriptors), SYSTEM (what it would lie in is not there).
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
                                                                symmem_store **store_p);
@@ -73,12 +73,12 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
  * Rank 0 serves from a thread of the library's, which blocks all signals but those of its own
  * faults. It need not be the first to come.
  * symmem_store_close of that rank waits until the others have closed theirs or ended, at most 10 s.
- * Calls go by the machine's clock. Whoever can connect and knows the nonce is believed, and nothing
- * is encrypted: the network is the job's. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
+ * Calls go by the machine's clock. Any client that knows the nonce is trusted, and nothing is
+ * encrypted: the network must belong to the job. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
  * address; PMIx has other ranks than these), NOT_FOUND (no such host), BUSY (rank 0: the port is
- * another program's), TIMEOUT (nobody serves there by then; rank 0 is missing), AUTH (another job's
- * store is there), CORRUPT (something that is no such store), UNSUPPORTED (no PMIx, no agent),
- * LIMIT, SYSTEM. Later calls: PEER_LOST, when rank 0 has ended.
+ * another program's), TIMEOUT (rank 0 does not serve there by then), AUTH (another job's store is
+ * there), CORRUPT (something that is no such store), UNSUPPORTED (no PMIx, no agent), LIMIT,
+ * SYSTEM. Later calls: PEER_LOST, when rank 0 has ended.
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open(const char *address, int32_t rank,
                                                           int32_t world_size, uint32_t timeout_ms,

@@ -85,7 +85,7 @@ void runner_usage(FILE *out) {
         "  --trace               print each requirement with its tests\n"
         "  --check-trace         only check that tests and requirements cover each other\n"
         "  --help                this text\n"
-        "SYMMEM_SUITE_LONG=1 walks every test point on every rank instead of a sample.\n"
+        "SYMMEM_SUITE_LONG=1 walks every failpoint on every rank instead of a sample.\n"
         "SYMMEM_TIMEOUT_SCALE multiplies every time limit, for slow builds and machines.\n"
         "SYMMEM_PRIVATE_SHM=0 leaves the run in the system's /dev/shm, where names that others\n"
         "make cannot be told from a rank's that it no longer holds.\n"

@@ -150,7 +150,7 @@ FAKE(DevicePrimaryCtxGetState, CUdevice device, unsigned int *flags, int *active
     return CUDA_SUCCESS;
 }
 
-/* Whether nobody else does. */
+/* Takes a reference. Returns true if it is the only one. */
 static bool refer_to(CUdevice device) {
     pthread_mutex_lock(&lock);
     bool is_first = contexts[device].references++ == 0;
@@ -224,7 +224,8 @@ FAKE(CtxGetCurrent, CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-/* By its name of old, for later ones take other arguments. It is the thread's current one then. */
+/* By its first versioned name: later versions take other arguments. The new context becomes the
+ * thread's current one. */
 __attribute__((visibility("default"))) CUresult cuCtxCreate_v2(CUcontext *context,
                                                                unsigned int flags, CUdevice device);
 CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {

@@ -14,7 +14,7 @@
 
 #define SYMMEM_CUDA_ON_HOST
 #define __device__
-// Kernels that nobody here calls are not compiled.
+// Kernels that are not called here are not compiled.
 #define __global__ inline
 #define __grid_constant__
 #define __launch_bounds__(...)
@@ -224,7 +224,7 @@ template <typename Line> static inline void store_line(Line *to, const Line &val
                      __ATOMIC_RELAXED);
 }
 
-// Most are there, and a thousand looks take microseconds: others get their turn now and then.
+// Most lines have arrived, and polling a thousand times takes microseconds: yield now and then.
 template <typename Line> static inline Line load_line(const Line *from) {
     static thread_local unsigned int looks;
     if (++looks % 1024 == 0)
@@ -233,8 +233,8 @@ template <typename Line> static inline Line load_line(const Line *from) {
             __atomic_load_n(&from->high, __ATOMIC_RELAXED)};
 }
 
-// Of a wide line the parts come one by one, the one with the flag last: a lane waits for the
-// others. Who has found the flag has the line, and each lane looks for itself.
+// The parts of a wide line arrive one by one, the part with the flag last, and a lane waits for the
+// others. A lane that has seen the flag has the whole line, and each lane polls for itself.
 template <bool WIDE, typename Line>
 static inline void store_line_of(Line *to, const Line &value, uint32_t lane) {
     const bool has_flag = lane % 8 == 7;

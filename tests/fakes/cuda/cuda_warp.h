@@ -94,7 +94,7 @@ static inline bool __syncthreads_and(bool own) {
 // --- a warp ------------------------------------------------------------------------------------
 
 struct host_warp {
-    uint32_t arrivals; // at all its meetings
+    uint32_t arrivals; // at all its synchronizations
     uint32_t values[2][LANES];
 };
 

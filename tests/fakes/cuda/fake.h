@@ -71,7 +71,7 @@ typedef struct fake_op {
     struct fake_op *next;
     void (*run)(void *arg);
     void (*drop)(void *arg); /* when it is over, or its graph is destroyed; NULL: nothing */
-    bool blocks;             /* the driver holds whoever launches it until it is over */
+    bool blocks;             /* the driver blocks the launching thread until it is over */
     size_t bytes;
     _Alignas(16) char arg[];
 } fake_op;

@@ -2,16 +2,16 @@
 /*
  * A fake of the CUDA driver, for machines without one: memory of the host, streams that are
  * threads, the kernels from their own source (kernels.cpp). It lets the host code of backend_cuda
- * run, under ThreadSanitizer too. It shows nothing about GPUs: not their memory model, not their
- * time, not which of the driver's calls wait for what, but for two: a copy from the device to
- * ordinary memory holds the caller until it is over, and loading code, unloading it and freeing
- * pinned memory wait for all that runs in the context. As documented, or as the driver may; here
- * and there with the context's lock held, which keeps other threads from enqueueing.
+ * run, under ThreadSanitizer too. It shows nothing about a GPU's memory model or speed, and little
+ * about which driver calls wait. Two waits are modeled, as documented or as the driver may do it. A
+ * copy from the device to pageable memory blocks the caller until it is over. Loading code,
+ * unloading it and freeing pinned memory wait for all work in the context, some of them with the
+ * context's lock held, so that other threads cannot enqueue.
  *
  * FAKE_CUDA_DEVICES: how many devices there are, at most and unless it is set 8.
- * FAKE_CUDA_FABRIC: the name of the NVLink fabric that they are on; unset: they say that they could
- * have one, and memory for it is refused, as seen on GPUs (FAKE_CUDA_REFUSAL: in other ways,
- * or, with one, the first time that it is asked for).
+ * FAKE_CUDA_FABRIC is the name of the devices' NVLink fabric. Without it the devices report that
+ * they could have one, and memory for it is refused, as seen on GPUs. FAKE_CUDA_REFUSAL changes how
+ * it is refused; together with FAKE_CUDA_FABRIC only the first request is.
  */
 
 #include "fake.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whoever enters a device leaves it: a thread that ends with a context on its stack was left in one
- * by a call of the library's, and so was the thread in which the process ends. FAKE_CUDA_ALONE=1:
- * for programs that have contexts of their own there.
+ * Checks that the library pops each context that it pushes. A thread that ends with a context on
+ * its stack, or the thread in which the process ends, was left in it by a call of the library.
+ * FAKE_CUDA_ALONE=1 switches the check off, for programs with contexts of their own.
  */
 
 #include "fake.h"

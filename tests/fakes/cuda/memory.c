@@ -75,7 +75,7 @@ static const char *fabric(void) {
     return getenv("FAKE_CUDA_FABRIC");
 }
 
-/* Nobody says that it is the same with a handle for the fabric. */
+/* The granularity may differ for memory with a fabric handle. */
 static size_t granularity_of(bool shared) {
     return shared && fabric() != NULL ? 2 * GRANULARITY : GRANULARITY;
 }
@@ -135,8 +135,8 @@ FAKE(MemFreeHost, void *memory) {
     return CUDA_SUCCESS;
 }
 
-/* FAKE_CUDA_REFUSAL: how memory for a fabric is refused; "granularity": where the size is asked
- * for; "passing", "passing granularity": likewise once, and not for good. */
+/* FAKE_CUDA_REFUSAL says how memory for a fabric is refused. "granularity" refuses the query of the
+ * granularity. "passing" and "passing granularity" refuse only the first time. */
 static CUresult refusal(void) {
     const char *wanted = getenv("FAKE_CUDA_REFUSAL");
     fabric_refusals++;
@@ -181,7 +181,7 @@ FAKE(MemCreate, CUmemGenericAllocationHandle *handle, size_t bytes,
         return CUDA_ERROR_SYSTEM_NOT_READY;
     if (bytes == 0 || bytes % granularity_of(shared) != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    /* The driver takes long to find that out, and lets nobody else do anything meanwhile. */
+    /* The driver takes long to find that out, and blocks all other calls meanwhile. */
     if (bytes > FAKE_DEVICE_BYTES)
         return CUDA_ERROR_UNKNOWN;
     if (bytes > MAX_BYTES || bytes > most_held || bytes_held > most_held - bytes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Modules, and the kernels in them. They go with their context, as on a device: whoever launches a
- * kernel of a module that is gone is told. Unloading does not give back all of what a module had
- * on the device, as seen with a driver (backend_cuda/driver/module.c).
+ * Modules, and the kernels in them. They end with their context, as on a device, and launching a
+ * kernel of a module that is gone is an error. Unloading does not give back all of what a module
+ * had on the device, as seen with a driver (backend_cuda/driver/module.c).
  */
 
 #include "fake.h"
@@ -15,7 +15,7 @@ struct CUfunc_st {
     const fake_kernel *kernel;
 };
 
-/* Never freed, so that whoever uses one that is gone can be told. */
+/* Never freed, so that the use of one that is gone is found. */
 struct CUmod_st {
     struct CUmod_st *next;
     unsigned long long context_id; /* 0: unloaded */

@@ -227,8 +227,8 @@ void fake_multicast_unmap(CUdeviceptr at) {
     free(gone);
 }
 
-/* The handle that this process has of it, too: whoever uses an object has imported all ranks'
- * memory. -1: none. */
+/* The handle that this process has of the memory: a user of an object has imported all ranks'
+ * memory. -1 if it has none. */
 static int descriptor_of(const bound_memory *bound) {
     struct stat info;
     for (int fd = 0; fd < MOST_DESCRIPTORS; fd++)

@@ -3,7 +3,7 @@
 
 #include "fake.h"
 
-#define LEFT_BEHIND 0xf7 /* by whoever had the memory before */
+#define LEFT_BEHIND 0xf7 /* by the memory's previous owner */
 
 static void run_free(void *arg) {
     void *memory = *(void **)arg;

@@ -208,7 +208,7 @@ int fake_streams_left(void) {
     return count;
 }
 
-/* One that went with its context is memory of nobody's. */
+/* Stops the process if the stream's context is gone, for then the stream's memory is freed. */
 static void need_context_of(CUstream stream) {
     if (stream->context_id == fake_id_of(stream->context))
         return;
@@ -506,7 +506,8 @@ FAKE(StreamBeginCapture, CUstream stream, CUstreamCaptureMode mode) {
 
 static CUresult fake_GraphDestroy(CUgraph graph);
 
-/* Streams that joined are let go with the origin, and spoil it if nobody has waited for them. */
+/* Streams that joined leave the capture with its origin. The capture fails if the origin has not
+ * waited for them. */
 FAKE(StreamEndCapture, CUstream stream, CUgraph *graph_p) {
     FAKE_CALL("cuStreamEndCapture");
     bool spoilt = false;

@@ -25,8 +25,8 @@ static void run_copy(void *arg) {
         memcpy(op->dst, op->src, op->count);
 }
 
-/* Of whole pages, which are zeros once they are given back: fresh memory, which is large, has none
- * yet, and to write it would take most of a test's time. */
+/* Gives whole pages back, which then read as zeros. Large fresh memory has no pages yet, and
+ * writing it would take most of a test's time. */
 static bool zero_pages(const struct bytes_op *op) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     return op->width == 1 && op->value == 0 && (uintptr_t)op->dst % page == 0 &&

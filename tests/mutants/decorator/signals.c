@@ -57,7 +57,7 @@ static bool move_with_size(struct signal_call *call) {
 /* All groups on one block use the signal state of the first: the group is left out of the slot. */
 #define LINKS 64
 
-/* The first link of each block, by the address of the own buffer. */
+/* The first peers of each block, by the address of this rank's buffer. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const symmem_peers *links[LINKS];
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # coverage.sh OUT BUILD: which lines of the product each conformance case and each unit test runs. BUILD is a
 # build with SYMMEM_COVERAGE. Writes OUT/RUN/TEST, RUN being 4-process and unit, 2-thread for cases
-# that have no processes, and of the whole suite ("all") 2-thread, 2-process, 3-process and 5-process: first "@ seconds",
-# then a line a source file, "path line line ..."; and OUT/executable, the same of all lines that can run.
-# What is there already is kept: remove OUT when the product has changed.
+# that have no processes, and of the whole suite ("all") 2-thread, 2-process, 3-process and 5-process: first
+# "@ seconds", then a line a source file, "path line line ..."; and OUT/executable, the same of all lines that
+# can run. What is there already is kept: remove OUT when the product has changed.
 set -u
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../../.." && pwd) || exit 1
 

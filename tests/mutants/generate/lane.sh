@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # lane.sh NUMBER [races]: the mutant of that line of open.tsv from outside: runs it contained, with
-# ThreadSanitizer if it is asked for, adds a line to results.jsonl and prints one. For run.sh, which exports WORK
-# and LANE.
+# ThreadSanitizer if it is asked for, adds a line to results.jsonl and prints one. For run.sh, which exports
+# WORK and LANE.
 set -u
 # shellcheck source=tests/mutants/namespace.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/../namespace.sh"

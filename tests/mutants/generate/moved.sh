@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# moved.sh OUT ROOT: gives what coverage.sh has counted in OUT, of the sources in OUT/sources, the line numbers of
-# those in ROOT. A line that stayed keeps its tests; a new one gets those of what it replaces and of four lines on either side:
-# some too many. False, with nothing changed, if ROOT has a file that was not there: then all has to be counted again.
+# moved.sh OUT ROOT: gives what coverage.sh has counted in OUT, of the sources in OUT/sources, the line
+# numbers of those in ROOT. A line that stayed keeps its tests; a new one gets those of what it replaces and
+# of four lines on either side: some too many. False, with nothing changed, if ROOT has a file that was not
+# there: then all has to be counted again.
 set -u
 out=$1 root=$2
 files=$(cd "$out/sources" && find . -type f -name '*.[ch]' | sed 's|^[.]/||') || exit 1

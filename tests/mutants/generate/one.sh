@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # one.sh PLAN: makes one mutant and runs the tests that execute its line, until one fails. Runs inside, in
 # /mnt/tree; build/plans/PLAN has "mutant" (a line of the generator's) and, by the kind of run, the tests in
-# the order in which they are to be run, each behind the seconds that it took without a mutant. The last line is "@ VERDICT BY RUN TEST REMARK", separated by tabs.
+# the order in which they are to be run, each behind the seconds that it took without a mutant. The last line
+# is "@ VERDICT BY RUN TEST REMARK", separated by tabs.
 set -u
 export SYMMEM_PRIVATE_SHM=own # a runner without rights could not make one
 slower=${SYMMEM_MUTANT_SLOWER:-6} program_limit=60 log=/tmp/log report=/tmp/report.json

@@ -65,7 +65,7 @@ make_base() { # BASE CMAKE_OPTIONS...
         while IFS= read -r -d '' file; do [ ! -f "$file" ] || printf '%s\0' "$file"; done |
         tar -c --null -T - | tar -x -C "$base/src" && chmod -R a+rwX "$base/src" && cp "$generate/one.sh" "$base/build/" &&
         UNITS=$units REFERENCES=$references contained 1800 build "$base" 0 nice -n 10 bash -c 'jobs=$1 && shift && umask 022 &&
-            cmake -S src -B build -G Ninja -DCMAKE_BUILD_TYPE=None -DSYMMEM_WERROR=OFF -DSYMMEM_SKELETONS=OFF \
+            cmake -S src -B build -G Ninja -DCMAKE_BUILD_TYPE=None -DSYMMEM_WERROR=OFF -DSYMMEM_GPU_BACKENDS=OFF \
                 -DCMAKE_C_FLAGS="-O0 -w" -DCMAKE_SUPPRESS_REGENERATION=ON -DCMAKE_LINK_DEPENDS_NO_SHARED=ON \
                 -DCMAKE_SHARED_LINKER_FLAGS=-fuse-ld=lld -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld \
                 -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld "$@" &&
@@ -96,7 +96,7 @@ make_coverage() {
         find "${product[@]}" -type f -name '*.[ch]' -exec cp --parents -t "$WORK/coverage/sources" {} + &&
         cp "$WORK/coverage.sums" "$WORK/coverage/of" || return 1
     cmake -S . -B "$WORK/counting" -G Ninja -DCMAKE_C_COMPILER=gcc -DCMAKE_BUILD_TYPE=Debug -DSYMMEM_COVERAGE=ON \
-        -DSYMMEM_SKELETONS=OFF >"$WORK/counting.log" 2>&1 &&
+        -DSYMMEM_GPU_BACKENDS=OFF >"$WORK/counting.log" 2>&1 &&
         nice -n 10 ninja -C "$WORK/counting" -j "$processors" >>"$WORK/counting.log" 2>&1 || return 1
     nice -n 10 "$generate/coverage.sh" "$WORK/coverage" "$WORK/counting"
 }
@@ -139,7 +139,8 @@ sed -E 's/^\{"id": "([^"]*)".*/\1/' "$WORK/results.jsonl" >"$WORK/done"
 awk -F'\t' 'FILENAME == ARGV[1] || FILENAME == ARGV[2] { done[$1]; next } !($1 in done)' "$WORK/done" <(echo "$listed") \
     "$WORK/sample.tsv" >"$WORK/open.tsv"
 
-# Which tests execute each line: those first that have killed mutants of the file, then the cheapest. A line that has no code of its own belongs to what began before.
+# Which tests execute each line: those first that have killed mutants of the file, then the cheapest. A line
+# that has no code of its own belongs to what began before.
 make_plans() { # BASE
     local base=$1
     rm -rf "$base/build/plans" && mkdir "$base/build/plans" || return 1

@@ -242,7 +242,7 @@ static void memory_order(struct walk *walk, CXCursor node) {
 
 /* --- conditions ----------------------------------------------------------------------- */
 
-/* Whether turning the operator round turns the condition round: once is enough. */
+/* True if reversing the operator negates the condition: one mutant for both is enough. */
 static bool has_turned_operator(const struct walk *walk, CXCursor node) {
     struct children *children = children_of(node);
     struct span left, right, sign, whole;

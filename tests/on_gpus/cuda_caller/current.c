@@ -140,7 +140,7 @@ static const DLTensor *square(struct vector *tensor, float *data) {
     return &tensor->dl;
 }
 
-/* A fill, and a product whose second chunk does not come in the first turn. */
+/* A fill, and a product whose second chunk does not come at once. */
 static void products(struct watch *w, symmem_stream *stream) {
     struct vector words, a, b, out;
     (void)vector(&words, w->memory + 256, 2);

@@ -154,7 +154,7 @@ static void apart(struct caller *c) {
     end_graph(c, graph, executable);
 }
 
-/* Waits for a signal that nobody raises. */
+/* Waits for a signal that no rank raises. */
 static CUgraphExec capture_wait(struct caller *c, int32_t channel, uint32_t limit_ms,
                                 CUgraph *graph_p) {
     begin_capture(c);
@@ -197,7 +197,8 @@ static void gone_beside(struct caller *c) {
     need_driver(c, "its end", c->driver.StreamDestroy(other.native));
 }
 
-/* A failure that nobody has asked for is over with the reset, but for the stream's own. */
+/* A failure that was not asked for ends with the reset, except that the stream still reports its
+ * own. */
 static void reset_at_once(struct caller *c) {
     CUgraph graph = NULL;
     CUgraphExec executable = capture_barrier(c, PATIENT_MS, &graph);
@@ -285,7 +286,7 @@ static void lost(struct caller *c, uint32_t limit_ms) {
     check_current_lost(c);
 }
 
-/* Found out soon if nobody looks after it. */
+/* Found out soon, without a call that looks for it. */
 void check_lost(struct caller *c) {
     lost(c, 3000);
 }

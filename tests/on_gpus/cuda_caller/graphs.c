@@ -188,8 +188,8 @@ static void enqueue_hand_on(struct caller *c, symmem_handle *handle) {
     need(c, "barrier", symmem_barrier(handle, 0, LIMIT_MS, c->stream));
 }
 
-/* The NCCL backend keeps memory that was registered until its group meets again, by when each rank
- * has given its part up; what the meeting takes may stay in its place. */
+/* The NCCL backend keeps registered memory until its group's next rendezvous, which depends on when
+ * each rank has given up its part. Memory that the rendezvous takes may replace it. */
 static bool is_all_back(struct caller *c, size_t before, size_t least) {
     symmem_handle *handle = NULL;
     void *memory = NULL;
@@ -234,8 +234,8 @@ static void keeps_its_memory(struct caller *c) {
     expect(c, "a graph with memory that was freed", good == LAUNCHES, "%d of %d launches", good,
            LAUNCHES);
     const size_t before = free_bytes(c);
-    host_barrier(
-        c); /* nobody needs it any more, and nobody who shares the device has given it back yet */
+    host_barrier(c); /* it is not needed any more, but a rank that shares the device may not have
+                        given it back yet */
     end_graph(c, graph, executable);
     const bool back = is_all_back(c, before, least);
     /* Below 0 where another job takes memory of the device. */

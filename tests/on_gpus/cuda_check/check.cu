@@ -3,10 +3,10 @@
 // CUDA backend, on real devices: a user's own kernels by symmem/device.cuh, started by the CUDA
 // runtime; what they store, and the library's signals after it, also many times beside a busy
 // link; operations that ranks begin in different orders; the machine's float16; the links between
-// devices; captures of somebody else's; a device that has no room for the library's kernels, and
-// one that is reset. With an argument that alone. Each rank is a process with RANK, WORLD_SIZE and
-// SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks beyond the number of devices share
-// them. Exit status: 0 good, 1 bad, 77 nothing to check here.
+// devices; captures that the program itself begins; a device that has no room for the library's
+// kernels, and one that is reset. With an argument that alone. Each rank is a process with RANK,
+// WORLD_SIZE and SYMMEM_STORE set, as tests/run_ranks.sh starts them; ranks beyond the number of
+// devices share them. Exit status: 0 good, 1 bad, 77 nothing to check here.
 #include "check.cuh"
 
 #include <cstdarg>
@@ -96,7 +96,7 @@ static void check_all(check &c) {
     check_starts(c);
     check_crosswise(c);
     check_elsewhere(c);
-    check_withdrawn(c);
+    check_launch_timeout(c);
 }
 
 // By its name; all of them if it has none.
@@ -120,7 +120,7 @@ int main(int count, char **arguments) {
     }
     c.device = c.rank % devices;
     setenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES", "1", 1);
-    setenv("SYMMEM_CUDA_LATE_MS", "500", 0); // for withdrawn.cu
+    setenv("SYMMEM_CUDA_LATE_MS", "500", 0); // for launch_timeout.cu
     open_device(c);
     open_handle(c);
     if (only != nullptr)

@@ -44,6 +44,6 @@ void check_plain(check &c);     // plain.cu
 void check_reset(check &c);     // elsewhere.cu; the device's memory is gone
 void check_starts(check &c);    // starts.cu
 void check_topology(check &c);  // topology.cu
-void check_withdrawn(check &c); // withdrawn.cu
+void check_launch_timeout(check &c); // launch_timeout.cu
 
 #endif

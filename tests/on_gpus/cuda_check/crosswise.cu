@@ -9,7 +9,7 @@
 namespace {
 
 constexpr int HANDLES = 2, ROUNDS = 10; // sums double each time, and stay exact
-constexpr uint32_t SHORT_MS = 3000;     // a wait in vain ends there
+constexpr uint32_t SHORT_MS = 3000;     // a wait for a missing rank ends there
 constexpr size_t SIZES[] = {1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 64 << 20};
 
 struct side {

@@ -17,7 +17,7 @@ static float sum(int world, int round, size_t i) {
     return sum;
 }
 
-// The own buffer, and the place for sums between two meetings.
+// This rank's buffer, and the memory for sums between two barriers.
 struct summing {
     float4 *own, *scratch;
     std::vector<float> host;
@@ -54,7 +54,7 @@ static unsigned int blocks_for(const check &c, int round) {
     return 1 + static_cast<unsigned int>(round % most);
 }
 
-// No meeting of the hosts: a rank that is through writes its next values at once.
+// The hosts do not synchronize: a rank that has finished writes its next values at once.
 static void sums(check &c, summing &s) {
     static const size_t counts[] = {0, 1, 7, 1000, MOST};
     int good = 0;
@@ -117,7 +117,7 @@ static void words(check &c) {
 
 constexpr int IN_GRAPH = 50;
 
-// Ranks that share a device take turns, slowly.
+// Ranks that share a device run one after the other, slowly.
 static int launches_for(const check &c) {
     int devices = 0;
     return cudaGetDeviceCount(&devices) == cudaSuccess && devices >= c.world ? 20 : 1;

@@ -61,7 +61,7 @@ static __global__ void store_and_signal(uint32_t *to, size_t count, uint32_t wri
         return;
     __threadfence_system();
     *through = 0;
-    if (*static_cast<volatile unsigned int *>(wrong) == 0 && // or each would wait in vain
+    if (*static_cast<volatile unsigned int *>(wrong) == 0 && // or each would wait for nothing
         !symmem::put(slot, symmem::deadline_in_ms(timeout_ms)))
         atomicAdd(wrong, 1);
 }

@@ -100,7 +100,8 @@ void check_starts(check &c) {
     int devices = 0;
     unsigned int seen[2] = {};
     need(c, "devices", cudaGetDeviceCount(&devices) == cudaSuccess);
-    const int launches = devices < c.world ? 1 : LAUNCHES; // sharing one they take turns, slowly
+    const int launches = devices < c.world ? 1 : LAUNCHES; // on a shared device they run one after
+                                                           // the other, slowly
     open_link(c, l);
     capture(c, l);
     host_barrier(c);

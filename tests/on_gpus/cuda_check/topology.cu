@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-// Of a row's cells behind its name, one for each device: NV18 is 18 links, other ways are none of
-// NVLink. False: it has fewer.
+// Reads the cells of a row behind its name, one for each device. NV18 means 18 links, other words
+// no NVLink. Returns false if there are fewer cells.
 static bool read_cells(char *rest, int devices, std::vector<int32_t> &links) {
     for (int i = 0; i < devices; i++) {
         const char *cell = strtok_r(rest, " \t\n", &rest);

@@ -31,7 +31,7 @@ static void sums(check *c) {
            symmem_status_name(status), wrong);
 }
 
-/* The last rank comes when nobody waits any more. */
+/* The last rank comes when the others do not wait any more. */
 static void missing(check *c) {
     bool last = c->rank == c->world - 1;
     if (last)

@@ -25,7 +25,7 @@ static __device__ void write(uint32_t *const *buffers, int rank, int count, uint
         *static_cast<volatile uint32_t *>(buffers[peer] + rank) = round;
 }
 
-// Nobody is further than the next round, for that needs this rank at the next barrier.
+// No rank is further than the next round, because that needs this rank at the next barrier.
 static __device__ void look(uint32_t *const *buffers, int rank, int count, uint32_t round,
                             uint32_t *wrong) {
     for (int peer = static_cast<int>(threadIdx.x); peer < count;

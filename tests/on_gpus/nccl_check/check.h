@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define LIMIT_MS 30000u
-#define BYTES 1048576u /* of the own block */
+#define BYTES 1048576u /* of this rank's block */
 
 /* The driver's and NCCL's entries, found at run time as the plug-in finds them. Each by its name
  * here and the header's, which is a macro for the symbol's. */

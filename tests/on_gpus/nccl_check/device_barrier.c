@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Our barrier and NCCL's own, by turns, over the same pointers: each has to keep the ranks as
- * together as the other does. */
+/* Our barrier and NCCL's own, interleaved over the same pointers: neither may let ranks drift
+ * further apart than the other. */
 
 #include "check.h"
 

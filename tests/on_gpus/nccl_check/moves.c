@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The other collectives where the ranks have no direct access to each other: from the first half of
- * the own block to the second. */
+/* The other collectives where the ranks have no direct access to each other, from the first half of
+ * this rank's block to the second. */
 
 #include "check.h"
 

@@ -61,7 +61,8 @@ class World {
 /* Throws with what to do if there is no such group. */
 ProcessGroupPtr find_process_group(const std::string &name);
 bool is_same(const ProcessGroupRef &known, const ProcessGroupPtr &group);
-/* Of a process group's waits without a limit: the limit that the user gave init_process_group. */
+/* Returns the limit that the user gave init_process_group, for a process group's waits without a
+ * limit of their own. */
 uint32_t timeout_of(const ProcessGroupPtr &group);
 
 } // namespace symmem_torch

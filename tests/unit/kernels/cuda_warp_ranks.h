@@ -48,9 +48,9 @@ alignas(64) static float out[BUFFER]; // the rank's own
 
 // --- calls -------------------------------------------------------------------------------------
 
-// Those behind MEET and the sums are of two ranks. OWN_DIFFERS: an all-to-all of parts that are not
+// Those behind COMM and the sums are of two ranks. OWN_DIFFERS: an all-to-all of parts that are not
 // alike.
-enum kind { MEET, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, OWN_DIFFERS };
+enum kind { COMM, SUM_APART, SUM_IN_PLACE, SCATTERED, GATHERED, SENT, OWN_DIFFERS };
 
 struct call {
     enum kind kind;
@@ -292,7 +292,7 @@ static void run_chunks(const call &c, const symmem_cuda_job &job, bool plain) {
 
 static void run(const call &c, bool plain) {
     const symmem_cuda_job job = job_of(c);
-    if (c.kind == MEET)
+    if (c.kind == COMM)
         run_meeting(c, plain);
     else if (c.chunked)
         run_chunks(c, job, plain);

@@ -180,7 +180,7 @@ TEST("a rank is not linked") {
 // All compared, then nobody: what the first rank showed of the first call is not compared with the
 // second one's third.
 static bool old_call_is_taken_away() {
-    call c = {MEET, 0, 0, 1, {0, 0}, 1, false};
+    call c = {COMM, 0, 0, 1, {0, 0}, 1, false};
     run(c, false);
     c.compared = 0;
     run(c, true);
@@ -240,7 +240,7 @@ static bool one_is_away() {
 }
 
 TEST("a rank stays away") {
-    static const call meeting = {MEET, 0, 0, 1, {0, 0}, 0, false},
+    static const call meeting = {COMM, 0, 0, 1, {0, 0}, 0, false},
                       blocks = {SUM_IN_PLACE, 0, MOST, 1, {0, 0}, 0, false},
                       lines = {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
                       more = {SUM_IN_PLACE, 0, 1004, 1, {2, SYMMEM_CUDA_ROUND_UNITS}, 0, false},
@@ -270,7 +270,7 @@ TEST("a rank stays away") {
 
 // It does not come to what is called then, and all ranks hear of it.
 static bool one_was_poisoned() {
-    static const call calls[] = {{MEET, 0, 0, 1, {0, 0}, 0, false},
+    static const call calls[] = {{COMM, 0, 0, 1, {0, 0}, 0, false},
                                  {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
                                  {SUM_IN_PLACE, 0, CHUNKED, 1, {0, 0}, 0, true}};
     for (const call &c : calls) {

@@ -7,7 +7,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 # shellcheck source=tests/report/checks.sh
 . "$here/../../report/checks.sh"
 
-expect_status 0 cmake -S "$here/../../.." -B "$work/build" -DSYMMEM_SKELETONS=OFF \
+expect_status 0 cmake -S "$here/../../.." -B "$work/build" -DSYMMEM_GPU_BACKENDS=OFF \
     -DCMAKE_INSTALL_PREFIX="$work/prefix" -DCMAKE_INSTALL_LIBDIR="$work/prefix/some/lib"
 # shellcheck disable=SC2016 # the loader knows it
 has "$work/build/cmake_install.cmake" '\$ORIGIN/../some/lib'

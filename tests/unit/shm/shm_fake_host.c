@@ -81,7 +81,7 @@ static symmem_status host_point(const symmem_host *host, const char *name) {
     const char *fail_name = atomic_load(&self->fail_name);
     if (fail_name && strcmp(fail_name, name) == 0 &&
         atomic_fetch_sub(&self->fail_visit, 1) == 0) /* as the core does: the record is filled */
-        return host_fail(host, self->fail_status, 0, "backend", "the test point %s failed", name);
+        return host_fail(host, self->fail_status, 0, "backend", "the failpoint %s failed", name);
     return SYMMEM_OK;
 }
 

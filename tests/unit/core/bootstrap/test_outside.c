@@ -290,13 +290,13 @@ TEST("verdicts") {
  */
 
 TEST("status of a record") {
-    sm_rendezvous_record records[2] = {{.magic = SM_RECORD_MAGIC}, {.magic = SM_RECORD_MAGIC}};
+    sm_rendezvous_record records[2] = {{.magic = SM_RDV_MAGIC}, {.magic = SM_RDV_MAGIC}};
     symmem_group group = {.world_size = 2};
     sm_rendezvous rendezvous = {.group = &group, .records = records};
     records[1].status = SYMMEM_NO_SPACE;
-    CU_ASSERT_EQUAL(sm_record_judge(&rendezvous), SYMMEM_NO_SPACE);
+    CU_ASSERT_EQUAL(sm_rdv_records_check(&rendezvous), SYMMEM_NO_SPACE);
     records[1].status = 4711;
-    CU_ASSERT_EQUAL(sm_record_judge(&rendezvous), SYMMEM_CORRUPT);
+    CU_ASSERT_EQUAL(sm_rdv_records_check(&rendezvous), SYMMEM_CORRUPT);
     CU_ASSERT_EQUAL(sm_record()->failed_rank, 1);
 }
 

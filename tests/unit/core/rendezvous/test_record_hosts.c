@@ -49,7 +49,7 @@ static world *make_world(uint64_t capabilities, const int *hosts, const int *kin
         while (hosts[self->hosts[rank]] != hosts[rank])
             self->hosts[rank]++;
         self->records[rank] = (sm_rendezvous_record){
-            .magic = SM_RECORD_MAGIC,
+            .magic = SM_RDV_MAGIC,
             .abi = SYMMEM_BACKEND_ABI,
             .ordinal = 1,
             .allocation_bytes = 65536,
@@ -74,7 +74,7 @@ static symmem_status judged_of(uint64_t capabilities, const int *hosts, const in
             self->records[rank].signals.kind = BOTH;
     }
     symmem_clear_error();
-    symmem_status status = sm_record_judge(&self->rendezvous);
+    symmem_status status = sm_rdv_records_check(&self->rendezvous);
     free(self);
     return status;
 }
@@ -139,8 +139,8 @@ TEST("bytes travel") {
     symmem_share own = {.kind = BOTH, .fd = -1, .mapped_bytes = 65536};
     memset(own.bytes, 1, sizeof(own.bytes));
     memset(own.more_bytes, 2, sizeof(own.more_bytes));
-    sm_record_share record = sm_record_share_from(&own);
-    symmem_share found = sm_record_share_of(&self->rendezvous, 1, &record, -1);
+    sm_rdv_share record = sm_rdv_share_pack(&own);
+    symmem_share found = sm_rdv_share_unpack(&self->rendezvous, 1, &record, -1);
     CU_ASSERT_EQUAL(found.kind, BOTH);
     CU_ASSERT_EQUAL(memcmp(found.bytes, own.bytes, sizeof(own.bytes)), 0);
     CU_ASSERT_EQUAL(memcmp(found.more_bytes, own.more_bytes, sizeof(own.more_bytes)), 0);
@@ -190,7 +190,7 @@ TEST("descriptors that travel") {
             self->records[rank].signals.kind = rows[i].signals;
             self->records[rank].multicast.kind = rows[i].multicast;
             if (!rows[i].one_cannot || rank != 2)
-                self->records[rank].flags = SM_RECORD_MULTICAST;
+                self->records[rank].flags = SM_RDV_MULTICAST;
         }
         self->rendezvous.descriptors = received;
         self->rendezvous.exchange_data = rows[i].exchange_data;
@@ -238,8 +238,8 @@ static const struct {
     {1,
      {FIELD(backend, 4), FIELD(backend_name[0], 'b')},
      "MISMATCH metadata 1 0 0 0 *rank 0 has , rank 1 has b"},
-    {2, {FIELD(flags, SM_RECORD_CHECKING)}, "MISMATCH metadata 2 0 0 1 *check_collectives*"},
-    {0, {FIELD(flags, SM_RECORD_CHECKING)}, "MISMATCH metadata 1 0 1 0 *check_collectives*"},
+    {2, {FIELD(flags, SM_RDV_CHECKING)}, "MISMATCH metadata 2 0 0 1 *check_collectives*"},
+    {0, {FIELD(flags, SM_RDV_CHECKING)}, "MISMATCH metadata 1 0 1 0 *check_collectives*"},
     {1, {FIELD(allocation_bytes, 8)}, "MISMATCH metadata 1 0 65536 8 *size: * rank 1 has 8 (*)"},
     {2, {FIELD(block_offset, 8)}, "MISMATCH metadata 2 0 0 8 *block offset: *, rank 2 has 8 (*)"},
     {2,
@@ -251,15 +251,15 @@ static const struct {
     {RANKS, {FIELD(signal_pad_size, 12)}, "OK"},
     {RANKS, {FIELD(signal_pad_size, 8)}, "OUT_OF_RANGE metadata -1 0 12 8 *of 8 *3 ranks*takes 12"},
     {2, {FIELD(device, 1)}, "OVERLAP metadata 2 0 0 1 ranks 1 and 2 both use device 1 *"},
-    {2, {FIELD(device, 1), FIELD(flags, SM_RECORD_OVERLAP)}, "OVERLAP metadata 2 0 0 1 *"},
-    {RANKS, {FIELD(device, 1), FIELD(flags, SM_RECORD_OVERLAP)}, "OK overlap"},
+    {2, {FIELD(device, 1), FIELD(flags, SM_RDV_OVERLAP)}, "OVERLAP metadata 2 0 0 1 *"},
+    {RANKS, {FIELD(device, 1), FIELD(flags, SM_RDV_OVERLAP)}, "OK overlap"},
     {RANKS, {FIELD(device_id[3], 1)}, "OVERLAP metadata 1 0 0 1 ranks 0 and 1 *"},
     {2, {FIELD(device_id[3], 1), FIELD(device, 1)}, "OVERLAP metadata 2 0 0 1 ranks 1 and 2 *"},
-    {RANKS, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK mapped open"},
-    {RANKS, {FIELD(mapping, 6)}, "OK mapped"},
-    {RANKS, {FIELD(opening, 6)}, "OK open"},
-    {2, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
-    {0, {FIELD(mapping, 6), FIELD(opening, 6)}, "OK"},
+    {RANKS, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK mapped open"},
+    {RANKS, {FIELD(mapping_generation, 6)}, "OK mapped"},
+    {RANKS, {FIELD(group_generation, 6)}, "OK open"},
+    {2, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK"},
+    {0, {FIELD(mapping_generation, 6), FIELD(group_generation, 6)}, "OK"},
 };
 
 static void tell(const sm_rendezvous *judged, symmem_status status, char *told, size_t capacity) {
@@ -284,7 +284,7 @@ TEST("verdicts") {
                 memcpy((char *)&self->records[rank] + verdicts[i].fields[f].at,
                        &verdicts[i].fields[f].value, verdicts[i].fields[f].bytes);
         symmem_clear_error();
-        tell(&self->rendezvous, sm_record_judge(&self->rendezvous), told, sizeof(told));
+        tell(&self->rendezvous, sm_rdv_records_check(&self->rendezvous), told, sizeof(told));
         CU_ASSERT_EQUAL(fnmatch(verdicts[i].told, told, 0), 0);
         if (fnmatch(verdicts[i].told, told, 0) != 0)
             fprintf(stderr, "%zu: \"%s\"\n", i, told);
@@ -304,12 +304,12 @@ TEST("what a rank tells") {
         sm_rendezvous *from = &self->rendezvous;
         const sm_rendezvous_record *own = &from->own;
         sm_allocation allocation = {.alloc_id = 11, .bytes = 12, .device = device};
-        sm_mapping mapping = {.stamp = 13};
+        sm_mapping mapping = {.generation = 13};
         self->backend.device_info = tell_device;
         self->context.check_collectives = device == 2;
         self->group.backend_group_open = device == 2;
-        self->group.backend_group_stamp = 14;
-        from->own = (sm_rendezvous_record){.flags = SM_RECORD_MULTICAST | SM_RECORD_OVERLAP};
+        self->group.backend_group_generation = 14;
+        from->own = (sm_rendezvous_record){.flags = SM_RDV_MULTICAST | SM_RDV_OVERLAP};
         from->block_ordinal = 15;
         from->block_offset = 16;
         from->block_bytes = 17;
@@ -317,17 +317,17 @@ TEST("what a rank tells") {
         from->status = SYMMEM_LIMIT;
         from->failure = (symmem_error_record){
             .system_errno = 19, .expected = 20, .actual = 21, .stage = "step", .message = "why"};
-        sm_record_fill(from);
+        sm_rdv_record_fill(from);
         CU_ASSERT(own->ordinal == 0 && own->alloc_id == 0); /* nothing of memory */
         from->allocation = &allocation;
         from->mapping = device == 2 ? &mapping : NULL;
         from->multicast.kind = FD;
-        sm_record_fill(from);
-        CU_ASSERT(own->magic == SM_RECORD_MAGIC && own->abi == SYMMEM_BACKEND_ABI);
-        CU_ASSERT_EQUAL(own->flags, SM_RECORD_MULTICAST | (device == 2 ? SM_RECORD_CHECKING : 0));
+        sm_rdv_record_fill(from);
+        CU_ASSERT(own->magic == SM_RDV_MAGIC && own->abi == SYMMEM_BACKEND_ABI);
+        CU_ASSERT_EQUAL(own->flags, SM_RDV_MULTICAST | (device == 2 ? SM_RDV_CHECKING : 0));
         CU_ASSERT(own->alloc_id == 11 && own->allocation_bytes == 12 && own->device == device);
-        CU_ASSERT_EQUAL(own->mapping, device == 2 ? 13 : 0);
-        CU_ASSERT_EQUAL(own->opening, device == 2 ? 14 : 0);
+        CU_ASSERT_EQUAL(own->mapping_generation, device == 2 ? 13 : 0);
+        CU_ASSERT_EQUAL(own->group_generation, device == 2 ? 14 : 0);
         CU_ASSERT(own->ordinal == 15 && own->block_offset == 16 && own->block_bytes == 17);
         CU_ASSERT(own->signal_pad_size == 18 && own->status == SYMMEM_LIMIT);
         CU_ASSERT(own->system_errno == 19 && own->expected == 20 && own->actual == 21);

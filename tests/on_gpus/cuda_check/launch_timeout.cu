@@ -74,7 +74,7 @@ static void recover(check &c) {
     need(c, "the user's kernel", cudaStreamSynchronize(c.stream) == cudaSuccess);
 }
 
-void check_withdrawn(check &c) {
+void check_launch_timeout(check &c) {
     const symmem_status status = symmem_barrier(c.handle, 0, LIMIT_MS, nullptr);
     expect(c, "a barrier", status == SYMMEM_OK, "%s", symmem_status_name(status));
     call(c);

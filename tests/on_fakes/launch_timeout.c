@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * withdrawn WHAT: one of two ranks. Rank 0's device does not begin kernels for a while, so that its
- * calls without a stream are withdrawn: they come back, all is said, memory of the caller's is not
- * touched once they have, and after a reset everything works. WHAT is the name of some trials, or
- * graph; begun: kernels that take their time, with SYMMEM_CUDA_LATE_MS=1; cause: a kernel has
- * failed, and only those behind it do not begin, with SYMMEM_CHECK_COLLECTIVES=1.
+ * launch_timeout WHAT: one of two ranks. Rank 0's device does not begin kernels for a while, so its
+ * calls without a stream abandon them. The calls return, report all failures and do not touch the
+ * caller's memory afterwards, and after a reset everything works. WHAT is the name of some trials,
+ * or one of these: graph; begun, for kernels that take long, with SYMMEM_CUDA_LATE_MS=1; cause, for
+ * a kernel that has failed so that only those behind it do not begin, with
+ * SYMMEM_CHECK_COLLECTIVES=1.
  */
 #include "checks.h"
 
@@ -124,7 +125,7 @@ static void reset(void) {
 /* --- a trial ------------------------------------------------------------------------- */
 
 /* Rank 0 is in time, and says what it was; the other one learns of it. */
-static void withdrawn(const attempt *trial) {
+static void abandoned(const attempt *trial) {
     symmem_error_record record;
     if (checks.rank == 0)
         fake_hold_kernels(trial->after);
@@ -171,7 +172,7 @@ static void run_trial(const attempt *trial) {
     fill(own.out, LARGE, MARK);
     fill(own.input, LARGE, (float)(checks.rank + 1));
     meet();
-    withdrawn(trial);
+    abandoned(trial);
     recover(trial);
     meet();
 }
@@ -192,7 +193,7 @@ static void behind_a_graph(void) {
         own.channel = trial.channel;
         fill(own.out, LARGE, MARK);
         meet();
-        withdrawn(&trial);
+        abandoned(&trial);
         if (checks.rank == 0) {
             need(symmem_graph_launch(graph, stream), "launch");
             sleep_ms(50);
@@ -211,8 +212,9 @@ static void behind_a_graph(void) {
 }
 
 /*
- * It works for longer than the call has patience: it is waited for. Whether it is at work when its
- * call is withdrawn is chance: that takes the shortest limit, but on a busy machine a longer one.
+ * The kernel works for longer than the call's patience, so the call waits for it. Whether it works
+ * already when its call would abandon it is chance: the shortest limit makes it likely, but on a
+ * busy machine a longer one is needed.
  */
 static void begun(void) {
     float *before = floats(LARGE), *after = floats(LARGE);

@@ -7,12 +7,12 @@
  * after the last one is the channel's frontier: an operation on another stream waits for it, an
  * operation without stream waits for it in the calling thread. Inside a capture the same holds
  * with a frontier of the capture's own; captured and eager operations are not ordered with each
- * other. Two captures that take turns on one channel forget each other's frontier.
+ * other. Two captures that alternate on one channel forget each other's frontier.
  */
 #include "stream/channel.h"
 #include "stream/stream.h"
 
-static symmem_status call_backend(const sm_signal_op *op, void *stream, bool capturing) {
+static symmem_status call_backend(const sm_channel_op *op, void *stream, bool capturing) {
     const sm_link *link = op->link;
     const sm_backend *backend = link->context->backend;
     void *instance = link->context->instance;
@@ -44,7 +44,7 @@ static symmem_status call_backend(const sm_signal_op *op, void *stream, bool cap
 }
 
 /* As backend.h calls it: its author reads this. Of a composed one the part has told already. */
-static const char *entry_of(const sm_signal_op *op) {
+static const char *entry_of(const sm_channel_op *op) {
     return op->kind == SM_BARRIER       ? "barrier"
            : op->kind == SM_PUT_SIGNAL  ? "put_signal"
            : op->kind == SM_WAIT_SIGNAL ? "wait_signal"
@@ -52,14 +52,14 @@ static const char *entry_of(const sm_signal_op *op) {
                                         : "collective";
 }
 
-static symmem_status failed(const sm_signal_op *op, symmem_status status, const char *entry) {
+static symmem_status failed(const sm_channel_op *op, symmem_status status, const char *entry) {
     (void)sm_backend_failed(op->link->context, status, op->name, entry);
     return sm_error_channel(op->channel);
 }
 
 /* --- with a stream ------------------------------------------------------------------ */
 
-static symmem_status capture_of(const sm_signal_op *op, void *stream, uint64_t *capture_p) {
+static symmem_status capture_of(const sm_channel_op *op, void *stream, uint64_t *capture_p) {
     symmem_context *context = op->link->context;
     *capture_p = 0;
     if (!sm_backend_has(context, SYMMEM_CAP_CAPTURE))
@@ -68,7 +68,7 @@ static symmem_status capture_of(const sm_signal_op *op, void *stream, uint64_t *
 }
 
 /* Makes `stream` wait for the frontier, if that is another stream's. */
-static symmem_status wait_frontier(const sm_signal_op *op, void *stream, void **event_p,
+static symmem_status wait_frontier(const sm_channel_op *op, void *stream, void **event_p,
                                    const void *last_stream) {
     symmem_context *context = op->link->context;
     if (*event_p == NULL)
@@ -93,7 +93,7 @@ static frontier frontier_of(sm_channel *channel, uint64_t capture) {
 }
 
 /* Behind what is on the stream now. */
-static symmem_status advance(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                              void *stream) {
     symmem_context *context = op->link->context;
     *own->stream_p = stream;
@@ -109,7 +109,7 @@ static symmem_status advance(const sm_signal_op *op, sm_channel *channel, const 
 
 /* A part of its work may be on the stream: what comes next on the channel comes behind that. Not if
  * another capture has begun there meanwhile: outside of it nothing could wait for the mark. */
-static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, const frontier *own,
+static symmem_status fail_behind(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                                  void *stream, symmem_status status) {
     uint64_t capture;
     const symmem_status failure = failed(op, status, entry_of(op));
@@ -119,8 +119,8 @@ static symmem_status fail_behind(const sm_signal_op *op, sm_channel *channel, co
     return failure;
 }
 
-/* The channel's turn is taken, here and below. */
-static symmem_status follow(const sm_signal_op *op, sm_channel *channel, void *stream,
+/* The channel's call lock is held, here and below. */
+static symmem_status follow(const sm_channel_op *op, sm_channel *channel, void *stream,
                             frontier *own_p) {
     uint64_t capture;
     symmem_status status = capture_of(op, stream, &capture);
@@ -135,7 +135,7 @@ static symmem_status follow(const sm_signal_op *op, sm_channel *channel, void *s
     return status == SYMMEM_OK ? status : failed(op, status, entry);
 }
 
-static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *stream) {
+static symmem_status enqueue(const sm_channel_op *op, sm_channel *channel, void *stream) {
     frontier own;
     symmem_status status = follow(op, channel, stream, &own);
     if (status != SYMMEM_OK)
@@ -149,7 +149,7 @@ static symmem_status enqueue(const sm_signal_op *op, sm_channel *channel, void *
 
 /* --- without a stream --------------------------------------------------------------- */
 
-static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
+static symmem_status busy(const sm_channel_op *op, uint64_t begin_ns) {
     (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
                   "channel %d stayed busy with an earlier operation", op->channel);
     (void)sm_error_channel(op->channel);
@@ -157,7 +157,7 @@ static symmem_status busy(const sm_signal_op *op, uint64_t begin_ns) {
 }
 
 /* Until the channel's last operation on a stream is over. */
-static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel,
+static symmem_status wait_for_stream(const sm_channel_op *op, sm_channel *channel,
                                      uint64_t begin_ns) {
     symmem_context *context = op->link->context;
     uint32_t left_ms = 0;
@@ -177,8 +177,8 @@ static symmem_status wait_for_stream(const sm_signal_op *op, sm_channel *channel
     return SYMMEM_OK;
 }
 
-/* The channel's turn is taken. */
-static symmem_status run_now(const sm_signal_op *op, sm_channel *channel, uint64_t begin_ns) {
+/* The channel's call lock is held. */
+static symmem_status run_now(const sm_channel_op *op, sm_channel *channel, uint64_t begin_ns) {
     if (channel->eager_stream != NULL) {
         symmem_status status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
         if (status != SYMMEM_OK)
@@ -210,7 +210,7 @@ symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, cons
 }
 
 /* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */
-static symmem_status take_turn(const sm_signal_op *op, sm_channel *channel, uint64_t *begin_ns_p) {
+static symmem_status take_turn(const sm_channel_op *op, sm_channel *channel, uint64_t *begin_ns_p) {
     *begin_ns_p = 0;
     if (sm_turn_try(&channel->turn))
         return SYMMEM_OK;
@@ -219,7 +219,7 @@ static symmem_status take_turn(const sm_signal_op *op, sm_channel *channel, uint
                                                                         : busy(op, *begin_ns_p);
 }
 
-symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream) {
+symmem_status sm_channel_hold(const sm_channel_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     uint64_t begin_ns;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
@@ -233,14 +233,14 @@ symmem_status sm_signal_hold(const sm_signal_op *op, const symmem_stream *stream
     return status;
 }
 
-symmem_status sm_signal_follow(const sm_signal_op *op, const symmem_stream *stream) {
+symmem_status sm_channel_follow(const sm_channel_op *op, const symmem_stream *stream) {
     frontier own;
     sm_channel *channel;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     return status == SYMMEM_OK ? follow(op, channel, stream->native, &own) : status;
 }
 
-void sm_signal_mark(const sm_signal_op *op, const symmem_stream *stream) {
+void sm_channel_mark(const sm_channel_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     if (sm_link_channel(op->link, op->channel, &channel) != SYMMEM_OK)
         return;
@@ -248,19 +248,19 @@ void sm_signal_mark(const sm_signal_op *op, const symmem_stream *stream) {
     (void)advance(op, channel, &own, stream->native);
 }
 
-void sm_signal_let_go(const sm_link *link, int32_t channel) {
+void sm_channel_let_go(const sm_link *link, int32_t channel) {
     /* acquire; pairs with: make_channel */
     sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);
 }
 
 /* An operation that this one waited for may have poisoned the handle. Else the call has asked the
  * device when it began, unless it is a part of one that began long before. */
-static symmem_status refuse_poisoned(const sm_signal_op *op, bool has_waited) {
+static symmem_status refuse_poisoned(const sm_channel_op *op, bool has_waited) {
     return has_waited || op->is_held ? sm_link_refuse_poisoned(op->link, op->name)
                                      : sm_link_refuse_known_poison(op->link, op->name);
 }
 
-symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream) {
+symmem_status sm_channel_submit(const sm_channel_op *op, const symmem_stream *stream) {
     sm_channel *channel;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status != SYMMEM_OK)
@@ -285,7 +285,7 @@ symmem_status sm_signal_run(const sm_signal_op *op, const symmem_stream *stream)
 }
 
 /* Names and points of an operation, by its kind. */
-static const sm_signal_op forms[] = {
+static const sm_channel_op forms[] = {
     {.kind = SM_BARRIER,
      .name = "barrier",
      .begin_point = "barrier.begin",
@@ -303,7 +303,7 @@ static const sm_signal_op forms[] = {
 static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int32_t peer,
                                  int32_t channel, uint32_t timeout_ms,
                                  const symmem_stream *stream) {
-    sm_signal_op op = forms[kind];
+    sm_channel_op op = forms[kind];
     symmem_status status = sm_handle_check(handle, op.name);
     if (status != SYMMEM_OK)
         return status;
@@ -325,7 +325,7 @@ static symmem_status signal_call(symmem_handle *handle, sm_signal_kind kind, int
         status = sm_stream_check(link->context, stream, link->device, op.name);
     if (status == SYMMEM_OK)
         status = sm_link_refuse_poisoned(link, op.name);
-    return status == SYMMEM_OK ? sm_signal_run(&op, stream) : status;
+    return status == SYMMEM_OK ? sm_channel_submit(&op, stream) : status;
 }
 
 symmem_status symmem_barrier(symmem_handle *handle, int32_t channel, uint32_t timeout_ms,
