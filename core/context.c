@@ -147,11 +147,11 @@ static symmem_status choose_store(symmem_context *context) {
 }
 
 /* No world was made in it. */
-static void give_turn_back(const symmem_context *context) {
+static void undo_incarnation(const symmem_context *context) {
     char address[SM_STORE_TEXT_BYTES];
     const char *why;
     if (context->owns_store && sm_store_choose(context->world_size, address, &why) == SYMMEM_OK)
-        sm_store_turn_back(address, context->rank);
+        sm_store_undo_incarnation(address, context->rank);
 }
 
 /* --- begin ---------------------------------------------------------------------------------- */
@@ -321,7 +321,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     status = begin(context, options);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
-        give_turn_back(context);
+        undo_incarnation(context);
         symmem_context_free(context);
         return sm_fail_record(&record);
     }

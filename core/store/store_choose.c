@@ -10,57 +10,61 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- turns ------------------------------------------------------------------------------------
- */
+/* --- incarnations ----------------------------------------------------------------------------- */
 
-/* How many worlds this process has had at an address, as a rank: a client that comes for the next
- * one must not be taken for one of the world before, which may not have ended everywhere. */
+/* How many worlds this process has had at an address, as a rank. A client of the next one must not
+ * be taken for one of the world before, which may not have ended everywhere. */
 #define PLACES 64
 
 static struct {
     uint64_t where; /* 0: none */
     uint32_t count;
-} turns[PLACES]; /* the eldest goes for a new one */
-static uint32_t turns_made;
-static pthread_mutex_t turns_lock = PTHREAD_MUTEX_INITIALIZER;
+} incarnations[PLACES]; /* the oldest gives way to a new one */
+static uint32_t incarnations_made;
+static pthread_mutex_t incarnations_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint32_t count_turn(const char *address, int32_t rank, int change) {
+static uint32_t count_incarnation(const char *address, int32_t rank, int change) {
     const uint64_t hash = sm_hash(address, strlen(address), SM_HASH_SEED);
     const uint64_t where = sm_hash(&rank, sizeof(rank), hash) | 1;
     uint32_t at = 0;
-    (void)pthread_mutex_lock(&turns_lock);
-    while (at < PLACES && turns[at].where != where)
+    (void)pthread_mutex_lock(&incarnations_lock);
+    while (at < PLACES && incarnations[at].where != where)
         at++;
     if (at == PLACES) {
-        at = turns_made++ % PLACES;
-        turns[at].where = where;
-        turns[at].count = 0;
+        at = incarnations_made++ % PLACES;
+        incarnations[at].where = where;
+        incarnations[at].count = 0;
     }
-    const uint32_t count = turns[at].count += (uint32_t)change;
-    (void)pthread_mutex_unlock(&turns_lock);
+    const uint32_t count = incarnations[at].count += (uint32_t)change;
+    (void)pthread_mutex_unlock(&incarnations_lock);
     return count;
 }
 
-void sm_store_turn_back(const char *address, int32_t rank) {
+void sm_store_undo_incarnation(const char *address, int32_t rank) {
     if (rank != 0) /* whose store the others have met in, or will not find again */
-        (void)count_turn(address, rank, -1);
+        (void)count_incarnation(address, rank, -1);
 }
 
-/* --- opening ----------------------------------------------------------------------------------
- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 typedef struct opening {
     const char *address;
     int32_t rank, world_size;
-    uint32_t turn;
+    uint32_t incarnation;
     uint64_t deadline_ns;
     void (*closed)(void); /* or NULL: when the store is, or could not be opened */
 } opening;
 
 static symmem_status open_at(const opening *self, const sm_tcp_place *place, int listener,
                              symmem_store **store_p) {
-    return sm_store_open_tcp(place, listener, self->rank, self->turn, self->deadline_ns,
-                             self->closed, store_p);
+    const sm_tcp_opening tcp = {.place = place,
+                                .listener = listener,
+                                .rank = self->rank,
+                                .world_size = self->world_size,
+                                .incarnation = self->incarnation,
+                                .deadline_ns = self->deadline_ns,
+                                .closed = self->closed};
+    return sm_store_open_tcp(&tcp, store_p);
 }
 
 static symmem_status open_tcp(const opening *self, symmem_store **store_p) {
@@ -116,7 +120,7 @@ static symmem_status find(const opening *self, const carrier *by, const char *ke
 static symmem_status open_carried(const opening *self, const carrier *by, bool is_local,
                                   symmem_store **store_p) {
     char key[64];
-    (void)snprintf(key, sizeof(key), "symmem.store.%u", self->turn);
+    (void)snprintf(key, sizeof(key), "symmem.store.%u", self->incarnation);
     return self->rank == 0 ? serve(self, by, key, is_local, store_p) : find(self, by, key, store_p);
 }
 
@@ -165,24 +169,22 @@ symmem_status symmem_store_open(const char *address, int32_t rank, int32_t world
     opening self = {.address = address,
                     .rank = rank,
                     .world_size = world_size,
-                    .turn = count_turn(address, rank, 1),
+                    .incarnation = count_incarnation(address, rank, 1),
                     .deadline_ns = sm_tcp_deadline_ns(timeout_ms)};
     const symmem_status status = open_any(&self, store_p);
     if (status != SYMMEM_OK)
-        sm_store_turn_back(address, rank);
+        sm_store_undo_incarnation(address, rank);
     return status;
 }
 
 symmem_status sm_store_open_chosen(const char *address, int32_t rank, int32_t world_size,
                                    uint32_t timeout_ms, symmem_store **store_p) {
-    const char *named = secure_getenv("SYMMEM_STORE");
-    if (begins(address, "file:") && named != NULL)
-        address = named; /* not cut */
+    if (begins(address, "file:"))
+        address = secure_getenv("SYMMEM_STORE"); /* not cut */
     return symmem_store_open(address, rank, world_size, timeout_ms, store_p);
 }
 
-/* --- choosing ---------------------------------------------------------------------------------
- */
+/* --- choosing --------------------------------------------------------------------------------- */
 
 /* Programs of torchrun's workers open MASTER_PORT themselves where the agent does not: the store
  * is at the port beside it. */

@@ -14,8 +14,8 @@ symmem_status sm_store_choose(int32_t world_size, char text_p[SM_STORE_TEXT_BYTE
 /* symmem_store_open; what has a path of any length is read from SYMMEM_STORE. */
 symmem_status sm_store_open_chosen(const char *address, int32_t rank, int32_t world_size,
                                    uint32_t timeout_ms, symmem_store **store_p);
-/* The context that opened the store at this address was never made: the process's next one there
- * is of the same turn. */
-void sm_store_turn_back(const char *address, int32_t rank);
+/* Called when no context was made in the store that was opened at this address: the process's next
+ * world there is of the same incarnation. */
+void sm_store_undo_incarnation(const char *address, int32_t rank);
 
 #endif

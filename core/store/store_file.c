@@ -40,7 +40,7 @@
 #define TICK_MS 50u
 #define BACKOFF_FIRST_NS 20000u
 #define BACKOFF_LAST_NS 1000000u
-#define RIGHTS_TURNS 20 /* of the longest backoff */
+#define RIGHTS_LOOKS 20 /* of the longest backoff */
 
 #define RESERVE 2 /* add: the lock and the value */
 
@@ -51,8 +51,7 @@ typedef struct file_store {
     int reserve[RESERVE]; /* further descriptors of the directory; -1: lent */
 } file_store;
 
-/* --- descriptors -------------------------------------------------------------------------------
- */
+/* --- descriptors ------------------------------------------------------------------------------ */
 
 static int *reserved(file_store *store, bool lent) {
     for (int i = 0; i < RESERVE; i++)
@@ -65,7 +64,7 @@ static int *reserved(file_store *store, bool lent) {
  * take the owner's rights from what is made, and another rank may see it before they are back. */
 static int open_once(const file_store *store, const char *name, int flags) {
     int fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EACCES) { /* whoever made it may have given them back by now */
+    if (fd < 0 && errno == EACCES) { /* its maker may have given them back by now */
         (void)sm_rights_give_at(store->directory, name, 0600);
         fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
     }
@@ -101,10 +100,12 @@ static int open_file(file_store *store, const char *name, int flags) {
 static void close_file(file_store *store, int fd) {
     pthread_mutex_lock(&store->reserve_lock.mutex);
     int *spare = reserved(store, true);
-    if (spare != NULL && dup3(store->directory, fd, O_CLOEXEC) == fd)
+    if (spare != NULL) {
+        (void)dup3(store->directory, fd, O_CLOEXEC);
         *spare = fd;
-    else
+    } else {
         close(fd);
+    }
     pthread_mutex_unlock(&store->reserve_lock.mutex);
 }
 
@@ -124,10 +125,9 @@ static void close_reserve(file_store *store) {
     sm_fork_lock_close(&store->reserve_lock);
 }
 
-/* --- whose files they are ----------------------------------------------------------------------
- */
+/* --- whose files they are --------------------------------------------------------------------- */
 
-/* Whether nobody but this user may do what `forbidden` bits of a mode permit. */
+/* Whether only this user may do what the `forbidden` bits of a mode permit. */
 static symmem_status check_owner(const struct stat *about, mode_t forbidden, const char *operation,
                                  const char *stage, const char *what) {
     if (about->st_uid != geteuid())
@@ -152,8 +152,7 @@ static symmem_status check_file(int fd, const char *name, const char *operation)
     return check_owner(&about, 0077, operation, name, name);
 }
 
-/* --- the calls ---------------------------------------------------------------------------------
- */
+/* --- the calls -------------------------------------------------------------------------------- */
 
 static void name_of_key(const char *key, char name[NAME_BYTES]) {
     size_t i = 0;
@@ -267,7 +266,7 @@ static symmem_status file_get(void *self, const char *key, void *value, size_t c
     file_store *store = self;
     char name[NAME_BYTES];
     name_of_key(key, name);
-    /* Not to be led elsewhere by a link, nor kept waiting by a pipe that nobody writes to. */
+    /* Not to be led elsewhere by a link, nor kept waiting by a pipe without a writer. */
     int fd = open_file(store, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT)
         return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
@@ -406,14 +405,15 @@ static symmem_status copy_path(const char *path, char copy[PATH_MAX]) {
 }
 
 static symmem_status fail_directory(int error, const char *path) {
-    struct stat about;
-    if ((error == ELOOP || error == ENOTDIR) && lstat(path, &about) == 0 && S_ISLNK(about.st_mode))
+    struct stat about = {.st_mode = 0};
+    if (error != ENOTDIR)
+        return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
+    (void)lstat(path, &about);
+    if (S_ISLNK(about.st_mode))
         return sm_fail(SYMMEM_PERMISSION, "store_open_file", "directory",
                        "%.120s is a symbolic link: name the directory itself", path);
-    if (error == ENOTDIR)
-        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
-                       "%.120s is not a directory", path);
-    return sm_fail_errno(error, "store_open_file", "directory", "cannot open %.120s", path);
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "directory",
+                   "%.120s is not a directory", path);
 }
 
 /* 0 or an errno; it may be there already. Then another rank may have just made it and be about to
@@ -423,7 +423,7 @@ static int make_directory(const char *path) {
         return sm_rights_give_at(AT_FDCWD, path, 0700);
     if (errno != EEXIST)
         return errno;
-    for (int turn = 0; turn < RIGHTS_TURNS && sm_rights_lack(AT_FDCWD, path, 0700); turn++)
+    for (int i = 0; i < RIGHTS_LOOKS && sm_rights_lack(AT_FDCWD, path, 0700); i++)
         sm_sleep_ns(BACKOFF_LAST_NS);
     return 0;
 }

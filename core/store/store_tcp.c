@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A client of a TCP store. Each call has a connection for itself while it lasts; one that has been
- * made is kept for later calls, so that a rank that has run out of descriptors can still tell its
- * peers. A wait is answered by the server when the key is there; nothing is asked twice.
+ * A client of a TCP store. Each call has a connection for itself while it lasts. The connection is
+ * kept for later calls, so that a rank that has run out of descriptors can still tell its peers.
+ * The server answers a wait when the key is there: the client does not ask again.
  *
- * A connection on which something was cut by a deadline is closed: nobody could tell where the next
- * message begins. One on which only the answer to a wait is outstanding is kept, for the next
- * request takes the wait back, and an answer that has crossed it is known by its number.
+ * A connection on which a deadline cut a message is closed: the place where the next message begins
+ * is not known. One on which only the answer to a wait is outstanding is kept: the next request
+ * takes the wait back, and an answer that crosses it is known by its id.
  */
 #include "store/store_tcp.h"
 #include "base/fork.h"
@@ -23,6 +23,7 @@
 #define PAUSE_LAST_NS 100000000u
 #define TRY_NS 3000000000ull /* for an address, if there are others */
 #define TOGETHER_BYTES 1024u /* values up to this size travel with their header */
+#define TRIES 4              /* to connect to a server that ends connections at once */
 
 typedef struct tcp_store {
     sm_tcp_place place;
@@ -67,11 +68,30 @@ static symmem_status fail_lost(const tcp_store *store, const char *operation, in
     return SYMMEM_PEER_LOST;
 }
 
+/* The server's thread has ended early: the cause is in this process. */
+static symmem_status fail_server(const char *operation, int error) {
+    (void)sm_fail_errno(error, operation, SM_STORE_SERVER_STAGE,
+                        "the store's server has ended: this process has closed its descriptors");
+    blame_server();
+    return sm_record()->status;
+}
+
+static bool says_lost(int error) {
+    static const int errors[] = {ECONNRESET, ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH};
+    bool found = false;
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+        found |= error == errors[i];
+    return found;
+}
+
 static symmem_status fail_socket(const tcp_store *store, const request *asked, int error) {
-    if (error == ETIMEDOUT && sm_tcp_now_ns() >= asked->deadline_ns)
+    const int of_server = sm_tcp_server_error(store->server);
+    if (of_server != 0)
+        return fail_server(asked->operation, of_server);
+    /* Without the deadline's end it is the kernel that has given the connection up. */
+    if (error == ETIMEDOUT && sm_tcp_expired(asked->deadline_ns))
         return sm_store_expired(asked->operation, asked->key);
-    if (error == ECONNRESET || error == ECONNREFUSED || error == ETIMEDOUT ||
-        error == EHOSTUNREACH || error == ENETUNREACH)
+    if (says_lost(error))
         return fail_lost(store, asked->operation, error);
     return sm_fail_errno(error, asked->operation, "", "cannot ask the store at %s",
                          store->place.name);
@@ -110,7 +130,7 @@ static int send_request(int fd, const request *asked, uint32_t id) {
     return error;
 }
 
-/* What belongs to an answer that nobody waits for any more. */
+/* Drops the value of an answer that the caller no longer waits for. */
 static int skip(int fd, size_t count, uint64_t deadline_ns) {
     uint8_t bytes[4096];
     int error = 0;
@@ -123,56 +143,63 @@ static int skip(int fd, size_t count, uint64_t deadline_ns) {
     return error;
 }
 
-/* NULL, or why such an answer cannot be. */
+/* NULL, or why such an answer cannot be. Only a get has a capacity. */
 static const char *check_reply(const request *asked, const sm_tcp_header *reply) {
-    const bool has_value = asked->kind == SM_TCP_GET && reply->status == SYMMEM_OK;
-    if (has_value && (reply->value_bytes > asked->capacity || reply->number != reply->value_bytes))
+    const bool is_get = asked->kind == SM_TCP_GET;
+    if (reply->status == SYMMEM_OK && reply->value_bytes > asked->capacity)
+        return "a value larger than was asked for";
+    if (reply->status == SYMMEM_OK && is_get && reply->number != reply->value_bytes)
         return "a value of another size than it says";
-    if (reply->status == SYMMEM_OK && !has_value && reply->value_bytes != 0)
-        return "a value that nobody asked for";
-    if (reply->status == SYMMEM_OUT_OF_RANGE && asked->kind == SM_TCP_GET &&
-        (reply->number < 0 || reply->number > SYMMEM_STORE_VALUE_MAX ||
-         (size_t)reply->number <= asked->capacity))
+    if (reply->status == SYMMEM_OUT_OF_RANGE &&
+        (reply->number <= (int64_t)asked->capacity || reply->number > SYMMEM_STORE_VALUE_MAX))
         return "a size that no value has";
     return NULL;
 }
 
-/* 0 or an errno; *wrong_p: what is wrong with what came. *cut_p: not at the end of a message. */
+/* Behind the header. As `converse`. */
+static int receive_value(int fd, request *asked, const sm_tcp_header *reply, const char **wrong_p,
+                         bool *between_p) {
+    size_t done = 0;
+    *wrong_p = check_reply(asked, reply);
+    if (*wrong_p != NULL)
+        return 0;
+    void *to = reply->status == SYMMEM_OK ? asked->out : asked->text;
+    const int error = sm_tcp_receive(fd, to, reply->value_bytes, asked->deadline_ns, &done);
+    *between_p = error == 0;
+    return error;
+}
+
 static int receive_reply(int fd, request *asked, uint32_t id, sm_tcp_header *reply_p,
-                         const char **wrong_p, bool *cut_p) {
-    uint8_t bytes[SM_TCP_HEADER_BYTES];
-    *wrong_p = NULL;
+                         const char **wrong_p, bool *between_p) {
     for (;;) {
+        uint8_t bytes[SM_TCP_HEADER_BYTES];
         size_t done = 0;
         int error = sm_tcp_receive(fd, bytes, sizeof(bytes), asked->deadline_ns, &done);
-        *cut_p = done != 0;
+        *between_p = error == ETIMEDOUT && done == 0;
         if (error != 0)
             return error;
         *wrong_p = sm_tcp_read_header(bytes, true, reply_p);
         if (*wrong_p != NULL)
             return 0;
-        if (reply_p->id != id) {
-            error = skip(fd, reply_p->value_bytes, asked->deadline_ns);
-            if (error != 0)
-                return error;
-            *cut_p = false;
-            if (asked->deadline_ns != 0 && sm_tcp_now_ns() >= asked->deadline_ns)
-                return ETIMEDOUT; /* or a server that sends such ones without end would be heard out
-                                   */
-            continue;
-        }
-        *wrong_p = check_reply(asked, reply_p);
-        if (*wrong_p != NULL)
-            return 0;
-        void *to = reply_p->status == SYMMEM_OK ? asked->out : asked->text;
-        done = 0;
-        error = reply_p->value_bytes == 0
-                    ? 0
-                    : sm_tcp_receive(fd, to, reply_p->value_bytes, asked->deadline_ns, &done);
-        asked->text[reply_p->status == SYMMEM_OK ? 0 : reply_p->value_bytes] = '\0';
-        *cut_p = error != 0;
-        return error;
+        if (reply_p->id == id)
+            return receive_value(fd, asked, reply_p, wrong_p, between_p);
+        error = skip(fd, reply_p->value_bytes, asked->deadline_ns);
+        if (error != 0)
+            return error;
+        *between_p = sm_tcp_expired(asked->deadline_ns);
+        if (*between_p)
+            return ETIMEDOUT; /* a server may send such answers without end */
     }
+}
+
+/* A request and its answer: 0 or an errno. *wrong_p: what is wrong with the answer, or NULL.
+ * *between_p: the connection can be used again, for no message is cut. */
+static int converse(int fd, request *asked, uint32_t id, sm_tcp_header *reply_p,
+                    const char **wrong_p, bool *between_p) {
+    *wrong_p = NULL;
+    *between_p = false;
+    const int error = send_request(fd, asked, id);
+    return error != 0 ? error : receive_reply(fd, asked, id, reply_p, wrong_p, between_p);
 }
 
 /* --- connections ------------------------------------------------------------------------------ */
@@ -186,65 +213,58 @@ static symmem_status greet(const tcp_store *store, int fd, uint64_t deadline_ns)
                      .bytes = sizeof(hello),
                      .deadline_ns = deadline_ns};
     sm_tcp_header reply;
-    const char *wrong = NULL;
-    bool cut;
+    const char *wrong;
+    bool between;
     sm_tcp_write_hello(&store->hello, hello);
-    int error = send_request(fd, &asked, 0);
-    if (error == 0)
-        error = receive_reply(fd, &asked, 0, &reply, &wrong, &cut);
+    const int error = converse(fd, &asked, 0, &reply, &wrong, &between);
     if (error == ETIMEDOUT)
         return sm_fail(SYMMEM_TIMEOUT, "store_open", "hello",
-                       "%s takes a connection, but says "
-                       "nothing",
-                       store->place.name);
+                       "%s takes a connection, but says nothing", store->place.name);
     if (error != 0)
         return sm_fail_errno(error, "store_open", "hello", "%s closes the connection",
                              store->place.name);
-    if (wrong == NULL && reply.status == SYMMEM_OK &&
-        reply.number != sm_tcp_proof(store->hello.nonce))
-        return sm_fail(SYMMEM_AUTH, "store_open", "hello", "the store at %s is another job's",
-                       store->place.name);
     if (wrong != NULL)
         return fail_protocol(store, "store_open", wrong);
-    return reply.status == SYMMEM_OK ? SYMMEM_OK
-                                     : sm_fail(reply.status, "store_open", "hello", "%s at %s",
-                                               asked.text, store->place.name);
+    if (reply.status != SYMMEM_OK)
+        return sm_fail(reply.status, "store_open", "hello", "%s at %s", asked.text,
+                       store->place.name);
+    if (reply.number != sm_tcp_proof(store->hello.nonce))
+        return sm_fail(SYMMEM_AUTH, "store_open", "hello", "the store at %s is another job's",
+                       store->place.name);
+    return SYMMEM_OK;
 }
 
 static symmem_status connect_at(const tcp_store *store, const sm_tcp_address *address,
                                 uint64_t deadline_ns, int *fd_p) {
     const int error = sm_tcp_connect(address, deadline_ns, fd_p);
-    if (error != 0) {
-        (void)sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
-                            store->place.name);
-        return error == EMFILE || error == ENFILE || error == ENOMEM ? sm_record()->status
-                                                                     : SYMMEM_SYSTEM;
-    }
+    if (error != 0)
+        return sm_fail_errno(error, "store_open", "connect", "nobody serves the store at %s",
+                             store->place.name);
     const symmem_status status = greet(store, *fd_p, deadline_ns);
     if (status != SYMMEM_OK)
         close(*fd_p);
     return status;
 }
 
-/* One try at each address. SYSTEM with an errno: there is nobody, yet. Another job's store is no
- * reason to leave out the others: rank 0's loopback address is every host's. */
+/* One try at each address. SYSTEM with an errno: no server is there yet. The store of another job
+ * at one address is no reason to leave out the others: a loopback address is one of every host. */
 static symmem_status connect_once(const tcp_store *store, uint64_t deadline_ns, int *fd_p) {
     symmem_status status = SYMMEM_SYSTEM;
     symmem_error_record of_another = {.status = SYMMEM_OK};
     for (int32_t i = 0; i < store->place.count; i++) {
-        const uint64_t try_ns = sm_tcp_now_ns() + TRY_NS;
-        const bool is_short = store->place.count > 1 && (deadline_ns == 0 || try_ns < deadline_ns);
-        status =
-            connect_at(store, &store->place.addresses[i], is_short ? try_ns : deadline_ns, fd_p);
+        const uint64_t until_ns = store->place.count == 1
+                                      ? deadline_ns
+                                      : sm_tcp_earlier(sm_tcp_now_ns() + TRY_NS, deadline_ns);
+        status = connect_at(store, &store->place.addresses[i], until_ns, fd_p);
         if (status == SYMMEM_OK)
             return status;
-        if (status == SYMMEM_AUTH || status == SYMMEM_MISMATCH)
+        if (status == SYMMEM_AUTH)
             of_another = *sm_record();
     }
     return of_another.status != SYMMEM_OK ? sm_fail_record(&of_another) : status;
 }
 
-/* Until somebody serves. What is there and is none of ours is said at once. */
+/* Tries until the deadline. What answers and is no store of this job ends it at once. */
 static symmem_status connect_first(tcp_store *store, uint64_t deadline_ns, int *fd_p) {
     uint64_t pause_ns = PAUSE_FIRST_NS;
     for (;;) {
@@ -280,10 +300,16 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
     (void)pthread_mutex_unlock(&store->lock.mutex);
     if (*fd_p >= 0)
         return SYMMEM_OK;
-    const symmem_status status = connect_once(store, asked->deadline_ns, fd_p);
-    if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY)
-        return status;
-    return fail_socket(store, asked, sm_record()->system_errno);
+    symmem_status status;
+    int tries = 0;
+    do /* A server that is short of descriptors may end a connection for a newer one. [SM-STORE-24]
+        */
+        status = connect_once(store, asked->deadline_ns, fd_p);
+    while (status == SYMMEM_SYSTEM && sm_record()->system_errno == ECONNRESET && ++tries < TRIES);
+    if (status == SYMMEM_SYSTEM)
+        return fail_socket(store, asked, sm_record()->system_errno);
+    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), asked->operation);
+    return status;
 }
 
 static void give_back(tcp_store *store, int fd) {
@@ -309,18 +335,14 @@ static symmem_status fail_reply(const request *asked, const sm_tcp_header *reply
 
 static symmem_status ask(tcp_store *store, request *asked, sm_tcp_header *reply_p) {
     int fd = -1;
-    bool cut = false;
-    const char *wrong = NULL;
+    bool between;
+    const char *wrong;
     symmem_status status = take(store, asked, &fd);
     if (status != SYMMEM_OK)
         return status;
     const uint32_t id = atomic_fetch_add_explicit(&store->last_id, 1, memory_order_relaxed) + 1;
-    int error = send_request(fd, asked, id);
-    const bool is_sent = error == 0;
-    if (is_sent)
-        error = receive_reply(fd, asked, id, reply_p, &wrong, &cut);
-    const bool is_whole = error == 0 || (error == ETIMEDOUT && is_sent && !cut);
-    if (is_whole && wrong == NULL)
+    const int error = converse(fd, asked, id, reply_p, &wrong, &between);
+    if (between)
         give_back(store, fd);
     else
         close(fd);
@@ -348,13 +370,14 @@ static symmem_status tcp_set(void *self, const char *key, const void *value, siz
 static symmem_status tcp_get(void *self, const char *key, void *value, size_t capacity,
                              size_t *bytes_p, uint32_t timeout_ms) {
     sm_tcp_header reply = {.number = 0};
+    const size_t room = capacity < SYMMEM_STORE_VALUE_MAX ? capacity : SYMMEM_STORE_VALUE_MAX;
     request asked = {.kind = SM_TCP_GET,
                      .operation = "store_get",
                      .key = key,
-                     .number = (int64_t)capacity,
+                     .number = (int64_t)room,
                      .deadline_ns = sm_tcp_deadline_ns(timeout_ms),
                      .out = value,
-                     .capacity = capacity};
+                     .capacity = room};
     const symmem_status status = ask(self, &asked, &reply);
     if (status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE)
         *bytes_p = (size_t)reply.number;
@@ -428,32 +451,30 @@ static symmem_status open_client(tcp_store *store, uint64_t deadline_ns, symmem_
     return sm_store_wrap(&tcp_ops, store, store_p);
 }
 
-symmem_status sm_store_open_tcp(const sm_tcp_place *place, int listener, int32_t rank,
-                                uint32_t turn, uint64_t deadline_ns, void (*closed)(void),
-                                symmem_store **store_p) {
+symmem_status sm_store_open_tcp(const sm_tcp_opening *opening, symmem_store **store_p) {
+    const sm_tcp_place *place = opening->place;
     tcp_store *store = calloc(1, sizeof(*store));
     if (store == NULL) {
-        if (listener >= 0)
-            close(listener);
+        close(opening->listener);
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "", "no memory for the store");
     }
     store->place = *place;
-    store->hello.rank = rank;
-    store->hello.turn = turn;
+    store->hello.rank = opening->rank;
+    store->hello.incarnation = opening->incarnation;
     memcpy(store->hello.nonce, place->nonce, SM_TCP_NONCE_BYTES);
     (void)sm_fork_lock_open(&store->lock, false); /* which fails for a condition only */
     store->made_in = sm_fork_generation();
     symmem_status status = SYMMEM_OK;
-    if (listener >= 0)
-        status = sm_tcp_server_start(listener, place->nonce, turn, &store->server);
+    if (opening->listener >= 0)
+        status = sm_tcp_server_start(opening, &store->server);
     if (status == SYMMEM_OK)
-        status = open_client(store, deadline_ns, store_p);
+        status = open_client(store, opening->deadline_ns, store_p);
     if (status != SYMMEM_OK) {
         const symmem_error_record record = *sm_record();
         tcp_close(store);
         (void)sm_fail_record(&record);
         return status;
     }
-    store->closed = closed;
+    store->closed = opening->closed;
     return status;
 }

@@ -8,12 +8,17 @@
 /* When it closes the store, the rank that serves waits at most so long for the others to close. */
 #define SM_TCP_LAST_MS 10000u
 
-/* Opens the store at that place. `listener`: a socket that listens there, which this rank serves
- * from now on, in any case; -1: another one does, and may begin to until the deadline. `turn`: of
- * the worlds that this process has at that place, one after the other, which this one is.
- * `closed`: called when the store has been closed; NULL: nothing is. */
-symmem_status sm_store_open_tcp(const sm_tcp_place *place, int listener, int32_t rank,
-                                uint32_t turn, uint64_t deadline_ns, void (*closed)(void),
-                                symmem_store **store_p);
+typedef struct sm_tcp_opening {
+    const sm_tcp_place *place;
+    int listener; /* a socket that listens there, which this rank serves from now on and owns, even
+                     if opening fails; -1: another rank serves, and may begin to until the deadline
+                   */
+    int32_t rank, world_size;
+    uint32_t incarnation; /* see sm_tcp_hello */
+    uint64_t deadline_ns;
+    void (*closed)(void); /* called when the store has been closed; NULL: nothing is */
+} sm_tcp_opening;
+
+symmem_status sm_store_open_tcp(const sm_tcp_opening *opening, symmem_store **store_p);
 
 #endif

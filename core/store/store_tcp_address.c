@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Names and addresses of TCP stores. */
 #include "store/store_tcp_address.h"
-#include "store/in_time.h"
+#include "store/deadline_call.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,26 +23,25 @@ static symmem_status invalid(const char *text) {
                    "'%.100s' is no host:port of a TCP store", text);
 }
 
-/* --- resolving --------------------------------------------------------------------------------
- */
+/* --- resolving -------------------------------------------------------------------------------- */
 
-/* A resolver may wait for servers for as long as it likes. */
+/* A resolver may wait for its servers without a limit. */
 typedef struct look_up {
-    sm_task task;
+    sm_deadline_call call;
     char host[HOST_MAX + 1];
     char port[8];
     int error;
     struct addrinfo *found;
 } look_up;
 
-static void run_look_up(sm_task *task) {
-    look_up *self = SM_CONTAINER(task, look_up, task);
+static void run_look_up(sm_deadline_call *call) {
+    look_up *self = SM_CONTAINER(call, look_up, call);
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     self->error = getaddrinfo(self->host, self->port, &hints, &self->found);
 }
 
-static void destroy_look_up(sm_task *task) {
-    look_up *self = SM_CONTAINER(task, look_up, task);
+static void destroy_look_up(sm_deadline_call *call) {
+    look_up *self = SM_CONTAINER(call, look_up, call);
     if (self->found != NULL)
         freeaddrinfo(self->found);
     free(self);
@@ -65,21 +64,21 @@ static symmem_status look_up_name(const char *host, uint16_t port, uint64_t dead
     look_up *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open", "address", "no memory for a name");
-    self->task.run = run_look_up;
-    self->task.destroy = destroy_look_up;
+    self->call.run = run_look_up;
+    self->call.destroy = destroy_look_up;
     sm_copy_text(self->host, sizeof(self->host), host);
     (void)snprintf(self->port, sizeof(self->port), "%u", (unsigned)port);
-    if (!sm_task_run(&self->task, deadline_ns))
+    if (!sm_deadline_call_run(&self->call, deadline_ns))
         return errno == ETIMEDOUT ? sm_fail(SYMMEM_TIMEOUT, "store_open", "address",
                                             "the address of %.100s was not found in time", host)
                                   : sm_fail_errno(errno, "store_open", "address", "no thread");
     const int error = self->error;
     take_addresses(self->found, place);
-    sm_task_release(&self->task);
-    return error == 0 && place->count > 0
-               ? SYMMEM_OK
-               : sm_fail(SYMMEM_NOT_FOUND, "store_open", "address", "no host %.100s: %s", host,
-                         error == 0 ? "it has no address" : gai_strerror(error));
+    sm_deadline_call_release(&self->call);
+    if (error != 0 || place->count == 0)
+        return sm_fail(SYMMEM_NOT_FOUND, "store_open", "address", "no host %.100s: %s", host,
+                       error != 0 ? gai_strerror(error) : "it has no address");
+    return SYMMEM_OK;
 }
 
 /* An address of digits needs no resolver. */
@@ -150,8 +149,7 @@ symmem_status sm_tcp_place_parse(const char *text, uint64_t deadline_ns, sm_tcp_
     return sm_tcp_place_resolve(host, (uint16_t)port, deadline_ns, place_p);
 }
 
-/* --- listening --------------------------------------------------------------------------------
- */
+/* --- listening -------------------------------------------------------------------------------- */
 
 /* -1 with an errno. */
 static int listen_at(const sm_tcp_address *address) {
@@ -186,7 +184,7 @@ static sm_tcp_address wildcard(int family, uint16_t network_port) {
 }
 
 symmem_status sm_tcp_listen(const sm_tcp_place *place, int *fd_p) {
-    int error = EADDRNOTAVAIL;
+    bool in_use = false;
     for (int32_t i = 0; i < place->count; i++) {
         sm_tcp_address address = place->addresses[i];
         *fd_p = listen_at(&address);
@@ -197,12 +195,12 @@ symmem_status sm_tcp_listen(const sm_tcp_place *place, int *fd_p) {
         }
         if (*fd_p >= 0)
             return SYMMEM_OK;
-        error = errno == EADDRINUSE || error != EADDRINUSE ? errno : error;
+        in_use |= errno == EADDRINUSE;
     }
-    if (error == EADDRINUSE)
+    if (in_use)
         return sm_fail(SYMMEM_BUSY, "store_open", "server",
                        "rank 0 serves the store, but another program has %s", place->name);
-    return sm_fail_errno(error, "store_open", "server", "rank 0 cannot serve at %s", place->name);
+    return sm_fail_errno(errno, "store_open", "server", "rank 0 cannot serve at %s", place->name);
 }
 
 static void add_own_addresses(sm_tcp_place *place, uint16_t network_port) {
@@ -230,12 +228,9 @@ symmem_status sm_tcp_listen_anywhere(bool is_local, sm_tcp_place *place_p, int *
     if (status != SYMMEM_OK)
         return status;
     const int fd = listen_at(is_local ? &loopback : &address);
-    if (fd < 0 || getsockname(fd, (struct sockaddr *)&address.address, &address.bytes) != 0) {
-        const int error = errno;
-        if (fd >= 0)
-            close(fd);
-        return sm_fail_errno(error, "store_open", "server", "rank 0 cannot serve the store");
-    }
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_open", "server", "rank 0 cannot serve the store");
+    (void)getsockname(fd, (struct sockaddr *)&address.address, &address.bytes);
     *port_of(&loopback) = *port_of(&address);
     place_p->count = 1;
     place_p->addresses[0] = loopback; /* for those on this host */
@@ -247,8 +242,7 @@ symmem_status sm_tcp_listen_anywhere(bool is_local, sm_tcp_place *place_p, int *
     return SYMMEM_OK;
 }
 
-/* --- a place as text: "symmem1 NONCE PORT ADDRESS ..." -----------------------------------------
- */
+/* --- a place as text: "symmem1 NONCE PORT ADDRESS ..." ---------------------------------------- */
 
 void sm_tcp_place_write(const sm_tcp_place *place, char text[SM_TCP_PLACE_BYTES]) {
     sm_tcp_place copy = *place;
@@ -266,12 +260,12 @@ void sm_tcp_place_write(const sm_tcp_place *place, char text[SM_TCP_PLACE_BYTES]
 }
 
 static bool read_nonce(const char *text, uint8_t nonce[SM_TCP_NONCE_BYTES]) {
+    const size_t digits = 2 * SM_TCP_NONCE_BYTES;
+    if (strlen(text) != digits || strspn(text, "0123456789abcdef") != digits)
+        return false;
     for (size_t i = 0; i < SM_TCP_NONCE_BYTES; i++) {
-        unsigned value;
-        if (strspn(text + 2 * i, "0123456789abcdef") < 2 ||
-            sscanf(text + 2 * i, "%2x", &value) != 1)
-            return false;
-        nonce[i] = (uint8_t)value;
+        const char pair[] = {text[2 * i], text[2 * i + 1], '\0'};
+        nonce[i] = (uint8_t)strtoul(pair, NULL, 16);
     }
     return true;
 }
@@ -284,8 +278,7 @@ symmem_status sm_tcp_place_read(const char *text, sm_tcp_place *place_p) {
     const char *nonce = strsep(&rest, " ");
     const char *port_text = strsep(&rest, " ");
     const int port = port_text != NULL ? atoi(port_text) : 0;
-    bool is_right = strcmp(magic, "symmem1") == 0 && port_text != NULL && port > 0 &&
-                    port <= 65535 && strlen(nonce) == 2 * SM_TCP_NONCE_BYTES &&
+    bool is_right = strcmp(magic, "symmem1") == 0 && port > 0 && port <= 65535 &&
                     read_nonce(nonce, place_p->nonce);
     for (const char *host = strsep(&rest, " ");
          is_right && host != NULL && place_p->count < SM_TCP_ADDRESSES_MAX;
@@ -302,25 +295,26 @@ symmem_status sm_tcp_place_read(const char *text, sm_tcp_place *place_p) {
     return SYMMEM_OK;
 }
 
-/* --- connecting -------------------------------------------------------------------------------
- */
+/* --- connecting ------------------------------------------------------------------------------- */
 
 static int finish_connecting(int fd, uint64_t deadline_ns) {
     int error = 0;
     socklen_t bytes = sizeof(error);
     const int waited = sm_tcp_ready(fd, POLLOUT, deadline_ns);
-    if (waited != 0)
-        return waited;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 ? error : errno;
+    if (waited == 0)
+        (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+    return waited == 0 ? error : waited;
 }
 
 /* A connection to a free local port may be given that very port, and be one with itself. */
 static bool is_own_end(int fd) {
     struct sockaddr_storage here, there;
     socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
-    return getsockname(fd, (struct sockaddr *)&here, &here_bytes) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &there_bytes) == 0 &&
-           here_bytes == there_bytes && memcmp(&here, &there, here_bytes) == 0;
+    memset(&here, 0, sizeof(here));
+    memset(&there, 0, sizeof(there));
+    (void)getsockname(fd, (struct sockaddr *)&here, &here_bytes);
+    (void)getpeername(fd, (struct sockaddr *)&there, &there_bytes); /* fails if it has ended */
+    return memcmp(&here, &there, sizeof(here)) == 0;
 }
 
 int sm_tcp_connect(const sm_tcp_address *address, uint64_t deadline_ns, int *fd_p) {
@@ -328,9 +322,9 @@ int sm_tcp_connect(const sm_tcp_address *address, uint64_t deadline_ns, int *fd_
         socket(address->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return errno;
-    int error = 0;
-    if (connect(fd, (const struct sockaddr *)&address->address, address->bytes) != 0)
-        error = errno == EINPROGRESS ? finish_connecting(fd, deadline_ns) : errno;
+    errno = 0;
+    (void)connect(fd, (const struct sockaddr *)&address->address, address->bytes);
+    int error = errno == EINPROGRESS ? finish_connecting(fd, deadline_ns) : errno;
     if (error == 0 && is_own_end(fd))
         error = ECONNREFUSED;
     if (error != 0) {

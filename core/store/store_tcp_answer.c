@@ -53,8 +53,8 @@ static void answer_status(sm_tcp_peer *peer, symmem_status status, int64_t numbe
                                                .status = status,
                                                .value_bytes = (uint32_t)bytes,
                                                .number = number});
-    if (at != NULL)
-        memcpy(at, text, bytes);
+    _Static_assert(SM_TCP_HEADER_BYTES + SM_TCP_TEXT_MAX <= sizeof(peer->small_out), "no room");
+    memcpy(at, text, bytes);
 }
 
 static void refuse(sm_tcp_peer *peer, symmem_status status, const char *text) {
@@ -69,7 +69,7 @@ static void answer_hello(sm_tcp_world *world, sm_tcp_peer *peer) {
         refuse(peer, SYMMEM_CORRUPT, "that is no hello");
     } else if (!sm_tcp_same_nonce(world->nonce, hello.nonce)) {
         refuse(peer, SYMMEM_AUTH, "the store is another job's");
-    } else if (hello.turn > world->turn) {
+    } else if (hello.incarnation > world->incarnation) {
         refuse(peer, SYMMEM_BUSY, "the store still serves the world before");
     } else {
         peer->rank = hello.rank;
@@ -144,11 +144,10 @@ static void answer_change(const sm_tcp_world *world, sm_tcp_peer *peer, const ch
 
 void sm_tcp_answer(sm_tcp_world *world, sm_tcp_peer *peer) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    const size_t given = peer->header.key_bytes; /* sm_tcp_read_header lets no longer one pass */
-    const size_t bytes = given <= SYMMEM_STORE_KEY_MAX ? given : SYMMEM_STORE_KEY_MAX;
+    const size_t bytes = peer->header.key_bytes; /* sm_tcp_read_header lets no longer one pass */
     memcpy(key, peer->body, bytes);
     key[bytes] = '\0';
-    peer->waits = false; /* it has gone on */
+    peer->waits = false; /* a request takes the wait back */
     if (peer->header.kind == SM_TCP_HELLO)
         answer_hello(world, peer);
     else if (strlen(key) != bytes)

@@ -15,8 +15,7 @@
 #define HELLO_MAGIC 0x4f4c4853u /* "SHLO" */
 #define PROOF_SEED 0x70726f6f66ull
 
-/* --- numbers ----------------------------------------------------------------------------------
- */
+/* --- numbers ---------------------------------------------------------------------------------- */
 
 static void put(uint8_t *at, uint64_t value, size_t bytes) {
     for (size_t i = 0; i < bytes; i++)
@@ -85,19 +84,19 @@ const char *sm_tcp_read_header(const uint8_t bytes[SM_TCP_HEADER_BYTES], bool fr
     return NULL;
 }
 
-/* nonce 16, magic 4, rank 4, turn 4, zero 4 */
+/* nonce 16, magic 4, rank 4, incarnation 4, zero 4 */
 void sm_tcp_write_hello(const sm_tcp_hello *hello, uint8_t bytes[SM_TCP_HELLO_BYTES]) {
     memcpy(bytes, hello->nonce, SM_TCP_NONCE_BYTES);
     put(bytes + 16, HELLO_MAGIC, 4);
     put(bytes + 20, (uint32_t)hello->rank, 4);
-    put(bytes + 24, hello->turn, 4);
+    put(bytes + 24, hello->incarnation, 4);
     put(bytes + 28, 0, 4);
 }
 
 const char *sm_tcp_read_hello(const uint8_t bytes[SM_TCP_HELLO_BYTES], sm_tcp_hello *hello_p) {
     memcpy(hello_p->nonce, bytes, SM_TCP_NONCE_BYTES);
     hello_p->rank = (int32_t)take(bytes + 20, 4);
-    hello_p->turn = (uint32_t)take(bytes + 24, 4);
+    hello_p->incarnation = (uint32_t)take(bytes + 24, 4);
     if (take(bytes + 16, 4) != HELLO_MAGIC || take(bytes + 28, 4) != 0)
         return "no hello";
     if (hello_p->rank < 0 || hello_p->rank >= SYMMEM_MAX_WORLD_SIZE)
@@ -116,8 +115,7 @@ bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *oth
     return differs == 0;
 }
 
-/* --- sockets ----------------------------------------------------------------------------------
- */
+/* --- sockets ---------------------------------------------------------------------------------- */
 
 uint64_t sm_tcp_now_ns(void) {
     struct timespec now;
@@ -129,62 +127,69 @@ uint64_t sm_tcp_deadline_ns(uint32_t timeout_ms) {
     return timeout_ms == 0 ? 0 : sm_tcp_now_ns() + timeout_ms * 1000000ull;
 }
 
+uint64_t sm_tcp_earlier(uint64_t one_ns, uint64_t other_ns) {
+    return one_ns == 0 || (other_ns != 0 && other_ns < one_ns) ? other_ns : one_ns;
+}
+
+bool sm_tcp_expired(uint64_t deadline_ns) {
+    return deadline_ns != 0 && sm_tcp_now_ns() >= deadline_ns;
+}
+
+/* Probes find a peer that is gone while nothing is sent, the user timeout one that no longer
+ * acknowledges what is: the kernel's own limit for that is a quarter of an hour. */
 void sm_tcp_tune(int fd) {
-    const int yes = 1, idle_s = 10, interval_s = 5, tries = 3;
+    const int yes = 1, probe_s = SM_TCP_VANISHED_MS / 3000, probes = 3;
+    const unsigned vanished_ms = SM_TCP_VANISHED_MS;
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof(tries));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &probe_s, sizeof(probe_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &probe_s, sizeof(probe_s));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished_ms, sizeof(vanished_ms));
 }
 
 int sm_tcp_ready(int fd, short events, uint64_t deadline_ns) {
     struct pollfd ready = {.fd = fd, .events = events};
     for (;;) {
-        struct timespec left = {0, 0};
         const uint64_t now_ns = sm_tcp_now_ns();
-        if (deadline_ns > now_ns)
-            left = (struct timespec){(time_t)((deadline_ns - now_ns) / 1000000000ull),
-                                     (long)((deadline_ns - now_ns) % 1000000000ull)};
+        const uint64_t left_ns = deadline_ns > now_ns ? deadline_ns - now_ns : 0;
+        const struct timespec left = {(time_t)(left_ns / 1000000000ull),
+                                      (long)(left_ns % 1000000000ull)};
         const int count = ppoll(&ready, 1, deadline_ns == 0 ? NULL : &left, NULL);
-        if (count > 0)
-            return 0;
-        if (count < 0 && errno != EINTR)
+        if (count >= 0)
+            return count == 0 ? ETIMEDOUT : 0;
+        if (errno != EINTR)
             return errno;
-        if (deadline_ns != 0 && sm_tcp_now_ns() >= deadline_ns)
-            return ETIMEDOUT;
     }
+}
+
+/* After one send or recv, neither of which blocks: counts what it moved, or waits for the socket.
+ */
+static int go_on(int fd, ssize_t moved, short events, uint64_t deadline_ns, size_t *done_p) {
+    if (moved >= 0) {
+        *done_p += (size_t)moved;
+        return 0;
+    }
+    if (errno == EAGAIN)
+        return sm_tcp_ready(fd, events, deadline_ns);
+    return errno == EPIPE ? ECONNRESET : errno;
 }
 
 int sm_tcp_send(int fd, const void *bytes, size_t count, uint64_t deadline_ns, size_t *done_p) {
-    while (*done_p < count) {
+    int error = 0;
+    while (*done_p < count && error == 0) {
         const ssize_t sent = send(fd, (const uint8_t *)bytes + *done_p, count - *done_p,
                                   MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent >= 0)
-            *done_p += (size_t)sent;
-        else if (errno == EPIPE)
-            return ECONNRESET;
-        else if (errno != EAGAIN && errno != EINTR)
-            return errno;
-        const int error = sent < 0 && errno == EAGAIN ? sm_tcp_ready(fd, POLLOUT, deadline_ns) : 0;
-        if (error != 0)
-            return error;
+        error = go_on(fd, sent, POLLOUT, deadline_ns, done_p);
     }
-    return 0;
+    return error;
 }
 
 int sm_tcp_receive(int fd, void *bytes, size_t count, uint64_t deadline_ns, size_t *done_p) {
-    while (*done_p < count) {
+    int error = 0;
+    while (*done_p < count && error == 0) {
         const ssize_t got = recv(fd, (uint8_t *)bytes + *done_p, count - *done_p, MSG_DONTWAIT);
-        if (got > 0)
-            *done_p += (size_t)got;
-        else if (got == 0)
-            return ECONNRESET;
-        else if (errno != EAGAIN && errno != EINTR)
-            return errno;
-        const int error = got < 0 && errno == EAGAIN ? sm_tcp_ready(fd, POLLIN, deadline_ns) : 0;
-        if (error != 0)
-            return error;
+        error = got == 0 ? ECONNRESET : go_on(fd, got, POLLIN, deadline_ns, done_p);
     }
-    return 0;
+    return error;
 }

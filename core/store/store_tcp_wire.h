@@ -38,12 +38,12 @@ typedef struct sm_tcp_header {
     int64_t number;       /* get: capacity; its reply: the value's size. add: delta, and the sum */
 } sm_tcp_header;
 
-/* Which world somebody is of, and which one of this process's it is: a process may have several,
- * one after the other, in the same place. */
+/* What a client says first: the world it belongs to, and its incarnation. A process may have
+ * several worlds at one address, one after the other: the first is incarnation 1. */
 typedef struct sm_tcp_hello {
     uint8_t nonce[SM_TCP_NONCE_BYTES];
     int32_t rank;
-    uint32_t turn;
+    uint32_t incarnation;
 } sm_tcp_hello;
 
 void sm_tcp_write_header(const sm_tcp_header *header, uint8_t bytes[SM_TCP_HEADER_BYTES]);
@@ -54,17 +54,23 @@ const char *sm_tcp_read_header(const uint8_t bytes[SM_TCP_HEADER_BYTES], bool fr
 void sm_tcp_write_hello(const sm_tcp_hello *hello, uint8_t bytes[SM_TCP_HELLO_BYTES]);
 /* NULL, or what is wrong with it. */
 const char *sm_tcp_read_hello(const uint8_t bytes[SM_TCP_HELLO_BYTES], sm_tcp_hello *hello_p);
-/* What a server answers to the hello of its world: only who knows the nonce can. */
+/* What a server answers to the hello of its world. It follows from the nonce, which the hello has
+ * shown already: it tells jobs apart, and proves nothing to an attacker. */
 int64_t sm_tcp_proof(const uint8_t nonce[SM_TCP_NONCE_BYTES]);
 /* In a time that does not depend on where they differ. */
 bool sm_tcp_same_nonce(const uint8_t one[SM_TCP_NONCE_BYTES], const uint8_t *other);
 
-/* --- sockets: by the machine's clock, for what comes from elsewhere knows no other one ---------
- */
+/* --- sockets, by the machine's clock: other processes know no other one ----------------------- */
+
+/* A connection whose other host has vanished without a word is lost after that. */
+#define SM_TCP_VANISHED_MS 15000u
 
 uint64_t sm_tcp_now_ns(void);
 uint64_t sm_tcp_deadline_ns(uint32_t timeout_ms);
-/* Non-blocking, without delay for small messages; a peer's host that vanishes is noticed. */
+/* The earlier of two deadlines, each of which may be 0 for none. */
+uint64_t sm_tcp_earlier(uint64_t one_ns, uint64_t other_ns);
+bool sm_tcp_expired(uint64_t deadline_ns);
+/* Sends small messages without delay, and notices a host that has vanished. */
 void sm_tcp_tune(int fd);
 /* 0, ETIMEDOUT or another errno; ECONNRESET if the other side has ended the connection. deadline 0:
  * none. *done_p counts up, so that the caller knows where a message was cut. */

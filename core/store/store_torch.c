@@ -15,7 +15,9 @@
 
 #define STAGE "torchrun"
 #define MAGIC 0x3c85f7ceu
-#define MESSAGE_BYTES 1024
+#define KEY_BYTES 256
+/* The longest: three queries, two keys and a place, each text with its length. */
+#define MESSAGE_BYTES (32 + 2 * (8 + KEY_BYTES) + 8 + SM_TCP_PLACE_BYTES)
 
 enum { VALIDATE = 0, SET = 1, GET = 3, WAIT = 6 };
 
@@ -32,14 +34,14 @@ bool sm_torch_offered(void) {
 
 bool sm_torch_is_local(int32_t world_size) {
     const char *local = secure_getenv("LOCAL_WORLD_SIZE");
-    return local != NULL && atoi(local) == world_size;
+    char all[16];
+    (void)snprintf(all, sizeof(all), "%d", world_size);
+    return local != NULL && strcmp(local, all) == 0;
 }
 
 /* --- messages --------------------------------------------------------------------------------- */
 
 static void add(message *to, const void *bytes, size_t count) {
-    if (count > sizeof(to->bytes) - to->count)
-        return; /* all that is sent from here is shorter */
     memcpy(to->bytes + to->count, bytes, count);
     to->count += count;
 }
@@ -64,7 +66,7 @@ static message begin(void) {
 
 /* The agent's store outlives a start of the workers, and each start has other ranks. */
 static void add_key(message *to, const char *key) {
-    char text[256];
+    char text[KEY_BYTES];
     const char *job = secure_getenv("TORCHELASTIC_RUN_ID");
     const char *restart = secure_getenv("TORCHELASTIC_RESTART_COUNT");
     (void)snprintf(text, sizeof(text), "/%.100s/%.20s/%.60s", job != NULL ? job : "",
@@ -82,18 +84,22 @@ static symmem_status fail(int error, const char *name) {
 }
 
 static symmem_status connect_to_agent(uint64_t deadline_ns, sm_tcp_place *place, int *fd_p) {
+    static const char *const names[] = {"MASTER_PORT", NULL};
     const char *host = secure_getenv("MASTER_ADDR");
-    const char *port_text = secure_getenv("MASTER_PORT");
-    const int port = atoi(port_text);
-    if (port <= 0 || port > 65535 || host[0] == '\0')
-        return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open", STAGE,
-                       "MASTER_ADDR=%.60s, MASTER_PORT=%.20s are no host and port", host,
-                       port_text);
-    symmem_status status = sm_tcp_place_resolve(host, (uint16_t)port, deadline_ns, place);
+    int64_t port = 0;
+    symmem_status status = sm_env_int(names, 1, 65535, &port);
+    if (status != SYMMEM_OK)
+        sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), "store_open");
+    if (status == SYMMEM_OK && host[0] == '\0')
+        status = sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open", STAGE, "MASTER_ADDR is empty");
+    if (status == SYMMEM_OK)
+        status = sm_tcp_place_resolve(host, (uint16_t)port, deadline_ns, place);
+    if (status != SYMMEM_OK)
+        return status;
     int error = EADDRNOTAVAIL;
-    for (int32_t i = 0; status == SYMMEM_OK && error != 0 && i < place->count; i++)
+    for (int32_t i = 0; error != 0 && i < place->count; i++)
         error = sm_tcp_connect(&place->addresses[i], deadline_ns, fd_p);
-    return status == SYMMEM_OK && error != 0 ? fail(error, place->name) : status;
+    return error != 0 ? fail(error, place->name) : SYMMEM_OK;
 }
 
 static symmem_status ask(int fd, const message *asked, const sm_tcp_place *place, void *answer,

@@ -191,6 +191,24 @@ TK_TEST(store_tcp, addresses_are_checked, "SM-STORE-23,SM-STORE-21,SM-ERROR-04",
     TK_EQ_PTR(t, untouched, store);
 }
 
+TK_TEST(store_tcp, variables_of_torchrun_are_checked, "SM-STORE-27", TK_OWN_ENVIRONMENT) {
+    static const struct {
+        const char *host, *port, *name;
+    } wrong[] = {{"127.0.0.1", "0", "MASTER_PORT"},
+                 {"127.0.0.1", "65536", "MASTER_PORT"},
+                 {"127.0.0.1", "29500x", "MASTER_PORT"},
+                 {"127.0.0.1", "", "MASTER_PORT"},
+                 {"", "29500", "MASTER_ADDR"}};
+    symmem_store *store = NULL;
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    for (size_t i = 0; i < LENGTH(wrong); i++) {
+        setenv("MASTER_ADDR", wrong[i].host, 1);
+        setenv("MASTER_PORT", wrong[i].port, 1);
+        TK_FAILS(t, INVALID_ARGUMENT, symmem_store_open("torchrun:", 1, 2, LIMIT_MS, &store));
+        TK_CHECK(t, strstr(last_record().message, wrong[i].name) != NULL);
+    }
+}
+
 TK_TEST(store_tcp, environment_names_it, "SM-STORE-14,SM-STORE-23", TK_OWN_ENVIRONMENT) {
     static const char *const others[] = {"PMIX_NAMESPACE", "PMIX_RANK", "SYMMEM_STORE",
                                          "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"};

@@ -42,7 +42,7 @@ static void make_body(fuzz_input *in, sm_tcp_peer *peer, const char *key) {
     const size_t bytes = peer->header.key_bytes + peer->header.value_bytes;
     memset(peer->body, 'v', bytes);
     if (peer->header.kind == SM_TCP_HELLO) {
-        sm_tcp_hello hello = {.rank = (int32_t)fuzz_number(in, 2), .turn = fuzz_u8(in) % 3u};
+        sm_tcp_hello hello = {.rank = (int32_t)fuzz_number(in, 2), .incarnation = fuzz_u8(in) % 3u};
         sm_tcp_write_hello(&hello, peer->body);
     } else if (peer->header.key_bytes == strlen(key)) {
         memcpy(peer->body, key, strlen(key));
@@ -128,7 +128,7 @@ static void parse_address(fuzz_input *in) {
 void fuzz_one(fuzz_input *in) {
     memset(&world, 0, sizeof(world));
     memset(peers, 0, sizeof(peers));
-    world.turn = 1;
+    world.incarnation = 1;
     sm_list_init(&world.peers);
     sm_list_init(&world.dropped);
     FUZZ_CHECK(symmem_store_open_memory(&world.values) == SYMMEM_OK);

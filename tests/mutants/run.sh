@@ -55,8 +55,8 @@ tool=$WORK/rows tables=("$mutants"/tables/*.txt)
 "$tool" list "${tables[@]}" >"$TABLE" || exit 2
 # Harmful mutants come first. Then programs of their own, which mostly wait for their limits, alternate with
 # the suite and its compiler, which compute, so that not all lanes wait at once. The longest waits stand side
-# by side in the lists, so the order is drawn by lot, always the same. At the end only the suite is left, which
-# is quick.
+# by side in the lists, so the order is drawn by lot, always the same. At the end only the suite is left,
+# which is quick.
 selected=()
 while IFS=$'\t' read -r name its_kind _; do
     # shellcheck disable=SC2053

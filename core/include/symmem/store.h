@@ -74,7 +74,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_store_open_file(const char *path,
  * faults. It need not be the first to come.
  * symmem_store_close of that rank waits until the others have closed theirs or ended, at most 10 s.
  * Calls go by the machine's clock. Any client that knows the nonce is trusted, and nothing is
- * encrypted: the network must belong to the job. [SM-STORE-14 to -22] Errors: INVALID_ARGUMENT (no
+ * encrypted: the network must belong to the job. [SM-STORE-14 to -27] Errors: INVALID_ARGUMENT (no
  * address; PMIx has other ranks than these), NOT_FOUND (no such host), BUSY (rank 0: the port is
  * another program's), TIMEOUT (rank 0 does not serve there by then), AUTH (another job's store is
  * there), CORRUPT (something that is no such store), UNSUPPORTED (no PMIx, no agent), LIMIT,

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The stores, one by one: what each must do, opening and its refusals, foreign ones. */
+/* The stores, one by one: what each must do, opening and its refusals, foreign ones, and a process
+ * without descriptors. */
 #include "store_files.h"
+
+#include <netinet/in.h>
 
 static symmem_status forward_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {
     return symmem_store_set(s, k, v, n, t);
@@ -106,6 +109,14 @@ static void check_store(symmem_store *store) {
         CU_ASSERT_EQUAL(symmem_store_remove(store, bad[i], 100), SYMMEM_INVALID_ARGUMENT);
     }
     CU_ASSERT_EQUAL(symmem_store_set(store, "AZaz09._-/:", "", 0, 100), SYMMEM_OK);
+    /* Two keys with one hash. */
+    CU_ASSERT_EQUAL(symmem_store_set(store, "8yn0iYCKYHlIj4-BwPqk", "a", 1, 100), SYMMEM_OK);
+    CU_ASSERT_EQUAL(symmem_store_set(store, "GReLUrM4wMqfg9yzV3KQ", "b", 1, 100), SYMMEM_OK);
+    for (int i = 0; i < 2; i++) {
+        const char *twin = i == 0 ? "8yn0iYCKYHlIj4-BwPqk" : "GReLUrM4wMqfg9yzV3KQ";
+        CU_ASSERT_EQUAL(symmem_store_get(store, twin, value, 1, &bytes, 100), SYMMEM_OK);
+        CU_ASSERT_EQUAL(value[0], 'a' + i);
+    }
     CU_ASSERT_EQUAL(symmem_store_set(store, "..", "", 0, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_set(store, "notify", "", 0, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_set(store, "a", NULL, 1, 100), SYMMEM_INVALID_ARGUMENT);
@@ -117,15 +128,33 @@ static void check_store(symmem_store *store) {
     symmem_store_close(store);
 }
 
+/* In a world of one, at a port that was free a moment ago. */
+static symmem_store *open_tcp(void) {
+    char address[64];
+    symmem_store *store = NULL;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(fd, (struct sockaddr *)&at, bytes) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &bytes) != 0)
+        abort();
+    close(fd);
+    snprintf(address, sizeof(address), "tcp://127.0.0.1:%u/w", (unsigned)ntohs(at.sin_port));
+    if (symmem_store_open(address, 0, 1, 5000, &store) != SYMMEM_OK)
+        abort();
+    return store;
+}
+
 TEST("basics") {
     check_store(open_memory());
     check_store(open_file());
+    check_store(open_tcp());
     check_store(open_custom());
     symmem_store_close(NULL);
     remove_tree(path);
 }
 
-/* --- opening ------------------------------------------------------------------------ */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 static void unprivileged_child(void) {
     symmem_store *store = NULL;
@@ -135,6 +164,8 @@ static void unprivileged_child(void) {
     int result = 0;
     if (geteuid() == 65534 && symmem_store_open_file(path, &store) != SYMMEM_PERMISSION)
         result = 2;
+    if (geteuid() == 65534 && symmem_store_open_file("//", &store) != SYMMEM_PERMISSION)
+        result = 11;
     char own[] = "/tmp/symmem-store-XXXXXX";
     if (mkdtemp(own) == NULL || chmod(own, 0500) != 0)
         exit(3);
@@ -191,6 +222,7 @@ TEST("opening") {
     CU_ASSERT_EQUAL(symmem_store_open_file(path, NULL), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(symmem_store_open_memory(NULL), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(symmem_store_open_file("/dev/null", &store), SYMMEM_INVALID_ARGUMENT);
+    CU_ASSERT_EQUAL(symmem_store_open_file("/dev/null/x", &store), SYMMEM_SYSTEM);
     CU_ASSERT_EQUAL(symmem_store_open_file("/nonexistent/a/b", &store), SYMMEM_SYSTEM);
     char name[5000];
     memset(name, 'x', sizeof(name) - 1);
@@ -235,4 +267,98 @@ TEST("opening") {
     setrlimit(RLIMIT_NOFILE, &old);
     CU_ASSERT_EQUAL(count_files("/proc/self/fd", '\0'), before);
     remove_tree(path);
+}
+
+/* --- locks ------------------------------------------------------------------------------------ */
+
+static int flock_error; /* of the next one; 0: it is as it is */
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation) {
+    if (flock_error == 0)
+        return __real_flock(fd, operation);
+    errno = flock_error;
+    flock_error = 0;
+    return -1;
+}
+
+TEST("a lock that cannot be taken") {
+    static const struct {
+        int error;
+        symmem_status status;
+    } cases[] = {{ENOLCK, SYMMEM_SYSTEM}, {EINTR, SYMMEM_OK}, {EWOULDBLOCK, SYMMEM_OK}};
+    symmem_store *store = open_file();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int64_t sum = 0;
+        flock_error = cases[i].error;
+        CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 5000), cases[i].status);
+        CU_ASSERT_EQUAL(flock_error, 0);
+    }
+    symmem_store_close(store);
+    remove_tree(path);
+}
+
+/* --- no descriptor is left: a rank can still tell its peers ----------------------------------- */
+
+/* No open() can succeed until the limit is put back. */
+static struct rlimit take_all_descriptors(void) {
+    struct rlimit before, none;
+    int lowest_free = dup(STDERR_FILENO);
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)lowest_free;
+    close(lowest_free);
+    CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CU_ASSERT_EQUAL(dup(STDERR_FILENO), -1);
+    return before;
+}
+
+static void use(symmem_store *store, const char *counter, int rounds) {
+    for (int64_t i = 0; i < rounds; i++) {
+        int64_t sum = 0;
+        int32_t value = 0;
+        size_t bytes = 0;
+        EXPECT_OK(symmem_store_set(store, "value", &(int32_t){7}, sizeof(value), 100));
+        EXPECT_OK(symmem_store_get(store, "value", &value, sizeof(value), &bytes, 100));
+        CU_ASSERT_EQUAL(value, 7);
+        EXPECT_OK(symmem_store_add(store, counter, 1, &sum, 100));
+        CU_ASSERT_EQUAL(sum, i + 1);
+        EXPECT_FAIL(symmem_store_get(store, "absent", &value, sizeof(value), &bytes, 10),
+                    SYMMEM_NOT_FOUND, "store_get");
+    }
+    EXPECT_OK(symmem_store_remove(store, counter, 100));
+}
+
+static void without_descriptors(void) {
+    symmem_store *store = open_file();
+    struct rlimit before = take_all_descriptors();
+    use(store, "poor", 20);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    use(store, "rich", 3);
+    symmem_store_close(store);
+}
+
+TEST("without descriptors") {
+    without_descriptors();
+    remove_tree(path);
+}
+
+/* Nothing of the reserve is left behind, and what is opened afterwards gets the same numbers. */
+TEST("gives back") {
+    int first = dup(STDERR_FILENO);
+    close(first);
+    for (int i = 0; i < 3; i++)
+        without_descriptors();
+    int last = dup(STDERR_FILENO);
+    close(last);
+    CU_ASSERT_EQUAL(first, last);
+    remove_tree(path);
+}
+
+TEST("opening needs some") {
+    symmem_store *store = NULL;
+    struct rlimit before = take_all_descriptors();
+    EXPECT_FAIL(symmem_store_open_file(path, &store), SYMMEM_LIMIT, "store_open_file");
+    CU_ASSERT_PTR_NULL(store);
+    CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
 }

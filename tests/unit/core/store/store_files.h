@@ -3,7 +3,7 @@
 #ifndef SYMMEM_STORE_FILES_H
 #define SYMMEM_STORE_FILES_H
 
-#include "session_ranks.h"
+#include "../bootstrap/session_ranks.h"
 #include "unit.h"
 
 static char directory[] = "/tmp/symmem-store-XXXXXX";

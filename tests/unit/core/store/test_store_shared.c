@@ -182,7 +182,7 @@ TEST("replaced while read") {
     remove_tree(path);
 }
 
-/* Somebody holds the lock and does not go on. */
+/* Another process holds the lock and does not go on. */
 TEST("lock held") {
     symmem_store *store = open_file();
     char name[128];
