@@ -216,6 +216,15 @@ symmem_status sm_error_failed_rank(int32_t rank) {
     return error->status;
 }
 
+symmem_status sm_error_missing(int32_t rank) {
+    symmem_error_record *error = &innermost()->error;
+    memset(error->missing, 0, sizeof(error->missing));
+    error->missing[rank / 64] = 1ull << (rank % 64);
+    error->missing_count = 1;
+    error->failed_rank = rank;
+    return error->status;
+}
+
 symmem_status sm_error_channel(int32_t channel) {
     symmem_error_record *error = &innermost()->error;
     error->channel = channel;

@@ -39,6 +39,8 @@ symmem_status sm_fail_errno(int system_errno, const char *operation, const char 
  * return its status. A struct argument of sm_fail would need -1 in two fields of every caller's. */
 symmem_status sm_error_sizes(uint64_t expected, uint64_t actual);
 symmem_status sm_error_failed_rank(int32_t rank);
+/* The one rank that did not arrive, or has gone: also in the missing set. */
+symmem_status sm_error_missing(int32_t rank);
 symmem_status sm_error_channel(int32_t channel);
 symmem_status sm_error_elapsed(uint64_t elapsed_ns);
 symmem_status sm_error_errno(int system_errno);

@@ -96,7 +96,8 @@ static symmem_status rendezvous_result(const sm_collective_op *call, const sm_te
     if (own == SYMMEM_OK)
         (void)sm_error_get(&record);
     sm_copy_text(record.operation, sizeof record.operation, call->name);
-    return sm_error_raise(&record);
+    (void)sm_error_raise(&record);
+    return own != SYMMEM_OK ? own : status;
 }
 
 static symmem_status view_all(symmem_handle *handle, const sm_tensor *in, gathered *owner) {

@@ -11,6 +11,10 @@ TEST("record") {
     CU_ASSERT(record.status == SYMMEM_OK && record.rank == -1 && record.failed_rank == -1);
     (void)sm_fail(SYMMEM_LIMIT, "earlier", "", "fields that go");
     CU_ASSERT_EQUAL(sm_error_sizes(4, 5), SYMMEM_LIMIT);
+    CU_ASSERT_EQUAL(sm_error_missing(70), SYMMEM_LIMIT);
+    record = last_record();
+    CU_ASSERT(record.failed_rank == 70 && record.missing_count == 1 && record.missing[0] == 0);
+    CU_ASSERT_TRUE(symmem_error_is_missing(&record, 70));
     CU_ASSERT_EQUAL(sm_error_failed_rank(3), SYMMEM_LIMIT);
     CU_ASSERT_EQUAL(sm_error_channel(7), SYMMEM_LIMIT);
     CU_ASSERT_EQUAL(sm_error_elapsed(9), SYMMEM_LIMIT);
