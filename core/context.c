@@ -255,7 +255,8 @@ static symmem_status publish(symmem_context *context) {
         return status;
     if (context->life_file) /* of what nobody has heard of nothing has to be kept */
         sm_life_file_make_known(context->life_file);
-    return sm_member_publish(context);
+    const sm_world world = sm_context_world(context);
+    return sm_member_publish(&world, &context->member, &context->identity_published);
 }
 
 /* The names that PyTorch has for some of them are read as it reads them. */
@@ -294,6 +295,21 @@ static uint64_t next_number(void) {
     return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
+/* Of a context that could not even be made; the thread's record says why. */
+static void leave_record_of_none(const symmem_context_options *options) {
+    const symmem_error_record record = *sm_record();
+    sm_identity identity;
+    const bool is_known = sm_identity_self(&identity) == SYMMEM_OK;
+    (void)sm_fail_record(&record);
+    const sm_world world = {.store = options->store,
+                            .prefix = SM_WORLD_PREFIX,
+                            .identity = is_known ? &identity : NULL,
+                            .rank = options->rank,
+                            .size = options->world_size};
+    if (world.rank >= 0 && world.rank < world.size)
+        sm_exit_record_leave(&world, &record);
+}
+
 symmem_status symmem_init(const symmem_context_options *options, symmem_context **context_p) {
     SM_PUBLIC_CALL;
     if (!context_p)
@@ -313,7 +329,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     symmem_context *context = NULL;
     symmem_status status = create_empty(&context);
     if (status != SYMMEM_OK) {
-        sm_farewell_of_none(options, options->rank, options->world_size);
+        leave_record_of_none(options);
         return status;
     }
     context->number = next_number();
@@ -368,6 +384,18 @@ static void poison_links(symmem_context *context) {
     }
 }
 
+/* `record`: what has failed in it last; NULL: nothing. */
+static void leave_world(symmem_context *context, const symmem_error_record *record) {
+    const sm_world world = sm_context_world(context);
+    /* Relaxed: a call under way is as good as one that comes too late. */
+    if (context->identity_published &&
+        !atomic_load_explicit(&context->has_met, memory_order_relaxed))
+        sm_member_say_left(&world);
+    if (context->identity_published) /* in vain: the next process with this rank overwrites it */
+        sm_member_withdraw(&world, &context->member);
+    sm_exit_record_leave(&world, record);
+}
+
 symmem_status symmem_finalize(symmem_context *context) {
     SM_PUBLIC_CALL;
     if (context && sm_fork_is_parents(context->made_in))
@@ -402,9 +430,7 @@ symmem_status symmem_finalize(symmem_context *context) {
         symmem_clear_error();
     sm_group_destroy_all(context);
     sm_context_observe(context, "finalize.identity");
-    sm_member_say_left(context);
-    sm_member_withdraw(context); /* in vain: the next process with this rank overwrites it */
-    sm_farewell_leave(context, is_own ? &record : NULL);
+    leave_world(context, is_own ? &record : NULL);
     sm_identity_unlisten(&context->identity, context->life_file);
     if (context->socket_dir != NULL) /* a killed rank has left its own there */
         sm_ipc_sweep(context->socket_dir, context->liveness);

@@ -48,6 +48,15 @@ static inline const symmem_backend *flat_table(flat_backend *flat) {
     return &flat->head;
 }
 
+/* Entries of `over` take the place of those that are there. */
+static inline void flat_replace(flat_backend *flat, const flat_backend *over) {
+#define FLAT_REPLACE(group, entry, name, need)                                                     \
+    if (over->name)                                                                                \
+        flat->name = over->name;
+    SYMMEM_BACKEND_ENTRIES(FLAT_REPLACE)
+#undef FLAT_REPLACE
+}
+
 /* Puts `entry` where there is none. */
 static inline void flat_fill(flat_backend *flat, void (*entry)(void)) {
 #define FLAT_FILL(group, entry_, name, need)                                                       \

@@ -109,6 +109,8 @@ struct symmem_context {
     void *matmul_arg;
 };
 
+/* It refers to the context. */
+sm_world sm_context_world(const symmem_context *context);
 /* NOT_INITIALIZED with a record for NULL and finalized contexts. */
 symmem_status sm_context_check(const symmem_context *context, const char *operation);
 /* sm_fail with the context's rank and world size added. context may be NULL. */

@@ -13,6 +13,18 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
     return status;
 }
 
+sm_world sm_context_world(const symmem_context *context) {
+    return (sm_world){.store = context->store,
+                      .prefix = context->world_prefix,
+                      .socket_dir = context->socket_dir,
+                      .identity = &context->identity,
+                      .liveness = context->liveness,
+                      .met = context->met,
+                      .rank = context->rank,
+                      .size = context->world_size,
+                      .timeout_ms = context->default_timeout_ms};
+}
+
 symmem_status sm_context_check(const symmem_context *context, const char *operation) {
     if (!context)
         return sm_fail(SYMMEM_NOT_INITIALIZED, operation, "", "context is NULL");

@@ -404,12 +404,38 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
     return SYMMEM_OK;
 }
 
+/* Adds the ranks that have ended by now. */
+static void note_lost(const sm_session *session, sm_abandoned *entry) {
+    const sm_session_config *config = &session->config;
+    for (int32_t rank = 0; rank < config->world_size; rank++)
+        if (rank != config->rank &&
+            sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
+                               &session->joins[rank].identity) == SYMMEM_PEER_GONE)
+            entry->lost[rank / 64] |= 1ull << (rank % 64);
+}
+
+static bool is_lost(const sm_abandoned *entry, int32_t rank) {
+    return (entry->lost[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
 static void remove_abandoned(const sm_session *session, const sm_abandoned *entry,
                              uint64_t sequence) {
     remove_part(session, entry->id, sequence, session->config.rank);
-    if (entry->lost >= 0)
-        remove_part(session, entry->id, sequence, entry->lost);
+    for (int32_t rank = 0; entry->any_lost && rank < session->config.world_size; rank++)
+        if (is_lost(entry, rank))
+            remove_part(session, entry->id, sequence, rank);
     remove_common(session, entry->id, sequence);
+}
+
+/* Whether a rank that lives has yet to take its part of that exchange back, and so to read it. */
+static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
+    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
+    const sm_gathering x = {
+        .session = session, .call = &look, .id = entry->id, .sequence = sequence};
+    for (int32_t rank = 0; rank < session->config.world_size; rank++)
+        if (!is_lost(entry, rank) && look_for_part(&x, rank) != SYMMEM_NOT_FOUND)
+            return true;
+    return false;
 }
 
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
@@ -428,17 +454,22 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
         memmove(&session->abandoned[0], &session->abandoned[1],
                 (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
     }
-    session->abandoned[session->abandoned_count++] =
-        (sm_abandoned){.id = id, .sequence = sequence, .lost = outcome.lost};
+    sm_abandoned *entry = &session->abandoned[session->abandoned_count++];
+    *entry = (sm_abandoned){.id = id, .sequence = sequence, .any_lost = outcome.lost >= 0};
+    if (entry->any_lost)
+        note_lost(session, entry);
 }
 
 void sm_exchange_sweep(sm_session *session, bool all) {
     for (int32_t i = 0; i < session->abandoned_count; i++) {
-        const sm_abandoned *entry = &session->abandoned[i];
+        sm_abandoned *entry = &session->abandoned[i];
+        if (entry->any_lost && !all) /* as long as it is known who was in it */
+            note_lost(session, entry);
         remove_abandoned(session, entry, entry->sequence);
         /* The exchange before may lack a reader that gave up or ended before it took its part back;
          * a slow one may still need it as long as not all ranks are known to have left. */
-        if (all && entry->sequence > 0)
+        if (entry->sequence > 0 &&
+            (all || (entry->any_lost && !is_being_read(session, entry, entry->sequence - 1))))
             remove_abandoned(session, entry, entry->sequence - 1);
     }
     session->abandoned_count = 0;

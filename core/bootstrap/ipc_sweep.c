@@ -76,7 +76,7 @@ static bool is_old(int directory, const char *name) {
 static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
     if (name[strlen(prefix)] != SM_LIFE_MARK)
         return true;
-    return sm_liveness_bury(liveness, name) || is_old(directory, name);
+    return sm_liveness_mark_ended(liveness, name) || is_old(directory, name);
 }
 
 void sm_ipc_sweep(const char *directory, sm_liveness *liveness) {

@@ -36,8 +36,10 @@
 
 /* For a look into the store, of one who must not wait. */
 #define STORE_MS 20u
-/* For all looks for whose a file is. */
-#define BURY_NS 200000000u
+/* For all looks for whose a file is; so many are made however long they take: a process that got no
+ * processor meanwhile would leave the file behind for good. */
+#define MARK_NS 200000000u
+#define MARK_LOOKS 64
 
 typedef struct watched {
     sm_identity identity;
@@ -272,7 +274,7 @@ static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const wa
 
 /* --- without its file ------------------------------------------------------------------------ */
 
-void sm_liveness_grave_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+void sm_liveness_ended_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
     (void)snprintf(key, capacity, "%s/dead/%d", world_prefix, rank);
 }
 
@@ -282,8 +284,8 @@ static const char *base_of(const char *path) {
 }
 
 /* Whoever removed the file has left in the store whose it was. */
-static bool is_buried(const sm_liveness *liveness, int32_t rank, const watched *entry,
-                      const sm_life_answer *answer) {
+static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
+                            const sm_life_answer *answer) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     uint8_t life[SM_LIFE_ID_BYTES];
     size_t bytes = 0;
@@ -291,7 +293,7 @@ static bool is_buried(const sm_liveness *liveness, int32_t rank, const watched *
         answer->by_name == SM_LIFE_LIVES || answer->by_file != SM_LIFE_UNKNOWN)
         return false;
     const symmem_error_record record = *sm_record();
-    sm_liveness_grave_key(liveness->world_prefix, rank, key, sizeof(key));
+    sm_liveness_ended_key(liveness->world_prefix, rank, key, sizeof(key));
     symmem_status status =
         symmem_store_get(liveness->store, key, life, sizeof(life), &bytes, STORE_MS);
     *sm_record() = record;
@@ -300,7 +302,7 @@ static bool is_buried(const sm_liveness *liveness, int32_t rank, const watched *
 }
 
 /* In the store as that rank's, and said to have ended. */
-static bool bury(const sm_liveness *liveness, int32_t rank, const char *file_name) {
+static bool mark_ended(const sm_liveness *liveness, int32_t rank, const char *file_name) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member found;
     size_t bytes = 0;
@@ -310,23 +312,23 @@ static bool bury(const sm_liveness *liveness, int32_t rank, const char *file_nam
         (bytes != sizeof(found) && bytes != sizeof(found.identity)))
         return false;
     found.identity.life_file[sizeof(found.identity.life_file) - 1] = '\0';
-    sm_liveness_grave_key(liveness->world_prefix, rank, key, sizeof(key));
+    sm_liveness_ended_key(liveness->world_prefix, rank, key, sizeof(key));
     return strcmp(base_of(found.identity.life_file), file_name) == 0 &&
            symmem_store_set(liveness->store, key, found.identity.life, sizeof(found.identity.life),
                             STORE_MS) == SYMMEM_OK;
 }
 
-bool sm_liveness_bury(sm_liveness *liveness, const char *file_name) {
+bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
     bool is_done = false;
     if (liveness == NULL)
         return false;
     const symmem_error_record record = *sm_record();
-    const uint64_t end_ns = machine_ns() + BURY_NS;
+    const uint64_t end_ns = machine_ns() + MARK_NS;
     pthread_mutex_lock(&liveness->mutex);
     for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
-                           machine_ns() < end_ns;
+                           (rank < MARK_LOOKS || machine_ns() < end_ns);
          rank++)
-        is_done = bury(liveness, rank, file_name);
+        is_done = mark_ended(liveness, rank, file_name);
     pthread_mutex_unlock(&liveness->mutex);
     *sm_record() = record;
     return is_done;
@@ -376,7 +378,7 @@ static bool ended_by_socket(sm_liveness *liveness, int32_t rank, watched *entry)
         entry->pidfd = answer.pidfd;
         return pidfd_ended(entry->pidfd);
     }
-    if (is_buried(liveness, rank, entry, &answer))
+    if (is_marked_ended(liveness, rank, entry, &answer))
         return true;
     if (!is_closed(liveness, entry, &answer)) {
         entry->closed_ns = 0;

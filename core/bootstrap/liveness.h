@@ -33,9 +33,9 @@ symmem_peer_state sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
 bool sm_liveness_is_ending(sm_liveness *liveness, const sm_identity *identity);
 /* Makes the end of the process with that file, if the store knows it, be seen without the file:
  * true if it may go. */
-bool sm_liveness_bury(sm_liveness *liveness, const char *file_name);
+bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name);
 /* Where it says so. The rank's successor takes it back in the end. */
-void sm_liveness_grave_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
+void sm_liveness_ended_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 /* Whether the end of the process that is known would be seen from here. Looks once. */
 bool sm_liveness_sees(sm_liveness *liveness, int32_t rank);
 /* Whether that process was seen on this kernel, whatever it says. Looks once. */

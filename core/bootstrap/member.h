@@ -40,20 +40,36 @@ typedef struct sm_trace {
 bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace);
 /* The same of this context, which has taken an ended process's place. */
 bool sm_member_is_older(const sm_member *own, sm_trace trace);
-/* The context's key in the store, see member.c. Once liveness is there. */
-symmem_status sm_member_publish(symmem_context *context);
-/* Before: to those that it has not met. */
-void sm_member_say_left(const symmem_context *context);
-void sm_member_withdraw(symmem_context *context);
-/* What a rank leaves in the store that ends for a lack of its own before others have met it, see
- * farewell.c. At the context's end, its member key withdrawn; NULL: nothing has failed in it. */
-void sm_farewell_leave(symmem_context *context, const symmem_error_record *record);
-/* Where not even that could be made; the thread's record says why. */
-void sm_farewell_of_none(const symmem_context_options *options, int32_t rank, int32_t world_size);
+/* A context's place in its world: what it publishes there and where. */
+typedef struct sm_world {
+    symmem_store *store;
+    const char *prefix;          /* of the world's keys */
+    const char *socket_dir;      /* or NULL */
+    const sm_identity *identity; /* own; NULL: it is not known */
+    sm_liveness *liveness;
+    const uint64_t *met; /* bits of the ranks that messages can tell; NULL: none */
+    int32_t rank, size;
+    uint32_t timeout_ms;
+} sm_world;
+/* The context's key in the store, see member.c. Once liveness is there. *published_p: it is there,
+ * whatever the status. */
+symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p);
+/* Before the end of a context that has met no rank in a group. Others may come to wait for it: to
+ * those that are there it says that it was. */
+void sm_member_say_left(const sm_world *world);
+/* The member was published: otherwise the key may be another process's. */
+void sm_member_withdraw(const sm_world *world, const sm_member *own);
+/* Why a rank has ended before others have met it, see exit_record.c. At the context's end, its
+ * member key removed; `record` NULL: nothing has failed in it. */
+void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
 /* At its beginning: an earlier process's of this rank. */
-void sm_farewell_clear(symmem_context *context);
+void sm_exit_record_clear(const sm_world *world);
+/* Whether there is a recent one of `rank`, and whose. *earlier_job_p: it ended for what may be an
+ * earlier job's. */
+bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
+                         bool *earlier_job_p);
 /* Behind the message of a record that names `rank` of a group: what that one has left. */
-void sm_farewell_explain(const symmem_context *context, int32_t global_rank, int32_t rank,
-                         symmem_error_record *record);
+void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
+                            symmem_error_record *record);
 
 #endif

@@ -279,7 +279,8 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
 /* Which join records were read, while they are read. */
 typedef struct reading {
     uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
-    uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by a process whose successor is awaited */
+    uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
+    uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* which may be an earlier job's */
 } reading;
 
 static bool has(const uint64_t *ranks, int32_t rank) {
@@ -291,8 +292,23 @@ static void mark(uint64_t *ranks, int32_t rank, bool value) {
     ranks[rank / 64] = value ? ranks[rank / 64] | bit : ranks[rank / 64] & ~bit;
 }
 
+/* What became of a rank that has ended. */
+static const char *how_it_ended(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    const sm_world world = {.store = config->store, .prefix = config->world_prefix};
+    sm_identity identity;
+    bool earlier_job = false;
+    if (!sm_session_has_left(session, call, rank))
+        return "ended";
+    return sm_exit_record_read(&world, config->global_ranks[rank], &identity, &earlier_job) &&
+                   earlier_job
+               ? "ended " SM_FOR_EARLIER
+               : "came and left, and has ended";
+}
+
 /* Who has ended in the bring-up may have found a contradiction, which is the cause then. */
-static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank) {
+static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank,
+                               const char *what) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     for (int32_t other = 0; session->id == 0 && other < session->config.world_size; other++) {
         sm_join join;
@@ -303,10 +319,26 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
             return status;
     }
     mark(lost, rank, true);
-    const char *what = session->id != 0 ? "ended" : "ended (" SM_MAY_BE_EARLIER ")";
-    if (session->id == 0 && sm_session_has_left(session, call, rank))
-        what = "came and left, and has ended";
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
+}
+
+/* The rank has ended. Not if it was of an earlier job, perhaps, and its next process may come. */
+static symmem_status lose(const sm_session *session, const sm_call *call, reading *r,
+                          int32_t rank) {
+    /* Another rank may have taken its traces away meanwhile. */
+    const bool earlier = has(r->earlier, rank) || (!has(session->met, rank) &&
+                                                   sm_session_may_be_earlier(session, call, rank));
+    mark(r->earlier, rank, earlier);
+    if (earlier && sm_session_next_is_awaited(call)) {
+        mark(r->stale, rank, true);
+        return SYMMEM_OK;
+    }
+    const char *what =
+        earlier ? "ended (" SM_MAY_BE_EARLIER ")" : how_it_ended(session, call, rank);
+    symmem_status status = fail_lost(session, call, rank, what);
+    if (earlier && status == SYMMEM_PEER_LOST)
+        sm_session_remove_traces(session, call, rank);
+    return status;
 }
 
 /* Tries to read one rank's record. */
@@ -318,9 +350,9 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
         status = sm_session_look_up(session, call, rank);
         if (status != SYMMEM_OK)
             return status;
-        if (sm_session_gone(session, call, rank, &restarted) && !restarted)
-            return fail_lost(session, call, rank);
-        return SYMMEM_OK;
+        return sm_session_gone(session, call, rank, &restarted) && !restarted
+                   ? lose(session, call, r, rank)
+                   : SYMMEM_OK;
     }
     if (status == SYMMEM_TIMEOUT && sm_expired(call->deadline_ns))
         return SYMMEM_OK; /* not read: the last look decides */
@@ -335,7 +367,7 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
                       &session->joins[rank].identity);
     bool gone = sm_session_gone(session, call, rank, &restarted);
     if (gone && !restarted)
-        return fail_lost(session, call, rank);
+        return lose(session, call, r, rank);
     mark(gone ? r->stale : r->have, rank, true);
     mark(session->met, rank, !gone);
     return SYMMEM_OK;
@@ -374,8 +406,9 @@ static symmem_status look_after(sm_session *session, const sm_call *call, readin
         bool restarted = false;
         if (rank == session->config.rank || !sm_session_seen_gone(session, call, rank, &restarted))
             continue;
-        if (!restarted)
-            return fail_lost(session, call, rank);
+        symmem_status status = restarted ? SYMMEM_OK : lose(session, call, r, rank);
+        if (status != SYMMEM_OK)
+            return status;
         *reread_p = *reread_p || has(r->have, rank);
         mark(r->have, rank, false);
         mark(r->stale, rank, true);

@@ -76,7 +76,7 @@ symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint6
 symmem_status sm_session_recv_fd(sm_session *session, int32_t src, int *fd_p, uint64_t deadline_ns);
 /* The group's end, or the context's: what this thread failed with last may be why others wait in
  * vain. Local. */
-void sm_session_farewell(sm_session *session, bool finalized);
+void sm_session_tell_end(sm_session *session, bool finalized);
 /* A failure of this rank's own that spoils a handle: the peers' records will name the rank. Local.
  */
 void sm_session_remark(sm_session *session, const symmem_error_record *record);

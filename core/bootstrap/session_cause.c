@@ -132,7 +132,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
 }
 
 /* Others may wait for this rank although it has never come. */
-void sm_session_farewell(sm_session *session, bool finalized) {
+void sm_session_tell_end(sm_session *session, bool finalized) {
     const symmem_error_record record = *sm_record();
     const sm_call call = sm_call_start("finalize", "", 0);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||

@@ -23,7 +23,9 @@
 #define SM_NONCE_BYTES 16
 #define SM_SESSION_KEY_BYTES (SYMMEM_STORE_KEY_MAX + 1)
 #define SM_ABANDONED_MAX 8
-#define SM_MAY_BE_EARLIER "it may be an earlier job's process"
+#define SM_EARLIER_JOB "an earlier job's process"
+#define SM_MAY_BE_EARLIER "it may be " SM_EARLIER_JOB
+#define SM_FOR_EARLIER "for what may be " SM_EARLIER_JOB
 /* For a store call that does not wait for a peer, and for one that only cleans up. */
 #define SM_STORE_CALL_MS 60000u
 #define SM_STORE_CLEAN_MS 100u
@@ -54,7 +56,8 @@ _Static_assert(sizeof(sm_join) <= 1024, "sm_store_take_back reads it");
 typedef struct sm_abandoned {
     uint64_t id;
     uint64_t sequence;
-    int32_t lost; /* a rank that ended and cannot remove its key, or -1 */
+    bool any_lost;
+    uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
 
 typedef struct sm_own_fd sm_own_fd;
@@ -165,6 +168,13 @@ bool sm_session_seen_gone(const sm_session *session, const sm_call *call, int32_
 /* Learns the identity of a rank not known yet, if it is published. MISMATCH: it is of a world of
  * another size. */
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank);
+/* A call that has begun just now waits for the next process of a rank of which it finds an ended
+ * one's traces: all ranks of a job begin at about the same time. */
+bool sm_session_next_is_awaited(const sm_call *call);
+/* Of the rank, which has ended, something is there that may be an earlier job's. */
+bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, int32_t rank);
+/* Takes that out of the store, so that no rank finds it again. */
+void sm_session_remove_traces(const sm_session *session, const sm_call *call, int32_t rank);
 /* It was there and has been finalized. */
 bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t rank);
 /* A process that had ended before this rank took an ended one's place: not of this job. */

@@ -10,7 +10,8 @@
 
 #define JOINS_A_TICK 16 /* besides those of ranks that say that they have given up */
 #define PROCESSES_A_TICK 256
-#define REMOVALS 2 /* of a key: nobody else would do it */
+#define NEXT_PROCESS_NS 300000000u /* what waits for a rank's next process, for it to come */
+#define REMOVALS 2                 /* of a key: nobody else would do it */
 
 uint32_t sm_session_tick_ms(const sm_session *session) {
     return session->config.world_size <= 16 ? 50 : 250;
@@ -82,6 +83,24 @@ symmem_status sm_session_check_member(const sm_session *session, const sm_call *
     return status == SYMMEM_OK ? status : sm_session_store_failed(session, call, status);
 }
 
+bool sm_session_next_is_awaited(const sm_call *call) {
+    return !sm_expired(call->deadline_ns) && sm_now_ns() - call->start_ns < NEXT_PROCESS_NS;
+}
+
+/* What a rank that is not there has left of itself: a word to this one, or why it has ended. Its
+ * next process removes that. */
+static bool read_what_is_left(const sm_session *session, const sm_call *call, int32_t global_rank,
+                              sm_identity *identity_p) {
+    const sm_session_config *config = &session->config;
+    const sm_world world = {.store = config->store, .prefix = config->world_prefix};
+    bool earlier_job;
+    return (session->hears_of_left &&
+            sm_member_read_left(config->store, config->world_prefix, config->member, global_rank,
+                                identity_p)) ||
+           (config->member != NULL && !sm_session_next_is_awaited(call) &&
+            sm_exit_record_read(&world, global_rank, identity_p, &earlier_job));
+}
+
 /* NOT_FOUND: it is not there yet, or is none that can be waited for. */
 static symmem_status learn(const sm_session *session, const sm_call *call, int32_t rank) {
     char key[SM_SESSION_KEY_BYTES];
@@ -94,9 +113,8 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     symmem_error_record record = *sm_record();
     symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
     *sm_record() = record; /* not knowing is no failure */
-    if (status == SYMMEM_NOT_FOUND && session->hears_of_left &&
-        sm_member_read_left(config->store, config->world_prefix, config->member, global_rank,
-                            &found.identity)) {
+    if (status == SYMMEM_NOT_FOUND &&
+        read_what_is_left(session, call, global_rank, &found.identity)) {
         sm_liveness_learn(config->liveness, global_rank, &found.identity);
         return SYMMEM_OK;
     }
@@ -156,6 +174,50 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     return learn(session, call, rank) == SYMMEM_MISMATCH
                ? SYMMEM_MISMATCH
                : sm_session_contradict(session, call, rank, &join);
+}
+
+/* The member key, or the join record where there is none, of a rank's process that has ended. */
+bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    char key[SM_SESSION_KEY_BYTES];
+    sm_member found;
+    sm_join join;
+    size_t bytes = 0;
+    sm_trace trace = {&found.identity, 0};
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
+    bool is_there =
+        sm_session_get(session, call, key, &found, sizeof(found), &bytes) == SYMMEM_OK &&
+        (bytes == sizeof(found) || bytes == sizeof(found.identity));
+    if (is_there) {
+        trace.made_ns = bytes == sizeof(found) ? found.published_ns : 0;
+    } else if (sm_session_read_join(session, call, rank, &join) == SYMMEM_OK) {
+        is_there = true;
+        trace = (sm_trace){&join.identity, join.made_ns};
+    }
+    *sm_record() = record;
+    return is_there && sm_member_may_be_earlier(config->identity, trace) &&
+           has_ended(session, rank, trace.identity);
+}
+
+/* What is there of the rank's process that has ended. */
+void sm_session_remove_traces(const sm_session *session, const sm_call *call, int32_t rank) {
+    const sm_session_config *config = &session->config;
+    char key[SM_SESSION_KEY_BYTES];
+    sm_member found;
+    sm_join join;
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
+    if (sm_session_get(session, call, key, &found, sizeof(found), &bytes) == SYMMEM_OK &&
+        bytes == sizeof(found) && has_ended(session, rank, &found.identity))
+        sm_store_take_back(config->store, key, &found, sizeof(found), SM_STORE_CLEAN_MS);
+    if (sm_session_read_join(session, call, rank, &join) == SYMMEM_OK &&
+        has_ended(session, rank, &join.identity)) {
+        sm_session_join_key(session, rank, key);
+        sm_store_take_back(config->store, key, &join, sizeof(join), SM_STORE_CLEAN_MS);
+    }
+    *sm_record() = record;
 }
 
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {

@@ -68,7 +68,7 @@ static void close_group(symmem_group *group) {
     }
     if (group->session) {
         /* Acquire pairs with: release in symmem_finalize */
-        sm_session_farewell(group->session,
+        sm_session_tell_end(group->session,
                             atomic_load_explicit(&group->context->finalized, memory_order_acquire));
         sm_session_destroy(group->session);
     }

@@ -61,6 +61,7 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
     SM_ATTEMPT(asking);
     symmem_group *group = NULL;
     const size_t before = strlen(record->message);
+    const sm_world world = sm_context_world(context);
     if (symmem_group_find(context, record->group, &group) != SYMMEM_OK ||
         sm_group_acquire(group, record->operation) != SYMMEM_OK)
         return;
@@ -72,11 +73,11 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
         if (other != group && global_rank >= 0 && strlen(record->message) == before)
             ask_group(other, global_rank, record);
     if (global_rank >= 0 && strlen(record->message) == before)
-        sm_farewell_explain(context, global_rank, named, record);
+        sm_exit_record_explain(&world, global_rank, named, record);
     /* Of several the first that has left word. */
     for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
         if (symmem_error_is_missing(record, rank) && strlen(record->message) == before)
-            sm_farewell_explain(context, group->global_ranks[rank], rank, record);
+            sm_exit_record_explain(&world, group->global_ranks[rank], rank, record);
     sm_group_release(group);
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]: each op runs for a moment and gives correct
-# results (each is checked before it is timed), the lines are JSON, and what compares them understands them.
+# check.sh SYMMEM_BENCH BENCH_LIMITS [FAKES]: each op runs for a moment and gives correct results
+# (each is checked before it is timed), the lines are JSON, and what compares them understands them.
 # Nothing here looks at a time.
 set -u -o pipefail
-bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS BENCH_COMPARE [FAKES]} limits=${2:?} compare=${3:?} fakes=${4:-}
+bench=${1:?usage: check.sh SYMMEM_BENCH BENCH_LIMITS [FAKES]} limits=${2:?} fakes=${3:-}
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf -- "$work"' EXIT
@@ -61,7 +61,6 @@ grep -q '^the results could not be written$' "$work/unwritten" || fail "a full d
 "$bench" --tune --ranks 2 --bytes 64 --iterations 9 --timeout 200 >/dev/full 2>&1 &&
     fail "a table that was cut short was not noticed"
 "$limits" --op hop "${quick[@]}" >/dev/full 2>&1 && fail "limits that were cut short were not noticed"
-sed 's/^{/{"round":0,/' "$work/ours" | "$compare" >/dev/full 2>&1 && fail "a comparison that was cut short was not noticed"
 
 begin() { # COMMAND...: in the background, until both ranks have told their names
     mkdir "$work/store"
@@ -130,17 +129,6 @@ grep -qxE "$entry(,$entry)*" <<<"$table" || fail "no table but '$table'"
 SYMMEM_ALL_REDUCE_TABLE=x "$bench" --op all_reduce "${quick[@]}" >/dev/null 2>&1 &&
     fail "a table that is none was taken"
 
-# Two rounds, MPI's lines made up: as fast as ours.
-{
-    sed 's/^{/{"round":0,/' "$work/ours" "$work/limits"
-    sed 's/^{/{"round":1,/' "$work/ours"
-    sed 's/^{/{"round":0,/; s/"library":"symmem"/"library":"Open MPI 0.0.0"/' "$work/ours"
-} >"$work/lines"
-"$compare" --bars --json "$work/all.json" <"$work/lines" >"$work/table" ||
-    fail "bench-compare"
-grep -q 'barrier .* 1\.00 \[1\.00 \.\. 1\.00\]' "$work/table" || fail "the table has no ratio"
-grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":1,' \
-    "$work/all.json" || fail "no bar in the JSON"
 "$here/run.sh" --help >/dev/null || fail "run.sh"
 
 # What calls cost the host: a line each, without the driver's launch.
@@ -153,6 +141,20 @@ turns() { # [options of gpu_turns.py]
         --peer "torch=$peer --serve --json --dtype bfloat16 --seconds 0.001" "$@" >"$work/turns" 2>"$work/said"
 }
 if command -v python3 >/dev/null 2>&1; then
+    # Two rounds, MPI's lines made up: as fast as ours.
+    {
+        sed 's/^{/{"round":0,/' "$work/ours" "$work/limits"
+        sed 's/^{/{"round":1,/' "$work/ours"
+        sed 's/^{/{"round":0,/; s/"library":"symmem"/"library":"Open MPI 0.0.0"/' "$work/ours"
+    } >"$work/lines"
+    compare=(python3 -B "$here/compare.py")
+    "${compare[@]}" --bars --json "$work/all.json" <"$work/lines" >"$work/table" || fail "compare.py"
+    grep -q 'barrier .* 1\.00 \[1\.00 \.\. 1\.00\]' "$work/table" || fail "the table has no ratio"
+    tr -d '\n ' <"$work/all.json" |
+        grep -q '"op":"barrier","bytes":0,"ranks":2,"input":"reused","wanted":2,"ratio":1\.0,' || fail "no bar in the JSON"
+    "${compare[@]}" <"$work/lines" >/dev/full 2>&1 && fail "a comparison that was cut short was not noticed"
+    "${compare[@]}" --json /dev/full <"$work/lines" >/dev/null 2>&1 && fail "JSON that was cut short was not noticed"
+    "${compare[@]}" </dev/null >/dev/null 2>&1 && fail "a comparison of nothing succeeded"
     printf -v peer %q "$bench" # it may lie in a folder with any name
     turns --peers torch || fail "gpu_turns.py"
     grep -qE '^barrier .*[0-9] \[.*\]' "$work/turns" || fail "the table of turns has no ratio"

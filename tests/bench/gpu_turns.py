@@ -19,6 +19,8 @@ import sys
 import threading
 import time
 
+from compare import size_text, spread
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SIZES = "1K,4K,16K,64K,256K,1M,4M,16M,64M,256M"
 MOVED = "1K,64K,1M,16M,64M"
@@ -228,12 +230,6 @@ class Run:
 # --- what follows ---------------------------------------------------------------------------------
 
 
-def spread(values):
-    if not values:
-        return None
-    return {"median": statistics.median(values), "low": min(values), "high": max(values)}
-
-
 def best_of(times):
     """The op whose median is least."""
     return min(times, key=lambda op: statistics.median(times[op].values()), default=None)
@@ -271,13 +267,6 @@ def compare(run):
     return results
 
 
-def size_text(nbytes):
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if nbytes and nbytes % unit == 0:
-            return f"{nbytes // unit} {name}"
-    return f"{nbytes} B" if nbytes else "-"
-
-
 def times_text(times):
     return "-" if times is None else f"{times['median']:.2f} [{times['low']:.2f} .. {times['high']:.2f}]"
 
@@ -296,7 +285,7 @@ def row_text(result):
             own = [o for o in own if o.startswith("nccl_symmetric_") == (name == "symmetric")]
         columns.append(min((there[o] for o in own), key=lambda times: times["median"], default=None))
     return (
-        f"{result['op']:<29} {size_text(result['bytes']):>8}  {times_text(result['symmem_us']):>28}  "
+        f"{result['op']:<29} {size_text(result['bytes']) or '-':>8}  {times_text(result['symmem_us']):>28}  "
         f"{' '.join(f'{median_text(times):>9}' for times in columns)}  {times_text(result['ratio']):<24} "
         f"{result['best'] or ''}"
     ).rstrip()
@@ -346,7 +335,7 @@ def bars_text(results):
                 continue
             ratio = min(times) / own[op, nbytes]["median"]
             lines.append(
-                f"bar: {op} {size_text(nbytes)} at least {wanted} x {' or '.join(names)}: "
+                f"bar: {op} {size_text(nbytes) or '-'} at least {wanted} x {' or '.join(names)}: "
                 f"{ratio:.3f} {'held' if ratio >= wanted else 'MISSED'}"
             )
     return lines

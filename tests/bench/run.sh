@@ -61,6 +61,7 @@ fi
 
 cd "$root" || exit 1
 need_build_tools
+need_command python3 python3
 install_missing || exit 1
 build_target=bench-programs
 build_in "$build" || exit 1
@@ -182,7 +183,7 @@ one_round_of_bars() {
     done
 }
 
-compare=("$build/bin/bench-compare" --json "$out/results.json")
+compare=(python3 tests/bench/compare.py --json "$out/results.json")
 for ((round = 0; round < rounds; round++)); do
     say "round $((round + 1)) of $rounds"
     if [ "$bars" -eq 1 ]; then

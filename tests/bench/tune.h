@@ -31,7 +31,7 @@ typedef struct tune_data {
     tune_cell cells[TUNE_WORLDS][TUNE_PLACES][BENCH_MAX_SIZES];
 } tune_data;
 
-/* tune_table.c: arithmetic only. */
+/* tune_table.c: arithmetic alone. */
 
 /* How many of the sizes, from the smallest on, one-shot should take: where the choice costs least
  * over the best that was measured, added up relative to it. */
@@ -42,7 +42,7 @@ int tune_table(const tune_data *data, symmem_all_reduce_entry *entries);
 /* Sorts the sizes and takes out those that are there twice. */
 void tune_sort_sizes(tune_data *data);
 
-/* tune_print.c */
+/* What --tune prints. */
 void tune_print(const tune_data *data, const bench_options *options);
 /* As an initializer in C, and as the value of SYMMEM_ALL_REDUCE_TABLE. */
 void tune_print_c(FILE *file, const symmem_all_reduce_entry *entries, int count);

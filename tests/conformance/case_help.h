@@ -34,10 +34,7 @@ static inline bool takes_messages(const struct sockaddr_un *address) {
 
 /* What a case asks of the CPU emulation only. */
 static inline bool is_emulation(struct tk *t) {
-    const char *name = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
-    TK_REQUIRE(t, name != NULL);
-    return strcmp(name, "shm") == 0;
+    return strcmp(backend_name(t), "shm") == 0;
 }
 
 /* Like TK_TEST and TK_PORTED, above a body that runs where multicast_allowed gives a context. */
@@ -53,18 +50,6 @@ static inline bool is_emulation(struct tk *t) {
     static void on_multicast_##name_(struct tk *t)
 
 /* --- what an object tells --------------------------------------------------------------------- */
-
-static inline void *const *buffers_of(struct tk *t, symmem_handle *handle) {
-    void *const *ptrs = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &ptrs));
-    return ptrs;
-}
-
-static inline void *const *pads_of(struct tk *t, symmem_handle *handle) {
-    void *const *ptrs = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &ptrs));
-    return ptrs;
-}
 
 /* By symmem_get_buffer, symmem_get_remote_tensor or symmem_get_signal_pad. */
 typedef symmem_status (*view_fn)(symmem_handle *handle, int32_t rank, int32_t ndim,
@@ -82,18 +67,6 @@ static inline bool is_reached(struct tk *t, symmem_event *event) {
     bool reached = false;
     TK_OK(t, symmem_event_query(event, &reached));
     return reached;
-}
-
-static inline bool is_symmetric(struct tk *t, const void *ptr) {
-    bool symmetric = false;
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    return symmetric;
-}
-
-static inline int32_t device_count(struct tk *t) {
-    int32_t count = 0;
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
-    return count;
 }
 
 /* --- bytes of the host's ---------------------------------------------------------------------- */
@@ -142,20 +115,6 @@ static inline void own_world_end(struct tk *t, const struct own_world *w) {
 }
 
 /* --- threads and gates ------------------------------------------------------------------------ */
-
-/* Threads with an argument each, `size` bytes apart, until all have ended. */
-static inline void run_threads(struct tk *t, void *(*body)(void *arg), void *args, size_t size,
-                               int count) {
-    pthread_t ids[16];
-    int started = 0;
-    TK_REQUIRE(t, count <= 16);
-    while (started < count &&
-           pthread_create(&ids[started], NULL, body, (char *)args + size * (size_t)started) == 0)
-        started++;
-    TK_EQ_INT(t, count, started);
-    for (int i = 0; i < started; i++)
-        TK_EQ_INT(t, 0, pthread_join(ids[i], NULL));
-}
 
 /* The stream goes on when the gate is opened. Until then a body must not be left: no REQUIRE. */
 static inline void hold(struct tk *t, symmem_stream *stream, struct gate *gate) {

@@ -142,23 +142,13 @@ static symmem_status fake_write_value32(void *instance, int32_t device, void *ds
     return fake_memset32(instance, device, dst, value, 1, exec);
 }
 
-static const symmem_instance_ops instance_ops = {
-    .size = sizeof(symmem_instance_ops),
-    .probe = fake_probe,
-    .open = fake_open,
-    .close = fake_close,
-    .device_count = fake_device_count,
-    .device_info = fake_device_info,
-};
-
-static const symmem_instance_ops absent_ops = {
-    .size = sizeof(symmem_instance_ops),
-    .probe = fake_probe_absent,
-    .open = fake_open,
-    .close = fake_close,
-    .device_count = fake_device_count,
-    .device_info = fake_device_info,
-};
+#define INSTANCE_OPS(probe_)                                                                       \
+    {                                                                                              \
+        .size = sizeof(symmem_instance_ops), .probe = (probe_), .open = fake_open,                 \
+        .close = fake_close, .device_count = fake_device_count, .device_info = fake_device_info,   \
+    }
+static const symmem_instance_ops instance_ops = INSTANCE_OPS(fake_probe);
+static const symmem_instance_ops absent_ops = INSTANCE_OPS(fake_probe_absent);
 
 static const symmem_memory_ops memory_ops = {
     .size = sizeof(symmem_memory_ops),

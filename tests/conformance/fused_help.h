@@ -41,8 +41,8 @@ void fused_set_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t by
 bool fused_expect_bytes(struct tk *t, const struct fused_tensor *tensor, uint8_t byte,
                         const char *what);
 
-/* One check: what lies in the memory differs from the values by no more than bounds[i] (NULL: by
- * nothing). */
+/* One check: what lies in the memory differs from the values by no more than bounds[i] (by nothing
+ * if NULL). */
 bool fused_expect(struct tk *t, const struct fused_tensor *tensor, const double *bounds,
                   const char *what);
 
@@ -64,6 +64,29 @@ void fused_sum_add(struct fused_sum *sum, const double *a, int64_t rows, int64_t
  * so many roundings to its dtype. */
 bool fused_sum_expect(struct tk *t, const struct fused_sum *sum, struct fused_tensor *tensor,
                       bool exact, int64_t terms, int roundings, const char *what);
+
+/* A family of operations with inputs of its own. What `begin` makes is one run of its case
+ * `number`, on that group; `put_in` gives it the inputs of a generation, `check` compares the
+ * results. */
+struct fused_place {
+    const struct tk_shape *shape;
+    symmem_handle *workspace; /* NULL: one of the run's own */
+    symmem_stream *stream, *second;
+};
+struct fused_family {
+    void *(*begin)(struct tk *t, symmem_group *group, const struct fused_place *place, int number);
+    void (*put_in)(struct tk *t, void *run, uint32_t generation);
+    symmem_status (*call)(void *run);
+    void (*check)(struct tk *t, void *run, uint32_t generation);
+    void (*end)(struct tk *t, void *run);
+};
+#define FUSED_WORKSPACE_BYTES 32768 /* more than any case needs */
+
+/* Cases [first, first + count) on each shape of groups, as far as they are wanted there. */
+void fused_run_cases(struct tk *t, const struct fused_family *family, int first, int count,
+                     bool on_stream);
+/* Captured once, replayed with other data each time; then eagerly on the same streams. */
+void fused_replay(struct tk *t, const struct fused_family *family, int number, bool has_second);
 
 /* The shards of one shape, one after the other, as one tensor gathered along `dim`. */
 double *fused_gather(struct tk *t, const double *const *shards, int32_t count, int32_t ndim,

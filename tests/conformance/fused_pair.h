@@ -31,7 +31,7 @@ struct pair_call {
     bool no_bs, no_scales, no_outs;          /* an array is NULL */
     symmem_reduce_op op;
     int32_t dim, b_count, channel;
-    uint32_t limit_ms; /* short: nobody is to wait for others */
+    uint32_t limit_ms; /* short: no rank should wait for others */
     symmem_stream *stream, *second;
 };
 enum { PAIR_GATHER = 1, PAIR_SCATTER = 2, PAIR_SCALED_GATHER = 4, PAIR_SCALED_SCATTER = 8 };

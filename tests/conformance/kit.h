@@ -266,10 +266,10 @@ uint64_t tk_now_ms(void);                               /* CLOCK_MONOTONIC */
 void tk_sleep_ms(uint32_t ms);
 /* How much longer than on a quiet machine that may take which began at since_ms. */
 uint32_t tk_late_ms(struct tk *t, uint64_t since_ms);
-/* Before a thread ends that a check by time is about, if it is not a rank's: how long it was kept
- * from running is known to nobody later. */
+/* A thread that a check by time is about, and that is no rank's, calls this before it ends: how
+ * long it was kept from running is not known later. */
 void tk_note_delay(struct tk *t);
-/* A limit that is to pass, or within which ranks that begin together have to meet: `ms` where the
+/* A limit that should pass, or within which ranks that begin together arrive: `ms` where the
  * machine is quiet, more where it was late just before the case or in a try of it. The same on all
  * ranks. */
 uint32_t tk_limit_ms(struct tk *t, uint32_t ms);
@@ -305,7 +305,7 @@ void tk_in_threads(struct tk *t, void *(*fn)(void *arg), void *args, size_t byte
 
 /* The group of all ranks, made at the first call. */
 symmem_group *tk_world_group(struct tk *t);
-/* A group of world ranks; the own rank must be among them. Every member passes the same. */
+/* A group of world ranks; this rank must be among them. Every member passes the same. */
 symmem_group *tk_group(struct tk *t, const char *name, const int32_t *ranks, int32_t count);
 /* Host barrier over a group; required to succeed. */
 void tk_group_barrier(struct tk *t, symmem_group *group);
@@ -353,15 +353,15 @@ struct tk_shape {
     const char *name; /* "world", "subset", "reversed", "overlap_low", "overlap_high", "single" */
     const int32_t *ranks; /* world ranks in group order */
     int32_t count;
-    int32_t rank; /* the own group rank */
+    int32_t rank; /* this rank's group rank */
 };
 typedef void (*tk_shape_fn)(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                             void *arg);
 /*
  * Calls fn on the world, a strict subset without rank 0, a reversed subset, two subsets that share
  * a rank and are both alive, and a group of one, as far as the rank count allows. Only members call
- * fn; all ranks of the case call tk_for_each_group_shape. The ranks meet between two shapes. fn
- * must not use the out-of-band barrier. The checkpoint names the shape.
+ * fn; all ranks of the case call tk_for_each_group_shape. All ranks wait for each other between two
+ * shapes. fn must not use the out-of-band barrier. The checkpoint names the shape.
  */
 void tk_for_each_group_shape(struct tk *t, tk_shape_fn fn, void *arg);
 
@@ -418,8 +418,8 @@ struct tk_action {
     bool kill;            /* then, in process mode: SIGKILL to oneself (announced) */
     symmem_status status; /* then returned */
 };
-/* At the nth time (1 is the first, 0 every time) that this rank's context passes test point
- * `point`. At most 8 at once. Counting starts here. */
+/* At the nth time (1 is the first, 0 every time) that this rank's context passes failpoint `point`.
+ * At most 8 at once. Counting starts here. */
 void tk_on_point(struct tk *t, const char *point, int nth, struct tk_action action);
 /* How often `point` was passed since tk_on_point named it; 0 for points never named. */
 int tk_point_count(struct tk *t, const char *point);
@@ -434,8 +434,9 @@ const char *tk_recorded_point(struct tk *t, int index, int *count_p);
 
 /* --- a process of a rank's own ------------------------------------------------------------------
  * For what ends the process that does it, many times in one case. The child is the rank for as
- * long as it runs: its checks count, it shows values and meets the other ranks' children. It has
- * none of the parent's contexts. Process mode only. The case has TK_FORKS if they use devices. */
+ * long as it runs: its checks count, it shows values and waits for the other ranks' children. It
+ * has none of the parent's contexts. Process mode only. The case has TK_FORKS if they use devices.
+ */
 
 enum tk_child_end {
     TK_CHILD_DONE,   /* the body came to its end, or was left by a failed check */

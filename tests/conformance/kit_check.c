@@ -87,7 +87,7 @@ void kit_fail_late_at(struct tk *t, const char *file, int line, const char *form
     FAIL(t, CAUSE_TIME, file, line, NO_VALUES, format);
 }
 
-/* Of a status that nobody expected. What another rank's failure has poisoned fails after it. */
+/* A status that was not expected. What another rank's failure has poisoned fails after it. */
 static enum runner_cause cause_of(symmem_status status) {
     return status == SYMMEM_TIMEOUT    ? CAUSE_TIME
            : status == SYMMEM_POISONED ? CAUSE_FOLLOWS

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Announced deaths, test points, group shapes. */
+/* Announced deaths, failpoints, group shapes. */
 #include "kit_internal.h"
 
 #include <poll.h>
@@ -163,7 +163,7 @@ static void join(struct tk *t, const struct span *span, struct member *member) {
     member->group = (tk_group)(t, name, member->ranks, span->count);
 }
 
-/* Runs fn on spans whose groups are alive at the same time; then all ranks meet. */
+/* Runs fn on spans whose groups are alive at the same time; then all ranks wait for each other. */
 static void run_spans(struct tk *t, const struct span *spans, int count, struct member *members,
                       tk_shape_fn fn, void *arg) {
     for (int i = 0; i < count; i++)
@@ -200,4 +200,49 @@ void(tk_for_each_group_shape)(struct tk *t, tk_shape_fn fn, void *arg) {
         run_spans(t, overlap, 2, members, fn, arg);
     if (n > 1)
         run_spans(t, &single, 1, members, fn, arg);
+}
+
+/* --- which failpoints a rank passes, and how often -------------------------------------------- */
+
+void tk_record_points(struct tk *t, bool on) {
+    struct kit_record *record = &t->own->record;
+    pthread_mutex_lock(&record->lock);
+    if (on)
+        record->points.count = 0;
+    atomic_store_explicit(&record->on, on, memory_order_relaxed); /* the lock orders the rest */
+    pthread_mutex_unlock(&record->lock);
+}
+
+void kit_record_point(struct kit_record *record, const char *point) {
+    int i = 0;
+    if (!atomic_load_explicit(&record->on, memory_order_relaxed))
+        return;
+    pthread_mutex_lock(&record->lock);
+    while (i < record->points.count && strcmp(record->points.at[i].name, point) != 0)
+        i++;
+    if (i == record->points.count && i < KIT_RECORD_MAX) {
+        snprintf(record->points.at[i].name, sizeof(record->points.at[i].name), "%s", point);
+        record->points.at[i].count = 0;
+        record->points.count++;
+    }
+    if (i < KIT_RECORD_MAX)
+        record->points.at[i].count++;
+    pthread_mutex_unlock(&record->lock);
+}
+
+int tk_recorded_points(struct tk *t) {
+    struct kit_record *record = &t->own->record;
+    int count;
+    pthread_mutex_lock(&record->lock);
+    count = record->points.count;
+    pthread_mutex_unlock(&record->lock);
+    TK_CHECK_MSG(t, count < KIT_RECORD_MAX, "more than %d points", KIT_RECORD_MAX - 1);
+    return count;
+}
+
+const char *tk_recorded_point(struct tk *t, int index, int *count_p) {
+    const struct kit_record *record = &t->own->record;
+    TK_REQUIRE(t, index >= 0 && index < record->points.count);
+    *count_p = record->points.at[index].count;
+    return record->points.at[index].name;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Names of files and sockets that a rank holds. The runner looks after the case whether they still
- * exist. That finds names in places where others make names too: nobody else's are in the list.
+ * exist. That finds names in places where others make names too: only this rank's are in the list.
  */
 #include "kit_internal.h"
 
@@ -69,7 +69,7 @@ static void note_descriptors(const struct kit_setup *setup, struct arena_rank *s
         closedir(directory);
 }
 
-/* Of shared mappings only: libraries are mapped privately. */
+/* Shared mappings only, for libraries are mapped privately. */
 static void note_mappings(const struct kit_setup *setup, struct arena_rank *slot) {
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];

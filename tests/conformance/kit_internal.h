@@ -103,7 +103,7 @@ struct kit_text {
 };
 void kit_add(struct kit_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_asker.c, kit_socket.c). */
+/* Parts of the leak ledger (kit_state.c, kit_heap.c, kit_map.c, kit_asker.c). */
 struct kit_state;
 struct kit_state *kit_state_take(void);
 /* Adds what has changed and frees. `device`: one was opened since, which starts threads of its

@@ -52,7 +52,7 @@ static const struct descriptor *find_fd(const struct kit_ledger *ledger, int fd)
 }
 
 /* A driver opens its nodes when it first needs them, and keeps them as long as the process. Not
- * those that the kernel makes for everybody: memory, terminals and the like. */
+ * those that the kernel makes for all processes (memory, terminals and the like). */
 static bool is_driver_node(const struct stat *info) {
     static const unsigned int of_the_kernel[] = {1, 4, 5, 10};
     if (!S_ISCHR(info->st_mode) || (major(info->st_rdev) >= 136 && major(info->st_rdev) <= 143))

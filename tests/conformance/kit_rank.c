@@ -143,7 +143,8 @@ static void run_phases(struct tk *t) {
     if (!ready)
         atomic_store_explicit(&arena->prologue_failed, 1, memory_order_release);
     arena_enter(arena, t->rank, ARENA_BODY);
-    /* All bodies start together, and none does if some rank could not: it would wait in vain. */
+    /* All bodies start together, and none does if some rank could not: the others would wait for
+     * it. */
     ready = arena_meet(arena, ARENA_BODY, tk_scaled_ms(PROLOGUE_MEET_MS)) && ready &&
             atomic_load_explicit(&arena->prologue_failed, memory_order_acquire) == 0;
     if (ready && notes_names(t))

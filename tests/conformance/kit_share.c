@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What ranks do with each other outside symmem; time and random numbers. */
 #include "kit_internal.h"
-#include "runner/delay.h"
 
 #include <time.h>
 

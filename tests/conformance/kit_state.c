@@ -106,7 +106,7 @@ static void start_sanitizers_thread(void) {
         pthread_join(thread, NULL);
 }
 
-/* What code that was built for speed switches off for everybody. */
+/* What code that was built for speed switches off for all. */
 static bool subnormals_work(void) {
     volatile float smallest = FLT_MIN;
     smallest /= 2;

@@ -146,7 +146,7 @@ void kit_warm_up(const struct kit_setup *setup) {
     /* With a process' first thread ThreadSanitizer starts one of its own, which stays. */
     if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
         pthread_join(thread, NULL);
-    /* Cases in which ranks die count as well: the ledger of those that live is judged. */
+    /* Cases in which ranks die count as well: the ledger of those that live is compared. */
     if ((setup->test->flags & (TK_NO_BACKEND | TK_FORKS)) != 0 ||
         (warm && (has_asked || !asks_links(setup))))
         return;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "ops_help.h"
 
+#include <math.h>
+
+#include "reference/matmul.h"
+
 static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
     [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
     [SYMMEM_INT16] = {kDLInt, 16, 1},     [SYMMEM_UINT16] = {kDLUInt, 16, 1},
@@ -30,9 +34,8 @@ const DLTensor *ops_flat(struct ops_tensor *tensor, void *data, symmem_dtype dty
 const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
                              symmem_status *expected_p) {
     static int64_t negative[4] = {-1, -1, -1, -1}, huge[4] = {INT64_MAX, 1, 1, 1};
-    int32_t devices = 0;
+    const int32_t devices = device_count(t);
     int number = 0;
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
 #define WRONG(status_, change_)                                                                    \
     if (i == number++) {                                                                           \
         *expected_p = SYMMEM_##status_;                                                            \
@@ -64,44 +67,29 @@ const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
 
 char *ops_own(struct tk *t, symmem_handle *handle) {
     symmem_handle_info info = info_of(t, handle);
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
-    return (char *)buffers[info.rank] + info.offset;
+    return (char *)buffers_of(t, handle)[info.rank] + info.offset;
 }
 
-/* The bits of a small whole number in [-128, 127], whatever the dtype. */
-static uint64_t bits_of(symmem_dtype dtype, int value) {
-    union {
-        float f;
-        uint32_t u;
-    } single = {.f = (float)value};
-    union {
-        double f;
-        uint64_t u;
-    } wide = {.f = value};
-    uint32_t sign = single.u >> 31, exponent = single.u >> 23 & 0xff,
-             fraction = single.u & 0x7fffff;
-    switch (dtype) {
-    case SYMMEM_FLOAT32:
-        return single.u;
-    case SYMMEM_FLOAT64:
-        return wide.u;
-    case SYMMEM_BFLOAT16:
-        return single.u >> 16;
-    case SYMMEM_FLOAT16:
-        return exponent == 0 ? 0 : sign << 15 | (exponent - 112) << 10 | fraction >> 13;
-    default:
-        return (uint64_t)(int64_t)value;
-    }
+bool ops_is_float(symmem_dtype dtype) {
+    return dl_types[dtype].code == kDLFloat || dl_types[dtype].code == kDLBfloat;
+}
+
+bool ops_is_unsigned(symmem_dtype dtype) {
+    return dl_types[dtype].code == kDLUInt;
+}
+
+void ops_encode(void *to, symmem_dtype dtype, int64_t value) {
+    uint64_t bits = (uint64_t)value; /* little-endian */
+    if (ops_is_float(dtype))
+        symmem_reference_store(dtype, &bits, 0, (double)value);
+    memcpy(to, &bits, symmem_dtype_size(dtype));
 }
 
 void ops_fill(void *host, symmem_dtype dtype, size_t count, int32_t rank, uint32_t generation) {
     size_t element = symmem_dtype_size(dtype);
-    for (size_t i = 0; i < count; i++) {
-        int value = (int)(word_of(rank, generation, i) >> 7 & 15) - 3;
-        uint64_t bits = bits_of(dtype, value);
-        memcpy((char *)host + i * element, &bits, element); /* little-endian */
-    }
+    for (size_t i = 0; i < count; i++)
+        ops_encode((char *)host + i * element, dtype,
+                   (int)(word_of(rank, generation, i) >> 7 & 15) - 3);
 }
 
 void ops_upload(struct tk *t, void *device, const void *host, size_t bytes) {
@@ -115,18 +103,7 @@ void ops_download(struct tk *t, void *host, const void *device, size_t bytes) {
 static bool is_nan(symmem_dtype dtype, const void *element) {
     uint64_t bits = 0;
     memcpy(&bits, element, symmem_dtype_size(dtype));
-    switch (dtype) {
-    case SYMMEM_FLOAT16:
-        return (bits & 0x7fff) > 0x7c00;
-    case SYMMEM_BFLOAT16:
-        return (bits & 0x7fff) > 0x7f80;
-    case SYMMEM_FLOAT32:
-        return (bits & 0x7fffffff) > 0x7f800000;
-    case SYMMEM_FLOAT64:
-        return (bits & INT64_MAX) > 0x7ff0000000000000;
-    default:
-        return false;
-    }
+    return ops_is_float(dtype) && isnan(symmem_reference_load(dtype, &bits, 0));
 }
 
 bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
@@ -150,9 +127,8 @@ bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_d
 }
 
 bool ops_own_step(struct tk *t, const char *point) {
-    const char *backend = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
-    size_t length = backend == NULL ? 0 : strlen(backend);
-    return length > 0 && strncmp(point, backend, length) == 0 && point[length] == '.' &&
+    const char *backend = backend_name(t);
+    const size_t length = strlen(backend);
+    return strncmp(point, backend, length) == 0 && point[length] == '.' &&
            point[strlen(point) - 1] != '*';
 }

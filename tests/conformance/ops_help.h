@@ -33,7 +33,7 @@ const DLTensor *ops_shaped(struct ops_tensor *tensor, void *data, symmem_dtype d
  * there are no more. `takes_form`: ndim, shape and strides are among them. [SM-COLL-02] */
 const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
                              symmem_status *expected_p);
-/* All of them in turn in `tensor_`, a DLTensor that `call_` is made with. */
+/* One after the other in `tensor_`, a DLTensor that `call_` is made with. */
 #define OPS_WRONG_MEMBERS(t, tensor_, takes_form, call_)                                           \
     do {                                                                                           \
         const DLTensor right_ = (tensor_);                                                         \
@@ -52,6 +52,10 @@ const char *ops_wrong_member(struct tk *t, DLTensor *dl, int i, bool takes_form,
 /* The rank's own memory behind the handle's pointer. */
 char *ops_own(struct tk *t, symmem_handle *handle);
 
+bool ops_is_float(symmem_dtype dtype);
+bool ops_is_unsigned(symmem_dtype dtype);
+/* A whole number of few bits, exact in every dtype; of any bits for integers. */
+void ops_encode(void *to, symmem_dtype dtype, int64_t value);
 /* Element i of what `rank` puts in: small numbers whose sums are exact in every dtype and depend on
  * rank, place and generation. */
 void ops_fill(void *host, symmem_dtype dtype, size_t count, int32_t rank, uint32_t generation);
@@ -64,7 +68,7 @@ void ops_download(struct tk *t, void *host, const void *device, size_t bytes);
 bool ops_expect(struct tk *t, const void *expected, const void *actual, symmem_dtype dtype,
                 size_t count, const char *what);
 
-/* Whether a test point is the active backend's own, and such that a failure there is one: what a
+/* Whether a failpoint is the active backend's own, and such that a failure there is one: what a
  * step of its may be made to fail by, whatever backend it is. */
 bool ops_own_step(struct tk *t, const char *point);
 

@@ -292,7 +292,7 @@ static inline void ops_model(const struct ops_desk *desk, uint8_t *bytes, uint32
     ops_fill(bytes, SYMMEM_FLOAT32, 2 * OPS_HALF / sizeof(float), desk->rank, generation);
 }
 
-/* All memory, so that whatever is written shows. Nobody may be using it. */
+/* All memory, so that whatever is written shows. No operation may be using it. */
 static inline void ops_load(struct tk *t, const struct ops_desk *desk, uint32_t generation) {
     uint8_t bytes[2 * OPS_HALF];
     ops_model(desk, bytes, generation);

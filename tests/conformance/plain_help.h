@@ -22,7 +22,7 @@ struct plain plain_begin(struct tk *t, size_t count, bool on_stream);
 static inline bool plain_by_cpu(const struct plain *plain) {
     return plain->room == NULL;
 }
-/* At `at` the room has place for `count` words which nobody else uses meanwhile. */
+/* At `at` the room has place for `count` words which no other code uses meanwhile. */
 void plain_store(const struct plain *plain, uint32_t *to, const uint32_t *words, size_t at,
                  size_t count);
 /* The words are there when it returns. */

@@ -63,7 +63,8 @@ struct reduce_desk reduce_desk_begin(struct tk *t, symmem_group *group, size_t b
  * some, from a place that the seed chooses. */
 int reduce_step(const struct reduce_desk *desk);
 int reduce_first_pair(const struct tk *t, const struct reduce_desk *desk);
-/* Checks that all ranks of the case had the same results so far. Collective, meets out of band. */
+/* Checks that all ranks of the case had the same results so far. Collective, with the out-of-band
+ * barrier. */
 void reduce_expect_same_digest(struct tk *t, const struct reduce_desk *desk);
 
 /* --- all-reduce ----------------------------------------------------------------------------- */

@@ -18,7 +18,7 @@ int resources_shared_mappings(void);
 uint64_t resources_shared_bytes(void);
 /* Bytes of address space in all mappings, 0 if that is not known. */
 uint64_t resources_address_space_bytes(void);
-/* Bytes of the heap in use, whoever has asked for them; 0 if the C library does not tell. */
+/* Bytes of the heap in use by all code; 0 if the C library does not tell. */
 uint64_t resources_heap_bytes(void);
 /* Threads of this process; -1 if they cannot be counted. */
 int resources_threads(void);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash disable=SC2154
-# Each rank in turn withheld from everything that waits, at the world sizes where the sets of
+# Each rank once withheld from everything that waits, at the world sizes where the sets of
 # missing ranks change their shape. Small worlds as processes; large ones as threads, which is
 # cheaper, if the process may have the descriptors that all ranks together need. Most of the time
 # is spent waiting for limits to pass: so several runs go on at once.

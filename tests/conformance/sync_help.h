@@ -17,7 +17,8 @@ static const uint32_t long_limits_ms[] = {4295, 4294968, INT32_MAX, 3000000000u,
 
 /* --- which rank is held back ------------------------------------------------------------------ */
 
-/* Ranks that are held back in turn: all of a small group, the telling ones of a large one. */
+/* Ranks that are held back one after the other: all of a small group, the telling ones of a large
+ * one. */
 static inline int held_count(int32_t world_size) {
     return world_size <= 5 ? world_size : 5;
 }
@@ -43,7 +44,7 @@ static inline bool await_shared(struct tk *t, int32_t rank, int slot, uint64_t v
     return true;
 }
 
-/* Starts a thread and comes back when it passes test point `point`, or LONG_MS later. */
+/* Starts a thread and comes back when it passes failpoint `point`, or LONG_MS later. */
 static inline void start_until_point(struct tk *t, pthread_t *thread, void *(*body)(void *arg),
                                      void *arg, const char *point) {
     tk_on_point(t, point, 0, (struct tk_action){0});
@@ -83,6 +84,14 @@ static inline void show_entered(struct tk *t, uint64_t round) {
 
 static inline void show_passed(struct tk *t, uint64_t round) {
     tk_share_u64(t, 1, round);
+}
+
+/* A group of all ranks in the opposite order. */
+static inline symmem_group *reversed_group(struct tk *t, const char *name) {
+    int32_t ranks[SYMMEM_MAX_WORLD_SIZE];
+    for (int32_t i = 0; i < t->world_size; i++)
+        ranks[i] = t->last - i;
+    return tk_group(t, name, ranks, t->world_size);
 }
 
 /* One barrier with group rank `held` held back; rounds count from 1 and rise within a case. */
@@ -134,20 +143,49 @@ static inline symmem_handle_info info_of(struct tk *t, symmem_handle *handle) {
     return info;
 }
 
+static inline void *const *buffers_of(struct tk *t, symmem_handle *handle) {
+    void *const *ptrs = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &ptrs));
+    return ptrs;
+}
+
+static inline void *const *pads_of(struct tk *t, symmem_handle *handle) {
+    void *const *ptrs = NULL;
+    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &ptrs));
+    return ptrs;
+}
+
+static inline bool is_symmetric(struct tk *t, const void *ptr) {
+    bool symmetric = false;
+    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
+    return symmetric;
+}
+
+static inline int32_t device_count(struct tk *t) {
+    int32_t count = 0;
+    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
+    return count;
+}
+
+static inline const char *backend_name(struct tk *t) {
+    const char *name = NULL;
+    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    TK_REQUIRE(t, name != NULL);
+    return name;
+}
+
 /* The device that allocations with device -1 are on. */
 static inline int32_t own_device(struct tk *t) {
-    int32_t count = 1;
+    const int32_t count = device_count(t);
     int32_t local_rank = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
     TK_OK(t, symmem_context_local_rank(t->context, &local_rank));
     return local_rank % (count > 0 ? count : 1);
 }
 
-/* The own user's signal pad: all bytes set, and checked. */
+/* This rank's user signal pad: all bytes set, and checked. */
 static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
-    void *const *pads = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    void *const *pads = pads_of(t, handle);
     uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, pads[info.rank], bytes, info.signal_pad_size, NULL));
@@ -155,8 +193,7 @@ static inline void pad_fill(struct tk *t, symmem_handle *handle, uint8_t byte) {
 
 static inline bool pad_expect(struct tk *t, symmem_handle *handle, uint8_t byte) {
     symmem_handle_info info = info_of(t, handle);
-    void *const *pads = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_signal_pad_ptrs(handle, &pads));
+    void *const *pads = pads_of(t, handle);
     uint8_t *bytes = tk_scratch(t, info.signal_pad_size);
     memset(bytes, (uint8_t)~byte, info.signal_pad_size);
     TK_OK(t, symmem_copy(t->context, bytes, pads[info.rank], info.signal_pad_size, NULL));
@@ -174,12 +211,6 @@ static inline symmem_alloc_info memory_info(struct tk *t, const void *ptr) {
     symmem_alloc_info info = {0};
     TK_OK(t, symmem_alloc_query(t->context, ptr, &info));
     return info;
-}
-
-static inline bool memory_is_symmetric(struct tk *t, const void *ptr) {
-    bool symmetric = false;
-    TK_OK(t, symmem_is_symmetric(t->context, ptr, &symmetric));
-    return symmetric;
 }
 
 /* The context's backend is that table from now on. It has to outlive the context. */
@@ -282,6 +313,9 @@ static inline void gate_open(struct gate *gate) {
 }
 
 /* --- streams --------------------------------------------------------------------------------- */
+
+#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
+#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 /* Two cases of one body: without a stream, and on one, which the second one's name says. */
 #define TEST_WITH_AND_WITHOUT_STREAM(area_, name_, requirements_, needs_, ...)                     \

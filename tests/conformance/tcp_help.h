@@ -49,7 +49,7 @@ static inline int tcp_socket(struct tk *t, uint16_t *port_p) {
     return tcp_bind(t, port_p);
 }
 
-/* One that nobody uses now. */
+/* One that no process uses now. */
 static inline uint16_t tcp_free_port(struct tk *t) {
     uint16_t port = 0;
     close(tcp_socket(t, &port));

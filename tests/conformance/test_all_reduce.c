@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* symmem_all_reduce and its table, tensors that an all-reduce makes, and what is refused. */
+#include "case_help.h"
 #include "reduce_help.h"
 
 static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
@@ -9,8 +10,7 @@ static void set_table(struct tk *t, symmem_all_reduce_algorithm algorithm) {
 }
 
 /* Either algorithm, between all kinds of memory, gives the same. */
-static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                               void *arg) {
+ON_EACH_SHAPE(all_reduce, every_shape, "SM-REDUCE-11", .needs = COLLECTIVES) {
     struct reduce_desk desk = reduce_desk_begin(t, group, (size_t)1 << 18);
     const size_t most = desk.size <= 8    ? 40000
                         : desk.size <= 64 ? 4000
@@ -28,10 +28,6 @@ static void whatever_is_chosen(struct tk *t, symmem_group *group, const struct t
         }
     }
     TK_OK(t, symmem_set_all_reduce_table(t->context, NULL, 0));
-}
-
-TK_TEST(all_reduce, every_shape, "SM-REDUCE-11", .needs = COLLECTIVES) {
-    tk_for_each_group_shape(t, whatever_is_chosen, NULL);
 }
 
 /* From private to private memory by way of a block that is smaller than the data, down to three

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Symmetric allocations: size, place, content, queries, end. */
-#include "sync_help.h"
-
-#define LIMIT_MS 10000u
+#include "case_help.h"
+#include "fake_table.h"
 
 static void fill_own(struct tk *t, void *ptr, size_t bytes, uint8_t byte) {
     uint8_t *data = malloc(bytes);
@@ -112,10 +111,9 @@ TK_TEST(alloc, found_among_many, "SM-ALLOC-06", .max_ranks = 2) {
         size_t other = (size_t)tk_random_below(t, MANY);
         for (size_t k = other; k < MANY && k < other + 5; k++)
             if (there[k] != NULL)
-                TK_CHECK(t, memory_is_symmetric(t, there[k]) &&
-                                memory_is_symmetric(t, there[k] + BYTES - 1) &&
-                                !memory_is_symmetric(t, there[k] + BYTES) &&
-                                !memory_is_symmetric(t, there[k] - 1));
+                TK_CHECK(t, is_symmetric(t, there[k]) && is_symmetric(t, there[k] + BYTES - 1) &&
+                                !is_symmetric(t, there[k] + BYTES) &&
+                                !is_symmetric(t, there[k] - 1));
     }
 }
 
@@ -127,29 +125,29 @@ TK_TEST(alloc, what_is_symmetric, "SM-ALLOC-06,SM-ERROR-04", .max_ranks = 2) {
     for (size_t i = 0; i < TK_COUNT(sizes); i++) {
         char *ptr = tk_alloc(t, sizes[i]);
         size_t bytes = 77;
-        TK_CHECK(t, memory_is_symmetric(t, ptr));
-        TK_CHECK(t, memory_is_symmetric(t, ptr + sizes[i] - 1));
-        TK_CHECK_MSG(t, !memory_is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
-        TK_CHECK(t, !memory_is_symmetric(t, ptr - 1));
+        TK_CHECK(t, is_symmetric(t, ptr));
+        TK_CHECK(t, is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK_MSG(t, !is_symmetric(t, ptr + sizes[i]), "one past %zu bytes", sizes[i]);
+        TK_CHECK(t, !is_symmetric(t, ptr - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr + sizes[i], &bytes));
         TK_EQ_SIZE(t, 77, bytes);
         TK_OK(t, symmem_free(t->context, ptr));
-        TK_CHECK(t, !memory_is_symmetric(t, ptr));
-        TK_CHECK(t, !memory_is_symmetric(t, ptr + sizes[i] - 1));
+        TK_CHECK(t, !is_symmetric(t, ptr));
+        TK_CHECK(t, !is_symmetric(t, ptr + sizes[i] - 1));
         TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(t->context, ptr, &bytes));
     }
-    TK_CHECK(t, !memory_is_symmetric(t, NULL));
-    TK_CHECK(t, !memory_is_symmetric(t, on_stack));
-    TK_CHECK(t, !memory_is_symmetric(t, on_heap));
-    TK_CHECK(t, !memory_is_symmetric(t, (void *)UINTPTR_MAX));
+    TK_CHECK(t, !is_symmetric(t, NULL));
+    TK_CHECK(t, !is_symmetric(t, on_stack));
+    TK_CHECK(t, !is_symmetric(t, on_heap));
+    TK_CHECK(t, !is_symmetric(t, (void *)UINTPTR_MAX));
     free(on_heap);
 }
 
 TK_PORTED(test_is_symm_mem_tensor, "SM-ALLOC-06", .max_ranks = 4) {
     float *ordinary = malloc(1024 * sizeof(float));
     TK_REQUIRE(t, ordinary != NULL);
-    TK_CHECK(t, !memory_is_symmetric(t, ordinary));
-    TK_CHECK(t, memory_is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
+    TK_CHECK(t, !is_symmetric(t, ordinary));
+    TK_CHECK(t, is_symmetric(t, tk_alloc(t, 1024 * sizeof(float))));
     free(ordinary);
 }
 
@@ -160,11 +158,11 @@ TK_TEST(alloc, free_takes_the_base, "SM-ALLOC-07", .max_ranks = 2) {
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1000));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, on_stack));
     TK_OK(t, symmem_free(t->context, NULL));
-    TK_CHECK(t, memory_is_symmetric(t, ptr)); /* still there */
+    TK_CHECK(t, is_symmetric(t, ptr)); /* still there */
     TK_OK(t, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(t->context, ptr + 1));
-    TK_CHECK(t, memory_is_symmetric(t, other));
+    TK_CHECK(t, is_symmetric(t, other));
     TK_OK(t, symmem_free(t->context, other));
 }
 
@@ -200,7 +198,7 @@ static void large(struct tk *t, size_t bytes, const size_t *places, size_t count
             TK_OK(t, symmem_alloc_size(t->context, (char *)ptr + (bytes - 1), &found));
             TK_EQ_SIZE(t, bytes, found);
             touch(t, ptr, places, count);
-            TK_CHECK(t, !memory_is_symmetric(t, (char *)ptr + bytes));
+            TK_CHECK(t, !is_symmetric(t, (char *)ptr + bytes));
             TK_OK(t, symmem_free(t->context, ptr));
         }
         tk_out_of_band_barrier(t);
@@ -288,4 +286,200 @@ TK_TEST(alloc, ordinals_count_allocations, "SM-ALLOC-11", .max_ranks = 2) {
     third = tk_alloc(t, 4096); /* perhaps at the second one's address */
     TK_EQ_SIZE(t, 3, memory_info(t, third).ordinal);
     TK_EQ_SIZE(t, 1, memory_info(t, first).ordinal);
+}
+
+/* --- Allocations and streams: pending work, captures ------------------------------------------ */
+
+struct slow_work {
+    atomic_int done;
+};
+
+static void work_slowly(void *arg) {
+    struct slow_work *work = arg;
+    tk_sleep_ms(120);
+    atomic_store(&work->done, 1);
+}
+
+TK_TEST(alloc_stream, free_waits_for_work, "SM-ALLOC-12",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 2) {
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    symmem_stream *busy = tk_stream(t), *idle = tk_stream(t);
+    struct slow_work work = {0};
+    void *memory = tk_alloc(t, 4096);
+    tk_fill(t, handle, t->rank, 0, 4096, 0x66);
+    TK_OK(t, symmem_stream_host_fn(busy, work_slowly, &work));
+    TK_OK(t, symmem_put(handle, t->rank, 0, memory, 4096, busy)); /* reads the memory */
+    tk_free(t, memory);
+    TK_CHECK_MSG(t, atomic_load(&work.done) == 1,
+                 "symmem_free did not wait for the stream's work (by device_synchronize)");
+    tk_synchronize(t, busy);
+    tk_synchronize(t, idle);
+    tk_expect_bytes(t, handle, t->rank, 0, 4096, 0);
+}
+
+TK_TEST(alloc_stream, capture_forbids_allocating, "SM-ALLOC-09,SM-ERROR-04",
+        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 2) {
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    void *const untouched = t;
+    void *memory = untouched;
+    void *source = tk_alloc(t, 256);
+    uint8_t one = 1;
+    TK_REQ(t, "SM-ALLOC-09");
+    TK_OK(t, symmem_copy(t->context, source, &one, 1, NULL));
+    TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
+    TK_FAILS(t, CAPTURE, symmem_alloc(t->context, 256, -1, NULL, &memory));
+    TK_EQ_PTR(t, untouched, memory);
+    TK_OK(t, symmem_put(handle, t->rank, 7, source, 1, stream));
+    symmem_graph *graph = tk_end_capture(t, stream);
+    tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
+    TK_OK(t, symmem_graph_launch(graph, stream)); /* the capture was not spoilt */
+    tk_synchronize(t, stream);
+    tk_expect_bytes(t, handle, t->rank, 7, 1, 1);
+    TK_OK(t, symmem_alloc(t->context, 256, -1, NULL, &memory)); /* and it is over */
+    TK_OK(t, symmem_free(t->context, memory));
+}
+
+/* How long an allocation waits for the device. The device is the suite's own, for those of backends
+ * cannot be held up at will; and it says at once how long it would take. */
+
+#define LEAST_MS 1000u /* of the limit, whatever the context's */
+#define BEYOND_MS 10000u
+
+static uint32_t needs_ms; /* to come to the zeroing */
+static int held;          /* memory that was not released */
+static bool is_open;
+
+static symmem_status late_open(const symmem_host *host, const symmem_backend_config *config,
+                               void **instance_p) {
+    is_open = true;
+    *instance_p = (void *)(uintptr_t)host;
+    return SYMMEM_OK;
+}
+
+static void late_close(void *instance) {
+    is_open = false;
+}
+
+/* In time to the very end of the limit: it counts from the question, that is, from now or later. */
+static symmem_status late_alloc(void *instance, int32_t device, size_t bytes,
+                                symmem_memory *memory) {
+    const symmem_host *host = instance;
+    const uint64_t ready_ns = (tk_now_ms() + needs_ms) * 1000000u;
+    const uint64_t deadline_ns = host->deadline_ns(host);
+    if (deadline_ns != 0 && ready_ns > deadline_ns)
+        return host->fail(host, SYMMEM_TIMEOUT, 0, "zeroing", "the device does not come to it");
+    symmem_status status = fake_table_a.memory->alloc(instance, device, bytes, memory);
+    held += status == SYMMEM_OK;
+    return status;
+}
+
+static void late_release(void *instance, symmem_memory *memory) {
+    held--;
+    fake_table_a.memory->release(instance, memory);
+}
+
+/* A new context on it with this default limit. */
+static void begin(struct tk *t, uint32_t default_ms) {
+    static flat_backend table; /* outlives the context */
+    TK_REINIT(t, options.default_timeout_ms = default_ms);
+    table = flat_of(&fake_table_a);
+    table.head.name = "suite_late";
+    table.head.flags |= SYMMEM_CAP_POOL;
+    table.open = late_open;
+    table.close = late_close;
+    table.memory_alloc = late_alloc;
+    table.memory_release = late_release;
+    use_table(t, flat_table(&table));
+    needs_ms = 0;
+    held = 0;
+}
+
+static void check_limit(struct tk *t, uint32_t default_ms, uint32_t limit_ms) {
+    void *memory = NULL;
+    tk_checkpoint(t, "the default is %u ms", default_ms);
+    begin(t, default_ms);
+    needs_ms = limit_ms;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory));
+    TK_OK(t, symmem_free(t->context, memory));
+    needs_ms = limit_ms + BEYOND_MS;
+    TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 64, -1, NULL, &memory));
+}
+
+TK_TEST(alloc, has_a_limit, "SM-ALLOC-16", TK_ON_FAKES) {
+    check_limit(t, 20, LEAST_MS);
+    check_limit(t, LEAST_MS, LEAST_MS);
+    check_limit(t, 3000, 3000);
+    check_limit(t, 0, 30000); /* the context's own default */
+}
+
+/* Refused, with a record and without an output. */
+static void refuse(struct tk *t, const symmem_alloc_options *options) {
+    void *const untouched = t;
+    void *memory = untouched;
+    symmem_clear_error();
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_FAILS(t, TIMEOUT, symmem_alloc(t->context, 4096, -1, options, &memory));
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_TIMEOUT, record.status);
+    TK_EQ_STR(t, "alloc", record.operation);
+    TK_CHECK(t, record.message[0] != '\0');
+    TK_EQ_INT(t, 0, record.missing_count); /* no other rank is waited for */
+    TK_EQ_PTR(t, untouched, memory);
+    TK_CHECK(t, !is_symmetric(t, memory));
+    needs_ms = 0;
+}
+
+static void *allocate(struct tk *t, size_t bytes, const symmem_alloc_options *options) {
+    void *memory = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, bytes, -1, options, &memory));
+    return memory;
+}
+
+TK_TEST(alloc, late_leaves_nothing, "SM-ALLOC-16,SM-ERROR-04", TK_ON_FAKES) {
+    symmem_alloc_options persistent;
+    char bytes[64], zeroes[64] = {0};
+    TK_REQ(t, "SM-ALLOC-16");
+    symmem_alloc_options_init(&persistent);
+    persistent.alloc_id = 7;
+    begin(t, LEAST_MS);
+    refuse(t, NULL); /* also as the first use of the backend */
+    void *first = allocate(t, 64, NULL);
+    TK_EQ_INT(t, 1, memory_info(t, first).ordinal);
+    refuse(t, NULL);
+    refuse(t, &persistent);
+    TK_EQ_INT(t, 1, held);
+    /* As if nothing had been: the id goes with another size. */
+    void *second = allocate(t, 64, &persistent);
+    TK_EQ_INT(t, 2, memory_info(t, second).ordinal);
+    TK_OK(t, symmem_copy(t->context, bytes, second, sizeof(bytes), NULL));
+    TK_CHECK(t, memcmp(bytes, zeroes, sizeof(bytes)) == 0);
+    TK_OK(t, symmem_free(t->context, second));
+    TK_OK(t, symmem_free(t->context, first));
+    tk_end_context(t);
+    TK_EQ_INT(t, 0, held);
+    TK_CHECK(t, !is_open);
+}
+
+/* A block of a segment that is there waits for nothing. */
+TK_TEST(alloc, segment_has_a_limit, "SM-ALLOC-16", TK_ON_FAKES) {
+    void *const untouched = t;
+    void *first = NULL, *second = untouched;
+    symmem_pool *pool = NULL;
+    begin(t, LEAST_MS);
+    TK_REQUIRE_OK(t, symmem_pool_create(t->context, -1, 4096, &pool));
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_FAILS(t, TIMEOUT, symmem_pool_alloc(pool, 64, &second));
+    TK_EQ_PTR(t, untouched, second);
+    TK_EQ_INT(t, 0, held);
+    needs_ms = LEAST_MS;
+    TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 64, &first));
+    needs_ms = LEAST_MS + BEYOND_MS;
+    TK_OK(t, symmem_pool_alloc(pool, 64, &second));
+    TK_EQ_INT(t, 1, held);
+    TK_OK(t, symmem_pool_free(pool, second));
+    TK_OK(t, symmem_pool_free(pool, first));
+    TK_OK(t, symmem_pool_destroy(pool));
+    TK_EQ_INT(t, 0, held);
+    tk_end_context(t);
 }

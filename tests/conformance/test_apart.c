@@ -5,7 +5,6 @@
 #include "ops_calls.h"
 
 #define N 8
-#define LIMIT_MS 20000u
 
 /* What each rank's backend was asked last; ranks may be threads. */
 static struct {
@@ -83,8 +82,7 @@ static void begin(struct tk *t, scene *s, const symmem_backend *table) {
     seen[t->rank].fails = false;
     use_table(t, table);
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, t->rank, NULL, &memory));
-    TK_REQUIRE_OK(t,
-                  symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &s->handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &s->handle));
     s->own = memory;
     s->part_shape = N;
     s->whole_shape = 2 * N;
@@ -122,7 +120,7 @@ static symmem_status call(scene *s, symmem_call_kind kind) {
                                  .op = SYMMEM_SUM,
                                  .root = 1,
                                  .channel = 3,
-                                 .limit_ms = LIMIT_MS};
+                                 .limit_ms = LONG_MS};
     return kinds[kind](&one);
 }
 
@@ -155,7 +153,7 @@ TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_N
         TK_EQ_INT(t, before + 1, seen[t->rank].calls);
         TK_EQ_INT(t, kind, seen[t->rank].kind);
         TK_EQ_INT(t, 3, seen[t->rank].channel);
-        TK_EQ_INT(t, LIMIT_MS, seen[t->rank].timeout_ms);
+        TK_EQ_INT(t, LONG_MS, seen[t->rank].timeout_ms);
         TK_EQ_INT(t, kind == SYMMEM_CALL_BROADCAST ? 1 : 0, seen[t->rank].root);
         TK_EQ_INT(t, kind == SYMMEM_CALL_ALL_TO_ALL ? 0 : N, (long long)seen[t->rank].count);
     }
@@ -168,18 +166,18 @@ TK_TEST(apart, by_the_backends_way, "SM-COLL-16", .ranks = {2, 2}, .flags = TK_N
 TK_TEST(apart, reset_tells_all_ranks, "SM-COLL-17", .ranks = {2, 2}, .flags = TK_NO_BACKEND) {
     scene s;
     begin(t, &s, fake_of_two(t, true));
-    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_OK(t, symmem_handle_reset(s.handle, LONG_MS));
     TK_EQ_INT(t, 0, seen[t->rank].lost);
     seen[t->rank].fails = t->rank == 1;
     TK_STATUS(t, t->rank == 1 ? SYMMEM_TIMEOUT : SYMMEM_OK, call(&s, SYMMEM_CALL_BROADCAST));
     TK_EQ_INT(t, 0, seen[t->rank].lost);
     if (t->rank == 1)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_NO_SPACE});
-    TK_FAILS(t, NO_SPACE, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_FAILS(t, NO_SPACE, symmem_handle_reset(s.handle, LONG_MS));
     TK_EQ_INT(t, 1, seen[t->rank].lost);
-    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_OK(t, symmem_handle_reset(s.handle, LONG_MS));
     TK_EQ_INT(t, 2, seen[t->rank].lost);
-    TK_OK(t, symmem_handle_reset(s.handle, LIMIT_MS));
+    TK_OK(t, symmem_handle_reset(s.handle, LONG_MS));
     TK_EQ_INT(t, 2, seen[t->rank].lost);
     TK_OK(t, call(&s, SYMMEM_CALL_BROADCAST));
     end(&s);

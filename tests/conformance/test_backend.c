@@ -2,9 +2,7 @@
 /* Choosing a backend, what it does not declare, and its devices. */
 #include "backend_table.h"
 #include "fake_table.h"
-#include "kit.h"
-
-#define LIMIT_MS 10000u
+#include "sync_help.h"
 
 static const char *active(struct tk *t) {
     const char *name = "not asked";
@@ -49,11 +47,9 @@ TK_TEST(backend, no_change_after_use, "SM-BACKEND-02,SM-BACKEND-03", TK_ON_FAKES
 }
 
 TK_TEST(backend, device_query_is_use, "SM-BACKEND-02", TK_ON_FAKES) {
-    int32_t count = 0;
     register_fakes(t);
     TK_OK(t, symmem_set_backend(t->context, "suite_fake_a"));
-    TK_OK(t, symmem_device_count(t->context, &count));
-    TK_EQ_INT(t, 2, count);
+    TK_EQ_INT(t, 2, device_count(t));
     TK_FAILS(t, BUSY, symmem_set_backend(t->context, "suite_fake_b"));
     TK_EQ_STR(t, "suite_fake_a", active(t));
 }
@@ -267,8 +263,7 @@ TK_TEST(backend, devices, "SM-BACKEND-11,SM-ERROR-04", .max_ranks = 4) {
 TK_TEST(backend, devices_of_streams, "SM-BACKEND-11", .needs = SYMMEM_CAP_STREAMS, .max_ranks = 2) {
     symmem_stream *stream = NULL;
     symmem_event *event = NULL;
-    int32_t count = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
+    const int32_t count = device_count(t);
     TK_FAILS(t, OUT_OF_RANGE, symmem_stream_create(t->context, count, &stream));
     TK_FAILS(t, OUT_OF_RANGE, symmem_stream_create(t->context, -2, &stream));
     TK_FAILS(t, OUT_OF_RANGE, symmem_event_create(t->context, count, &event));
@@ -278,8 +273,7 @@ TK_TEST(backend, devices_of_streams, "SM-BACKEND-11", .needs = SYMMEM_CAP_STREAM
 
 TK_TEST(backend, devices_of_pools, "SM-BACKEND-11", .needs = SYMMEM_CAP_POOL, .max_ranks = 2) {
     symmem_pool *pool = NULL;
-    int32_t count = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
+    const int32_t count = device_count(t);
     TK_FAILS(t, OUT_OF_RANGE, symmem_pool_create(t->context, count, 4096, &pool));
     TK_FAILS(t, OUT_OF_RANGE, symmem_pool_create(t->context, -2, 4096, &pool));
     TK_EQ_PTR(t, NULL, pool);

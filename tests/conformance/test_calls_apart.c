@@ -2,12 +2,10 @@
 /* Streams and captures beside other things: the caller's frame, other threads, other devices. */
 #include "sync_help.h"
 
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
-
 struct target {
     symmem_context *context;
     symmem_handle *handle;
-    uint32_t *words; /* of the own buffer */
+    uint32_t *words; /* of this rank's buffer */
     symmem_stream *stream;
     uint32_t limit_ms;
     int32_t rank;
@@ -59,8 +57,7 @@ static struct target target_begin(struct tk *t) {
                         .limit_ms = LONG_MS,
                         .rank = t->rank,
                         .device_type = (DLDeviceType)t->device_type};
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(to.handle, &buffers));
+    void *const *buffers = buffers_of(t, to.handle);
     to.words = buffers[t->rank];
     reset_words(t, &to);
     return to;
@@ -210,7 +207,8 @@ TK_TEST(capture, graphs_of_two_channels_at_once, "SM-STREAM-07,SM-STREAM-09", .n
         TK_OK(t, symmem_graph_destroy(replayers[i].graph));
 }
 
-/* Memory and streams of two devices of one rank in turn, each word handed from one to the other. */
+/* Memory and streams of two devices of one rank alternately, each word handed from one to the
+ * other. */
 TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_OVERLAP, .max_ranks = 4,
         .flags = TK_PLAIN_MEMORY) {
@@ -219,9 +217,8 @@ TK_TEST(stream, devices_alternate, "SM-STREAM-04,SM-BACKEND-11",
     symmem_stream *streams[2] = {NULL, NULL};
     void *memory[2] = {NULL, NULL};
     symmem_event *events[2] = {NULL, NULL};
-    int32_t count = 0;
+    const int32_t count = device_count(t);
     uint32_t words[ROUNDS];
-    TK_OK(t, symmem_device_count(t->context, &count));
     TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
     for (int32_t i = 0; i < 2; i++) {
         int32_t device = (own_device(t) + i) % count;

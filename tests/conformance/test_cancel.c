@@ -12,7 +12,6 @@
 #define SYMMEM_INSTRUMENTED 0
 #endif
 
-#define LIMIT_MS 10000u
 #define BLOCK_BYTES (1 << 20)
 
 /* What the calls work on; one makes what later ones use. */
@@ -30,32 +29,33 @@ struct works {
     char path[4096];
 };
 
-static symmem_status open_store(struct works *w) {
-    return symmem_store_open_file(w->path, &w->store);
-}
-
-static symmem_status set_key(struct works *w) {
-    return symmem_store_set(w->store, w->t->rank == 0 ? "zero" : "other", "x", 1, LIMIT_MS);
-}
-
-static symmem_status wait_for_key(struct works *w) {
-    return symmem_store_wait(w->store, "zero", LIMIT_MS);
-}
-
-static symmem_status get_key(struct works *w) {
-    char value[4];
-    size_t bytes;
-    return symmem_store_get(w->store, "zero", value, sizeof value, &bytes, LIMIT_MS);
-}
-
-static symmem_status add_key(struct works *w) {
-    int64_t value;
-    return symmem_store_add(w->store, "count", 1, &value, LIMIT_MS);
-}
-
-static symmem_status remove_key(struct works *w) {
-    return symmem_store_remove(w->store, "absent", LIMIT_MS);
-}
+/* One call as a function of what it works on. */
+#define CALL(name_, ...)                                                                           \
+    static symmem_status name_(struct works *w) {                                                  \
+        return symmem_##__VA_ARGS__;                                                               \
+    }
+CALL(open_store, store_open_file(w->path, &w->store))
+CALL(set_key, store_set(w->store, w->t->rank == 0 ? "zero" : "other", "x", 1, LONG_MS))
+CALL(wait_for_key, store_wait(w->store, "zero", LONG_MS))
+CALL(get_key, store_get(w->store, "zero", (char[4]){""}, 4, &(size_t){0}, LONG_MS))
+CALL(add_key, store_add(w->store, "count", 1, &(int64_t){0}, LONG_MS))
+CALL(remove_key, store_remove(w->store, "absent", LONG_MS))
+CALL(create_group, group_create(w->context, "canceled", NULL, 0, NULL, &w->group))
+CALL(group_barrier, group_barrier(w->group, LONG_MS))
+CALL(pass_descriptor, group_broadcast_fds(w->group, 0, STDIN_FILENO, &w->fd, LONG_MS))
+CALL(allocate, alloc(w->context, BLOCK_BYTES, -1, NULL, &w->memory))
+CALL(rendezvous, rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle))
+CALL(barrier, barrier(w->handle, 0, LONG_MS, NULL))
+CALL(put_signal, put_signal(w->handle, w->t->next, 0, LONG_MS, NULL))
+CALL(wait_signal, wait_signal(w->handle, w->t->previous, 0, LONG_MS, NULL))
+CALL(put, put(w->handle, w->t->next, 0, "x", 1, NULL))
+CALL(get, get(w->handle, w->t->next, 0, &(char){0}, 1, NULL))
+CALL(reset, handle_reset(w->handle, LONG_MS))
+CALL(synchronize_event, event_synchronize(w->event, LONG_MS))
+CALL(synchronize_stream, stream_synchronize(w->stream, LONG_MS))
+CALL(destroy_group, group_destroy(w->group))
+CALL(finalize, finalize(w->context))
+#undef CALL
 
 static symmem_status init(struct works *w) {
     symmem_context_options options = tk_options(w->t);
@@ -63,115 +63,72 @@ static symmem_status init(struct works *w) {
     return symmem_init(&options, &w->context);
 }
 
-static symmem_status create_group(struct works *w) {
-    return symmem_group_create(w->context, "canceled", NULL, 0, NULL, &w->group);
+/* Words of this rank's buffer from `first` on. */
+static symmem_status words_at(const struct works *w, int64_t first, int64_t count,
+                              DLManagedTensor **made_p) {
+    return symmem_get_buffer(w->handle, w->t->rank, 1, &count, SYMMEM_INT32, first, made_p);
 }
 
-static symmem_status group_barrier(struct works *w) {
-    return symmem_group_barrier(w->group, LIMIT_MS);
-}
-
-static symmem_status pass_descriptor(struct works *w) {
-    return symmem_group_broadcast_fds(w->group, 0, STDIN_FILENO, &w->fd, LIMIT_MS);
-}
-
-static symmem_status allocate(struct works *w) {
-    return symmem_alloc(w->context, BLOCK_BYTES, -1, NULL, &w->memory);
-}
-
-static symmem_status rendezvous(struct works *w) {
-    return symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle);
-}
-
-static symmem_status barrier(struct works *w) {
-    return symmem_barrier(w->handle, 0, LIMIT_MS, NULL);
-}
-
-static symmem_status put_signal(struct works *w) {
-    return symmem_put_signal(w->handle, w->t->next, 0, LIMIT_MS, NULL);
-}
-
-static symmem_status wait_signal(struct works *w) {
-    return symmem_wait_signal(w->handle, w->t->previous, 0, LIMIT_MS, NULL);
-}
-
-static symmem_status put(struct works *w) {
-    return symmem_put(w->handle, w->t->next, 0, "x", 1, NULL);
-}
-
-static symmem_status get(struct works *w) {
-    char byte;
-    return symmem_get(w->handle, w->t->next, 0, &byte, 1, NULL);
+static void let_go(DLManagedTensor *tensor) {
+    if (tensor != NULL)
+        tensor->deleter(tensor);
 }
 
 /* What a tensor's deleter does is a call, too. */
 static symmem_status view(struct works *w) {
-    int64_t words = 16;
     DLManagedTensor *made = NULL;
-    symmem_status status =
-        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &made);
-    if (status == SYMMEM_OK)
-        made->deleter(made);
+    symmem_status status = words_at(w, 0, 16, &made);
+    let_go(made);
     return status;
 }
 
 static symmem_status reduce(struct works *w) {
-    int64_t words = 16;
     DLManagedTensor *in = NULL, *made = NULL;
-    symmem_status status =
-        symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    symmem_status status = words_at(w, 0, 16, &in);
     if (status == SYMMEM_OK)
-        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LIMIT_MS,
-                                            NULL, &made);
-    if (in != NULL)
-        in->deleter(in);
-    if (made != NULL)
-        made->deleter(made);
+        status = symmem_one_shot_all_reduce(w->handle, &in->dl_tensor, SYMMEM_SUM, 0, LONG_MS, NULL,
+                                            &made);
+    let_go(in);
+    let_go(made);
     return status;
 }
 
 /* Where the block has a multicast address; on the ranks of some devices it has none. */
 static symmem_status gather_by_multicast(struct works *w) {
     symmem_handle_info info;
-    int64_t words = 16, all = words * w->t->world_size;
+    const int64_t all = 16 * w->t->world_size;
     DLManagedTensor *in = NULL, *out = NULL;
     symmem_status status = symmem_handle_get_info(w->handle, &info);
     if (status != SYMMEM_OK || info.multicast_ptr == NULL)
         return status;
-    status = symmem_get_buffer(w->handle, w->t->rank, 1, &all, SYMMEM_INT32, 0, &out);
+    status = words_at(w, 0, all, &out);
     if (status == SYMMEM_OK)
-        status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, all, &in);
+        status = words_at(w, all, 16, &in);
     if (status == SYMMEM_OK)
         status = symmem_low_contention_all_gather_ce_multicast_out(
-            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LIMIT_MS, NULL);
-    for (int i = 0; i < 2; i++) {
-        DLManagedTensor *tensor = i == 0 ? in : out;
-        if (tensor != NULL)
-            tensor->deleter(tensor);
-    }
+            w->handle, &in->dl_tensor, &out->dl_tensor, 0, LONG_MS, NULL);
+    let_go(in);
+    let_go(out);
     return status;
 }
 
 /* The same into memory of its own. */
 static symmem_status gather_into_new_memory(struct works *w) {
     symmem_handle_info info;
-    int64_t words = 16;
     DLManagedTensor *in = NULL, *made = NULL;
     symmem_status status = symmem_handle_get_info(w->handle, &info);
     if (status != SYMMEM_OK || info.multicast_ptr == NULL)
         return status;
-    status = symmem_get_buffer(w->handle, w->t->rank, 1, &words, SYMMEM_INT32, 0, &in);
+    status = words_at(w, 0, 16, &in);
     if (status == SYMMEM_OK)
         status = symmem_low_contention_all_gather_ce_multicast(w->handle, &in->dl_tensor, 0,
-                                                               LIMIT_MS, NULL, &made);
-    if (in != NULL)
-        in->deleter(in);
-    if (made != NULL)
-        made->deleter(made);
+                                                               LONG_MS, NULL, &made);
+    let_go(in);
+    let_go(made);
     return status;
 }
 
-/* Words of the own buffer; the first `count` of the second half, if `second`. */
+/* Words of this rank's buffer; the first `count` of the second half, if `second`. */
 static DLTensor words_of(const struct works *w, int64_t *count, bool second) {
     char *words = w->memory;
     return (DLTensor){.data = words + (second ? BLOCK_BYTES / 2 : 0),
@@ -189,10 +146,10 @@ static symmem_status collectives_on(struct works *w, int64_t few, int32_t *from,
     DLTensor out = words_of(w, &all, true);
     here.data = from;
     there.data = to;
-    symmem_status status = symmem_two_shot_all_reduce(h, &in, SYMMEM_SUM, 0, LIMIT_MS, NULL);
+    symmem_status status = symmem_two_shot_all_reduce(h, &in, SYMMEM_SUM, 0, LONG_MS, NULL);
 #define THEN(name, ...)                                                                            \
     if (status == SYMMEM_OK)                                                                       \
-    status = symmem_##name(h, __VA_ARGS__, 0, LIMIT_MS, NULL)
+    status = symmem_##name(h, __VA_ARGS__, 0, LONG_MS, NULL)
     THEN(two_shot_all_reduce_out, &in, SYMMEM_SUM, &there);
     THEN(all_reduce, &here, SYMMEM_MAX, &there);
     THEN(all_reduce, &in, SYMMEM_MAX, &in);
@@ -240,16 +197,12 @@ static symmem_status products(struct works *w) {
                    all = floats_of(results, 2, all_shape), part = floats_of(results, 2, part_shape),
                    by = floats_of(&scale, 1, &one), *bs = &right, *scales = &by, *outs = &all;
     symmem_status status = symmem_fused_all_gather_scaled_matmul(
-        w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LIMIT_MS, NULL, NULL);
+        w->handle, &left, &by, 0, 1, &bs, &scales, NULL, &outs, 0, LONG_MS, NULL, NULL);
     if (status == SYMMEM_OK)
         status = symmem_fused_scaled_matmul_reduce_scatter(
-            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LIMIT_MS, NULL, NULL);
+            w->handle, &left, &right, &by, &by, SYMMEM_SUM, 0, &part, 0, LONG_MS, NULL, NULL);
     free(a);
     return status;
-}
-
-static symmem_status reset(struct works *w) {
-    return symmem_handle_reset(w->handle, LIMIT_MS);
 }
 
 static symmem_status create_pool(struct works *w) {
@@ -268,16 +221,8 @@ static symmem_status create_stream(struct works *w) {
 }
 
 static symmem_status barrier_on_stream(struct works *w) {
-    symmem_status status = symmem_barrier(w->handle, 0, LIMIT_MS, w->stream);
+    symmem_status status = symmem_barrier(w->handle, 0, LONG_MS, w->stream);
     return status == SYMMEM_OK ? symmem_event_record(w->event, w->stream) : status;
-}
-
-static symmem_status synchronize_event(struct works *w) {
-    return symmem_event_synchronize(w->event, LIMIT_MS);
-}
-
-static symmem_status synchronize_stream(struct works *w) {
-    return symmem_stream_synchronize(w->stream, LIMIT_MS);
 }
 
 static symmem_status destroy_stream(struct works *w) {
@@ -288,14 +233,6 @@ static symmem_status destroy_stream(struct works *w) {
 static symmem_status release(struct works *w) {
     symmem_handle_release(w->handle);
     return symmem_free(w->context, w->memory);
-}
-
-static symmem_status destroy_group(struct works *w) {
-    return symmem_group_destroy(w->group);
-}
-
-static symmem_status finalize(struct works *w) {
-    return symmem_finalize(w->context);
 }
 
 static symmem_status end(struct works *w) {
@@ -374,7 +311,7 @@ TK_TEST(thread_cancel, calls_return_first, "SM-THREAD-07", .ranks = {2, 4}, .tim
         .flags = TK_WRITES_PADS) {
     struct works works = {.t = t, .fd = -1};
     snprintf(works.path, sizeof works.path, "%s/canceled", t->scratch_dir);
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < TK_COUNT(calls); i++) {
         struct attempt attempt = {.call = &calls[i], .works = &works};
         pthread_t thread;
         if ((calls[i].needs & ~t->capabilities) != 0)
@@ -432,7 +369,7 @@ TK_TEST(thread_stack, calls_need_little, "SM-THREAD-08", .ranks = {2, 4}, .timeo
     struct attempt nothing = {.call = NULL};
     const size_t empty = measure(t, stack, &nothing);
     snprintf(works.path, sizeof works.path, "%s/on-a-stack", t->scratch_dir);
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+    for (size_t i = 0; i < TK_COUNT(calls); i++) {
         struct attempt attempt = {.call = &calls[i], .works = &works};
         if ((calls[i].needs & ~t->capabilities) != 0)
             continue;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Capture and replay. Suite of the STREAM area's second half. */
+#include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
-
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 struct captured {
     symmem_handle *handle;
@@ -16,11 +15,6 @@ static struct captured captured_begin(struct tk *t, size_t bytes) {
                              .stream = tk_stream(t)};
 }
 
-static void graph_end(struct tk *t, struct captured *c) {
-    TK_OK(t, symmem_graph_destroy(c->graph));
-    c->graph = NULL;
-}
-
 TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-09",
           .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
@@ -29,11 +23,10 @@ TK_PORTED(test_stream_serialization_cuda_graph_capture, "SM-STREAM-08,SM-STREAM-
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &own, 4, c.stream));
     TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     tk_expect_bytes(t, c.handle, t->rank, 0, 64, 0);
     run_graph(t, c.graph, c.stream);
     tk_expect_data(t, c.handle, t->next, 0, &expected, 4);
-    graph_end(t, &c);
 }
 
 TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .needs = CAPTURE,
@@ -51,7 +44,7 @@ TK_PORTED(test_stream_serialization_capture_without_replay, "SM-STREAM-14", .nee
     tk_synchronize(t, c.stream);
     tk_expect_data(t, c.handle, t->next, 0, &expected, 4);
     ring_signal(t, c.handle, 0); /* a put of the capture would be in its way */
-    graph_end(t, &c);
+    TK_OK(t, symmem_graph_destroy(c.graph));
     TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, NULL));
     check_nothing_pending(t, c.handle, -1, 0);
 }
@@ -71,7 +64,7 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
     TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, side));
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, side));
     let_follow(t, c.stream, join, side);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     expect_capturing(t, side, false);
     for (uint32_t counter = 1; counter <= 4; counter++) {
         value = counter * 100 + (uint32_t)t->rank;
@@ -82,7 +75,6 @@ TK_PORTED(test_stream_serialization_cuda_graph_forked_streams,
         tk_out_of_band_barrier(t);
     }
     pad_expect(t, c.handle, 0);
-    graph_end(t, &c);
 }
 
 /* Alloc and the first rendezvous are refused on every rank, although one rank alone captures. */
@@ -108,10 +100,9 @@ TK_PORTED(test_alloc_and_first_rendezvous_during_capture_raise, "SM-ALLOC-09,SM-
         if (t->rank == capturing) {
             /* A second rendezvous of known memory is local and allowed; the capture goes on. */
             symmem_stream *stream = c.stream;
-            TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &c.graph));
+            c.graph = tk_end_capture(t, stream);
             run_graph(t, c.graph, stream);
             tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
-            graph_end(t, &c);
         }
         tk_out_of_band_barrier(t);
     }
@@ -139,7 +130,7 @@ TK_TEST(capture, barrier_synchronizes_in_every_replay, "SM-STREAM-09", .needs = 
     for (int i = 0; i < 2; i++) {
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
         TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, i ? &twin : &c.graph));
+        *(i ? &twin : &c.graph) = tk_end_capture(t, c.stream);
     }
     for (int replay = 1; replay <= 200 && !tk_failed(t); replay++) {
         if (replay <= 3 || replay == 100 || replay == 199) {
@@ -159,8 +150,6 @@ TK_TEST(capture, barrier_synchronizes_in_every_replay, "SM-STREAM-09", .needs = 
     }
     tk_synchronize(t, c.stream);
     barrier_holding(t, c.handle, 0, NULL, t->world_size, 0, ++round);
-    graph_end(t, &c);
-    TK_OK(t, symmem_graph_destroy(twin));
 }
 
 TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, .max_ranks = 4) {
@@ -173,13 +162,12 @@ TK_TEST(capture, signals_replay, "SM-STREAM-08,SM-STREAM-10", .needs = CAPTURE, 
     TK_OK(t, symmem_wait_signal(c.handle, t->previous, 0, LONG_MS, c.stream));
     TK_OK(t, symmem_get(c.handle, t->rank, 0, seen, sizeof(seen), c.stream));
     TK_OK(t, symmem_barrier(c.handle, 1, LONG_MS, c.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     for (uint32_t g = 1; g <= 40 && !tk_failed(t); g++) {
         fill_words(source, 256, t->rank, g); /* content of the moment of replay */
         run_graph(t, c.graph, c.stream);
         TK_EQ_SIZE(t, 256, first_wrong_word(seen, 256, t->previous, g));
     }
-    graph_end(t, &c);
 }
 
 /* Three copies in a chain: each launch runs all of them, once, in order; none runs at capture. */
@@ -194,7 +182,7 @@ TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .nee
         TK_OK(t, symmem_get(c.handle, t->rank, (i + 1) * 4, &seen[i], 4, c.stream));
         TK_OK(t, symmem_put(c.handle, t->rank, i * 4, &seen[i], 4, c.stream));
     }
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     tk_sleep_ms(5);
     tk_expect_data(t, c.handle, t->rank, 0, chain, 16);
     for (size_t launch = 1; launch <= 3; launch++) {
@@ -204,7 +192,6 @@ TK_TEST(capture, launches_run_everything_once, "SM-STREAM-08,SM-STREAM-10", .nee
             expected[i] = chain[i + launch < 3 ? i + launch : 3];
         tk_expect_data(t, c.handle, t->rank, 0, expected, 16);
     }
-    graph_end(t, &c);
 }
 
 /* Launches on several streams without synchronizing in between: one at a time, none lost. */
@@ -213,18 +200,17 @@ TK_TEST(capture, launches_on_several_streams, "SM-STREAM-08,SM-STREAM-09",
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
     struct step_log log = {0};
-    struct step step = {.log = &log, .number = 1};
+    struct step step;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_stream_host_fn(c.stream, step_fn, &step));
+    enqueue_step(t, c.stream, &step, &log, 1);
     TK_OK(t, symmem_barrier(c.handle, 0, LONG_MS, c.stream));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     TK_EQ_INT(t, 0, steps_done(&log));
     for (int i = 0; i < 20; i++)
         TK_OK(t, symmem_graph_launch(c.graph, i % 2 ? side : c.stream));
     tk_synchronize(t, c.stream);
     tk_synchronize(t, side);
     TK_EQ_INT(t, 20, steps_done(&log));
-    graph_end(t, &c);
 }
 
 TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTURE,
@@ -254,7 +240,7 @@ TK_TEST(capture, graph_keeps_memory, "SM-STREAM-11,SM-STREAM-10", .needs = CAPTU
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
 }
 
-/* A fork that is not joined back spoils the capture and nothing else. */
+/* A fork that is not joined back makes the capture invalid and nothing else. */
 TK_TEST(capture, unjoined_fork_is_refused, "SM-STREAM-12", .needs = CAPTURE, .max_ranks = 4) {
     struct captured c = captured_begin(t, 64);
     symmem_stream *side = tk_stream(t);
@@ -281,10 +267,9 @@ TK_TEST(capture, misuse_is_refused, "SM-STREAM-13", .needs = CAPTURE, .max_ranks
     TK_OK(t, symmem_put(c.handle, t->rank, 0, &value, 4, c.stream));
     TK_FAILS(t, CAPTURE, symmem_stream_synchronize(c.stream, 1000));
     expect_capturing(t, c.stream, true);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+    c.graph = tk_end_capture(t, c.stream);
     run_graph(t, c.graph, c.stream);
     tk_expect_data(t, c.handle, t->rank, 0, &value, 4);
-    graph_end(t, &c);
 }
 
 TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
@@ -295,7 +280,7 @@ TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", 
             make_unsatisfied(t, c.handle, (enum signal_op)op, 1, 3);
             TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
             TK_OK(t, run_op(c.handle, (enum signal_op)op, 1, 3, 40, c.stream));
-            TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
+            c.graph = tk_end_capture(t, c.stream);
             TK_OK(t, symmem_stream_synchronize(c.stream, 1000));
             TK_OK(t, symmem_graph_launch(c.graph, c.stream));
             TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(c.stream, LONG_MS));
@@ -303,17 +288,10 @@ TK_TEST(capture, failure_in_a_launch_is_reported, "SM-STREAM-15,SM-TIMEOUT-14", 
             TK_EQ_STR(t, op_name((enum signal_op)op), record.operation);
             TK_EQ_INT(t, 3, record.channel);
             TK_OK(t, symmem_stream_synchronize(c.stream, LONG_MS));
-            graph_end(t, &c);
         }
         tk_out_of_band_barrier(t);
         work_after(t, c.stream);
     }
-}
-
-static void *open_later(void *arg) {
-    tk_sleep_ms(50);
-    gate_open(arg);
-    return NULL;
 }
 
 TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
@@ -321,17 +299,17 @@ TK_TEST(capture, graph_destroyed_with_a_launch_under_way, "SM-STREAM-17",
     struct captured c = captured_begin(t, 64);
     struct gate gate = {0};
     struct step_log log = {0};
-    struct step step = {.log = &log, .number = 1};
+    struct step step;
     pthread_t thread;
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(c.stream));
-    TK_OK(t, symmem_stream_host_fn(c.stream, gate_fn, &gate));
-    TK_OK(t, symmem_stream_host_fn(c.stream, step_fn, &step));
+    hold(t, c.stream, &gate);
+    enqueue_step(t, c.stream, &step, &log, 1);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(c.stream, &c.graph));
     TK_OK(t, symmem_graph_launch(c.graph, c.stream));
     bool started = TK_CHECK(t, pthread_create(&thread, NULL, open_later, &gate) == 0);
     if (!started)
         gate_open(&gate);
-    graph_end(t, &c);
+    TK_OK(t, symmem_graph_destroy(c.graph));
     TK_EQ_INT(t, 1, steps_done(&log));
     TK_CHECK(t, !started || pthread_join(thread, NULL) == 0);
     tk_synchronize(t, c.stream);
@@ -346,9 +324,8 @@ struct fork {
 };
 
 static void fork_open(struct tk *t, struct fork *f) {
-    *f = (struct fork){.first = tk_stream(t), .second = tk_stream(t)};
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->out));
-    TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), &f->back));
+    *f = (struct fork){
+        .first = tk_stream(t), .second = tk_stream(t), .out = tk_event(t), .back = tk_event(t)};
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(f->first));
 }
 
@@ -359,12 +336,6 @@ static void fork_begin(struct tk *t, struct fork *f) {
 
 static void fork_join(struct tk *t, struct fork *f) {
     let_follow(t, f->first, f->back, f->second);
-}
-
-static void fork_end(struct tk *t, struct fork *f) {
-    TK_OK(t, symmem_graph_destroy(f->graph));
-    symmem_event_destroy(f->out);
-    symmem_event_destroy(f->back);
 }
 
 TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks = 2) {
@@ -383,7 +354,7 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
     for (int i = 0; i < CAPTURES; i++) {
         struct fork *f = &forks[ends[i]];
         fork_join(t, f);
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(f->first, &f->graph));
+        f->graph = tk_end_capture(t, f->first);
         expect_capturing(t, f->first, false);
         expect_capturing(t, f->second, false);
         for (int k = i + 1; k < CAPTURES; k++)
@@ -396,8 +367,6 @@ TK_TEST(capture, several_at_once, "SM-STREAM-26", .needs = CAPTURE, .max_ranks =
         if (i + 1 < CAPTURES)
             tk_expect_data(t, handle, t->rank, 4 * (size_t)launches[i + 1], &nothing, 4);
     }
-    for (int i = 0; i < CAPTURES; i++)
-        fork_end(t, &forks[i]);
 }
 
 TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks = 1) {
@@ -417,7 +386,7 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     }
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_end_capture(f.second, &f.graph));
     TK_CHECK(t, f.graph == NULL);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(f.first, &f.graph));
+    f.graph = tk_end_capture(t, f.first);
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_query(f.out, &flag));
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_event_synchronize(f.back, LONG_MS));
     TK_STATUS(t, SYMMEM_CAPTURE, symmem_stream_wait_event(stream, f.back));
@@ -427,10 +396,36 @@ TK_TEST(capture, refused_meanwhile, "SM-STREAM-27", .needs = CAPTURE, .max_ranks
     TK_OK(t, symmem_event_query(f.back, &flag));
     TK_CHECK(t, flag);
     run_graph(t, f.graph, f.first);
-    fork_end(t, &f);
 }
 
-/* First one that joined, which spoils the capture, then the one that began it. */
+TK_TEST(capture, record_after_joining, "SM-STREAM-22", .needs = CAPTURE, .max_ranks = 1) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct fork f;
+    uint32_t value = 0x5151;
+    fork_begin(t, &f);
+    TK_OK(t, symmem_put(handle, t->rank, 0, &value, 4, f.second));
+    fork_join(t, &f);
+    TK_OK(t, symmem_event_record(tk_event(t), f.second));
+    run_graph(t, tk_end_capture(t, f.first), f.first);
+    tk_expect_data(t, handle, t->rank, 0, &value, 4);
+}
+
+TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
+        .max_ranks = 1) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    struct fork f;
+    fork_begin(t, &f);
+    TK_OK(t, symmem_wait_signal(handle, t->rank, 2, 15, f.second));
+    fork_join(t, &f);
+    TK_OK(t, symmem_graph_launch(tk_end_capture(t, f.first), f.first));
+    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(f.first, LONG_MS));
+    TK_EQ_INT(t, 2, last_record().channel);
+    TK_OK(t, symmem_stream_synchronize(f.second, LONG_MS));
+    work_after(t, f.first);
+    work_after(t, f.second);
+}
+
+/* First one that joined, which makes the capture invalid, then the one that began it. */
 TK_TEST(capture, given_up_in_turn, "SM-ERROR-01", .needs = CAPTURE, .max_ranks = 2) {
     symmem_stream *first = NULL, *second = NULL;
     symmem_event *event = NULL;

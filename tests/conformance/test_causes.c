@@ -472,11 +472,75 @@ TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     TK_CHECK_MSG(t, rmdir(directory) == 0, "%s is not empty", directory);
 }
 
+struct sockets {
+    symmem_store *store;
+    char directory[64];
+};
+
+static int files_in(const char *directory) {
+    int count = 0;
+    DIR *listing = opendir(directory);
+    for (const struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (listing != NULL)
+        closedir(listing);
+    return count;
+}
+
+enum { SLOT_DESTROYED = 15, SLOT_COUNTED };
+
+static void await_others(struct tk *t, int slot) {
+    tk_share_u64(t, slot, 1);
+    for (int32_t r = 0; r < t->last; r++)
+        for (int i = 0; tk_read_u64(t, r, slot) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+}
+
+/* The last rank is killed; the others' contexts go on. */
+static void destroy_after_a_kill(struct tk *t, void *arg) {
+    const struct sockets *sockets = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, sockets->store);
+    options.backend = NULL;
+    options.socket_dir = sockets->directory;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    if (t->rank == t->last)
+        tk_on_point(t, "finalize.begin", 1, (struct tk_action){.kill = true});
+    else
+        TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    if (t->rank != t->last) {
+        TK_OK(t, symmem_group_destroy(group));
+        await_others(t, SLOT_DESTROYED);
+        TK_EQ_INT(t, t->last, files_in(sockets->directory)); /* one for each context */
+        await_others(t, SLOT_COUNTED);
+    }
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+TK_TEST(causes, sockets_of_a_killed_rank, "SM-EXCHANGE-32", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+    struct sockets sockets = {.store = t->store};
+    tk_short_path(t, "killed", -1, sockets.directory);
+    if (t->rank == 0)
+        TK_CHECK(t, mkdir(sockets.directory, 0700) == 0);
+    tk_out_of_band_barrier(t);
+    enum tk_child_end end = tk_run_child(t, destroy_after_a_kill, &sockets, LIMIT_MS);
+    TK_EQ_INT(t, t->rank == t->last ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0)
+        TK_CHECK_MSG(t, rmdir(sockets.directory) == 0, "%s is not empty", sockets.directory);
+}
+
 /* --- an earlier job's store --------------------------------------------------------------- */
 
 struct job {
     symmem_store *store;
     bool is_killed, waits;
+    bool alone; /* rank 0 was, when it was killed */
     int32_t world_size;
 };
 
@@ -527,10 +591,9 @@ static void run_without_rank_0(struct tk *t, void *arg) {
     TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
     TK_WITHIN(t, 1000, begin_ms);
     TK_EQ_INT(t, 0, last_record().failed_rank);
-    TK_CHECK_MSG(t,
-                 strstr(last_record().message, "rank 0 ended") != NULL &&
-                     strstr(last_record().message, "it may be an earlier job's process") != NULL,
-                 "%s", last_record().message);
+    const char *ended =
+        job->alone ? "rank 0 ended (it may be an earlier job's process)" : "rank 0 ended";
+    TK_CHECK_MSG(t, strstr(last_record().message, ended) != NULL, "%s", last_record().message);
     tk_share_u64(t, SLOT_DONE, 1);
     for (int32_t r = 1; r < t->world_size; r++) /* none is to see another one's end */
         for (int i = 0; tk_read_u64(t, r, SLOT_DONE) == 0 && i < 500; i++)
@@ -557,12 +620,77 @@ TK_TEST(causes, killed_early_after_a_killed_job, "SM-LIFE-20,SM-TIMEOUT-08", .ra
 /* Rank 0 alone was there, and nothing tells of which job it was. */
 TK_TEST(causes, traces_of_one_rank, "SM-LIFE-20", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
-    struct job job = {.store = t->store, .world_size = t->world_size};
+    struct job job = {.store = t->store, .alone = true, .world_size = t->world_size};
     if (t->rank == 0)
         run_jobs_rank(t, &job);
     tk_out_of_band_barrier(t);
     if (t->rank != 0)
         run_jobs_rank(t, &job);
+}
+
+static void start_in_vain(struct tk *t, void *arg) {
+    const struct job *job = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, job->store);
+    options.backend = NULL;
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    uint64_t begin_ms = tk_now_ms();
+    TK_STATUS(t, SYMMEM_PEER_LOST, symmem_group_barrier(group, LIMIT_MS));
+    TK_WITHIN(t, 1000, begin_ms);
+    TK_CHECK_MSG(t, strstr(last_record().message, "an earlier job's process") != NULL, "%s",
+                 last_record().message);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+enum { SLOT_BEGUN = 14 };
+
+/* Rank 0 comes when the others have long begun to wait for it. */
+static void run_late_job(struct tk *t, void *arg) {
+    const struct job *job = arg;
+    symmem_context *context = NULL;
+    symmem_group *group = NULL;
+    symmem_context_options options = other_world(t, job->store);
+    options.backend = NULL;
+    for (int32_t r = 1; t->rank == 0 && r < t->world_size; r++)
+        for (int i = 0; tk_read_u64(t, r, SLOT_BEGUN) == 0 && i < 1000; i++)
+            tk_sleep_ms(10);
+    tk_sleep_ms(t->rank == 0 ? 500 : 0);
+    TK_REQUIRE_OK(t, symmem_init(&options, &context));
+    TK_REQUIRE_OK(t, symmem_group_create(context, "job", NULL, 0, NULL, &group));
+    tk_share_u64(t, SLOT_BEGUN, 1);
+    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
+}
+
+/* Of the killed job all ranks but the first have ended in good order. They come back, find what
+ * that one has left and end. It comes back after that or not at all. */
+static void start_after_a_killed_rank(struct tk *t, bool comes) {
+    struct job job = {.store = t->store, .is_killed = t->rank == 0, .world_size = t->world_size};
+    enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
+    TK_EQ_INT(t, t->rank == 0 ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
+    tk_out_of_band_barrier(t);
+    if (t->rank != 0)
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, start_in_vain, &job, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0 && comes)
+        TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, start_in_vain, &job, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, run_late_job, &job, LIMIT_MS));
+    tk_out_of_band_barrier(t);
+}
+
+TK_TEST(causes, start_after_a_killed_rank, "SM-LIFE-28", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+    start_after_a_killed_rank(t, true);
+}
+
+TK_TEST(causes, start_without_the_killed_rank, "SM-LIFE-28", .ranks = {2, 4},
+        .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
+    start_after_a_killed_rank(t, false);
 }
 
 /* The next one has a rank more, or one less, and a rank of which nothing is in the store. */

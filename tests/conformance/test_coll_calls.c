@@ -86,17 +86,15 @@ TK_TEST(coll, options_of_checking, "SM-COLL-06", .needs = COLLECTIVES, .min_rank
         TK_FAILS(t, INVALID_ARGUMENT, symmem_init(&options, &context));
         TK_EQ_PTR(t, NULL, context);
     }
-    symmem_context_options options = tk_options(t);
-    options.check_collectives = -1;
     TK_REQUIRE(t, setenv("SYMMEM_CHECK_COLLECTIVES", "1", 1) == 0);
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.check_collectives = -1);
     TK_REQUIRE(t, unsetenv("SYMMEM_CHECK_COLLECTIVES") == 0);
     struct sum s = sum_begin(t, tk_world_group(t));
     TK_FAILS(t, MISMATCH,
              sum_count(&s, SYMMEM_FLOAT32, s.rank == 0 ? 3 : 4, SYMMEM_SUM, 0, s.limit_ms, NULL));
 }
 
-/* Nobody passes an operation without elements before the held rank comes. */
+/* No rank passes an operation without elements before the held rank comes. */
 TK_TEST(coll, empty_ones_synchronize, "SM-COLL-07", .needs = COLLECTIVES, .min_ranks = 2) {
     struct sum s = sum_begin(t, tk_world_group(t));
     out_mark(t, &s);
@@ -280,7 +278,7 @@ TK_TEST(coll, captured, "SM-COLL-09", .needs = COLLECTIVES | STREAMS | SYMMEM_CA
         sum_load(t, &s, launch);
         run_graph(t, graph, stream);
         sum_expect(t, &s, launch, "a launch");
-        /* An eager one between the launches takes its turn. */
+        /* An eager one between the launches runs in order. */
         out_mark(t, &s);
         TK_OK(t, sum_run(&s, 0, s.limit_ms, stream));
         tk_synchronize(t, stream);

@@ -89,7 +89,7 @@ static symmem_status run(const struct bench *b, const struct call *c) {
 }
 
 /* Whether ranks can differ in that op. Hardware that reduces through multicast does not find minima
- * of all dtypes: a rank that asks for one is refused without meeting anybody. */
+ * of all dtypes: a rank that asks for one is refused without waiting for others. */
 static bool has_minimum(const struct ops_row *row, symmem_dtype dtype) {
     return has(row, ROW_REDUCES) && row->run != row_low_contention_reduce_scatter &&
            (!has(row, ROW_MULTIMEM) || dtype == SYMMEM_INT32);
@@ -185,8 +185,8 @@ static void reset_after(struct tk *t, const struct bench *b) {
     TK_REQUIRE_OK(t, symmem_handle_reset(b->handle, b->limit_ms));
 }
 
-/* The victim fails at the nth of all its passes of such steps: it says so, and nobody waits for it
- * for long. Where it had not yet begun nobody was told: its peers find out by themselves. */
+/* The victim fails at the nth of all its passes of such steps: it says so, and no rank waits for it
+ * for long. Where it had not yet begun no rank was told: its peers find out by themselves. */
 static void fail_once(struct tk *t, const struct bench *bench, const struct call *c, int32_t victim,
                       const struct own_step *steps, int nth) {
     struct bench b = *bench;
@@ -215,8 +215,8 @@ static void fail_once(struct tk *t, const struct bench *bench, const struct call
     reset_after(t, bench);
 }
 
-/* No step of the backend's is needed for this: the victim's limit is over in the first meeting, to
- * which one rank comes only when it has gone. A peer that needs no other meeting succeeds. */
+/* No step of the backend's is needed for this: the victim's limit is over at the first barrier, to
+ * which one rank comes only when it has gone. A peer that needs no other barrier succeeds. */
 static void give_up_once(struct tk *t, const struct bench *bench, const struct call *c,
                          int32_t victim, uint64_t round) {
     struct bench b = *bench;

@@ -80,6 +80,13 @@ static void gather_expect(struct tk *t, const struct gather *g, bool there) {
                  (int)wrong);
 }
 
+static void expect_gathers_now(struct tk *t, struct gather *g) {
+    TK_OK(t, gather_enqueue(g));
+    tk_synchronize(t, g->stream);
+    gather_expect(t, g, true);
+    work_after(t, g->stream);
+}
+
 /* Runs what was enqueued, while rank 0's first copy of it fails. */
 static void one_that_fails(struct tk *t, struct gather *g, symmem_status enqueued) {
     uint64_t begin_ms = tk_now_ms();
@@ -117,10 +124,7 @@ TK_TEST(composed, copy_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
     gather_clear(t, g);
     fail_first_copy(t, g);
     one_that_fails(t, g, gather_enqueue(g));
-    TK_OK(t, gather_enqueue(g));
-    tk_synchronize(t, g->stream);
-    gather_expect(t, g, true);
-    work_after(t, g->stream);
+    expect_gathers_now(t, g);
 }
 
 TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
@@ -142,7 +146,7 @@ TK_TEST(composed, copy_fails_in_a_graph, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
     work_after(t, g->stream);
 }
 
-/* The first barrier fails, for nobody else calls. Needs no step of the backend's own to fail. */
+/* The first barrier fails, for no other rank calls. Needs no step of the backend's own to fail. */
 TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
         .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_DIRECT_ACCESS, .ranks = {2, 4}) {
     TK_REQ(t, "SM-COLL-15");
@@ -160,10 +164,7 @@ TK_TEST(composed, barrier_fails, "SM-COLL-15,SM-COLL-21,SM-TIMEOUT-14",
     }
     tk_out_of_band_barrier(t);
     TK_OK(t, symmem_handle_reset(g->handle, g->limit_ms));
-    TK_OK(t, gather_enqueue(g));
-    tk_synchronize(t, g->stream);
-    gather_expect(t, g, true);
-    work_after(t, g->stream);
+    expect_gathers_now(t, g);
 }
 
 struct failing {
@@ -280,42 +281,38 @@ TK_TEST(composed, product_fails_on_the_second_stream, "SM-COLL-15,SM-COLL-21,SM-
     work_after(t, second);
 }
 
+/* The call is told of once, by the first stream, and no harm done. */
+static void expect_mismatch(struct tk *t, struct fused_pair *x, symmem_status call,
+                            symmem_stream *stream, symmem_stream *second) {
+    TK_OK(t, call);
+    TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, LONG_MS));
+    TK_OK(t, symmem_stream_synchronize(second, LONG_MS));
+    TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
+    TK_CHECK(t, !info_of(t, x->workspace).poisoned);
+    pair_expect_untouched(t, x);
+    tk_out_of_band_barrier(t);
+}
+
 /* Rank 0 gathers, the others scatter, with a second stream of the caller's: told once, by the
  * first stream, and no harm done. */
 TK_TEST(composed, calls_differ_on_two_streams, "SM-COLL-15,SM-COLL-21",
         .needs = SYMMEM_CAP_STREAMS | PRODUCTS, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t), *second = tk_stream(t);
-    uint32_t limit_ms = LONG_MS;
+    const int form = t->rank == 0 ? PAIR_GATHER : PAIR_SCATTER;
     struct fused_pair *x = pair_begin(t);
-    for (int turn = 0; turn < 3; turn++) {
-        TK_OK(t, on_two_streams(x, t->rank == 0 ? PAIR_GATHER : PAIR_SCATTER, stream, second));
-        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
-        TK_OK(t, symmem_stream_synchronize(second, limit_ms));
-        TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
-        TK_CHECK(t, !info_of(t, x->workspace).poisoned);
-        pair_expect_untouched(t, x);
-        tk_out_of_band_barrier(t);
-    }
+    for (int i = 0; i < 3; i++)
+        expect_mismatch(t, x, on_two_streams(x, form, stream, second), stream, second);
     expect_gather_now(t, x, stream);
 }
 
 TK_TEST(composed, calls_differ_in_graphs, "SM-COLL-15,SM-COLL-21",
         .needs = SYMMEM_CAP_STREAMS | PRODUCTS | SYMMEM_CAP_CAPTURE, .ranks = {2, 4}) {
     symmem_stream *stream = tk_stream(t);
-    uint32_t limit_ms = LONG_MS;
     struct fused_pair *x = pair_begin(t);
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, t->rank == 0 ? pair_gather(x, limit_ms, stream) : pair_scatter(x, limit_ms, stream));
+    TK_OK(t, t->rank == 0 ? pair_gather(x, LONG_MS, stream) : pair_scatter(x, LONG_MS, stream));
     symmem_graph *graph = tk_end_capture(t, stream);
-    for (int launch = 0; launch < 3; launch++) {
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        TK_FAILS(t, MISMATCH, symmem_stream_synchronize(stream, limit_ms));
-        TK_OK(t, symmem_stream_synchronize(stream, limit_ms));
-        TK_CHECK(t, !info_of(t, x->workspace).poisoned);
-        pair_expect_untouched(t, x);
-        tk_out_of_band_barrier(t);
-    }
+    for (int launch = 0; launch < 3; launch++)
+        expect_mismatch(t, x, symmem_graph_launch(graph, stream), stream, stream);
     expect_gather_now(t, x, stream);
 }
-
-/* Of those that fail. */

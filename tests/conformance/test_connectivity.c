@@ -16,12 +16,6 @@ static int32_t *fresh_matrix(struct tk *t, int32_t count) {
     return matrix;
 }
 
-static int32_t devices_of(struct tk *t) {
-    int32_t count = 0;
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
-    return count;
-}
-
 static void check_matrix(struct tk *t, const int32_t *matrix, int32_t count) {
     for (int32_t i = 0; i < count; i++)
         for (int32_t j = 0; j <= i; j++) {
@@ -44,7 +38,7 @@ static uint64_t hash_matrix(const int32_t *matrix, int32_t count) {
 /* PyTorch's test of the same name looks at the size only. */
 TK_PORTED(test_cuda_nvlink_connectivity_detection, "SM-BACKEND-14",
           .needs = SYMMEM_CAP_CONNECTIVITY, .max_ranks = 4) {
-    int32_t count = devices_of(t);
+    int32_t count = device_count(t);
     int32_t *matrix = fresh_matrix(t, count);
     int32_t *again = fresh_matrix(t, count);
     TK_REQ(t, "SM-BACKEND-14");
@@ -69,7 +63,7 @@ static void check_untouched(struct tk *t, const int32_t *matrix, int32_t count) 
 TK_TEST(connectivity, refusals, "SM-BACKEND-15,SM-ERROR-01", .needs = SYMMEM_CAP_CONNECTIVITY,
         .max_ranks = 2) {
     static const char *const unknown[] = {"", "nvlin", "nvlink ", "NVLINK", "pcie", "%s%n"};
-    int32_t count = devices_of(t);
+    int32_t count = device_count(t);
     int32_t *matrix = fresh_matrix(t, count);
     TK_REQ(t, "SM-BACKEND-15");
     REFUSED(t, INVALID_ARGUMENT, symmem_connectivity(t->context, NULL, count, matrix));
@@ -102,7 +96,7 @@ TK_TEST(connectivity, wrong_answers, "SM-BACKEND-16", TK_ON_FAKES) {
     int32_t *matrix = fresh_matrix(t, 2);
     table.connectivity = fake_connectivity;
     use_table(t, flat_table(&table));
-    TK_EQ_INT(t, 2, devices_of(t));
+    TK_EQ_INT(t, 2, device_count(t));
     for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         memcpy(fake_answer, wrong[i], sizeof(fake_answer));
         REFUSED(t, BACKEND, symmem_connectivity(t->context, "nvlink", 2, matrix));

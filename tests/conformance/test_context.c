@@ -2,8 +2,6 @@
 /* Contexts: what makes one, what ends one, and that two are two. */
 #include "sync_help.h"
 
-#define LIMIT_MS 10000u
-
 static const char *const rank_names[] = {"RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
                                          "SLURM_PROCID"};
 static const char *const size_names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
@@ -123,9 +121,8 @@ TK_TEST(context, environment_gives_identity, "SM-CONTEXT-01", TK_OWN_ENVIRONMENT
 
 static void expect_both_named(struct tk *t, const symmem_context_options *options, const char *one,
                               const char *other) {
-    symmem_error_record record;
     expect_refusal(t, options);
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, strstr(record.message, one) != NULL, "%s: no %s", record.message, one);
     TK_CHECK_MSG(t, strstr(record.message, other) != NULL, "%s: no %s", record.message, other);
 }
@@ -281,7 +278,7 @@ TK_TEST(context, one_rank_needs_no_store, "SM-CONTEXT-03", .max_ranks = 1,
     TK_REINIT(t, options.store = NULL);
     symmem_handle *handle = tk_handle(t, 512, tk_world_group(t));
     tk_fill(t, handle, 0, 0, 512, 0x21);
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_group_barrier(t, tk_world_group(t));
     tk_expect_bytes(t, handle, 0, 0, 512, 0x21);
 }
@@ -293,14 +290,14 @@ TK_TEST(context, again_and_again, "SM-CONTEXT-06",
     for (int cycle = 0; cycle < cycles; cycle++) {
         symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
         tk_fill(t, handle, t->next, 0, 256, (uint8_t)(t->rank + cycle));
-        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(t->previous + cycle));
-        TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
         tk_reinit(t, &options);
     }
 }
 
-/* Live objects and peers that do nothing: neither is waited for, whoever goes first. */
+/* Live objects and peers that do nothing: neither is waited for, whichever rank goes first. */
 TK_TEST(context, finalize_does_not_wait, "SM-CONTEXT-07", .max_ranks = 8) {
     (void)tk_handle(t, 4096, tk_world_group(t));
     (void)tk_handle(t, 64, tk_world_group(t));
@@ -325,7 +322,7 @@ TK_TEST(context, finalize_with_pool_and_stream, "SM-CONTEXT-07",
     TK_REQUIRE_OK(t, symmem_pool_alloc(pool, 1024, &block));
     symmem_handle *handle = tk_rendezvous(t, block, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, stream));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     tk_synchronize(t, stream);
     tk_out_of_band_barrier(t);
     if (t->rank != 0)
@@ -368,7 +365,7 @@ TK_TEST(context, two_contexts_are_apart, "SM-CONTEXT-08", .max_ranks = 1,
     TK_CHECK(t, !symmetric);
     TK_FAILS(t, NOT_SYMMETRIC, symmem_alloc_size(other, memory, &bytes));
     TK_FAILS(t, NOT_SYMMETRIC, symmem_free(other, memory));
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(other, memory, theirs, LIMIT_MS, &handle));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(other, memory, theirs, LONG_MS, &handle));
     TK_EQ_PTR(t, NULL, handle);
     TK_OK(t, symmem_alloc(other, 1000, -1, NULL, &twin));
     TK_OK(t, symmem_alloc_query(other, twin, &info));
@@ -378,7 +375,7 @@ TK_TEST(context, two_contexts_are_apart, "SM-CONTEXT-08", .max_ranks = 1,
     TK_OK(t, symmem_is_symmetric(t->context, memory, &symmetric));
     TK_CHECK(t, symmetric);
     TK_OK(t, symmem_group_destroy(mine));
-    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LONG_MS, NULL));
 }
 
 /* A group of another context is not this context's. */
@@ -391,7 +388,7 @@ TK_TEST(context, group_of_another_context, "SM-CONTEXT-08", .max_ranks = 1) {
     options.store = NULL;
     TK_REQUIRE_OK(t, symmem_init(&options, &other));
     TK_OK(t, symmem_group_create(other, "theirs", NULL, 0, NULL, &theirs));
-    TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, theirs, LIMIT_MS, &handle));
+    TK_FAILS(t, INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, theirs, LONG_MS, &handle));
     TK_EQ_PTR(t, NULL, handle);
     symmem_context_free(other);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls without a context, after its end, and failures injected at test points. */
-#include "kit.h"
+/* Calls without a context, after its end, and failures injected at failpoints. */
+#include "sync_help.h"
 
-#define LIMIT_MS 10000u
 #define GONE SYMMEM_NOT_INITIALIZED
 
 /* Every call that takes a context; `expected` must come of each. */
@@ -45,7 +44,7 @@ static void context_calls(struct tk *t, symmem_context *context, symmem_status e
     TK_STATUS(t, expected, symmem_set_signal_pad_size(context, 4096));
     TK_STATUS(t, expected, symmem_get_signal_pad_size(context, &size));
     TK_STATUS(t, expected, symmem_pool_create(context, -1, 4096, &pool));
-    TK_STATUS(t, expected, symmem_rendezvous(context, bytes, NULL, LIMIT_MS, &handle));
+    TK_STATUS(t, expected, symmem_rendezvous(context, bytes, NULL, LONG_MS, &handle));
     TK_STATUS(t, expected, symmem_copy(context, bytes, bytes + 4, 1, NULL));
     TK_STATUS(t, expected, symmem_memset32(context, &tensor, 0, 0, 1, NULL));
     TK_STATUS(t, expected, symmem_stream_write_value32(context, &tensor, 0, 0, NULL));
@@ -106,12 +105,12 @@ TK_TEST(context_state, finalized_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
     TK_STATUS(t, GONE, symmem_group_world_size(group, &value));
     TK_STATUS(t, GONE, symmem_group_name(group, &name));
     TK_STATUS(t, GONE, symmem_group_global_rank(group, 0, &value));
-    TK_STATUS(t, GONE, symmem_group_all_gather(group, &byte, 1, &byte, LIMIT_MS));
-    TK_STATUS(t, GONE, symmem_group_barrier(group, LIMIT_MS));
-    TK_STATUS(t, GONE, symmem_group_all_gather_fds(group, -1, &fd, LIMIT_MS));
-    TK_STATUS(t, GONE, symmem_group_broadcast_fds(group, 0, -1, &fd, LIMIT_MS));
-    TK_STATUS(t, GONE, symmem_group_send_fd(group, 0, -1, LIMIT_MS));
-    TK_STATUS(t, GONE, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_group_all_gather(group, &byte, 1, &byte, LONG_MS));
+    TK_STATUS(t, GONE, symmem_group_barrier(group, LONG_MS));
+    TK_STATUS(t, GONE, symmem_group_all_gather_fds(group, -1, &fd, LONG_MS));
+    TK_STATUS(t, GONE, symmem_group_broadcast_fds(group, 0, -1, &fd, LONG_MS));
+    TK_STATUS(t, GONE, symmem_group_send_fd(group, 0, -1, LONG_MS));
+    TK_STATUS(t, GONE, symmem_group_recv_fd(group, 0, &fd, LONG_MS));
     TK_STATUS(t, GONE, symmem_group_destroy(group));
     TK_STATUS(t, GONE, symmem_handle_retain(handle));
     TK_STATUS(t, GONE, symmem_handle_get_info(handle, &info));
@@ -121,10 +120,10 @@ TK_TEST(context_state, finalized_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
     TK_STATUS(t, GONE, symmem_handle_signal_pad_ptrs_dev(handle, &table));
     TK_STATUS(t, GONE, symmem_handle_global_rank(handle, 0, &value));
     TK_STATUS(t, GONE, symmem_handle_group_name(handle, &name));
-    TK_STATUS(t, GONE, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    TK_STATUS(t, GONE, symmem_put_signal(handle, 0, 0, LIMIT_MS, NULL));
-    TK_STATUS(t, GONE, symmem_wait_signal(handle, 0, 0, LIMIT_MS, NULL));
-    TK_STATUS(t, GONE, symmem_handle_reset(handle, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_barrier(handle, 0, LONG_MS, NULL));
+    TK_STATUS(t, GONE, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
+    TK_STATUS(t, GONE, symmem_wait_signal(handle, 0, 0, LONG_MS, NULL));
+    TK_STATUS(t, GONE, symmem_handle_reset(handle, LONG_MS));
     TK_STATUS(t, GONE, symmem_handle_status(handle, &record));
     TK_STATUS(t, GONE, symmem_put(handle, 0, 0, &byte, 1, NULL));
     TK_STATUS(t, GONE, symmem_get(handle, 0, 0, &byte, 1, NULL));
@@ -132,7 +131,7 @@ TK_TEST(context_state, finalized_objects, "SM-CONTEXT-05,SM-ERROR-04", .max_rank
     TK_STATUS(t, GONE,
               symmem_multimem_ld_reduce(handle, 0, &byte, 1, SYMMEM_UINT8, SYMMEM_SUM, NULL));
     TK_STATUS(t, GONE,
-              symmem_one_shot_all_reduce_out(handle, NULL, SYMMEM_SUM, NULL, 0, LIMIT_MS, NULL));
+              symmem_one_shot_all_reduce_out(handle, NULL, SYMMEM_SUM, NULL, 0, LONG_MS, NULL));
     TK_STATUS(t, GONE, symmem_get_buffer(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_remote_tensor(handle, 0, 1, &one, SYMMEM_UINT8, 0, &tensor));
     TK_STATUS(t, GONE, symmem_get_signal_pad(handle, 0, 0, NULL, SYMMEM_UINT32, 0, &tensor));
@@ -146,12 +145,12 @@ TK_TEST(context_state, finalized_stream, "SM-CONTEXT-05", .needs = SYMMEM_CAP_ST
     bool flag = false;
     symmem_event *event = tk_event(t);
     TK_OK(t, symmem_finalize(t->context));
-    TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_stream_synchronize(stream, LONG_MS));
     TK_STATUS(t, GONE, symmem_stream_query(stream, &flag));
     TK_STATUS(t, GONE, symmem_event_record(event, stream));
     TK_STATUS(t, GONE, symmem_stream_wait_event(stream, event));
     TK_STATUS(t, GONE, symmem_event_query(event, &flag));
-    TK_STATUS(t, GONE, symmem_event_synchronize(event, LIMIT_MS));
+    TK_STATUS(t, GONE, symmem_event_synchronize(event, LONG_MS));
 }
 
 TK_TEST(context_state, finalized_pool, "SM-CONTEXT-05", .needs = SYMMEM_CAP_POOL, .max_ranks = 1) {
@@ -237,7 +236,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         if (t->rank == 0)
             tk_on_point(t, points[i], 1, fail_here);
         tk_out_of_band_barrier(t);
-        symmem_status status = symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle);
+        symmem_status status = symmem_rendezvous(t->context, memory, group, LONG_MS, &handle);
         if (t->rank == 0) {
             passed = tk_point_count(t, points[i]);
             if (passed > 0)
@@ -250,7 +249,7 @@ static void points_fail_rendezvous(struct tk *t, const char *const *points, int 
         TK_STATUS(t, passed ? SYMMEM_LIMIT : SYMMEM_OK, status);
         TK_CHECK(t, (handle == NULL) == (passed != 0));
         symmem_handle_release(handle);
-        TK_OK(t, symmem_barrier(tk_rendezvous(t, memory, group), 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_barrier(tk_rendezvous(t, memory, group), 0, LONG_MS, NULL));
         TK_OK(t, symmem_group_destroy(group));
         tk_out_of_band_barrier(t);
     }
@@ -304,7 +303,7 @@ static int points_fail(struct tk *t, const char *const points[3],
             passed += here;
         }
         tk_out_of_band_barrier(t);
-        TK_OK(t, step(group, LIMIT_MS));
+        TK_OK(t, step(group, LONG_MS));
         tk_group_destroy(t, group);
     }
     return passed;

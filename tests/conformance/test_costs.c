@@ -4,7 +4,6 @@
 
 #include "case_help.h"
 
-#define LIMIT_MS 10000u
 #define FEW 10
 #define ROUNDS 40
 #define GROUPS_MS 4000u
@@ -36,14 +35,14 @@ static void find_group(struct tk *t, const struct kept *kept) {
 
 static void meet_again(struct tk *t, const struct kept *kept) {
     symmem_handle *handle = NULL;
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, kept->own, kept->group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, kept->own, kept->group, LONG_MS, &handle));
     symmem_handle_release(handle);
 }
 
 static void meet(struct tk *t, const struct kept *kept) {
     symmem_handle *handle = NULL;
     char *ptr = tk_alloc(t, 4096);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, kept->group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, kept->group, LONG_MS, &handle));
     symmem_handle_release(handle);
     tk_free(t, ptr);
 }
@@ -119,7 +118,7 @@ static uint64_t groups_in_time(struct tk *t) {
     char *ptr = tk_alloc(t, 4096);
     const uint64_t begin_ms = tk_now_ms();
     symmem_group *group = another_group(t, -1);
-    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, LIMIT_MS, &handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(t->context, ptr, group, LONG_MS, &handle));
     symmem_handle_release(handle);
     TK_OK(t, symmem_group_destroy(group));
     const uint64_t one_ms = tk_now_ms() - begin_ms;
@@ -142,7 +141,7 @@ TK_TEST(costs, of_many_tensors, "SM-LIFE-25", .max_ranks = 1) {
         apart_left -= apart ? 1 : 0;
         places[i] = tk_alloc(t, 4096);
         TK_REQUIRE_OK(t, symmem_rendezvous(t->context, places[i], apart ? other : kept.group,
-                                           LIMIT_MS, &handles[i]));
+                                           LONG_MS, &handles[i]));
         if (i == FEW)
             few = measure(t, &kept);
     }

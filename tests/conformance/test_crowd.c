@@ -48,20 +48,14 @@ static void shuffle(struct tk *t, int *order, int count) {
 /* Blocks on two groups of the same ranks, given back in another order on each rank, whose addresses
  * differ as well. */
 TK_TEST(life, teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05", .max_ranks = 3) {
-    int32_t ranks[4] = {0};
     void *noise[8] = {NULL};
     for (int round = 0; round < 2; round++) {
-        symmem_group *groups[2] = {NULL, NULL};
         symmem_handle *handles[2 * COUNT];
         void *blocks[COUNT];
         int order[3 * COUNT + 2];
-        for (int32_t i = 0; i < t->world_size; i++)
-            ranks[i] = t->last - i;
         for (size_t i = 0; i < 8; i++)
             noise[i] = malloc(1 + (size_t)tk_random_below(t, 100000));
-        TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", NULL, 0, NULL, &groups[0]));
-        TK_REQUIRE_OK(
-            t, symmem_group_create(t->context, "two", ranks, t->world_size, NULL, &groups[1]));
+        symmem_group *groups[2] = {tk_group(t, "one", NULL, 0), reversed_group(t, "two")};
         for (int i = 0; i < COUNT; i++) {
             TK_REQUIRE_OK(t, symmem_alloc(t->context, 1000, -1, NULL, &blocks[i]));
             for (int g = 0; g < 2; g++)
@@ -75,7 +69,7 @@ TK_TEST(life, teardown_in_any_order, "SM-LIFE-04,SM-GROUP-05", .max_ranks = 3) {
             else if (order[i] < 3 * COUNT)
                 TK_OK(t, symmem_free(t->context, blocks[order[i] - 2 * COUNT]));
             else
-                TK_OK(t, symmem_group_destroy(groups[order[i] - 3 * COUNT]));
+                tk_group_destroy(t, groups[order[i] - 3 * COUNT]);
         }
         for (int i = 0; i < 8; i++)
             free(noise[i]);
@@ -101,7 +95,7 @@ static void *wait_in_barrier(void *arg) {
 }
 
 /* On all ranks but the last, a thread waits in a barrier for the last one, which enters only when
- * its meetings on the other group are over: nothing may hold these up. */
+ * its barriers on the other group are over: nothing may hold these up. */
 TK_TEST(thread, rendezvous_beside_barriers, "SM-THREAD-01,SM-RDV-17", .ranks = {2, 4}) {
     struct crowd waiter = {.t = t, .handle = tk_handle(t, 64, tk_world_group(t))};
     symmem_group *group = NULL;

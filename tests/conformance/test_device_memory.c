@@ -7,8 +7,7 @@
 static char *far_memory(struct tk *t) {
     symmem_alloc_options options;
     void *ptr = NULL;
-    int32_t count = 0;
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &count));
+    const int32_t count = device_count(t);
     if (count < 2)
         return NULL;
     symmem_alloc_options_init(&options);

@@ -8,9 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "kit.h"
+#include "sync_help.h"
 
-#define LIMIT_MS 20000u
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 #define LONG_S 30
 #define FINALIZED_MS 1500u /* several looks at its socket */
@@ -69,16 +68,16 @@ static bool meet(struct tk *t, struct world *w) {
     return symmem_group_create(w->context, "elsewhere", NULL, 0, NULL, &w->group) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->memory) == SYMMEM_OK &&
            symmem_alloc(w->context, 4096, -1, NULL, &w->fresh) == SYMMEM_OK &&
-           symmem_rendezvous(w->context, w->memory, w->group, LIMIT_MS, &w->handle) == SYMMEM_OK &&
+           symmem_rendezvous(w->context, w->memory, w->group, LONG_MS, &w->handle) == SYMMEM_OK &&
            symmem_put(w->handle, t->next, 64, &word, 4, NULL) == SYMMEM_OK &&
-           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LONG_MS, NULL) == SYMMEM_OK &&
            symmem_get(w->handle, t->rank, 64, &seen, 4, NULL) == SYMMEM_OK &&
-           symmem_barrier(w->handle, 0, LIMIT_MS, NULL) == SYMMEM_OK &&
+           symmem_barrier(w->handle, 0, LONG_MS, NULL) == SYMMEM_OK &&
            seen == 0xB0000000u + (uint32_t)t->previous;
 }
 
 static bool await(struct tk *t, int32_t rank, int slot) {
-    uint64_t end_ms = tk_now_ms() + tk_scaled_ms(LIMIT_MS);
+    uint64_t end_ms = tk_now_ms() + LONG_MS;
     while (tk_read_u64(t, rank, slot) == 0 && tk_now_ms() < end_ms)
         tk_sleep_ms(1);
     return tk_read_u64(t, rank, slot) != 0;
@@ -108,7 +107,7 @@ static void be_victim(struct tk *t, const struct job *job) {
 
 static pid_t placed;
 
-/* And nobody is left behind who is about to end: the process between waits for it. */
+/* And no process is left behind that is about to end: the process between waits for it. */
 static void end_placed(int number) {
     (void)number;
     (void)kill(placed, SIGKILL);
@@ -211,12 +210,14 @@ static void rank_of_job(struct tk *t, void *arg) {
         survive(t, job);
 }
 
+static bool works_in_child(struct tk *t) {
+    return TK_CHECK_MSG(t, true, "a device's driver does not work in a child") &&
+           t->device_type == DEVICE_TYPE_CPU;
+}
+
 static void run_job(struct tk *t, struct job job) {
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
-        return;
-    }
-    tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
+    if (works_in_child(t))
+        tk_run_child(t, rank_of_job, &job, LONG_S * 1000);
 }
 
 /* --- a directory that is cleaned -------------------------------------------------------------- */
@@ -293,10 +294,8 @@ TK_TEST(elsewhere, cleaned_directory, "SM-EXCHANGE-23", .ranks = {3, 3},
         .flags = TK_PROCESS_ONLY | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     char directory[64];
     tk_short_path(t, "cleaned", -1, directory);
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+    if (!works_in_child(t))
         return;
-    }
     if (t->rank == 0)
         TK_REQUIRE(t, mkdir(directory, 0700) == 0);
     tk_out_of_band_barrier(t);
@@ -355,9 +354,6 @@ static void meet_under_another_name(struct tk *t, void *arg) {
 
 TK_TEST(elsewhere, one_machine_several_names, "SM-EXCHANGE-15", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
-    if (t->device_type != DEVICE_TYPE_CPU) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
-        return;
-    }
-    tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
+    if (works_in_child(t))
+        tk_run_child(t, meet_under_another_name, NULL, LONG_S * 1000);
 }

@@ -5,10 +5,8 @@
 
 #include "counting_store.h"
 #include "fake_table.h"
-#include "kit.h"
+#include "sync_help.h"
 #include <symmem/ops.h>
-
-#define LIMIT_MS 10000u
 
 /* The record of a call that has just answered `status`, and that the next success leaves alone. */
 static void expect_record(struct tk *t, symmem_status expected, symmem_status status,
@@ -139,8 +137,8 @@ TK_TEST(error, failures_of_memory_and_groups, "SM-ERROR-01,SM-ERROR-10", .max_ra
     FAILS(INVALID_ARGUMENT, symmem_group_create(t->context, "twice", twice, 2, NULL, &other));
     FAILS(NOT_FOUND, symmem_group_find(t->context, "nobody", &other));
     FAILS(OUT_OF_RANGE, symmem_group_global_rank(group, 1, &value));
-    FAILS(INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, NULL, LIMIT_MS, &handle));
-    FAILS(NOT_SYMMETRIC, symmem_rendezvous(t->context, &bytes, group, LIMIT_MS, &handle));
+    FAILS(INVALID_ARGUMENT, symmem_rendezvous(t->context, memory, NULL, LONG_MS, &handle));
+    FAILS(NOT_SYMMETRIC, symmem_rendezvous(t->context, &bytes, group, LONG_MS, &handle));
     FAILS(NOT_INITIALIZED, symmem_finalize(NULL));
 }
 
@@ -154,9 +152,9 @@ TK_TEST(error, failures_of_handles, "SM-ERROR-01,SM-ERROR-10", .max_ranks = 2,
     char byte = 0;
     int32_t value;
     FAILS(OUT_OF_RANGE, symmem_handle_global_rank(handle, 1, &value));
-    FAILS(OUT_OF_RANGE, symmem_barrier(handle, -1, LIMIT_MS, NULL));
-    FAILS(OUT_OF_RANGE, symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
-    FAILS(OUT_OF_RANGE, symmem_wait_signal(handle, 0, -1, LIMIT_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_barrier(handle, -1, LONG_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_put_signal(handle, 1, 0, LONG_MS, NULL));
+    FAILS(OUT_OF_RANGE, symmem_wait_signal(handle, 0, -1, LONG_MS, NULL));
     FAILS(OUT_OF_RANGE, symmem_put(handle, 0, 256, &byte, 1, NULL));
     FAILS(OUT_OF_RANGE, symmem_get(handle, -1, 0, &byte, 1, NULL));
     FAILS(INVALID_ARGUMENT, symmem_copy(t->context, NULL, &byte, 1, NULL));
@@ -167,7 +165,7 @@ TK_TEST(error, failures_of_handles, "SM-ERROR-01,SM-ERROR-10", .max_ranks = 2,
     FAILS(INVALID_ARGUMENT, symmem_memset32(t->context, &none, 0, 0, 1, NULL));
     FAILS(INVALID_ARGUMENT, symmem_stream_write_value32(t->context, &none, 0, 0, NULL));
     FAILS(TIMEOUT, symmem_wait_signal(handle, 0, 0, 20, NULL));
-    FAILS(POISONED, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    FAILS(POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
 }
 
 TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
@@ -176,11 +174,11 @@ TK_TEST(error, failures_of_stores, "SM-ERROR-01", .max_ranks = 1) {
     int64_t value;
     size_t bytes;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&store));
-    FAILS(INVALID_ARGUMENT, symmem_store_set(store, "", "v", 1, LIMIT_MS));
-    FAILS(NOT_FOUND, symmem_store_get(store, "k", &value, 8, &bytes, LIMIT_MS));
+    FAILS(INVALID_ARGUMENT, symmem_store_set(store, "", "v", 1, LONG_MS));
+    FAILS(NOT_FOUND, symmem_store_get(store, "k", &value, 8, &bytes, LONG_MS));
     FAILS(TIMEOUT, symmem_store_wait(store, "k", 5));
-    FAILS(INVALID_ARGUMENT, symmem_store_add(store, " ", 1, &value, LIMIT_MS));
-    FAILS(INVALID_ARGUMENT, symmem_store_remove(store, " ", LIMIT_MS));
+    FAILS(INVALID_ARGUMENT, symmem_store_add(store, " ", 1, &value, LONG_MS));
+    FAILS(INVALID_ARGUMENT, symmem_store_remove(store, " ", LONG_MS));
     FAILS(ABI, symmem_store_open_custom(&short_table, NULL, &opened));
     symmem_store_close(store);
 }
@@ -195,24 +193,19 @@ TK_TEST(error, records_of_stream_calls, "SM-ERROR-01,SM-ERROR-10", .needs = SYMM
 
 /* The record of the group names the rank in that group's numbers. */
 TK_TEST(error, records_carry_the_group, "SM-ERROR-01", .ranks = {2, 4}) {
-    int32_t reversed[8];
-    symmem_error_record record;
     uint8_t in[2] = {0}, out[16];
-    for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->last - i;
-    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size);
+    symmem_group *group = reversed_group(t, "backwards");
     tk_group_barrier(t, group);
     /* One byte more on world rank 0, the group's last. */
-    TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LIMIT_MS));
-    symmem_last_error(&record);
+    TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, t->rank == 0 ? 2 : 1, out, LONG_MS));
+    symmem_error_record record = last_record();
     TK_EQ_STR(t, "backwards", record.group);
     TK_EQ_INT(t, t->last - t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
 }
 
 static void expect_caller(struct tk *t, symmem_status status, const char *operation, int32_t rank) {
-    symmem_error_record record;
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_CHECK_MSG(t, status != SYMMEM_OK, "%s does not fail", operation);
     TK_EQ_STR(t, operation, record.operation);
     TK_CHECK_MSG(t, record.rank == rank, "%s: rank %d instead of %d", operation, (int)record.rank,
@@ -223,11 +216,9 @@ static void expect_caller(struct tk *t, symmem_status status, const char *operat
 
 /* The group's numbers are not the world's. */
 TK_TEST(error, records_name_the_caller, "SM-ERROR-11", .ranks = {2, 4}) {
-    int32_t reversed[8], value = 0;
-    for (int32_t i = 0; i < t->world_size; i++)
-        reversed[i] = t->last - i;
+    int32_t value = 0;
     const int32_t own = t->last - t->rank;
-    symmem_group *group = tk_group(t, "backwards", reversed, t->world_size), *none = NULL;
+    symmem_group *group = reversed_group(t, "backwards"), *none = NULL;
     symmem_handle *handle = tk_handle(t, 256, group);
     DLManagedTensor *tensor = NULL;
     char byte = 0;
@@ -239,18 +230,18 @@ TK_TEST(error, records_name_the_caller, "SM-ERROR-11", .ranks = {2, 4}) {
     BY(t->rank, symmem_context_rank(t->context, NULL));
     BY(t->rank, symmem_group_create(t->context, NULL, NULL, 0, NULL, &none));
     BY(t->rank, symmem_copy(t->context, NULL, &byte, 1, NULL));
-    BY(own, symmem_rendezvous(t->context, &byte, group, LIMIT_MS, &made));
+    BY(own, symmem_rendezvous(t->context, &byte, group, LONG_MS, &made));
     BY(own, symmem_group_world_size(group, NULL));
-    BY(own, symmem_group_all_gather(group, NULL, 1, &byte, LIMIT_MS));
+    BY(own, symmem_group_all_gather(group, NULL, 1, &byte, LONG_MS));
     BY(own, symmem_group_global_rank(group, -1, &value));
     BY(own, symmem_handle_get_info(handle, NULL));
     BY(own, symmem_handle_global_rank(handle, -1, &value));
     BY(own, symmem_put(handle, 0, 0, NULL, 1, NULL));
     BY(own, symmem_get(handle, -1, 0, &byte, 1, NULL));
-    BY(own, symmem_barrier(handle, -1, LIMIT_MS, NULL));
+    BY(own, symmem_barrier(handle, -1, LONG_MS, NULL));
     BY(own, symmem_get_buffer(handle, 0, 1, NULL, SYMMEM_UINT8, 0, &tensor));
-    BY(own, symmem_all_reduce(handle, NULL, SYMMEM_SUM, NULL, 0, LIMIT_MS, NULL));
-    BY(own, symmem_all_gather_out(handle, NULL, NULL, 0, LIMIT_MS, NULL));
+    BY(own, symmem_all_reduce(handle, NULL, SYMMEM_SUM, NULL, 0, LONG_MS, NULL));
+    BY(own, symmem_all_gather_out(handle, NULL, NULL, 0, LONG_MS, NULL));
     tk_group_barrier(t, group);
 }
 
@@ -355,15 +346,14 @@ TK_TEST(error, outputs_stay_after_failure, "SM-ERROR-04", .max_ranks = 2,
     TK_CHECK(t, bytes == 77 && value == 77 && memcmp(data, "abc", 4) == 0);
     TK_CHECK(t, memcmp(&info, &info_before, sizeof(info)) == 0);
     /* The handle is the one that the header says is NULL. */
-    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LIMIT_MS, &none));
+    TK_FAILS(t, NOT_SYMMETRIC, symmem_rendezvous(t->context, &ptr, group, LONG_MS, &none));
     TK_EQ_PTR(t, NULL, none);
 }
 
 TK_TEST(error, clear, "SM-ERROR-05", .max_ranks = 2) {
-    symmem_error_record record;
     void *ptr = NULL;
     symmem_clear_error();
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_OK, record.status);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_alloc(t->context, 0, -1, NULL, &ptr));
     symmem_last_error(&record);
@@ -430,12 +420,12 @@ static void call_odd(struct tk *t, const symmem_backend *table) {
     symmem_status status = symmem_alloc(context, 64, -1, NULL, &memory);
     if (status != SYMMEM_OK) {
         expect_odd(t, SYMMEM_BACKEND, status, "alloc");
-    } else if ((status = symmem_rendezvous(context, memory, group, LIMIT_MS, &handle)) !=
+    } else if ((status = symmem_rendezvous(context, memory, group, LONG_MS, &handle)) !=
                SYMMEM_OK) {
         expect_odd(t, SYMMEM_BACKEND, status, "rendezvous");
     } else {
         expect_odd(t, SYMMEM_BACKEND, symmem_put(handle, 0, 0, &byte, 1, NULL), "put");
-        expect_odd(t, SYMMEM_BACKEND, symmem_barrier(handle, 0, LIMIT_MS, NULL), "barrier");
+        expect_odd(t, SYMMEM_BACKEND, symmem_barrier(handle, 0, LONG_MS, NULL), "barrier");
     }
     symmem_handle_release(handle);
     symmem_context_free(context);
@@ -459,7 +449,7 @@ TK_TEST(error, unknown_status_is_the_backends, "SM-ERROR-06", .max_ranks = 1) {
     call_odd(t, flat_table(&runs));
     ops.get = odd_get;
     TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &counting, &store));
-    expect_odd(t, SYMMEM_SYSTEM, symmem_store_get(store, "odd", &value, 1, &bytes, LIMIT_MS),
+    expect_odd(t, SYMMEM_SYSTEM, symmem_store_get(store, "odd", &value, 1, &bytes, LONG_MS),
                "store_get");
     symmem_store_close(store);
 }

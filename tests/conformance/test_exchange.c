@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The host-side exchange of a group: gathering, the barrier, who is missing, what it costs. */
 #include "counting_store.h"
-#include "kit.h"
+#include "case_help.h"
 #include "resources.h"
-
-#define LIMIT_MS 20000u
 
 /* Bytes that tell rank and place. */
 static void pattern(uint8_t *bytes, size_t count, int32_t rank, uint32_t salt) {
@@ -24,7 +22,7 @@ static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, 
     TK_REQUIRE(t, in != NULL && out != NULL && expected != NULL);
     pattern(in, bytes, rank, salt);
     out[bytes * (size_t)world_size] = 0xEE;
-    TK_OK(t, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
+    TK_OK(t, symmem_group_all_gather(group, in, bytes, out, LONG_MS));
     for (int32_t i = 0; i < world_size; i++) {
         pattern(expected, bytes, i, salt);
         TK_CHECK_MSG(t, memcmp(expected, out + (size_t)i * bytes, bytes) == 0,
@@ -36,15 +34,10 @@ static void gather_and_compare(struct tk *t, symmem_group *group, size_t bytes, 
     free(expected);
 }
 
-static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                         void *arg) {
+ON_EACH_SHAPE(exchange, all_gather_in_rank_order, "SM-EXCHANGE-01", .max_ranks = 8) {
     gather_and_compare(t, group, 1, 1);
     gather_and_compare(t, group, 513, (uint32_t)shape->count);
     gather_and_compare(t, group, 513, (uint32_t)shape->count + 1); /* not the one before */
-}
-
-TK_TEST(exchange, all_gather_in_rank_order, "SM-EXCHANGE-01", .max_ranks = 8) {
-    tk_for_each_group_shape(t, gather_shape, NULL);
 }
 
 /* The largest world there is here. */
@@ -67,7 +60,7 @@ TK_TEST(exchange, different_sizes_are_a_mismatch, "SM-EXCHANGE-02", .ranks = {2,
         for (int longer = 0; longer < 2; longer++) {
             size_t bytes = t->rank != odd ? 40 : longer ? 80 : 39;
             tk_checkpoint(t, "rank %d gives another size", odd);
-            TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, bytes, out, LIMIT_MS));
+            TK_FAILS(t, MISMATCH, symmem_group_all_gather(group, in, bytes, out, LONG_MS));
             gather_and_compare(t, group, 40, (uint32_t)odd);
         }
     }
@@ -78,14 +71,14 @@ static void barrier_shape(struct tk *t, symmem_group *group, const struct tk_sha
     uint64_t *passed = arg, before[SYMMEM_MAX_WORLD_SIZE];
     int32_t step = shape->count > 4 ? shape->count - 1 : 1;
     for (int32_t late = 0; late < shape->count; late += step) {
-        TK_OK(t, symmem_group_all_gather(group, passed, sizeof(*passed), before, LIMIT_MS));
+        TK_OK(t, symmem_group_all_gather(group, passed, sizeof(*passed), before, LONG_MS));
         if (shape->rank == late) {
             tk_sleep_ms(20);
             for (int32_t i = 0; i < shape->count; i++)
                 TK_CHECK_MSG(t, tk_read_u64(t, shape->ranks[i], 0) == before[i],
                              "group rank %d passed without rank %d", i, late);
         }
-        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+        TK_OK(t, symmem_group_barrier(group, LONG_MS));
         tk_share_u64(t, 0, ++*passed);
     }
 }
@@ -110,7 +103,7 @@ TK_TEST(exchange, first_barrier_waits_for_everyone, "SM-EXCHANGE-03", .ranks = {
                 TK_CHECK_MSG(t, tk_read_u64(t, i, 0) < round, "rank %d passed without rank %d", i,
                              late);
         }
-        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+        TK_OK(t, symmem_group_barrier(group, LONG_MS));
         tk_share_u64(t, 0, round);
         tk_out_of_band_barrier(t);
         TK_OK(t, symmem_group_destroy(group));
@@ -126,7 +119,7 @@ static bool is_absent(const struct absence *absence, int32_t rank) {
     return rank >= absence->first && rank < absence->first + absence->count;
 }
 
-/* Whether nobody else is missing. If anybody is, so are all of the absent, however late who. */
+/* Whether no other rank is missing. If one is, so are all of the absent, however late who. */
 static bool names_the_absent(struct tk *t, const struct absence *absence,
                              const symmem_error_record *record) {
     uint32_t named = 0;
@@ -146,12 +139,11 @@ static bool names_the_absent(struct tk *t, const struct absence *absence,
 /* What a rank that is there gets; whether exactly the absent were named. */
 static bool miss_them(struct tk *t, symmem_group *group, const char *name,
                       const struct absence *absence, uint32_t limit_ms) {
-    symmem_error_record record;
     uint64_t start = tk_now_ms();
     TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, limit_ms));
     TK_AT_LEAST(t, limit_ms, tk_now_ms() - start + 1);
     TK_WITHIN(t, limit_ms + 1000, start);
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, t->rank, record.rank);
     TK_EQ_INT(t, t->world_size, record.world_size);
     TK_EQ_STR(t, name, record.group);
@@ -169,14 +161,14 @@ static void stay_away(struct tk *t, symmem_group *group, const char *name, struc
                   "others than ranks %d to %d are missing in %s", absence.first,
                   absence.first + absence.count - 1, name);
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
     gather_and_compare(t, group, 24, (uint32_t)absence.first);
 }
 
 TK_TEST(exchange, timeout_names_the_missing, "SM-EXCHANGE-04", .min_ranks = 2, .timeout_s = 60) {
     int32_t step = t->world_size > 4 ? t->last : 1;
     symmem_group *group = tk_group(t, "known", NULL, 0);
-    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
     for (int32_t rank = t->world_size > 8 ? step : 0; rank < t->world_size; rank += step)
         stay_away(t, group, "known", (struct absence){rank, 1});
     if (t->world_size > 2)
@@ -210,7 +202,7 @@ static void *exchange_in_thread(void *arg) {
         TK_OK(own->t, symmem_group_rank(own->group, &rank));
         TK_OK(own->t, symmem_group_world_size(own->group, &world_size));
         uint32_t mine = own->salt + (uint32_t)round * 100 + (uint32_t)rank;
-        TK_OK(own->t, symmem_group_all_gather(own->group, &mine, sizeof(mine), all, LIMIT_MS));
+        TK_OK(own->t, symmem_group_all_gather(own->group, &mine, sizeof(mine), all, LONG_MS));
         for (int32_t i = 0; i < world_size; i++)
             TK_EQ_INT(own->t, own->salt + (uint32_t)round * 100 + (uint32_t)i, all[i]);
     }
@@ -240,11 +232,11 @@ TK_TEST(exchange, overlapping_groups_in_threads, "SM-EXCHANGE-07", .ranks = {2, 
 
 /* This rank's store writes in eight barriers of a group that is known already. */
 static int writes_of_barriers(struct tk *t, symmem_group *group, struct counting_store *counting) {
-    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
-    TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
     int before = counting_store_writes(counting);
     for (int i = 0; i < 8; i++)
-        TK_OK(t, symmem_group_barrier(group, LIMIT_MS));
+        TK_OK(t, symmem_group_barrier(group, LONG_MS));
     return counting_store_writes(counting) - before;
 }
 
@@ -287,12 +279,12 @@ TK_TEST(exchange, store_is_left_empty, "SM-EXCHANGE-05", .max_ranks = 8) {
     snprintf(path, sizeof(path), "%s/keys", t->scratch_dir);
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     /* Whatever the store keeps for good comes now. */
-    TK_OK(t, symmem_store_set(store, "warm-up", "", 0, LIMIT_MS));
-    TK_OK(t, symmem_store_wait(store, "warm-up", LIMIT_MS));
-    TK_OK(t, symmem_store_add(store, "warm-up-count", 1, &count, LIMIT_MS));
+    TK_OK(t, symmem_store_set(store, "warm-up", "", 0, LONG_MS));
+    TK_OK(t, symmem_store_wait(store, "warm-up", LONG_MS));
+    TK_OK(t, symmem_store_add(store, "warm-up-count", 1, &count, LONG_MS));
     tk_out_of_band_barrier(t);
-    TK_OK(t, symmem_store_remove(store, "warm-up", LIMIT_MS));
-    TK_OK(t, symmem_store_remove(store, "warm-up-count", LIMIT_MS));
+    TK_OK(t, symmem_store_remove(store, "warm-up", LONG_MS));
+    TK_OK(t, symmem_store_remove(store, "warm-up-count", LONG_MS));
     tk_out_of_band_barrier(t);
     int before = resources_count_entries(path);
     tk_out_of_band_barrier(t);

@@ -4,10 +4,8 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "kit.h"
+#include "sync_help.h"
 #include "resources.h"
-
-#define LIMIT_MS 20000u
 
 /* --- files that tell whose they are -----------------------------------------------------------
  * The number of a rank's file is in its first word; the position in the file belongs to the open
@@ -45,8 +43,8 @@ static void gather_shape(struct tk *t, symmem_group *group, const struct tk_shap
     int32_t without = shape->count > 2 ? 1 : -1; /* this one has nothing to give */
     *number += t->world_size;                    /* another for each rank and shape */
     int own = shape->rank == without ? -1 : open_own_file(t, *number);
-    TK_OK(t, symmem_group_all_gather(group, number, sizeof(*number), numbers, LIMIT_MS));
-    TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
+    TK_OK(t, symmem_group_all_gather(group, number, sizeof(*number), numbers, LONG_MS));
+    TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LONG_MS));
     for (int32_t i = 0; i < shape->count; i++) {
         if (i == without) {
             TK_EQ_INT(t, -1, fds[i]);
@@ -69,10 +67,10 @@ TK_TEST(exchange_fds, broadcast, "SM-EXCHANGE-06", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     for (int32_t root = 0; root < t->world_size; root++) {
         int own = t->rank == root ? open_own_file(t, root) : -1, fd = -2;
-        TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LIMIT_MS));
+        TK_REQUIRE_OK(t, symmem_group_broadcast_fds(group, root, own, &fd, LONG_MS));
         TK_CHECK(t, fd != own);
         take_file(t, fd, root);
-        TK_OK(t, symmem_group_broadcast_fds(group, root, -1, &fd, LIMIT_MS));
+        TK_OK(t, symmem_group_broadcast_fds(group, root, -1, &fd, LONG_MS));
         TK_EQ_INT(t, -1, fd);
         if (own >= 0)
             close_checked(t, own);
@@ -87,23 +85,23 @@ TK_TEST(exchange_fds, pairwise, "SM-EXCHANGE-06", .ranks = {2, 8}) {
     own[1] = open_own_file(t, t->rank + 100);
     tk_group_barrier(t, group);
     for (int i = 0; i < 2; i++)
-        TK_OK(t, symmem_group_send_fd(group, t->next, own[i], LIMIT_MS));
-    TK_OK(t, symmem_group_send_fd(group, t->next, -1, LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, t->next, own[i], LONG_MS));
+    TK_OK(t, symmem_group_send_fd(group, t->next, -1, LONG_MS));
     for (int i = 0; i < 2; i++) {
-        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LONG_MS));
         take_file(t, fd, t->previous + 100 * i);
     }
-    TK_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LIMIT_MS));
+    TK_OK(t, symmem_group_recv_fd(group, t->previous, &fd, LONG_MS));
     TK_EQ_INT(t, -1, fd);
-    TK_OK(t, symmem_group_send_fd(group, t->previous, own[1], LIMIT_MS));
-    TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->next, &fd, LIMIT_MS));
+    TK_OK(t, symmem_group_send_fd(group, t->previous, own[1], LONG_MS));
+    TK_REQUIRE_OK(t, symmem_group_recv_fd(group, t->next, &fd, LONG_MS));
     take_file(t, fd, t->next + 100);
     tk_group_barrier(t, group);
     close_checked(t, own[0]);
     close_checked(t, own[1]);
 }
 
-/* After a failed call numbers begin anew, and what nobody took before it is not taken later. */
+/* After a failed call numbers begin anew, and what was not taken before it is not taken later. */
 TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2}) {
     symmem_group *group = tk_world_group(t);
     int own[3], fd = -2;
@@ -111,16 +109,16 @@ TK_TEST(exchange_fds, pairwise_starts_afresh, "SM-EXCHANGE-06", .ranks = {2, 2})
         own[i] = open_own_file(t, 10 * i + t->rank);
     tk_group_barrier(t, group);
     for (int i = 0; t->rank == 0 && i < 2; i++)
-        TK_OK(t, symmem_group_send_fd(group, 1, own[i], LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, 1, own[i], LONG_MS));
     if (t->rank == 1) {
-        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, 0, &fd, LONG_MS));
         take_file(t, fd, 0);
         TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, 10));
     }
     tk_out_of_band_barrier(t);
     tk_group_barrier(t, group);
     if (t->rank == 0)
-        TK_OK(t, symmem_group_send_fd(group, 1, own[2], LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, 1, own[2], LONG_MS));
     if (t->rank == 1 && TK_OK(t, symmem_group_recv_fd(group, 0, &fd, tk_limit_ms(t, 3000)))) {
         take_file(t, fd, 20);
     }
@@ -136,12 +134,12 @@ TK_TEST(exchange_fds, sources_are_told_apart, "SM-EXCHANGE-06", .ranks = {3, 3})
     int own = open_own_file(t, t->rank);
     tk_group_barrier(t, group);
     if (t->rank == 2)
-        TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, 0, own, LONG_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == 1)
-        TK_OK(t, symmem_group_send_fd(group, 0, own, LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, 0, own, LONG_MS));
     for (int32_t source = 1; t->rank == 0 && source <= 2; source++) {
-        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, source, &fd, LIMIT_MS));
+        TK_REQUIRE_OK(t, symmem_group_recv_fd(group, source, &fd, LONG_MS));
         take_file(t, fd, source);
     }
     tk_out_of_band_barrier(t);
@@ -153,17 +151,17 @@ TK_TEST(exchange_fds, pairwise_is_in_range, "SM-EXCHANGE-06,SM-ERROR-04", .ranks
     int fd = -2;
     TK_REQ(t, "SM-EXCHANGE-06");
     tk_group_barrier(t, group);
-    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, -1, -1, LIMIT_MS));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, t->world_size, -1, LIMIT_MS));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, -1, &fd, LIMIT_MS));
-    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, t->world_size, &fd, LIMIT_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, -1, -1, LONG_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_send_fd(group, t->world_size, -1, LONG_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, -1, &fd, LONG_MS));
+    TK_FAILS(t, OUT_OF_RANGE, symmem_group_recv_fd(group, t->world_size, &fd, LONG_MS));
     TK_EQ_INT(t, -2, fd);
     TK_FAILS(t, TIMEOUT, symmem_group_recv_fd(group, 0, &fd, 30));
     TK_EQ_INT(t, -2, fd);
     tk_group_barrier(t, group); /* works on */
 }
 
-/* Nobody takes what is sent: sooner or later there is no room, which must not last for ever. */
+/* No rank takes what is sent: sooner or later there is no room, which must not last for ever. */
 TK_TEST(exchange_fds, nobody_receives, "SM-EXCHANGE-04", .ranks = {2, 2}) {
     enum { MORE_THAN_FITS = 3000 };
     symmem_group *group = tk_world_group(t);
@@ -193,7 +191,7 @@ TK_TEST(exchange_fds, repeated_passing_keeps_nothing, "SM-EXCHANGE-06,SM-LIFE-01
     TK_REQ(t, "SM-EXCHANGE-06");
     int own = open_own_file(t, t->rank);
     for (int round = 0; round < 12; round++) {
-        TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LIMIT_MS));
+        TK_REQUIRE_OK(t, symmem_group_all_gather_fds(group, own, fds, LONG_MS));
         for (int32_t i = 0; i < t->world_size; i++)
             close_checked(t, fds[i]);
         if (round == 1)
@@ -217,7 +215,7 @@ static symmem_status pass_in(struct tk *t, symmem_store *store, const char *dire
     if (status == SYMMEM_OK)
         status = symmem_group_create(*context_p, "passing", NULL, 0, NULL, &group);
     if (status == SYMMEM_OK)
-        status = symmem_group_all_gather_fds(group, -1, fds, LIMIT_MS);
+        status = symmem_group_all_gather_fds(group, -1, fds, LONG_MS);
     return status;
 }
 
@@ -292,13 +290,13 @@ static symmem_status live_in(struct tk *t, const char *keys, const char *sockets
     options.socket_dir = sockets;
     options.backend = NULL;
     if (status == SYMMEM_OK)
-        status = symmem_store_add(store, "count", 1, &sum, LIMIT_MS);
+        status = symmem_store_add(store, "count", 1, &sum, LONG_MS);
     if (status == SYMMEM_OK)
         status = symmem_init(&options, &context);
     if (status == SYMMEM_OK)
         status = symmem_group_create(context, "living", NULL, 0, NULL, &group);
     if (status == SYMMEM_OK)
-        status = symmem_group_all_gather_fds(group, STDIN_FILENO, fds, LIMIT_MS);
+        status = symmem_group_all_gather_fds(group, STDIN_FILENO, fds, LONG_MS);
     for (int32_t rank = 0; status == SYMMEM_OK && rank < t->world_size; rank++)
         close(fds[rank]);
     symmem_context_free(context);
@@ -307,7 +305,7 @@ static symmem_status live_in(struct tk *t, const char *keys, const char *sockets
     return status;
 }
 
-/* Whether each of them is its owner's to read and write, and nobody else's. */
+/* Whether each of them is readable and writable by its owner alone. */
 static bool all_are_private(const char *folder) {
     DIR *directory = opendir(folder);
     bool are = directory != NULL;

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Descriptors go to the sockets of peers only, whatever has taken the name of one. */
+#include "case_help.h"
+#include "counting_store.h"
+#include "sync_help.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -8,9 +12,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-#include "case_help.h"
-
-#define LIMIT_MS 10000u
 #define STRANGER 54321 /* a user */
 
 /* The one socket in the directory that takes messages. */
@@ -74,20 +75,18 @@ static bool was_sent_to(int stranger) {
     return sent;
 }
 
-/* Rank 0's socket file is exchanged for a plain file, and for root also for another user's
- * socket, though the file is the rank's user's: nobody sends there. */
+/* Rank 0's socket file is exchanged for a plain file, and for root also for another user's socket,
+ * though the file is the rank's user's: no rank sends there. */
 static void with_another(struct tk *t, bool is_socket) {
     char directory[64], path[512] = "", away[600];
     int other = -1;
     tk_short_path(t, "own", t->rank, directory);
     TK_REQUIRE(t, mkdir(directory, 0700) == 0);
-    symmem_context_options options = tk_options(t);
-    options.socket_dir = directory;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.socket_dir = directory);
     symmem_group *group = NULL;
     TK_REQUIRE_OK(
         t, symmem_group_create(t->context, is_socket ? "socket" : "file", NULL, 0, NULL, &group));
-    TK_OK(t, pass_one(t, group, directory, LIMIT_MS));
+    TK_OK(t, pass_one(t, group, directory, LONG_MS));
     tk_out_of_band_barrier(t);
     if (t->rank == 0) {
         name_of_socket(t, directory, path, sizeof path);
@@ -129,4 +128,169 @@ TK_TEST(exchange_place, nothing_in_a_sockets_place, "SM-EXCHANGE-14,SM-EXCHANGE-
     with_another(t, false);
     if (can_be_a_stranger())
         with_another(t, true);
+}
+
+/* A store that takes its time just when a rank does not come: the time is up in the middle of a
+ * store call, and the others still have to say who is missing. */
+
+enum { LIMIT = 12 };
+
+enum slowness { SET_FAILS, SET_LATE, ADD_FAILS, GET_FAILS, GETS_NEED_TIME, SLOWNESS_COUNT };
+
+struct slow_store {
+    struct counting_store counting; /* first: what its entries take */
+    enum slowness slowness;
+    uint32_t limit_ms; /* of the call that goes wrong; 0: none does */
+};
+
+/* What a store does that cannot reach its server within the time it was given. */
+static symmem_status give_up_after(uint32_t ms) {
+    tk_sleep_ms(ms < LIMIT ? ms : LIMIT);
+    return SYMMEM_TIMEOUT;
+}
+
+/* Only the first call of its kind is slow. */
+static uint32_t spoil_once(struct slow_store *store, enum slowness slowness) {
+    uint32_t limit_ms = store->slowness == slowness ? store->limit_ms : 0;
+    if (limit_ms != 0)
+        store->limit_ms = 0;
+    return limit_ms;
+}
+
+static symmem_status slow_set(void *self, const char *key, const void *value, size_t bytes,
+                              uint32_t timeout_ms) {
+    if (spoil_once(self, SET_FAILS) != 0)
+        return give_up_after(timeout_ms);
+    uint32_t late_ms = spoil_once(self, SET_LATE);
+    symmem_status status = counting_store_ops.set(self, key, value, bytes, timeout_ms);
+    tk_sleep_ms(late_ms);
+    return status;
+}
+
+static symmem_status slow_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                              uint32_t timeout_ms) {
+    if (spoil_once(self, ADD_FAILS) != 0)
+        return give_up_after(timeout_ms);
+    return counting_store_ops.add(self, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status slow_get(void *self, const char *key, void *value, size_t capacity,
+                              size_t *bytes_p, uint32_t timeout_ms) {
+    if (spoil_once(self, GET_FAILS) != 0)
+        return give_up_after(timeout_ms);
+    const struct slow_store *store = self;
+    if (store->limit_ms != 0 && store->slowness == GETS_NEED_TIME && timeout_ms < 4)
+        return give_up_after(timeout_ms);
+    return counting_store_ops.get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+/* False if this rank was kept from running until the time for its last looks was over as well. */
+static bool name_rank_0(struct tk *t, struct slow_store *slow, symmem_group *group,
+                        enum slowness slowness) {
+    const uint64_t last_ms = LIMIT + 95; /* with a little for them to be refused in */
+    slow->slowness = slowness;
+    slow->limit_ms = LIMIT;
+    TK_FAILS(t, TIMEOUT, symmem_group_barrier(group, LIMIT));
+    slow->limit_ms = 0;
+    symmem_error_record record = last_record();
+    if (record.missing_count == 0 && record.elapsed_ns > last_ms * 1000000u)
+        return false;
+    TK_CHECK_MSG(t, record.missing_count == 1 && symmem_error_is_missing(&record, 0),
+                 "slowness %d: %u ranks missing, not rank 0: %s", (int)slowness,
+                 (unsigned)record.missing_count, record.message);
+    TK_EQ_INT(t, 0, record.failed_rank);
+    TK_EQ_STR(t, "group_barrier", record.operation);
+    return true;
+}
+
+static void absent_rank_is_named(struct tk *t, struct slow_store *slow, symmem_group *group,
+                                 enum slowness slowness) {
+    tk_checkpoint(t, "slowness %d", (int)slowness);
+    tk_out_of_band_barrier(t);
+    if (t->rank == 1)
+        TK_TIMELY(t, name_rank_0(t, slow, group, slowness), "slowness %d: no rank is named",
+                  (int)slowness);
+    tk_out_of_band_barrier(t);
+    TK_OK(t, symmem_group_barrier(group, LONG_MS));
+}
+
+/* Before the first call of all on a group and after it. */
+TK_TEST(exchange_slow, absent_rank_is_named, "SM-EXCHANGE-04", .ranks = {2, 2}) {
+    static _Thread_local struct slow_store slow; /* stays, if the body is left early */
+    symmem_store_ops ops = counting_store_ops;
+    symmem_store *store = NULL;
+    ops.set = slow_set;
+    ops.get = slow_get;
+    ops.add = slow_add;
+    slow = (struct slow_store){.counting = {.inner = t->store}};
+    TK_REQUIRE_OK(t, symmem_store_open_custom(&ops, &slow, &store));
+    for (int i = 0; i < SLOWNESS_COUNT; i++) {
+        symmem_group *group = NULL;
+        TK_OK(t, symmem_group_create(t->context, "slow", NULL, 0, store, &group));
+        absent_rank_is_named(t, &slow, group, (enum slowness)i);
+        absent_rank_is_named(t, &slow, group, (enum slowness)i);
+        TK_OK(t, symmem_group_destroy(group));
+    }
+    tk_out_of_band_barrier(t);
+    tk_end_context(t);
+    symmem_store_close(store);
+}
+
+/* What goes on beside an exchange and must not disturb it: another group of the same ranks, another
+ * thread on the same group. */
+
+#define MAX_RANKS 4
+#define ROUNDS 30
+
+/* One thread's gatherings on one group. */
+struct gatherer {
+    struct tk *t;
+    symmem_group *group;
+    int32_t number; /* the same on all ranks of one exchange; -1: any thread may pair with any */
+    uint32_t delay_ms;
+};
+
+static void *gather(void *arg) {
+    struct gatherer *own = arg;
+    struct tk *t = own->t;
+    int32_t mine[2] = {own->number, t->rank}, all[2 * MAX_RANKS];
+    tk_sleep_ms(own->delay_ms);
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(all, 0xEE, sizeof(all));
+        if (!TK_OK(t, symmem_group_all_gather(own->group, mine, sizeof(mine), all, LONG_MS)))
+            return NULL;
+        for (int32_t rank = 0; rank < t->world_size; rank++) {
+            TK_EQ_INT(t, own->number, all[2 * rank]);
+            TK_EQ_INT(t, rank, all[2 * rank + 1]);
+        }
+        if (tk_failed(t))
+            return NULL;
+    }
+    return NULL;
+}
+
+static void run_both(struct tk *t, struct gatherer *gatherers) {
+    tk_in_threads(t, gather, gatherers, sizeof(gatherers[0]), 2);
+}
+
+/* Two groups of the same ranks come up at the same time, at rank 0 in the other order. */
+TK_TEST(exchange, twin_groups_in_threads, "SM-EXCHANGE-07,SM-EXCHANGE-01",
+        .ranks = {2, MAX_RANKS}) {
+    int32_t ranks[MAX_RANKS] = {0, 1, 2, 3};
+    TK_REQUIRE(t, t->world_size <= MAX_RANKS);
+    symmem_group *groups[2] = {tk_group(t, "twin", ranks, t->world_size),
+                               tk_group(t, "other twin", ranks, t->world_size)};
+    struct gatherer gatherers[2];
+    for (int i = 0; i < 2; i++)
+        gatherers[i] = (struct gatherer){t, groups[i], i, (t->rank == 0) == (i == 0) ? 0 : 60};
+    tk_out_of_band_barrier(t);
+    run_both(t, gatherers);
+}
+
+/* Both threads of a rank call on one group; whichever pair up, all ranks take part. */
+TK_TEST(exchange, threads_take_turns, "SM-GROUP-11", .ranks = {2, MAX_RANKS}) {
+    TK_REQUIRE(t, t->world_size <= MAX_RANKS);
+    struct gatherer gatherers[2] = {{t, tk_world_group(t), -1, 0}, {t, tk_world_group(t), -1, 0}};
+    tk_group_barrier(t, tk_world_group(t));
+    run_both(t, gatherers);
 }

@@ -111,7 +111,7 @@ TK_TEST(exchange_skew, unreliable_stores, "SM-EXCHANGE-10", .ranks = {2, 4}, .ti
     TK_OK(t, symmem_barrier(tk_handle(t, 64, tk_world_group(t)), 0, LONG_MS, NULL));
 }
 
-/* A test point that holds its rank until all others have given up on it. */
+/* A failpoint that holds its rank until all others have given up on it. */
 struct stuck {
     struct tk *t;
     const char *point; /* NULL: none */

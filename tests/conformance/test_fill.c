@@ -31,8 +31,7 @@ struct own {
 static void own_begin(struct tk *t, struct own *own) {
     own->handle = tk_handle(t, (WORDS + 2) * 4, tk_world_group(t));
     symmem_handle_info info = info_of(t, own->handle);
-    void *const *buffers = NULL;
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(own->handle, &buffers));
+    void *const *buffers = buffers_of(t, own->handle);
     flat_init(t, &own->flat, (uint32_t *)buffers[info.rank] + 1, WORDS, info.device);
 }
 
@@ -206,7 +205,7 @@ TK_TEST(fill, refusals_in_order, "SM-FILL-03", .max_ranks = 2, .flags = TK_PLAIN
     TK_OK(t, fill(t, &plain.tensor, 0, 1, 1));
 }
 
-/* Of no handle: the host's own where the device reaches that, else an allocation. */
+/* Memory of no handle: the host's own where the device reaches that, else an allocation. */
 TK_TEST(fill, ordinary_memory, "SM-FILL-04,SM-FILL-01,SM-FILL-02", .max_ranks = 2) {
     uint32_t own_words[WORDS + 2] = {0};
     bool by_host = (t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0;
@@ -249,7 +248,7 @@ static void take_a_moment(void *arg) {
 
 /* Rank 0 writes one number after the other into the next rank's word, all bytes of each alike,
  * while that looks: with its CPU, for a copy might take a word in pieces itself. Until it has seen
- * many come, for on a busy machine the two may take turns. */
+ * many come, for on a busy machine the two may run alternately. */
 static void words_appear_whole(struct tk *t, const struct flat *flag, const uint32_t *own) {
     enum { MANY = 500, SEEN = 8, IS_OVER = 9 };
     uint32_t torn = 0, last = 0;
@@ -292,10 +291,9 @@ TK_TEST(fill, write_value_comes_after_the_data, "SM-FILL-02",
     symmem_handle *handle = tk_handle(t, (DATA_WORDS + 1) * 4, tk_world_group(t));
     symmem_handle_info info = info_of(t, handle);
     symmem_stream *stream = tk_stream(t);
-    void *const *buffers = NULL;
     struct flat flag;
     uint32_t *words = tk_scratch(t, DATA_WORDS * 4), *room = tk_scratch(t, DATA_WORDS * 4);
-    TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(handle, &buffers));
+    void *const *buffers = buffers_of(t, handle);
     const uint32_t *own = buffers[info.rank];
     flat_init(t, &flag, (uint32_t *)buffers[t->next] + DATA_WORDS, 1, info.device);
     for (uint32_t g = 1; g <= 20 && !tk_failed(t); g++) {

@@ -11,8 +11,6 @@
 
 #include "case_help.h"
 
-#define LIMIT_MS 10000u
-
 #ifndef SYMMEM_INSTRUMENTED
 #define SYMMEM_INSTRUMENTED 0
 #endif
@@ -61,7 +59,7 @@ static void make_tensors(struct tk *t, struct family *f) {
     TK_REQUIRE_OK(t, symmem_get_buffer(f->handle, t->rank, 1, &words, SYMMEM_INT32, 0, &f->view));
     if ((t->capabilities & SYMMEM_CAP_COLLECTIVES) != 0)
         TK_REQUIRE_OK(t, symmem_one_shot_all_reduce(f->handle, &f->view->dl_tensor, SYMMEM_SUM, 0,
-                                                    LIMIT_MS, NULL, &f->result));
+                                                    LONG_MS, NULL, &f->result));
 }
 
 static void begin_family(struct tk *t, struct family *f) {
@@ -78,9 +76,9 @@ static void begin_family(struct tk *t, struct family *f) {
     TK_REQUIRE_OK(t, symmem_init(&options, &f->context));
     TK_REQUIRE_OK(t, symmem_group_create(f->context, "family", NULL, 0, NULL, &f->group));
     TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &f->memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &f->handle));
+    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, f->memory, f->group, LONG_MS, &f->handle));
     TK_REQUIRE_OK(t, symmem_alloc(f->context, 4096, -1, NULL, &memory));
-    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, memory, f->group, LIMIT_MS, &f->last));
+    TK_REQUIRE_OK(t, symmem_rendezvous(f->context, memory, f->group, LONG_MS, &f->last));
     TK_REQUIRE_OK(t, symmem_free(f->context, memory));
     TK_REQUIRE_OK(t, symmem_handle_buffer_ptrs(f->last, &f->buffers));
     make_tensors(t, f);
@@ -106,21 +104,21 @@ static void use_in_child(struct tk *t, void *arg) {
     TK_EQ_STR(t, "fork", last_record().stage);
     TK_FAILS(t, NOT_INITIALIZED, symmem_alloc(f->context, 64, -1, NULL, &memory));
     TK_FAILS(t, NOT_INITIALIZED, symmem_group_create(f->context, "new", NULL, 0, NULL, &group));
-    TK_FAILS(t, NOT_INITIALIZED, symmem_group_barrier(f->group, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_group_barrier(f->group, LONG_MS));
     TK_FAILS(t, NOT_INITIALIZED,
-             symmem_rendezvous(f->context, f->memory, f->group, LIMIT_MS, &handle));
+             symmem_rendezvous(f->context, f->memory, f->group, LONG_MS, &handle));
     TK_FAILS(t, NOT_INITIALIZED, symmem_handle_get_info(f->handle, &info));
-    TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LIMIT_MS, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LONG_MS, NULL));
     TK_FAILS(t, NOT_INITIALIZED, symmem_put(f->handle, t->next, 0, &byte, 1, NULL));
-    TK_FAILS(t, NOT_INITIALIZED, symmem_put_signal(f->handle, t->next, 0, LIMIT_MS, NULL));
-    TK_FAILS(t, NOT_INITIALIZED, symmem_handle_reset(f->handle, LIMIT_MS));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_put_signal(f->handle, t->next, 0, LONG_MS, NULL));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_handle_reset(f->handle, LONG_MS));
     if (f->pool != NULL)
         TK_FAILS(t, NOT_INITIALIZED, symmem_pool_alloc(f->pool, 64, &memory));
-    TK_OK(t, symmem_store_set(f->store, "child", "x", 1, LIMIT_MS)); /* a store is inherited */
-    TK_OK(t, symmem_store_get(f->store, "child", &byte, 1, &bytes, LIMIT_MS));
+    TK_OK(t, symmem_store_set(f->store, "child", "x", 1, LONG_MS)); /* a store is inherited */
+    TK_OK(t, symmem_store_get(f->store, "child", &byte, 1, &bytes, LONG_MS));
     if (f->stream != NULL) {
-        TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LIMIT_MS, f->stream));
-        TK_FAILS(t, NOT_INITIALIZED, symmem_stream_synchronize(f->stream, LIMIT_MS));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_barrier(f->handle, 0, LONG_MS, f->stream));
+        TK_FAILS(t, NOT_INITIALIZED, symmem_stream_synchronize(f->stream, LONG_MS));
         TK_FAILS(t, NOT_INITIALIZED, symmem_event_record(f->event, f->stream));
         TK_FAILS(t, NOT_INITIALIZED, symmem_stream_destroy(f->stream));
         symmem_event_destroy(f->event);
@@ -152,16 +150,16 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
     symmem_handle *handle = NULL;
     void *memory = NULL;
     begin_family(t, &f);
-    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, use_in_child, &f, LIMIT_MS));
-    TK_OK(t, symmem_barrier(f.handle, 0, LIMIT_MS, NULL));
-    TK_OK(t, symmem_put_signal(f.handle, t->next, 0, LIMIT_MS, NULL));
-    TK_OK(t, symmem_wait_signal(f.handle, t->previous, 0, LIMIT_MS, NULL));
+    TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, use_in_child, &f, LONG_MS));
+    TK_OK(t, symmem_barrier(f.handle, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_put_signal(f.handle, t->next, 0, LONG_MS, NULL));
+    TK_OK(t, symmem_wait_signal(f.handle, t->previous, 0, LONG_MS, NULL));
     TK_OK(t, symmem_alloc(f.context, 8192, -1, NULL, &memory));
-    TK_OK(t, symmem_rendezvous(f.context, memory, f.group, LIMIT_MS, &handle));
+    TK_OK(t, symmem_rendezvous(f.context, memory, f.group, LONG_MS, &handle));
     if (f.stream != NULL) {
-        TK_OK(t, symmem_barrier(f.handle, 1, LIMIT_MS, f.stream));
+        TK_OK(t, symmem_barrier(f.handle, 1, LONG_MS, f.stream));
         TK_OK(t, symmem_event_record(f.event, f.stream));
-        TK_OK(t, symmem_stream_synchronize(f.stream, LIMIT_MS));
+        TK_OK(t, symmem_stream_synchronize(f.stream, LONG_MS));
         symmem_event_destroy(f.event);
         TK_OK(t, symmem_stream_destroy(f.stream));
     }
@@ -178,8 +176,7 @@ TK_TEST(fork, child_leaves_the_parents_objects, "SM-THREAD-05", .ranks = {2, 4},
     TK_CHECK_MSG(t, rmdir(f.socket_dir) == 0, "%s is not empty", f.socket_dir);
 }
 
-/* --- its own -----------------------------------------------------------------------------------
- */
+/* --- its own ---------------------------------------------------------------------------------- */
 
 /* Keeps the locks of library and backend in use. */
 struct busy {
@@ -200,7 +197,7 @@ static void *allocate_always(void *arg) {
         int32_t self = t->rank;
         TK_OK(t, symmem_group_create(t->context, name, &self, 1, NULL, &group));
         TK_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &memory));
-        TK_OK(t, symmem_rendezvous(t->context, memory, group, LIMIT_MS, &handle));
+        TK_OK(t, symmem_rendezvous(t->context, memory, group, LONG_MS, &handle));
         symmem_handle_release(handle);
         TK_OK(t, symmem_free(t->context, memory));
         TK_OK(t, symmem_group_destroy(group));
@@ -210,53 +207,52 @@ static void *allocate_always(void *arg) {
 
 static void world_of_its_own(struct tk *t, void *arg) {
     symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
     symmem_store *store = NULL;
-    symmem_group *group = NULL;
-    symmem_handle *handle = NULL;
-    void *memory = NULL;
     (void)arg;
     TK_OK(t, symmem_store_open_memory(&store));
     options.store = store;
     options.rank = 0;
     options.world_size = 1;
-    if (!TK_OK(t, symmem_init(&options, &context)))
-        return;
-    TK_OK(t, symmem_group_create(context, "own", NULL, 0, NULL, &group));
-    TK_OK(t, symmem_alloc(context, 4096, -1, NULL, &memory));
-    TK_OK(t, symmem_rendezvous(context, memory, group, LIMIT_MS, &handle));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
-    symmem_handle_release(handle);
-    symmem_context_free(context);
+    const struct own_world w = own_world_begin(t, &options, 4096);
+    TK_OK(t, symmem_barrier(w.handle, 0, LONG_MS, NULL));
+    symmem_handle_release(w.handle);
+    symmem_context_free(w.context);
     symmem_store_close(store);
 }
 
-TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
-        .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
-    /* Sanitizers' own allocators do not survive the fork of a busy process. */
-    enum { THREADS = SYMMEM_INSTRUMENTED ? 0 : 3, CHILDREN = 24 };
-    struct busy busy = {.t = t};
-    pthread_t threads[THREADS + 1];
+/* Sanitizers' own allocators do not survive the fork of a busy process. */
+enum { MOST_THREADS = SYMMEM_INSTRUMENTED ? 0 : 3, CHILDREN = 24 };
+
+/* Children one after the other, beside `count` threads with those bodies, which go on to `end`. */
+static void fork_beside(struct tk *t, void *(*const works[])(void *), int count, void *arg,
+                        atomic_bool *end, void (*child)(struct tk *t, void *arg)) {
+    pthread_t threads[MOST_THREADS + 1];
     int started = 0;
-    if (!is_emulation(t)) {
-        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
-        return;
-    }
-    for (; started < THREADS; started++)
-        if (pthread_create(&threads[started], NULL, allocate_always, &busy) != 0)
+    for (; started < count && started < MOST_THREADS; started++)
+        if (pthread_create(&threads[started], NULL, works[started], arg) != 0)
             break;
-    for (int child = 0; child < CHILDREN; child++)
-        if (tk_run_child(t, world_of_its_own, NULL, LIMIT_MS) != TK_CHILD_DONE)
+    for (int i = 0; i < CHILDREN; i++)
+        if (tk_run_child(t, child, arg, LONG_MS) != TK_CHILD_DONE)
             break;
-    atomic_store(&busy.end, true);
+    atomic_store(end, true);
     while (started > 0)
         TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
 }
 
-/* --- stores ------------------------------------------------------------------------------------
- */
+TK_TEST(fork, child_makes_its_own, "SM-THREAD-06", .max_ranks = 1,
+        .flags = TK_PROCESS_ONLY | TK_FORKS, .timeout_s = 60) {
+    static void *(*const works[])(void *) = {allocate_always, allocate_always, allocate_always};
+    struct busy busy = {.t = t};
+    if (!is_emulation(t)) {
+        TK_CHECK_MSG(t, true, "a device's driver does not work in a child");
+        return;
+    }
+    fork_beside(t, works, 3, &busy, &busy.end, world_of_its_own);
+}
 
-/* Of both kinds: they are inherited. */
+/* --- stores ----------------------------------------------------------------------------------- */
+
+/* Both kinds, which are inherited. */
 struct inherited {
     struct tk *t;
     symmem_store *stores[2];
@@ -267,8 +263,8 @@ static void *store_always(void *arg) {
     struct inherited *inherited = arg;
     struct tk *t = inherited->t;
     for (int i = 0; !atomic_load(&inherited->end); i = !i) {
-        TK_OK(t, symmem_store_set(inherited->stores[i], "always", "x", 1, LIMIT_MS));
-        TK_OK(t, symmem_store_remove(inherited->stores[i], "always", LIMIT_MS));
+        TK_OK(t, symmem_store_set(inherited->stores[i], "always", "x", 1, LONG_MS));
+        TK_OK(t, symmem_store_remove(inherited->stores[i], "always", LONG_MS));
     }
     return NULL;
 }
@@ -287,9 +283,9 @@ static void store_in_child(struct tk *t, void *arg) {
     size_t bytes = 0;
     for (int i = 0; i < 2; i++) {
         symmem_store *store = inherited->stores[i];
-        TK_OK(t, symmem_store_set(store, "child", "y", 1, LIMIT_MS));
-        TK_OK(t, symmem_store_wait(store, "child", LIMIT_MS));
-        TK_OK(t, symmem_store_get(store, "child", &byte, 1, &bytes, LIMIT_MS));
+        TK_OK(t, symmem_store_set(store, "child", "y", 1, LONG_MS));
+        TK_OK(t, symmem_store_wait(store, "child", LONG_MS));
+        TK_OK(t, symmem_store_get(store, "child", &byte, 1, &bytes, LONG_MS));
         TK_CHECK(t, bytes == 1 && byte == 'y');
         symmem_store_close(store);
     }
@@ -297,22 +293,10 @@ static void store_in_child(struct tk *t, void *arg) {
 
 TK_TEST(fork, child_uses_a_busy_store, "SM-LIFE-26", .max_ranks = 1,
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS, .timeout_s = 60) {
-    /* Sanitizers' own allocators do not survive the fork of a busy process. */
-    enum { THREADS = SYMMEM_INSTRUMENTED ? 0 : 2, CHILDREN = 24 };
     static void *(*const works[])(void *) = {store_always, wait_always};
     struct inherited inherited = {.t = t, .stores = {NULL, t->store}};
-    pthread_t threads[THREADS + 1];
-    int started = 0;
     TK_REQUIRE_OK(t, symmem_store_open_memory(&inherited.stores[0]));
-    for (; started < THREADS; started++)
-        if (pthread_create(&threads[started], NULL, works[started], &inherited) != 0)
-            break;
-    for (int child = 0; child < CHILDREN; child++)
-        if (tk_run_child(t, store_in_child, &inherited, 5000) != TK_CHILD_DONE)
-            break;
-    atomic_store(&inherited.end, true);
-    while (started > 0)
-        TK_CHECK(t, pthread_join(threads[--started], NULL) == 0);
-    TK_OK(t, symmem_store_remove(t->store, "child", LIMIT_MS));
+    fork_beside(t, works, 2, &inherited, &inherited.end, store_in_child);
+    TK_OK(t, symmem_store_remove(t->store, "child", LONG_MS));
     symmem_store_close(inherited.stores[0]);
 }

@@ -5,7 +5,6 @@
 #define B_COUNT 3
 #define MAX_RANKS 8
 #define NDIM 3
-#define WORKSPACE_BYTES 32768 /* more than any case needs */
 
 struct gather_case {
     symmem_dtype dtype, out_dtype;
@@ -16,11 +15,30 @@ struct gather_case {
     bool whole;     /* values, and so results, are whole numbers */
 };
 
+/* The plain ones, then the scaled ones. */
+enum { PLAIN_CASES = 8, SCALED_CASES = 8 };
+static const struct gather_case cases[PLAIN_CASES + SCALED_CASES] = {
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 0, PLAIN, true, false, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, true, true, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, PLAIN, true, false, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, false, false, false},
+    {SYMMEM_FLOAT64, SYMMEM_FLOAT64, 2, PLAIN, false, true, false},
+    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 0, PLAIN, false, true, true},
+    {SYMMEM_BFLOAT16, SYMMEM_BFLOAT16, 2, PLAIN, true, true, false},
+    {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, PLAIN, true, false, false},
+    {SYMMEM_INT8, SYMMEM_FLOAT32, 0, BY_TENSOR, true, false, true},
+    {SYMMEM_INT8, SYMMEM_BFLOAT16, 1, REPLICATED, true, false, true},
+    {SYMMEM_UINT8, SYMMEM_FLOAT32, 1, SHARDED, false, false, true},
+    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 0, SHARDED, true, true, false},
+    {SYMMEM_FLOAT16, SYMMEM_BFLOAT16, 1, SHARDED, true, true, false},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, SHARDED, true, true, true},
+    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 1, REPLICATED, false, true, true},
+    {SYMMEM_INT8, SYMMEM_FLOAT32, 2, BY_TENSOR, true, true, true},
+};
+
 struct gather_run {
     const struct gather_case *c;
-    const struct tk_shape *group;
-    symmem_handle *workspace;
-    symmem_stream *stream, *second;
+    struct fused_place place;
     struct fused_tensor shard, a_scale, a_out, b[B_COUNT], b_scale[B_COUNT], out[B_COUNT];
     const DLTensor *bs[B_COUNT], *b_scales[B_COUNT], *outs[B_COUNT];
 };
@@ -40,13 +58,13 @@ static void make_scales(struct tk *t, struct gather_run *run, const int64_t *sha
     int64_t rows[NDIM] = {shape[0], shape[1], 1};
     const int64_t one[1] = {1};
     if (c->scaling == REPLICATED && c->dim < NDIM - 1)
-        rows[c->dim] *= run->group->count;
+        rows[c->dim] *= run->place.shape->count;
     if (c->scaling == BY_TENSOR)
         fused_make(t, &run->a_scale, SYMMEM_FLOAT32, 1, one, 0);
     else
         fused_make(t, &run->a_scale, SYMMEM_FLOAT32, NDIM, rows,
                    c->restrided && c->dim < NDIM - 1 ? c->dim : 0);
-    fill_scale(&run->a_scale, c->scaling == SHARDED ? run->group->rank : 5);
+    fill_scale(&run->a_scale, c->scaling == SHARDED ? run->place.shape->rank : 5);
     fused_upload(t, &run->a_scale);
     for (int i = 0; i < B_COUNT; i++) {
         const int64_t columns[2] = {1, c->scaling == BY_TENSOR ? 1 : run->b[i].shape[1]};
@@ -74,12 +92,16 @@ static void make_products(struct tk *t, struct gather_run *run, const int64_t *f
     }
 }
 
-static void begin_run(struct tk *t, symmem_group *group, struct gather_run *run) {
-    const struct gather_case *c = run->c;
+static void *begin_run(struct tk *t, symmem_group *group, const struct fused_place *place,
+                       int number) {
+    struct gather_run *run = tk_scratch(t, sizeof *run);
+    const struct gather_case *c = &cases[number];
+    run->c = c;
+    run->place = *place;
     const int64_t shape[NDIM] = {2, 3, 4};
     int64_t full[NDIM] = {2, 3, 4};
     size_t bytes = 0;
-    full[c->dim] *= run->group->count;
+    full[c->dim] *= run->place.shape->count;
     fused_make(t, &run->shard, c->dtype, NDIM, shape, c->restrided ? c->dim : 0);
     fused_make(t, &run->a_out, c->dtype, NDIM, full, c->dim);
     make_products(t, run, full);
@@ -87,14 +109,16 @@ static void begin_run(struct tk *t, symmem_group *group, struct gather_run *run)
         make_scales(t, run, shape);
     TK_REQUIRE_OK(t, symmem_fused_all_gather_matmul_workspace(
                          &run->shard.dl, is_scaled(c) ? &run->a_scale.dl : NULL, c->dim, c->want_a,
-                         run->group->count, &bytes));
-    if (run->workspace == NULL)
-        run->workspace = tk_handle(t, bytes, group);
+                         run->place.shape->count, &bytes));
+    if (run->place.workspace == NULL)
+        run->place.workspace = tk_handle(t, bytes, group);
     else
-        TK_REQUIRE(t, bytes <= WORKSPACE_BYTES);
+        TK_REQUIRE(t, bytes <= FUSED_WORKSPACE_BYTES);
+    return run;
 }
 
-static void end_run(struct tk *t, struct gather_run *run) {
+static void end_run(struct tk *t, void *arg) {
+    struct gather_run *run = arg;
     struct fused_tensor *const all[] = {&run->shard, &run->a_scale, &run->a_out};
     for (int i = 0; i < 3 + 3 * B_COUNT; i++) {
         struct fused_tensor *tensor = i < 3                 ? all[i]
@@ -106,19 +130,22 @@ static void end_run(struct tk *t, struct gather_run *run) {
     }
 }
 
-static symmem_status call(struct tk *t, struct gather_run *run) {
+static symmem_status call(void *arg) {
+    struct gather_run *run = arg;
     const struct gather_case *c = run->c;
     const DLTensor *a_out = c->want_a ? &run->a_out.dl : NULL;
     if (is_scaled(c))
         return symmem_fused_all_gather_scaled_matmul(
-            run->workspace, &run->shard.dl, &run->a_scale.dl, c->dim, B_COUNT, run->bs,
-            run->b_scales, a_out, run->outs, 0, LONG_MS, run->stream, run->second);
-    return symmem_fused_all_gather_matmul(run->workspace, &run->shard.dl, c->dim, B_COUNT, run->bs,
-                                          a_out, run->outs, 0, LONG_MS, run->stream, run->second);
+            run->place.workspace, &run->shard.dl, &run->a_scale.dl, c->dim, B_COUNT, run->bs,
+            run->b_scales, a_out, run->outs, 0, LONG_MS, run->place.stream, run->place.second);
+    return symmem_fused_all_gather_matmul(run->place.workspace, &run->shard.dl, c->dim, B_COUNT,
+                                          run->bs, a_out, run->outs, 0, LONG_MS, run->place.stream,
+                                          run->place.second);
 }
 
-static void put_shard(struct tk *t, struct gather_run *run, uint32_t generation) {
-    fused_fill(&run->shard, run->group->rank, generation, run->c->whole);
+static void put_shard(struct tk *t, void *arg, uint32_t generation) {
+    struct gather_run *run = arg;
+    fused_fill(&run->shard, run->place.shape->rank, generation, run->c->whole);
     fused_upload(t, &run->shard);
     fused_set_bytes(t, &run->a_out, 0x55);
     for (int i = 0; i < B_COUNT; i++)
@@ -150,7 +177,7 @@ static double *spread(struct tk *t, const struct fused_tensor *scale, const doub
 static void add_up(struct tk *t, const struct gather_run *run, double *const *shards,
                    double *const *scales, int i, struct fused_sum *sum) {
     const struct gather_case *c = run->c;
-    int32_t ranks = run->group->count;
+    int32_t ranks = run->place.shape->count;
     int64_t n = run->b[i].shape[1], k = run->shard.shape[NDIM - 1];
     int64_t rows = run->shard.shape[0] * run->shard.shape[1];
     bool along_k = c->dim == NDIM - 1;
@@ -175,9 +202,10 @@ static void add_up(struct tk *t, const struct gather_run *run, double *const *sh
     }
 }
 
-static void check_results(struct tk *t, struct gather_run *run, uint32_t generation) {
+static void check_results(struct tk *t, void *arg, uint32_t generation) {
+    struct gather_run *run = arg;
     const struct gather_case *c = run->c;
-    int32_t ranks = run->group->count;
+    int32_t ranks = run->place.shape->count;
     int64_t k = run->a_out.shape[NDIM - 1];
     double *shards[MAX_RANKS], *scales[MAX_RANKS];
     bool narrow = c->out_dtype == SYMMEM_FLOAT16 || c->out_dtype == SYMMEM_BFLOAT16;
@@ -203,74 +231,24 @@ static void check_results(struct tk *t, struct gather_run *run, uint32_t generat
     }
 }
 
-struct gather_plan {
-    const struct gather_case *cases;
-    int count;
-    bool streams;
-};
-
-static void gather_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                            void *arg) {
-    const struct gather_plan *plan = arg;
-    symmem_stream *stream = plan->streams ? tk_stream(t) : NULL;
-    symmem_handle *workspace = tk_handle(t, WORKSPACE_BYTES, group);
-    for (int i = 0; i < plan->count; i++) {
-        if (!fused_wanted(shape, i))
-            continue;
-        struct gather_run run = {
-            .c = &plan->cases[i], .group = shape, .workspace = workspace, .stream = stream};
-        tk_checkpoint(t, "%s, case %d", shape->name, i);
-        begin_run(t, group, &run);
-        put_shard(t, &run, 1);
-        TK_OK(t, call(t, &run));
-        tk_synchronize(t, stream);
-        check_results(t, &run, 1);
-        end_run(t, &run);
-    }
-}
-
-static const struct gather_case plain_cases[] = {
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 0, PLAIN, true, false, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, true, true, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, PLAIN, true, false, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, false, false, false},
-    {SYMMEM_FLOAT64, SYMMEM_FLOAT64, 2, PLAIN, false, true, false},
-    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 0, PLAIN, false, true, true},
-    {SYMMEM_BFLOAT16, SYMMEM_BFLOAT16, 2, PLAIN, true, true, false},
-    {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, PLAIN, true, false, false},
-};
+static const struct fused_family family = {begin_run, put_shard, call, check_results, end_run};
 
 TK_PORTED(test_fused_all_gather_matmul, "SM-FUSED-01,SM-FUSED-03", .needs = PRODUCTS,
           .max_ranks = MAX_RANKS) {
-    struct gather_plan plan = {plain_cases, 8, false};
     TK_REQ(t, "SM-FUSED-01");
-    tk_for_each_group_shape(t, gather_on_shape, &plan);
+    fused_run_cases(t, &family, 0, PLAIN_CASES, false);
 }
-
-static const struct gather_case scaled_cases[] = {
-    {SYMMEM_INT8, SYMMEM_FLOAT32, 0, BY_TENSOR, true, false, true},
-    {SYMMEM_INT8, SYMMEM_BFLOAT16, 1, REPLICATED, true, false, true},
-    {SYMMEM_UINT8, SYMMEM_FLOAT32, 1, SHARDED, false, false, true},
-    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 0, SHARDED, true, true, false},
-    {SYMMEM_FLOAT16, SYMMEM_BFLOAT16, 1, SHARDED, true, true, false},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, SHARDED, true, true, true},
-    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 1, REPLICATED, false, true, true},
-    {SYMMEM_INT8, SYMMEM_FLOAT32, 2, BY_TENSOR, true, true, true},
-};
 
 TK_PORTED(test_fused_all_gather_scaled_matmul, "SM-FUSED-02,SM-FUSED-03", .needs = PRODUCTS,
           .max_ranks = MAX_RANKS) {
-    struct gather_plan plan = {scaled_cases, 8, false};
     TK_REQ(t, "SM-FUSED-02");
-    tk_for_each_group_shape(t, gather_on_shape, &plan);
+    fused_run_cases(t, &family, PLAIN_CASES, SCALED_CASES, false);
 }
 
 TK_TEST(fused, on_streams, "SM-FUSED-01,SM-FUSED-02", .needs = PRODUCTS | SYMMEM_CAP_STREAMS,
         .max_ranks = MAX_RANKS) {
-    struct gather_plan plan = {plain_cases, 3, true};
-    tk_for_each_group_shape(t, gather_on_shape, &plan);
-    plan = (struct gather_plan){scaled_cases + 1, 2, true};
-    tk_for_each_group_shape(t, gather_on_shape, &plan);
+    fused_run_cases(t, &family, 0, 3, true);
+    fused_run_cases(t, &family, PLAIN_CASES + 1, 2, true);
 }
 
 /* Shards of one row, gathered along each dimension: what has one element has no stride to go by. */
@@ -311,33 +289,10 @@ TK_TEST(fused, one_row, "SM-FUSED-01", .needs = PRODUCTS, .max_ranks = MAX_RANKS
             gather_one_row(t, dim, n);
 }
 
-/* Captured once, replayed with other data each time; then eagerly on the same streams. */
 TK_TEST(fused, replayed, "SM-FUSED-09", .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE,
         .max_ranks = 4) {
-    struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
-    static const int chosen[] = {0, 2};
-    for (int i = 0; i < 2; i++) {
-        symmem_graph *graph = NULL;
-        struct gather_run run = {.c = &plain_cases[chosen[i]], .group = &world};
-        run.stream = tk_stream(t);
-        run.second = i == 0 ? NULL : tk_stream(t);
-        begin_run(t, tk_world_group(t), &run);
-        put_shard(t, &run, 1);
-        TK_REQUIRE_OK(t, symmem_stream_begin_capture(run.stream));
-        TK_OK(t, call(t, &run));
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(run.stream, &graph));
-        for (uint32_t generation = 2; generation < 5; generation++) {
-            put_shard(t, &run, generation);
-            run_graph(t, graph, run.stream);
-            check_results(t, &run, generation);
-        }
-        put_shard(t, &run, 6);
-        TK_OK(t, call(t, &run));
-        tk_synchronize(t, run.stream);
-        check_results(t, &run, 6);
-        TK_OK(t, symmem_graph_destroy(graph));
-        end_run(t, &run);
-    }
+    fused_replay(t, &family, 0, false);
+    fused_replay(t, &family, 2, true);
 }
 
 /* The layout helpers, each dimension of four. */

@@ -169,7 +169,7 @@ static symmem_graph *capture_forked(struct tk *t, const struct arrival *x, symme
     return graph;
 }
 
-/* Whoever destroys the stream in vain waits for the chunk no more, whatever the limit was, and
+/* A call that failed to destroy the stream waits for the chunk no more, whatever the limit was, and
  * whatever stream of a graph's the product is on: then it is the launch that is given up. */
 static void give_up(struct tk *t, bool by_graph) {
     symmem_stream *stream = NULL;
@@ -261,7 +261,7 @@ static void expect_works(struct tk *t, struct arrival *x, symmem_stream *stream)
 /* A backend that runs streams itself gets to a product with its chunk only. */
 static void check_failure(struct tk *t, int words, int fails_at) {
     struct failing own = {.fails_at = fails_at};
-    /* What it waits for in vain lasts as long, the rest ends long before. */
+    /* What it waits for and does not get lasts as long, the rest ends long before. */
     const uint32_t limit_ms = tk_limit_ms(t, words <= fails_at ? 1000 : 3000);
     struct arrival *x = begin(t, SYMMEM_FLOAT32, ROWS, CHUNKS, false);
     put_words(t, x, words, -1);

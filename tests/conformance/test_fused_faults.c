@@ -254,7 +254,7 @@ TK_TEST(fused_faults, rest_is_pending, "SM-TIMEOUT-12", .needs = PRODUCTS | SYMM
     pair_expect_gather(t, x, 1);
 }
 
-/* Rank 0's products take their time; the others spoil their workspace and inputs once they are
+/* Rank 0's products take their time; the others overwrite their workspace and inputs once they are
  * through. */
 TK_TEST(fused_faults, reused_at_once, "SM-FUSED-13", .needs = PRODUCTS, .ranks = {2, 5}) {
     struct own_product own = {.status = SYMMEM_OK, .delay_ms = t->rank == 0 ? 15 : 0};
@@ -333,7 +333,7 @@ static void expect_gathered(struct tk *t, struct fused_pair *x) {
 }
 
 /* Another thread's barrier on the channel comes behind all of the operation, on whichever rank it
- * finds that in the middle: rank 0 is, while the others spoil what it has yet to fetch. */
+ * finds that in the middle: rank 0 is, while the others overwrite what it has yet to fetch. */
 TK_TEST(fused_faults, threads_take_turns, "SM-THREAD-02", .needs = PRODUCTS, .ranks = {2, 3}) {
     struct fused_pair *x = pair_begin(t);
     struct own_product own = {.is_empty = true, .delay_ms = t->rank == 0 ? 150 : 0};
@@ -366,7 +366,7 @@ TEST_WITH_AND_WITHOUT_STREAM(fused_faults, busy_channel, "SM-THREAD-02", PRODUCT
             TK_OK(t, symmem_barrier(x->workspace, 0, meet.limit_ms, stream));
         else
             start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
-        tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread has the channel */
         TK_FAILS(t, TIMEOUT, pair_gather(x, 50, NULL));
         TK_EQ_STR(t, "channel", last_record().stage);
         TK_FAILS(t, TIMEOUT, pair_scatter(x, 50, NULL));
@@ -396,7 +396,7 @@ TK_TEST(fused_faults, one_channel, "SM-COLL-10", .needs = PRODUCTS, .ranks = {2,
     pthread_t thread;
     if (t->rank == 0)
         start_until_point(t, &thread, meet_on_channel, &meet, "barrier.begin");
-    tk_sleep_ms(tk_limit_ms(t, 50)); /* until the thread has the turn */
+    tk_sleep_ms(tk_limit_ms(t, 50)); /* until the thread has the channel */
     TK_OK(t, pair_gather(x, LONG_MS / 2, NULL));
     TK_OK(t, pair_scatter(x, LONG_MS / 2, NULL));
     pair_expect_gather(t, x, 1);
@@ -460,7 +460,7 @@ static void have_had_the_products(struct tk *t, struct fused_pair *x) {
     fused_set_bytes(t, &x->a_out, 0x55);
 }
 
-/* Work that is left behind by a stream which was destroyed in vain holds up no other stream's. */
+/* Work that is left behind by a stream that could not be destroyed holds up no other stream's. */
 TK_TEST(fused_faults, stream_destroyed_in_vain, "SM-STREAM-07,SM-COLL-10",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .ranks = {2, 3}) {
     symmem_event *over = NULL;

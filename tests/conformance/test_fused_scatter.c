@@ -3,7 +3,6 @@
 #include "fused_help.h"
 
 #define NDIM 3
-#define WORKSPACE_BYTES 32768 /* more than any case needs */
 #define MAX_RANKS 8
 
 struct scatter_case {
@@ -15,11 +14,26 @@ struct scatter_case {
     bool whole;
 };
 
+/* The plain ones, then the scaled ones. */
+enum { PLAIN_CASES = 7, SCALED_CASES = 5 };
+static const struct scatter_case cases[PLAIN_CASES + SCALED_CASES] = {
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 0, PLAIN, SYMMEM_SUM, false, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_SUM, false, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, PLAIN, SYMMEM_SUM, false, true},
+    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_AVG, true, false},
+    {SYMMEM_FLOAT64, SYMMEM_FLOAT64, 2, PLAIN, SYMMEM_AVG, true, false},
+    {SYMMEM_BFLOAT16, SYMMEM_BFLOAT16, 0, PLAIN, SYMMEM_AVG, true, false},
+    {SYMMEM_FLOAT16, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_SUM, true, true},
+    {SYMMEM_INT8, SYMMEM_FLOAT32, 0, BY_TENSOR, SYMMEM_SUM, true, true},
+    {SYMMEM_INT8, SYMMEM_FLOAT32, 1, BY_ROW, SYMMEM_SUM, false, true},
+    {SYMMEM_UINT8, SYMMEM_BFLOAT16, 0, BY_ROW, SYMMEM_AVG, true, true},
+    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 2, BY_ROW, SYMMEM_SUM, false, false},
+    {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, BY_TENSOR, SYMMEM_AVG, true, false},
+};
+
 struct scatter_run {
     const struct scatter_case *c;
-    const struct tk_shape *group;
-    symmem_handle *workspace;
-    symmem_stream *stream, *second;
+    struct fused_place place;
     struct fused_tensor a, b, a_scale, b_scale, out;
 };
 
@@ -32,9 +46,13 @@ static const DLTensor *scale_of(const struct scatter_run *run, const struct fuse
     return run->c->scaling != PLAIN ? &scale->dl : NULL;
 }
 
-static void begin_run(struct tk *t, symmem_group *group, struct scatter_run *run) {
-    const struct scatter_case *c = run->c;
-    int32_t ranks = run->group->count;
+static void *begin_run(struct tk *t, symmem_group *group, const struct fused_place *place,
+                       int number) {
+    struct scatter_run *run = tk_scratch(t, sizeof *run);
+    const struct scatter_case *c = &cases[number];
+    run->c = c;
+    run->place = *place;
+    int32_t ranks = run->place.shape->count;
     int64_t a_shape[NDIM] = {2, 3, 5}, b_shape[2] = {5, 3}, one[1] = {1};
     size_t bytes = 0;
     if (c->dim == NDIM - 1)
@@ -56,13 +74,15 @@ static void begin_run(struct tk *t, symmem_group *group, struct scatter_run *run
     TK_REQUIRE_OK(t, symmem_fused_matmul_reduce_scatter_workspace(
                          &run->a.dl, &run->b.dl, scale_of(run, &run->a_scale), c->dim, &run->out.dl,
                          ranks, &bytes));
-    if (run->workspace == NULL)
-        run->workspace = tk_handle(t, bytes, group);
+    if (run->place.workspace == NULL)
+        run->place.workspace = tk_handle(t, bytes, group);
     else
-        TK_REQUIRE(t, bytes <= WORKSPACE_BYTES);
+        TK_REQUIRE(t, bytes <= FUSED_WORKSPACE_BYTES);
+    return run;
 }
 
-static void end_run(struct tk *t, struct scatter_run *run) {
+static void end_run(struct tk *t, void *arg) {
+    struct scatter_run *run = arg;
     struct fused_tensor *const all[] = {&run->a, &run->b, &run->a_scale, &run->b_scale, &run->out};
     for (int i = 0; i < 5; i++)
         tk_free(t, all[i]->memory);
@@ -76,8 +96,9 @@ static void fill(struct scatter_run *run, int32_t rank, uint32_t generation) {
     fill_scale(&run->b_scale, rank + 40);
 }
 
-static void put_in(struct tk *t, struct scatter_run *run, uint32_t generation) {
-    fill(run, run->group->rank, generation);
+static void put_in(struct tk *t, void *arg, uint32_t generation) {
+    struct scatter_run *run = arg;
+    fill(run, run->place.shape->rank, generation);
     fused_upload(t, &run->a);
     fused_upload(t, &run->b);
     fused_upload(t, &run->a_scale);
@@ -85,14 +106,16 @@ static void put_in(struct tk *t, struct scatter_run *run, uint32_t generation) {
     fused_set_bytes(t, &run->out, 0x55);
 }
 
-static symmem_status call(struct tk *t, struct scatter_run *run) {
+static symmem_status call(void *arg) {
+    struct scatter_run *run = arg;
     const struct scatter_case *c = run->c;
     if (c->scaling != PLAIN)
         return symmem_fused_scaled_matmul_reduce_scatter(
-            run->workspace, &run->a.dl, &run->b.dl, &run->a_scale.dl, &run->b_scale.dl, c->op,
-            c->dim, &run->out.dl, 0, LONG_MS, run->stream, run->second);
-    return symmem_fused_matmul_reduce_scatter(run->workspace, &run->a.dl, &run->b.dl, c->op, c->dim,
-                                              &run->out.dl, 0, LONG_MS, run->stream, run->second);
+            run->place.workspace, &run->a.dl, &run->b.dl, &run->a_scale.dl, &run->b_scale.dl, c->op,
+            c->dim, &run->out.dl, 0, LONG_MS, run->place.stream, run->place.second);
+    return symmem_fused_matmul_reduce_scatter(run->place.workspace, &run->a.dl, &run->b.dl, c->op,
+                                              c->dim, &run->out.dl, 0, LONG_MS, run->place.stream,
+                                              run->place.second);
 }
 
 /* The product of one rank, all of it. */
@@ -112,13 +135,13 @@ static void add_rank(struct tk *t, struct scatter_run *run, int32_t rank, uint32
     fused_sum_add(sum, run->a.values, rows, run->a.shape[2], run->b.values, n, n, a_scale, b_scale);
 }
 
-/* The own part of the whole sum. */
+/* This rank's part of the whole sum. */
 static void cut(const struct scatter_run *run, const struct fused_sum *all, struct fused_sum *own) {
     const int64_t *part = run->out.shape;
     int64_t whole[NDIM] = {part[0], part[1], part[2]}, at[NDIM] = {0};
-    double over = run->c->op == SYMMEM_AVG ? run->group->count : 1;
-    whole[run->c->dim] *= run->group->count;
-    at[run->c->dim] = part[run->c->dim] * run->group->rank;
+    double over = run->c->op == SYMMEM_AVG ? run->place.shape->count : 1;
+    whole[run->c->dim] *= run->place.shape->count;
+    at[run->c->dim] = part[run->c->dim] * run->place.shape->rank;
     for (int64_t i = 0; i < part[0] * part[1] * part[2]; i++) {
         int64_t x = i / (part[1] * part[2]) + at[0], y = i / part[2] % part[1] + at[1],
                 z = i % part[2] + at[2];
@@ -127,104 +150,42 @@ static void cut(const struct scatter_run *run, const struct fused_sum *all, stru
     }
 }
 
-static void check_results(struct tk *t, struct scatter_run *run, uint32_t generation) {
+static void check_results(struct tk *t, void *arg, uint32_t generation) {
+    struct scatter_run *run = arg;
     const struct scatter_case *c = run->c;
     struct fused_sum all, own;
     bool exact = c->whole && c->op == SYMMEM_SUM && symmem_dtype_size(c->out_dtype) > 2;
-    fused_sum_make(t, &all, run->out.count * (size_t)run->group->count);
+    fused_sum_make(t, &all, run->out.count * (size_t)run->place.shape->count);
     fused_sum_make(t, &own, run->out.count);
-    for (int32_t r = 0; r < run->group->count; r++)
+    for (int32_t r = 0; r < run->place.shape->count; r++)
         add_rank(t, run, r, generation, &all);
     cut(run, &all, &own);
-    fused_sum_expect(t, &own, &run->out, exact, run->a.shape[2] + run->group->count, 3, "out");
+    fused_sum_expect(t, &own, &run->out, exact, run->a.shape[2] + run->place.shape->count, 3,
+                     "out");
 }
 
-struct scatter_plan {
-    const struct scatter_case *cases;
-    int count;
-    bool streams;
-};
-
-static void scatter_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
-                             void *arg) {
-    const struct scatter_plan *plan = arg;
-    symmem_stream *stream = plan->streams ? tk_stream(t) : NULL;
-    symmem_handle *workspace = tk_handle(t, WORKSPACE_BYTES, group);
-    for (int i = 0; i < plan->count; i++) {
-        if (!fused_wanted(shape, i))
-            continue;
-        struct scatter_run run = {
-            .c = &plan->cases[i], .group = shape, .workspace = workspace, .stream = stream};
-        tk_checkpoint(t, "%s, case %d", shape->name, i);
-        begin_run(t, group, &run);
-        put_in(t, &run, 1);
-        TK_OK(t, call(t, &run));
-        tk_synchronize(t, stream);
-        check_results(t, &run, 1);
-        end_run(t, &run);
-    }
-}
-
-static const struct scatter_case plain_cases[] = {
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 0, PLAIN, SYMMEM_SUM, false, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_SUM, false, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 2, PLAIN, SYMMEM_SUM, false, true},
-    {SYMMEM_FLOAT32, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_AVG, true, false},
-    {SYMMEM_FLOAT64, SYMMEM_FLOAT64, 2, PLAIN, SYMMEM_AVG, true, false},
-    {SYMMEM_BFLOAT16, SYMMEM_BFLOAT16, 0, PLAIN, SYMMEM_AVG, true, false},
-    {SYMMEM_FLOAT16, SYMMEM_FLOAT32, 1, PLAIN, SYMMEM_SUM, true, true},
-};
+static const struct fused_family family = {begin_run, put_in, call, check_results, end_run};
 
 TK_PORTED(test_fused_matmul_reduce_scatter, "SM-FUSED-04,SM-FUSED-03", .needs = PRODUCTS,
           .max_ranks = MAX_RANKS) {
-    struct scatter_plan plan = {plain_cases, 7, false};
     TK_REQ(t, "SM-FUSED-04");
-    tk_for_each_group_shape(t, scatter_on_shape, &plan);
+    fused_run_cases(t, &family, 0, PLAIN_CASES, false);
 }
-
-static const struct scatter_case scaled_cases[] = {
-    {SYMMEM_INT8, SYMMEM_FLOAT32, 0, BY_TENSOR, SYMMEM_SUM, true, true},
-    {SYMMEM_INT8, SYMMEM_FLOAT32, 1, BY_ROW, SYMMEM_SUM, false, true},
-    {SYMMEM_UINT8, SYMMEM_BFLOAT16, 0, BY_ROW, SYMMEM_AVG, true, true},
-    {SYMMEM_BFLOAT16, SYMMEM_FLOAT32, 2, BY_ROW, SYMMEM_SUM, false, false},
-    {SYMMEM_FLOAT16, SYMMEM_FLOAT16, 1, BY_TENSOR, SYMMEM_AVG, true, false},
-};
 
 TK_PORTED(test_fused_scaled_matmul_reduce_scatter, "SM-FUSED-05,SM-FUSED-03", .needs = PRODUCTS,
           .max_ranks = MAX_RANKS) {
-    struct scatter_plan plan = {scaled_cases, 5, false};
     TK_REQ(t, "SM-FUSED-05");
-    tk_for_each_group_shape(t, scatter_on_shape, &plan);
+    fused_run_cases(t, &family, PLAIN_CASES, SCALED_CASES, false);
 }
 
 TK_TEST(fused_scatter, on_streams, "SM-FUSED-04,SM-FUSED-05",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS, .max_ranks = MAX_RANKS) {
-    struct scatter_plan plan = {plain_cases, 3, true};
-    tk_for_each_group_shape(t, scatter_on_shape, &plan);
-    plan = (struct scatter_plan){scaled_cases, 2, true};
-    tk_for_each_group_shape(t, scatter_on_shape, &plan);
+    fused_run_cases(t, &family, 0, 3, true);
+    fused_run_cases(t, &family, PLAIN_CASES, 2, true);
 }
 
 TK_TEST(fused_scatter, replayed, "SM-FUSED-09",
         .needs = PRODUCTS | SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE, .max_ranks = 4) {
-    struct tk_shape world = {.name = "world", .count = t->world_size, .rank = t->rank};
-    static const int chosen[] = {1, 5};
-    for (int i = 0; i < 2; i++) {
-        symmem_graph *graph = NULL;
-        struct scatter_run run = {.c = &plain_cases[chosen[i]], .group = &world};
-        run.stream = tk_stream(t);
-        run.second = i == 0 ? NULL : tk_stream(t);
-        begin_run(t, tk_world_group(t), &run);
-        put_in(t, &run, 1);
-        TK_REQUIRE_OK(t, symmem_stream_begin_capture(run.stream));
-        TK_OK(t, call(t, &run));
-        TK_REQUIRE_OK(t, symmem_stream_end_capture(run.stream, &graph));
-        for (uint32_t generation = 2; generation < 5; generation++) {
-            put_in(t, &run, generation);
-            run_graph(t, graph, run.stream);
-            check_results(t, &run, generation);
-        }
-        TK_OK(t, symmem_graph_destroy(graph));
-        end_run(t, &run);
-    }
+    fused_replay(t, &family, 1, false);
+    fused_replay(t, &family, 5, true);
 }

@@ -123,7 +123,7 @@ TK_TEST(onesided, ranges_are_checked, "SM-ONESIDED-03,SM-ERROR-01,SM-ERROR-04", 
         REFUSED(t, OUT_OF_RANGE, symmem_get(s->handle, bad_ranks[i], 0, out, 1, NULL));
         REFUSED(t, OUT_OF_RANGE, symmem_put(s->handle, bad_ranks[i], 0, data, 0, NULL));
     }
-    for (size_t i = 0; i < LENGTH(ranges); i++) {
+    for (size_t i = 0; i < TK_COUNT(ranges); i++) {
         const size_t at = ranges[i].offset, bytes = ranges[i].bytes;
         refused(t, ranges[i].status, symmem_put(s->handle, t->next, at, data, bytes, NULL), "put",
                 __LINE__);
@@ -181,7 +181,7 @@ ON_MULTICAST(multicast, edges, "SM-MCAST-08,SM-MCAST-10,SM-ERROR-01,SM-ERROR-04"
     unsigned char *out = s->out.bytes;
     memset(data, 0x99, sizeof(data));
     TK_REQ(t, "SM-MCAST-08");
-    for (size_t i = 0; i < LENGTH(wrong_loads); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong_loads); i++) {
         tk_checkpoint(t, "load %zu", i);
         symmem_status status = symmem_multimem_ld_reduce(
             s->handle, wrong_loads[i].at, out + wrong_loads[i].shift, wrong_loads[i].count,

@@ -12,7 +12,7 @@ TK_TEST(limits, init, "SM-CONTEXT-02,SM-ERROR-01", .max_ranks = 4) {
                               {0, -2}, {0, 1025}, {0, INT32_MIN}, {0, INT32_MAX}};
     symmem_context_options options = tk_options(t);
     TK_REQ(t, "SM-CONTEXT-02");
-    for (size_t i = 0; i < LENGTH(bad); i++) {
+    for (size_t i = 0; i < TK_COUNT(bad); i++) {
         symmem_context *context = UNTOUCHED_POINTER;
         options.rank = bad[i][0];
         options.world_size = bad[i][1];
@@ -80,7 +80,7 @@ TK_TEST(limits, group_making, "SM-GROUP-03,SM-ERROR-01,SM-ERROR-04", .max_ranks 
         {longer, &own, 1, SYMMEM_INVALID_ARGUMENT}, {"g", all, n + 1, SYMMEM_INVALID_ARGUMENT},
     };
     TK_REQ(t, "SM-GROUP-03");
-    for (size_t i = 0; i < LENGTH(wrong); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         tk_checkpoint(t, "group %zu", i);
         symmem_status status = symmem_group_create(t->context, wrong[i].name, wrong[i].ranks,
                                                    wrong[i].count, NULL, &group);
@@ -133,7 +133,7 @@ TK_TEST(limits, groups, "SM-ERROR-01,SM-ERROR-04,SM-ERROR-08", .max_ranks = 4) {
     tk_group_barrier(t, group);
 }
 
-/* All ranks refuse alike, so nobody waits; the largest size works. */
+/* All ranks refuse alike, so none waits; the largest size works. */
 TK_TEST(limits, gathering, "SM-EXCHANGE-01,SM-ERROR-01,SM-ERROR-04", .max_ranks = 4) {
     symmem_group *group = tk_world_group(t);
     const size_t most = 65536;

@@ -206,13 +206,12 @@ TK_TEST(limits, reductions, "SM-ERROR-07", .max_ranks = 1) {
 
 /* NULL where there is nothing to fill in or to look at does nothing. */
 TK_TEST(limits, no_output, "SM-ERROR-08", .max_ranks = 1) {
-    symmem_error_record record;
     REFUSED(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     TK_FAILS(t, INVALID_ARGUMENT, symmem_group_rank(NULL, NULL));
     symmem_context_options_init(NULL);
     symmem_alloc_options_init(NULL);
     symmem_last_error(NULL);
-    symmem_last_error(&record);
+    symmem_error_record record = last_record();
     TK_EQ_INT(t, SYMMEM_INVALID_ARGUMENT, record.status);
     TK_CHECK(t, !symmem_error_is_missing(NULL, 0));
     symmem_clear_error();

@@ -48,7 +48,7 @@ static size_t sum_of(const size_t *splits, int32_t count) {
     return sum;
 }
 
-/* Loads the own input; what must have come out goes into the model by exchange_expect. */
+/* Loads this rank's input; what must have come out goes into the model by exchange_expect. */
 static void exchange_load(struct tk *t, struct exchange *x, size_t width, size_t at,
                           uint32_t generation) {
     take_own(x);
@@ -146,7 +146,7 @@ TK_TEST(move, all_to_all_splits_that_do_not_add_up, "SM-MOVE-06", .needs = COLLE
         {-1, 0, 1, SYMMEM_INVALID_ARGUMENT},
         {-1, x.size - 1, 7, SYMMEM_INVALID_ARGUMENT},
     };
-    for (size_t i = 0; i < LENGTH(wrong); i++) {
+    for (size_t i = 0; i < TK_COUNT(wrong); i++) {
         size_t in[MAX_RANKS], out[MAX_RANKS];
         memcpy(in, x.in_splits, sizeof(in));
         memcpy(out, x.out_splits, sizeof(out));
@@ -214,7 +214,7 @@ TK_TEST(move, all_to_all_splits_that_do_not_fit, "SM-MOVE-07", .needs = COLLECTI
     }
 }
 
-/* Everybody is wrong, each in another way. */
+/* All ranks are wrong, each in another way. */
 TK_TEST(move, all_to_all_every_split_wrong, "SM-MOVE-07", .needs = COLLECTIVES, .max_ranks = 3) {
     struct exchange x;
     exchange_init(t, &x, tk_world_group(t));
@@ -259,8 +259,7 @@ TK_TEST(move, all_to_all_arrays_of_the_call_only, "SM-MOVE-08,SM-COLL-09",
     memset(out, 0x11, sizeof(out));
     for (uint32_t i = 2; i < 5; i++) {
         exchange_load(t, &x, 8, 16, i);
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
         exchange_expect(t, &x, 8, 32, i, "in a graph");
     }
 }

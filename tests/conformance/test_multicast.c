@@ -33,9 +33,7 @@ static void check_works_without(struct tk *t) {
 }
 
 TK_TEST(multicast, forbidden_by_option, "SM-MCAST-01,SM-MCAST-02", .max_ranks = 4) {
-    symmem_context_options options = tk_options(t);
-    options.multicast = 0;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = 0);
     check_works_without(t);
 }
 
@@ -44,13 +42,11 @@ TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ran
     const char *const names[2] = {"TORCH_SYMM_MEM_DISABLE_MULTICAST", "SYMMEM_MULTICAST"};
     const char *const forbid[2] = {"1", "0"};
     char *users[2] = {NULL, NULL};
-    symmem_context_options options = tk_options(t);
-    options.multicast = -1;
     for (int i = 0; i < 2; i++) {
         users[i] = getenv(names[i]) != NULL ? strdup(getenv(names[i])) : NULL;
         TK_REQUIRE(t, unsetenv(names[i]) == 0);
     }
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.multicast = -1);
     bool before = query(t);
     for (int i = 0; i < 2; i++) {
         TK_REQUIRE(t, setenv(names[i], forbid[i], 1) == 0);
@@ -65,13 +61,11 @@ TK_TEST(multicast, forbidden_by_environment, "SM-MCAST-01,SM-MCAST-02", .max_ran
     }
 }
 
-/* Forbidden on one rank: nobody has a pointer, and all the rest works. */
+/* Forbidden on one rank: none has a pointer, and all the rest works. */
 TK_TEST(multicast, one_rank_without, "SM-MCAST-05,SM-MCAST-02", .needs = MULTICAST,
         .ranks = {2, 4}) {
     for (int32_t odd = 0; odd < t->world_size; odd++) {
-        symmem_context_options options = tk_options(t);
-        options.multicast = t->rank == odd ? 0 : 1;
-        tk_reinit(t, &options);
+        TK_REINIT(t, options.multicast = t->rank == odd ? 0 : 1);
         symmem_handle *handle = tk_handle(t, 1024, tk_world_group(t));
         uint32_t word = 1;
         TK_EQ_PTR(t, NULL, info_of(t, handle).multicast_ptr);

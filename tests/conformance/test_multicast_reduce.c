@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "case_help.h"
+#include "ops_help.h"
 
 #define ELEMENTS 1100u
 #define GUARD 32u
@@ -10,56 +11,15 @@
 
 /* --- elements --------------------------------------------------------------------------------- */
 
-static bool is_float(symmem_dtype dtype) {
-    return dtype == SYMMEM_FLOAT16 || dtype == SYMMEM_BFLOAT16 || dtype == SYMMEM_FLOAT32 ||
-           dtype == SYMMEM_FLOAT64;
-}
-
-static bool is_unsigned(symmem_dtype dtype) {
-    return dtype == SYMMEM_UINT8 || dtype == SYMMEM_UINT16 || dtype == SYMMEM_UINT32 ||
-           dtype == SYMMEM_UINT64;
-}
-
-/* A whole number of few bits, exact in every format. */
-static uint16_t half_of(int64_t value) {
-    uint32_t magnitude = (uint32_t)(value < 0 ? -value : value);
-    uint32_t exponent = 0;
-    while (magnitude >> exponent > 1)
-        exponent++;
-    if (magnitude == 0)
-        return 0;
-    uint32_t mantissa = (magnitude << 10 >> exponent) & 0x3ffu;
-    return (uint16_t)((value < 0 ? 0x8000u : 0u) | (exponent + 15) << 10 | mantissa);
-}
-
-static void encode(symmem_dtype dtype, int64_t value, void *to) {
-    float single = (float)value;
-    double wide = (double)value;
-    uint16_t half = dtype == SYMMEM_FLOAT16 ? half_of(value) : 0;
-    uint32_t bits;
-    memcpy(&bits, &single, 4);
-    uint16_t brain = (uint16_t)(bits >> 16);
-    const void *from = &value; /* integers: the low bytes */
-    if (dtype == SYMMEM_FLOAT64)
-        from = &wide;
-    else if (dtype == SYMMEM_FLOAT32)
-        from = &single;
-    else if (dtype == SYMMEM_FLOAT16)
-        from = &half;
-    else if (dtype == SYMMEM_BFLOAT16)
-        from = &brain;
-    memcpy(to, from, symmem_dtype_size(dtype));
-}
-
 /* What rank `rank` has at place i: small, with another sign and order of the ranks at each place,
  * and its mean over the ranks a whole number; integers have both ends of their range as well. */
 static int64_t value_of(symmem_dtype dtype, int32_t rank, int32_t world_size, size_t i) {
-    int64_t middle = (int64_t)(i * 5 % 15) - 7 + (is_unsigned(dtype) ? 16 : 0);
+    int64_t middle = (int64_t)(i * 5 % 15) - 7 + (ops_is_unsigned(dtype) ? 16 : 0);
     int64_t place = ((int64_t)rank + (int64_t)i) % world_size;
-    if (is_float(dtype) || i % 7 != 3)
+    if (ops_is_float(dtype) || i % 7 != 3)
         return middle + 2 * place - (world_size - 1);
     uint32_t bits = 8 * (uint32_t)symmem_dtype_size(dtype);
-    if (is_unsigned(dtype))
+    if (ops_is_unsigned(dtype))
         return place % 2 ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
     int64_t most = (int64_t)(UINT64_MAX >> (65 - bits));
     return place % 2 ? most : -most - 1;
@@ -68,7 +28,7 @@ static int64_t value_of(symmem_dtype dtype, int32_t rank, int32_t world_size, si
 static int64_t combine(symmem_dtype dtype, symmem_reduce_op op, int64_t a, int64_t b) {
     if (op == SYMMEM_SUM || op == SYMMEM_AVG)
         return (int64_t)((uint64_t)a + (uint64_t)b);
-    bool less = is_unsigned(dtype) ? (uint64_t)a < (uint64_t)b : a < b;
+    bool less = ops_is_unsigned(dtype) ? (uint64_t)a < (uint64_t)b : a < b;
     return less == (op == SYMMEM_MIN) ? a : b;
 }
 
@@ -77,7 +37,7 @@ static void encode_expected(symmem_dtype dtype, symmem_reduce_op op, int32_t wor
     int64_t result = value_of(dtype, 0, world_size, i);
     for (int32_t r = 1; r < world_size; r++)
         result = combine(dtype, op, result, value_of(dtype, r, world_size, i));
-    encode(dtype, op == SYMMEM_AVG ? result / world_size : result, to);
+    ops_encode(to, dtype, op == SYMMEM_AVG ? result / world_size : result);
 }
 
 /* --- every kind of reduction ------------------------------------------------------------------ */
@@ -92,11 +52,8 @@ struct reduction {
     int done, refused;
 };
 
-static bool all_are(const uint8_t *bytes, size_t count, uint8_t byte) {
-    for (size_t i = 0; i < count; i++)
-        if (bytes[i] != byte)
-            return false;
-    return true;
+static bool all_are(const uint8_t *bytes, size_t count) {
+    return equal_bytes(bytes, count, CANARY) == count;
 }
 
 /* `count` elements from place `at` to a destination `shift` elements behind its usual place. */
@@ -107,17 +64,17 @@ static void reduce_once(struct tk *t, struct reduction *r, size_t at, size_t cou
     memset(r->found, CANARY, 2 * GUARD + ELEMENTS * 8);
     symmem_status status =
         symmem_multimem_ld_reduce(r->handle, at * r->element, to, count, r->dtype, r->op, NULL);
-    bool whole = all_are(r->found, GUARD + shift * r->element, CANARY);
+    bool whole = all_are(r->found, GUARD + shift * r->element);
     if (status == SYMMEM_UNSUPPORTED) {
         r->refused++;
-        TK_CHECK(t, whole && all_are(to, bytes + behind, CANARY));
+        TK_CHECK(t, whole && all_are(to, bytes + behind));
         return;
     }
     r->done++;
     if (!TK_OK(t, status))
         return;
     TK_CHECK_MSG(t,
-                 whole && all_are(to + bytes, behind, CANARY) &&
+                 whole && all_are(to + bytes, behind) &&
                      memcmp(to, r->expected + at * r->element, bytes) == 0,
                  "dtype %d, op %d: %zu elements at place %zu", (int)r->dtype, (int)r->op, count,
                  at);
@@ -130,7 +87,7 @@ static void reduce_all_counts(struct tk *t, struct reduction *r) {
     r->done = r->refused = 0;
     for (size_t count = 0; count <= 35 && !tk_failed(t); count++)
         reduce_once(t, r, count % 5, count, count / 5 % 3);
-    for (size_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
+    for (size_t i = 0; i < TK_COUNT(counts) && !tk_failed(t); i++)
         reduce_once(t, r, i, counts[i], i % 4);
     TK_CHECK_MSG(t, r->done == 0 || r->refused == 0, "some counts of dtype %d, op %d are refused",
                  (int)r->dtype, (int)r->op);
@@ -154,7 +111,7 @@ ON_MULTICAST(multicast, reduce_every_kind, "SM-MCAST-09,SM-MCAST-04,SM-MCAST-08"
         r.dtype = (symmem_dtype)dtype;
         r.element = symmem_dtype_size(r.dtype);
         for (size_t i = 0; i < ELEMENTS; i++)
-            encode(r.dtype, value_of(r.dtype, t->rank, t->world_size, i), own + i * r.element);
+            ops_encode(own + i * r.element, r.dtype, value_of(r.dtype, t->rank, t->world_size, i));
         tk_write(t, r.handle, t->rank, 0, own, ELEMENTS * r.element);
         TK_OK(t, symmem_barrier(r.handle, 0, LONG_MS, NULL));
         for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
@@ -174,11 +131,11 @@ ON_MULTICAST(multicast, odd_floats, "SM-MCAST-09", .needs = SYMMEM_CAP_MULTICAST
              .flags = TK_PLAIN_MEMORY) {
     static const uint32_t bits[] = {0x80000000u, 0,           0x7f800000u, 0xff800000u, 0x7fc00000u,
                                     0xffffffffu, 0x7f800001u, 0xffc12345u, 0x00000001u, 1u << 23};
-    enum { KINDS = LENGTH(bits), PLACES = KINDS * KINDS };
+    enum { KINDS = TK_COUNT(bits), PLACES = KINDS * KINDS };
     symmem_handle *handle = multicast_handle(t);
     uint32_t own[PLACES];
     float sums[PLACES];
-    for (size_t i = 0; i < PLACES; i++) /* every pair meets at some place */
+    for (size_t i = 0; i < PLACES; i++) /* every pair comes together at some place */
         own[i] = bits[t->rank % 2 ? i / KINDS : i % KINDS];
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
@@ -211,7 +168,7 @@ ON_MULTICAST(multicast, subnormals_add_up, "SM-MCAST-09", .needs = SYMMEM_CAP_MU
     }
     tk_write(t, handle, t->rank, 0, own, sizeof(own));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
-    for (size_t i = 0; i < LENGTH(dtypes); i++) {
+    for (size_t i = 0; i < TK_COUNT(dtypes); i++) {
         symmem_status status =
             symmem_multimem_ld_reduce(handle, 0, sums, PLACES, dtypes[i], SYMMEM_SUM, NULL);
         if (status != SYMMEM_UNSUPPORTED && TK_OK(t, status))

@@ -24,8 +24,8 @@ TK_TEST(onesided, put_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     uint8_t *expected = tk_scratch(t, REGION);
     uint32_t salt = 0;
     fill_pattern(source, REGION, t->rank, 1);
-    for (size_t s = 0; s < LENGTH(sizes) && !tk_failed(t); s++)
-        for (size_t o = 0; o < LENGTH(offsets) && !tk_failed(t); o++) {
+    for (size_t s = 0; s < TK_COUNT(sizes) && !tk_failed(t); s++)
+        for (size_t o = 0; o < TK_COUNT(offsets) && !tk_failed(t); o++) {
             size_t from = salt++ % 17; /* alignments of the two ends vary apart */
             memset(expected, 0xA0 + (int)(salt % 64), REGION);
             tk_write(t, handle, t->next, 0, expected, REGION);
@@ -43,8 +43,8 @@ TK_TEST(onesided, get_moves_exactly, "SM-ONESIDED-01", .max_ranks = 2) {
     uint32_t salt = 0;
     fill_pattern(remote, REGION, t->next, 2);
     tk_write(t, handle, t->next, 0, remote, REGION);
-    for (size_t s = 0; s < LENGTH(sizes) && !tk_failed(t); s++)
-        for (size_t o = 0; o < LENGTH(offsets) && !tk_failed(t); o++) {
+    for (size_t s = 0; s < TK_COUNT(sizes) && !tk_failed(t); s++)
+        for (size_t o = 0; o < TK_COUNT(offsets) && !tk_failed(t); o++) {
             size_t to = salt++ % 17;
             memset(target, 0xC5, REGION);
             memset(expected, 0xC5, REGION);
@@ -147,39 +147,32 @@ TK_TEST(onesided, ranges_with_an_offset, "SM-ONESIDED-03,SM-HANDLE-05", .max_ran
 
 /* --- order ------------------------------------------------------------------------------------ */
 
-TK_TEST(onesided, data_before_signal, "SM-ONESIDED-04", .max_ranks = 4) {
-    enum { WORDS = 1 << 16 };
-    symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
-    uint32_t *words = tk_scratch(t, WORDS * 4);
+/* Data, signal and wait, on the stream if there is one. */
+static void pass_data(struct tk *t, size_t count, symmem_stream *stream) {
+    const size_t bytes = count * sizeof(uint32_t);
+    symmem_handle *handle = tk_handle(t, bytes, tk_world_group(t));
+    uint32_t *words = tk_scratch(t, 2 * bytes), *seen = words + count;
     for (uint32_t g = 1; g <= 6; g++) {
-        fill_words(words, WORDS, t->rank, g);
-        TK_OK(t, symmem_put(handle, t->next, 0, words, WORDS * 4, NULL));
-        TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, NULL));
-        TK_OK(t, symmem_wait_signal(handle, t->previous, 0, LONG_MS, NULL));
-        TK_OK(t, symmem_get(handle, t->rank, 0, words, WORDS * 4, NULL));
-        TK_EQ_SIZE(t, WORDS, first_wrong_word(words, WORDS, t->previous, g));
-        ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
-        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+        fill_words(words, count, t->rank, g);
+        TK_OK(t, symmem_put(handle, t->next, 0, words, bytes, stream));
+        TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
+        TK_OK(t, symmem_wait_signal(handle, t->previous, 0, LONG_MS, stream));
+        TK_OK(t, symmem_get(handle, t->rank, 0, seen, bytes, stream));
+        if (stream == NULL)
+            ring_signal(t, handle, 1); /* the buffer may be written again: said backwards and on */
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
+        tk_synchronize(t, stream);
+        TK_EQ_SIZE(t, count, first_wrong_word(seen, count, t->previous, g));
     }
 }
 
-/* The same on streams: data, signal and wait are enqueued. */
+TK_TEST(onesided, data_before_signal, "SM-ONESIDED-04", .max_ranks = 4) {
+    pass_data(t, 1 << 16, NULL);
+}
+
 TK_TEST(onesided, data_before_signal_on_streams, "SM-ONESIDED-04,SM-STREAM-01",
         .needs = SYMMEM_CAP_STREAMS, .max_ranks = 4) {
-    enum { WORDS = 1 << 14 };
-    symmem_handle *handle = tk_handle(t, WORDS * 4, tk_world_group(t));
-    symmem_stream *stream = tk_stream(t);
-    uint32_t *words = tk_scratch(t, 2 * WORDS * 4);
-    for (uint32_t g = 1; g <= 6; g++) {
-        fill_words(words, WORDS, t->rank, g);
-        TK_OK(t, symmem_put(handle, t->next, 0, words, WORDS * 4, stream));
-        TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
-        TK_OK(t, symmem_wait_signal(handle, t->previous, 0, LONG_MS, stream));
-        TK_OK(t, symmem_get(handle, t->rank, 0, words + WORDS, WORDS * 4, stream));
-        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
-        tk_synchronize(t, stream);
-        TK_EQ_SIZE(t, WORDS, first_wrong_word(words + WORDS, WORDS, t->previous, g));
-    }
+    pass_data(t, 1 << 14, tk_stream(t));
 }
 
 /* --- past 2^32 -------------------------------------------------------------------------------- */
@@ -199,12 +192,12 @@ TK_TEST(onesided, past_four_gib, "SM-ONESIDED-05", .max_ranks = 2, .flags = TK_L
         return;
     }
     symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
-    for (size_t i = 0; i < LENGTH(at); i++) {
+    for (size_t i = 0; i < TK_COUNT(at); i++) {
         uint8_t data[13];
         fill_pattern(data, sizeof(data), t->rank, (uint32_t)i + 3);
         TK_OK(t, symmem_put(handle, t->next, at[i] + 1, data, sizeof(data), NULL));
     }
-    for (size_t i = 0; i < LENGTH(at); i++) {
+    for (size_t i = 0; i < TK_COUNT(at); i++) {
         uint8_t expected[13];
         uint8_t seen[13];
         fill_pattern(expected, sizeof(expected), t->rank, (uint32_t)i + 3);

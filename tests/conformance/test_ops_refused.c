@@ -105,7 +105,7 @@ static void split_arguments(struct tk *t, const struct ops_desk *desk, const str
     REFUSED_IF(set.call.out_splits = splits, INVALID_ARGUMENT);
 }
 
-/* Every row that can be run, in turn, with nothing written at the end of it. */
+/* Every row that can be run, one by one, with nothing written at the end of it. */
 static void each_row(struct tk *t, void (*refuse)(struct tk *t, const struct ops_desk *desk,
                                                   const struct ops_row *row)) {
     struct ops_desk desk = ops_desk_begin(t);
@@ -132,7 +132,7 @@ TK_TEST(ops_refused, arguments, "SM-COLL-02,SM-COLL-20,SM-ERROR-08,SM-MMEM-02",
 
 /* --- places --------------------------------------------------------------------------------- */
 
-/* Tensors may be anywhere, or in the block or not by turns. */
+/* Tensors may be anywhere, or in the block or not alternately. */
 static bool goes_from_anywhere(const struct ops_row *row) {
     return (row->traits & (ROW_TABLE | ROW_FUSED)) ||
            (strncmp(row->what, "low_contention", 14) == 0 && !(row->traits & ROW_MULTIMEM));
@@ -174,7 +174,7 @@ TK_TEST(ops_refused, places, "SM-COLL-03,SM-COLL-04,SM-MMEM-02,SM-MMEM-03,SM-MOV
     each_row(t, wrong_places);
 }
 
-/* A copy to all ranks waits for nobody, so it has no row. */
+/* A copy to all ranks waits for none, so it has no row. */
 TK_TEST(ops_refused, memcpy_arguments, "SM-MMEM-04", .needs = SYMMEM_CAP_MULTICAST,
         .min_ranks = 2, /* a group of one has no multicast */
         .max_ranks = OPS_MAX_RANKS) {

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Order and lifetime of signal operations where two streams, captures or failures meet. */
+/* Order and lifetime of signal operations where two streams, captures or failures come together. */
 #include "resources_open.h"
-#include "sync_help.h"
-
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
+#include "case_help.h"
 
 /* The stream's wait is first in line for the one signal, so the call without a stream gets none. */
-TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
-        .needs = SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN, .max_ranks = 4) {
+TK_TEST(order, null_stream_is_second, "SM-STREAM-05", .needs = STREAM_FN, .max_ranks = 4) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     symmem_stream *stream = tk_stream(t);
     int32_t own = info_of(t, handle).rank;
     struct gate gate = {0};
     TK_OK(t, symmem_put_signal(handle, own, 0, LONG_MS, NULL));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     TK_OK(t, symmem_wait_signal(handle, own, 0, LONG_MS, stream));
     TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, own, 0, 30, NULL));
     gate_open(&gate);
@@ -24,7 +21,6 @@ TK_TEST(order, null_stream_is_second, "SM-STREAM-05",
 TK_TEST(order, graph_of_signals_keeps_the_link, "SM-STREAM-11", .needs = CAPTURE, .max_ranks = 4,
         .flags = TK_PROCESS_ONLY) {
     symmem_stream *stream = tk_stream(t);
-    symmem_graph *graph = NULL;
     uint32_t limit_ms = LONG_MS;
     symmem_group *group = tk_group(t, "graph", NULL, 0);
     void *ptr = tk_alloc(t, 4096);
@@ -33,6 +29,7 @@ TK_TEST(order, graph_of_signals_keeps_the_link, "SM-STREAM-11", .needs = CAPTURE
     TK_OK(t, symmem_put_signal(handle, t->rank, 0, limit_ms, stream));
     TK_OK(t, symmem_wait_signal(handle, t->rank, 0, limit_ms, stream));
     TK_OK(t, symmem_barrier(handle, 1, limit_ms, stream));
+    symmem_graph *graph = NULL; /* destroyed before the mappings are counted */
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, &graph));
     tk_release(t, handle);
     tk_free(t, ptr);
@@ -58,8 +55,7 @@ TK_TEST(order, captures_take_turns_on_a_channel, "SM-STREAM-08,SM-STREAM-09", .n
         TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
         TK_OK(t, symmem_barrier(handle, 0, limit_ms, stream));
         symmem_graph *graph = tk_end_capture(t, stream);
-        TK_OK(t, symmem_graph_launch(graph, stream));
-        tk_synchronize(t, stream);
+        run_graph(t, graph, stream);
     }
 }
 
@@ -98,7 +94,7 @@ TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks =
     pthread_t thread;
     if (t->rank == 0) {
         start_until_point(t, &thread, hold_channel, &holder, "wait_signal.begin");
-        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the turn */
+        tk_sleep_ms(tk_limit_ms(t, 150)); /* until the thread has the channel */
         uint64_t start_ms = tk_now_ms();
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(holder.handle, 0, 0, 50, NULL));
         TK_WITHIN(t, 1000, start_ms);
@@ -118,9 +114,8 @@ TK_TEST(order, channels_turn_has_a_limit, "SM-TIMEOUT-01,SM-THREAD-02", .ranks =
 
 /* The first and the last rank share a device, those between them do not if there are enough. */
 TK_TEST(order, overlap_of_the_ends, "SM-RDV-09", .ranks = {3, 4}) {
-    int32_t devices = 0;
+    const int32_t devices = device_count(t);
     symmem_handle *handle = NULL;
-    TK_REQUIRE_OK(t, symmem_device_count(t->context, &devices));
     TK_REQUIRE(t, devices > 0);
     void *ptr = NULL;
     TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, t->rank % (t->last) % devices, NULL, &ptr));

@@ -2,6 +2,7 @@
 /* Parts of one allocation, each met by its own pointer and reached on every path of data; and the
  * local side of a copy. */
 #include "case_help.h"
+#include "sync_help.h"
 
 #define BYTES (5u * 4096u)
 #define PIECE 24u
@@ -19,7 +20,7 @@ enum path {
 };
 
 static const size_t places[] = {16, 64, 256, 4096, 4096 + 48, 3 * 4096 - 8, BYTES - 64};
-enum { PARTS = LENGTH(places) };
+enum { PARTS = TK_COUNT(places) };
 
 struct parts {
     symmem_handle *whole, *parts[PARTS];
@@ -29,7 +30,7 @@ struct parts {
 static struct parts parts_begin(struct tk *t) {
     struct parts p = {.next = t->next, .previous = t->previous};
     char *memory = tk_alloc(t, BYTES);
-    for (int i = 0; i < PARTS; i++) { /* the first meeting is by an interior pointer */
+    for (int i = 0; i < PARTS; i++) { /* the first rendezvous is by an interior pointer */
         p.parts[PARTS - 1 - i] =
             tk_rendezvous(t, memory + places[PARTS - 1 - i], tk_world_group(t));
         TK_EQ_SIZE(t, places[PARTS - 1 - i], info_of(t, p.parts[PARTS - 1 - i]).offset);
@@ -51,7 +52,7 @@ static DLManagedTensor *tensor_of(struct tk *t, symmem_handle *handle, int32_t r
     return tensor;
 }
 
-/* Writes the own piece to the part at the next rank (at every rank by multicast). */
+/* Writes this rank's piece to the part at the next rank (at every rank by multicast). */
 static void write_part(struct tk *t, const struct parts *p, int i, enum path path,
                        const uint32_t *words, symmem_stream *stream) {
     DLManagedTensor *tensor =
@@ -190,4 +191,49 @@ TK_TEST(parts, local_side_is_checked, "SM-ONESIDED-07", .max_ranks = 4) {
     tk_expect_bytes(t, handle, t->rank, SIZE, SIZE, 0x51);
     TK_OK(t, symmem_get(handle, t->next, 0, memory, SIZE, NULL));
     tk_expect_bytes(t, source, t->rank, 0, SIZE, 0x15);
+}
+
+/* Ends past 4 GiB: whatever is computed in 32 bits wraps to a place inside a small block. */
+
+#define BLOCK_BYTES 4096u
+#define FOUR_GIB ((size_t)1 << 32)
+
+static void views(struct tk *t, symmem_handle *handle) {
+    static const symmem_dtype dtypes[] = {SYMMEM_UINT8, SYMMEM_FLOAT16, SYMMEM_INT32,
+                                          SYMMEM_FLOAT64};
+    TK_REQ(t, "SM-VIEW-03");
+    for (size_t i = 0; i < TK_COUNT(dtypes); i++) {
+        int64_t wrap = (int64_t)(FOUR_GIB / symmem_dtype_size(dtypes[i]));
+        const int64_t some = 8, many = wrap + 8, rows[2] = {65536, wrap / 65536};
+        DLManagedTensor *tensor = NULL;
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 1, &many, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get_buffer(handle, 0, 2, rows, dtypes[i], 0, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_remote_tensor(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_get_signal_pad(handle, 0, 1, &some, dtypes[i], wrap, &tensor));
+        TK_EQ_PTR(t, NULL, tensor);
+    }
+}
+
+/* Nothing is moved at first: a library that lets the end wrap says OK before it does harm. */
+static void transfers(struct tk *t, symmem_handle *handle) {
+    static const size_t sizes[] = {0, 1, 64};
+    uint8_t data[64] = {0};
+    TK_REQ(t, "SM-ONESIDED-03");
+    for (size_t i = 0; i < TK_COUNT(sizes) && !tk_failed(t); i++) {
+        TK_FAILS(t, OUT_OF_RANGE, symmem_put(handle, 0, FOUR_GIB + 16, data, sizes[i], NULL));
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, FOUR_GIB, data, sizes[i], NULL));
+    }
+    if (!tk_failed(t))
+        TK_FAILS(t, OUT_OF_RANGE, symmem_get(handle, 0, 0, data, FOUR_GIB + 16, NULL));
+}
+
+TK_TEST(bounds, past_4_gib, "SM-VIEW-03,SM-ONESIDED-03", .max_ranks = 2) {
+    symmem_handle *handle = tk_handle(t, BLOCK_BYTES, tk_world_group(t));
+    views(t, handle);
+    transfers(t, handle);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, BLOCK_BYTES, 0);
 }

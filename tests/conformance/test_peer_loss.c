@@ -42,7 +42,7 @@ static void check_lost(struct tk *t, symmem_status status, int32_t victim, uint6
 }
 
 /* The survivors are inside the call when the victim dies; each waits for the victim alone, so a
- * survivor's own poison is nothing the others could meet first. */
+ * survivor's own poison is nothing the others could see first. */
 static void lose_rank(struct tk *t, enum lost_in in, int32_t victim, uint32_t limit_ms) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     void *fresh = tk_alloc(t, 64);

@@ -34,7 +34,7 @@ static void pool_end(struct tk *t, symmem_pool *pool, void *const *blocks, int c
 
 TK_TEST(pool, blocks_are_disjoint, "SM-POOL-01", .needs = SYMMEM_CAP_POOL, .max_ranks = 4) {
     static const size_t sizes[] = {1, 255, 256, 257, 4096, 100000, 3, 65536, 12345, 1};
-    enum { COUNT = LENGTH(sizes) };
+    enum { COUNT = TK_COUNT(sizes) };
     symmem_pool *pool = pool_begin(t);
     void *blocks[COUNT];
     for (int i = 0; i < COUNT; i++) {
@@ -284,9 +284,8 @@ TK_TEST(pool, malloc_pair_uses_the_bound_pool, "SM-POOL-06", .needs = SYMMEM_CAP
         .max_ranks = 4) {
     symmem_pool *pool = pool_begin(t);
     int32_t device = own_device(t);
-    int32_t devices = 1;
+    const int32_t devices = device_count(t);
     pthread_t thread;
-    TK_OK(t, symmem_device_count(t->context, &devices));
     (void)unbound_thread(t);
     symmem_pool_bind(pool);
     void *ptr = symmem_pool_malloc(1000, device, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a shell, a container or a batch system limits: calls fail, and nobody is ended by a signal.
- */
+/* What a shell, a container or a batch system limits: calls fail, and no process is ended by a
+ * signal. */
 #include <dirent.h>
 #include <linux/capability.h>
 #include <signal.h>
@@ -12,7 +12,6 @@
 #include "case_help.h"
 #include "resources.h"
 
-#define LIMIT_MS 20000u
 #define MIB ((size_t)1 << 20)
 
 /* --- limits of the process -------------------------------------------------------------------- */
@@ -64,7 +63,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
     TK_REQUIRE(t, syscall(SYS_prlimit64, 0, resource, &low, NULL) == 0);
     const struct under_limit answers[] = {
         answer_of(symmem_alloc(t->context, MIB, -1, NULL, &ptr)),
-        answer_of(symmem_rendezvous(t->context, own, tk_world_group(t), LIMIT_MS, &handle)),
+        answer_of(symmem_rendezvous(t->context, own, tk_world_group(t), LONG_MS, &handle)),
         answer_of(symmem_store_open_file(path, &store)),
     };
     void *block = NULL;
@@ -85,7 +84,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
     /* Without it all of that works. */
     tk_free(t, tk_alloc(t, MIB));
     handle = tk_rendezvous(t, own, tk_world_group(t));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_REQUIRE_OK(t, symmem_store_open_file(path, &store));
     symmem_store_close(store);
 }
@@ -93,7 +92,7 @@ static void call_under(struct tk *t, int resource, rlim_t limit, const char *nam
 TK_TEST(process_limits, are_errors, "SM-LIFE-17", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     const struct sigaction count = {.sa_handler = count_signal};
     struct sigaction before;
-    if (!is_emulation(t)) /* where memory comes from is a backend's own affair */
+    if (!is_emulation(t)) /* where memory comes from is up to the backend */
         return;
     atomic_store(&signals, 0);
     TK_REQUIRE(t, sigaction(SIGXFSZ, &count, &before) == 0);
@@ -235,8 +234,8 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
     tk_group_barrier(t, group);
     TK_REQ(t, "SM-EXCHANGE-16");
     if (t->rank == 0) {
-        TK_OK(t, symmem_group_send_fd(group, 1, STDERR_FILENO, LIMIT_MS));
-        TK_OK(t, symmem_group_send_fd(group, 1, STDERR_FILENO, LIMIT_MS));
+        TK_OK(t, symmem_group_send_fd(group, 1, STDERR_FILENO, LONG_MS));
+        TK_OK(t, symmem_group_send_fd(group, 1, STDERR_FILENO, LONG_MS));
     } else {
         struct rlimit before, low;
         int fd = -2, gaps[MOST_GAPS], gap_count = 0;
@@ -244,7 +243,7 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
         TK_REQUIRE(t, getrlimit(RLIMIT_NOFILE, &before) == 0);
         low = (struct rlimit){.rlim_cur = (rlim_t)first, .rlim_max = before.rlim_max};
         TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &low) == 0);
-        const struct under_limit answer = answer_of(symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+        const struct under_limit answer = answer_of(symmem_group_recv_fd(group, 0, &fd, LONG_MS));
         TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &before) == 0);
         TK_STATUS(t, SYMMEM_LIMIT, answer.status);
         TK_EQ_INT(t, -2, fd);
@@ -252,7 +251,7 @@ TK_TEST(process_limits, one_descriptor, "SM-EXCHANGE-16,SM-ERROR-04", .ranks = {
         TK_EQ_SIZE(t, 0, answer.record.actual);
         TK_CHECK_MSG(t, strstr(answer.record.message, "RLIMIT_NOFILE") != NULL, "\"%s\"",
                      answer.record.message);
-        TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS));
+        TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LONG_MS));
         TK_CHECK(t, fd >= 0 && close(fd) == 0);
         while (gap_count > 0)
             close(gaps[--gap_count]);
@@ -272,8 +271,8 @@ static bool give_up_resources(bool gives_up) {
     return syscall(SYS_capset, &header, sets) == 0;
 }
 
-/* So many more, in a message that nobody takes until the socket is closed. -1: it cannot be sent.
- */
+/* So many more, in a message that no process takes until the socket is closed. -1: it cannot be
+ * sent. */
 static int put_in_flight(int count) {
     union {
         struct cmsghdr header;
@@ -313,7 +312,7 @@ TK_TEST(process_limits, descriptors_in_flight, "SM-EXCHANGE-20", .ranks = {2, 2}
         const struct under_limit answer =
             answer_of(symmem_group_send_fd(group, 1, STDERR_FILENO, tk_limit_ms(t, 300)));
         close(held);
-        symmem_status later = symmem_group_send_fd(group, 1, STDERR_FILENO, LIMIT_MS);
+        symmem_status later = symmem_group_send_fd(group, 1, STDERR_FILENO, LONG_MS);
         TK_REQUIRE(t, setrlimit(RLIMIT_NOFILE, &before) == 0 && give_up_resources(false));
         TK_STATUS(t, SYMMEM_LIMIT, answer.status);
         TK_CHECK_MSG(t,
@@ -322,7 +321,7 @@ TK_TEST(process_limits, descriptors_in_flight, "SM-EXCHANGE-20", .ranks = {2, 2}
                      "\"%s\"", answer.record.message);
         TK_OK(t, later);
     } else {
-        TK_CHECK(t, TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LIMIT_MS)) && close(fd) == 0);
+        TK_CHECK(t, TK_OK(t, symmem_group_recv_fd(group, 0, &fd, LONG_MS)) && close(fd) == 0);
     }
     tk_group_barrier(t, group);
 }
@@ -345,8 +344,7 @@ static int count_mappings(void) {
 
 TK_TEST(process_limits, costs_of_a_tensor, "SM-LIFE-19", .max_ranks = 8, .flags = TK_PROCESS_ONLY) {
     int descriptors = 0, mappings = 0;
-    const char *name = NULL;
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &name));
+    const char *name = backend_name(t);
     for (int i = 0; i <= TENSORS; i++) {
         (void)tk_handle(t, 4096, tk_world_group(t));
         if (i == 0) { /* the first makes the group's own, too */

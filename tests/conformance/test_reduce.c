@@ -14,8 +14,8 @@ struct some_forms {
     int count;
 };
 
-/* Every dtype with every op, the forms by turns (all with SYMMEM_SUITE_LONG=1), in small sizes that
- * leave tails of every length, at the handle's place and behind it. */
+/* Every dtype with every op, the forms alternating (all with SYMMEM_SUITE_LONG=1), in small sizes
+ * that leave tails of every length, at the handle's place and behind it. */
 static void forms_on_shape(struct tk *t, symmem_group *group, const struct tk_shape *shape,
                            void *arg) {
     const struct some_forms *some = arg;
@@ -139,13 +139,13 @@ TK_TEST(reduce, every_count, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, 
     reduce_expect_same_digest(t, &desk);
 }
 
-/* Sizes at which pieces, shards and vectors do not come out even: a form and pair by turns, every
- * pair and every form with SYMMEM_SUITE_LONG=1. */
+/* Sizes at which pieces, shards and vectors do not come out even: the forms and pairs alternating,
+ * every pair and every form with SYMMEM_SUITE_LONG=1. */
 TK_TEST(reduce, odd_counts, "SM-REDUCE-02,SM-REDUCE-11", .needs = COLLECTIVES, .max_ranks = 8,
         .timeout_s = 600) {
     static const size_t counts[] = {997,   1009,   4099,   16381,         65537,
                                     99991, 100003, 262147, (1 << 20) - 1, (1 << 20) + 1};
-    int kinds = (int)(LENGTH(counts));
+    int kinds = (int)(TK_COUNT(counts));
     if (t->world_size > 4 && !tk_suite_is_long())
         kinds = 6; /* the host's part grows with the square of the ranks */
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), ((size_t)1 << 20) * 8 + 64);
@@ -207,7 +207,8 @@ TK_TEST(reduce, random_sequence, "SM-REDUCE-02,SM-REDUCE-14", .needs = COLLECTIV
 /* --- in order, however late ------------------------------------------------------------------- */
 
 /* Two different reductions on one place, the input rewritten between them, one rank late at the
- * first, or after it has arrived there: where nobody waits for what it reads, it reads too late. */
+ * first, or after it has arrived there: where no rank waits for what it reads, it reads too late.
+ */
 TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min_ranks = 2) {
     static const enum reduce_form pairs[][2] = {
         {FORM_ONE_SHOT_OUT, FORM_TWO_SHOT},       {FORM_ONE_SHOT_OUT, FORM_ONE_SHOT_OUT},
@@ -215,7 +216,7 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
         {FORM_ONE_SHOT_COPY_OUT, FORM_TWO_SHOT},  {FORM_CHOSEN_PRIVATE, FORM_CHOSEN_PRIVATE},
         {FORM_CHOSEN_PRIVATE, FORM_ONE_SHOT_OUT}, {FORM_CHOSEN_TO_SYMMETRIC, FORM_TWO_SHOT},
     };
-    const int count = (int)(LENGTH(pairs));
+    const int count = (int)(TK_COUNT(pairs));
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), MOST_BYTES);
     int32_t last = info_of(t, desk.handle).channel_count - 1;
     TK_REQ(t, "SM-REDUCE-14");
@@ -239,7 +240,7 @@ TK_TEST(reduce, late_rank, "SM-REDUCE-14,SM-COLL-01", .needs = COLLECTIVES, .min
     }
 }
 
-/* Every pair of dtype and op, the forms by turns, on a stream and on a channel other than the
+/* Every pair of dtype and op, the forms alternating, on a stream and on a channel other than the
  * first. */
 TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_STREAMS,
         .max_ranks = 3) {
@@ -258,7 +259,7 @@ TK_TEST(reduce, on_streams, "SM-REDUCE-02", .needs = COLLECTIVES | SYMMEM_CAP_ST
 }
 
 /* Two at a time on one handle, on two streams and channels, which the ranks begin in opposite
- * order: neither waits for the other, nor meets it. */
+ * order: neither waits for the other, nor pairs with it. */
 TK_TEST(reduce, channels_are_apart, "SM-REDUCE-14,SM-COLL-10",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 4}) {
     enum { ROUNDS = 8, BYTES = 2048 };

@@ -136,7 +136,7 @@ static void scatter_part(struct tk *t, struct reduce_desk *desk, size_t part, ui
     scatter_check(t, desk, &call);
 }
 
-/* Every pair of dtype and op, the forms by turns. */
+/* Every pair of dtype and op, the forms alternating. */
 TK_TEST(reduce_scatter, on_streams, "SM-REDUCE-08,SM-REDUCE-10",
         .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .max_ranks = 3) {
     struct reduce_desk desk = reduce_desk_begin(t, tk_world_group(t), (size_t)1 << 16);
@@ -162,13 +162,13 @@ TK_TEST(reduce_scatter, every_count, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLE
         }
 }
 
-/* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: a form and
- * pair by turns, every pair with SYMMEM_SUITE_LONG=1. */
+/* Whole sizes near 10^3, 10^5 and 2^20, in parts of which the most are no whole lines: forms and
+ * pairs alternating, every pair with SYMMEM_SUITE_LONG=1. */
 TK_TEST(reduce_scatter, odd_counts, "SM-REDUCE-08,SM-REDUCE-10", .needs = COLLECTIVES,
         .max_ranks = 8, .timeout_s = 600) {
     static const size_t wholes[] = {997, 1009, 99991, 100003, (1 << 20) - 1, (1 << 20) + 1};
     bool all = tk_suite_is_long();
-    int kinds = all ? (int)(LENGTH(wholes)) : 3;
+    int kinds = all ? (int)(TK_COUNT(wholes)) : 3;
     uint64_t pairs = all ? (uint64_t)reduce_pair_count() : 1;
     size_t ranks = (size_t)t->world_size;
     struct reduce_desk desk =
@@ -210,7 +210,7 @@ TK_PORTED(test_reduce_scatter_corner_cases, "SM-REDUCE-08,SM-REDUCE-09,SM-COLL-0
     char *out = desk.out + REDUCE_MARGIN;
     TK_REQ(t, "SM-REDUCE-09");
     reduce_lay(t, out, NULL, 256);
-    for (size_t i = 0; i < LENGTH(corners); i++) {
+    for (size_t i = 0; i < TK_COUNT(corners); i++) {
         const struct corner *corner = &corners[i];
         tk_checkpoint(t, "%s", corner->what);
         const DLTensor *input = SHAPED(desk.own, SYMMEM_BFLOAT16, corner->in_ndim, corner->in);

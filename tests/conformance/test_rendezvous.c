@@ -37,14 +37,10 @@ ON_EACH_SHAPE(rendezvous, first_and_last_byte, "SM-RDV-01,SM-RDV-03", .max_ranks
 
 /* One allocation on three groups at once; each handle reaches the same memory. */
 TK_TEST(rendezvous, several_groups_for_one_allocation, "SM-RDV-03,SM-RDV-01", .max_ranks = 64) {
-    int32_t n = t->world_size;
-    int32_t reversed[128];
-    TK_REQUIRE(t, n <= 128);
-    for (int32_t i = 0; i < n; i++)
-        reversed[i] = n - 1 - i;
+    const int32_t n = t->world_size;
     void *ptr = tk_alloc(t, 1024);
     symmem_handle *world = tk_rendezvous(t, ptr, tk_world_group(t));
-    symmem_handle *back = tk_rendezvous(t, ptr, tk_group(t, "back", reversed, n));
+    symmem_handle *back = tk_rendezvous(t, ptr, reversed_group(t, "back"));
     symmem_handle *alone = tk_rendezvous(t, ptr, tk_group(t, "alone", &t->rank, 1));
     int32_t next = (t->rank + 1) % n;
     tk_fill(t, back, n - 1 - next, 0, 64, (uint8_t)(t->rank + 1));
@@ -61,11 +57,9 @@ TK_TEST(rendezvous, several_groups_for_one_allocation, "SM-RDV-03,SM-RDV-01", .m
 /* Of a new context. */
 static symmem_store *counting_begin(struct tk *t, struct counting_store **counting_p) {
     symmem_store *store = NULL;
-    symmem_context_options options = tk_options(t);
     *counting_p = counting_store_begin(t->store);
     TK_REQUIRE_OK(t, symmem_store_open_custom(&counting_store_ops, *counting_p, &store));
-    options.store = store;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.store = store);
     return store;
 }
 
@@ -212,12 +206,8 @@ TK_PORTED(test_empty_strided_p2p, "SM-RDV-04,SM-RDV-05,SM-RDV-18,SM-SIGNAL-01,SM
 /* --- lifetimes -------------------------------------------------------------------------------- */
 
 TK_TEST(rendezvous, handle_outlives_group_and_memory, "SM-RDV-18", .ranks = {2, 4}) {
-    int32_t n = t->world_size;
-    int32_t ranks[8];
-    TK_REQUIRE(t, n <= 8);
-    for (int32_t i = 0; i < n; i++)
-        ranks[i] = n - 1 - i;
-    symmem_group *group = tk_group(t, "short", ranks, n);
+    const int32_t n = t->world_size;
+    symmem_group *group = reversed_group(t, "short");
     void *ptr = tk_alloc(t, 512);
     symmem_handle *handle = tk_rendezvous(t, ptr, group);
     int32_t rank = info_of(t, handle).rank;
@@ -296,12 +286,8 @@ static void *rendezvous_loop(void *arg) {
 }
 
 TK_TEST(rendezvous, two_threads_two_groups, "SM-RDV-17", .ranks = {2, 4}) {
-    int32_t ranks[8];
-    TK_REQUIRE(t, t->world_size <= 8);
-    for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->last - i;
     struct rendezvous_thread threads[2] = {{t, tk_world_group(t)},
-                                           {t, tk_group(t, "second", ranks, t->world_size)}};
+                                           {t, reversed_group(t, "second")}};
     pthread_t id;
     bool started = TK_CHECK(t, pthread_create(&id, NULL, rendezvous_loop, &threads[1]) == 0);
     (void)rendezvous_loop(&threads[0]);

@@ -2,11 +2,11 @@
 /* Rendezvous with a rank that fails at a step, comes late, or does not come. */
 #include "case_help.h"
 
-#define INJECTED SYMMEM_LIMIT /* the status that the test points return */
+#define INJECTED SYMMEM_LIMIT /* the status that the failpoints return */
 #define SLOT_HIT 3
 #define SLOT_GOOD 4
 
-/* --- a failure at each test point, on each rank ------------------------------------- */
+/* --- a failure at each failpoint, on each rank -------------------------------------- */
 
 /* A rendezvous on a fresh group with `odd` failing at `point`; then one that must work. False on
  * every rank if a rank saw another outcome than it should. */
@@ -69,7 +69,7 @@ static void fail_at_each(struct tk *t, const char *const *points, int count) {
 #define FAIL_AT_EACH(name, ...)                                                                    \
     TK_TEST(rendezvous, name, "SM-RDV-10,SM-CONTEXT-09", .ranks = {2, 4}, .timeout_s = 60) {       \
         static const char *const points[] = {__VA_ARGS__};                                         \
-        fail_at_each(t, points, (int)(LENGTH(points)));                                            \
+        fail_at_each(t, points, (int)(TK_COUNT(points)));                                          \
     }
 
 FAIL_AT_EACH(failure_in_agreement, "rendezvous.begin", "rendezvous.metadata.before",
@@ -86,7 +86,7 @@ FAIL_AT_EACH(failure_in_descriptors, "ipc.send.before", "ipc.send.after", "ipc.r
 TK_TEST(rendezvous, absent_rank_is_named, "SM-RDV-11", .min_ranks = 2, .timeout_s = 60) {
     void *ptr = tk_alloc(t, 256);
     symmem_group *group = tk_world_group(t);
-    for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each in turn */
+    for (int i = t->world_size > 4; i < 2; i++) { /* withheld.* takes each */
         int32_t absent = i == 0 ? 0 : 1 + (int32_t)(t->seed % (uint64_t)(t->last));
         symmem_handle *handle = NULL;
         uint32_t limit_ms = t->world_size <= 8 ? 250 : 2500;
@@ -195,4 +195,214 @@ TK_TEST(rendezvous, early_signal_is_not_lost, "SM-RDV-13", .ranks = {2, 4}, .tim
             tk_out_of_band_barrier(t);
             tk_free(t, ptr);
         }
+}
+
+/* --- Rendezvous: everything on which ranks can disagree, and overlapping devices -------------- */
+
+/* --- pointers --------------------------------------------------------------------------------- */
+
+/* What one rank passes in place of its block. */
+enum odd_pointer { ODD_LOCAL = 0, ODD_NULL, ODD_FREED, ODD_END, ODD_COUNT };
+
+static void wrong_pointer_of(struct tk *t, int32_t odd, enum odd_pointer kind, void *ptr) {
+    char local[8];
+    symmem_handle *handle = NULL;
+    void *passed = ptr;
+    if (t->rank == odd) {
+        void *freed = tk_alloc(t, 4096);
+        tk_free(t, freed);
+        void *const wrong[ODD_COUNT] = {local, NULL, freed, (char *)ptr + 4096};
+        passed = wrong[kind];
+    }
+    TK_FAILS(t, NOT_SYMMETRIC,
+             symmem_rendezvous(t->context, passed, tk_world_group(t), LONG_MS, &handle));
+    TK_CHECK(t, handle == NULL);
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_NOT_SYMMETRIC, record.status);
+    TK_EQ_INT(t, odd, record.failed_rank);
+    TK_EQ_STR(t, "rendezvous", record.operation);
+}
+
+TK_TEST(rendezvous, foreign_pointer_fails_everywhere, "SM-RDV-05", .ranks = {2, 5}) {
+    void *ptr = tk_alloc(t, 4096);
+    for (int i = 0; i < held_count(t->world_size); i++)
+        for (int kind = 0; kind < ODD_COUNT; kind++)
+            wrong_pointer_of(t, held_rank(t->world_size, i), (enum odd_pointer)kind, ptr);
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+}
+
+/* --- sizes, pads, ids ------------------------------------------------------------------------- */
+
+/* MISMATCH on every rank, naming the odd one. */
+static void expect_mismatch(struct tk *t, void *ptr, int32_t odd) {
+    symmem_handle *handle = NULL;
+    TK_FAILS(t, MISMATCH, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+    TK_CHECK(t, handle == NULL);
+    symmem_error_record record = last_record();
+    TK_EQ_INT(t, SYMMEM_MISMATCH, record.status);
+    /* With two ranks either may be called the odd one; with more it is rank 0's that counts. */
+    TK_CHECK_MSG(t, t->world_size == 2 || odd == 0 || record.failed_rank == odd,
+                 "rank %d is blamed, not %d", (int)record.failed_rank, (int)odd);
+}
+
+TK_TEST(rendezvous, size_mismatch_at_each_rank, "SM-RDV-06", .ranks = {2, 16}) {
+    for (int i = 0; i < held_count(t->world_size); i++) {
+        int32_t odd = held_rank(t->world_size, i);
+        size_t bytes = t->rank == odd ? 4097 : 4096;
+        void *ptr = tk_alloc(t, bytes);
+        expect_mismatch(t, ptr, odd);
+        symmem_error_record record = last_record();
+        TK_CHECK_MSG(t,
+                     (record.expected == 4096 && record.actual == 4097) ||
+                         (record.expected == 4097 && record.actual == 4096),
+                     "the record has sizes %llu and %llu", (unsigned long long)record.expected,
+                     (unsigned long long)record.actual);
+        tk_free(t, ptr);
+        symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+        TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    }
+}
+
+/* Rank 0 has allocated once more before, and comes with the wrong one. */
+TK_TEST(rendezvous, mismatch_names_both_allocations, "SM-RDV-23", .ranks = {2, 4}) {
+    char first[64], second[64];
+    symmem_alloc_info info;
+    void *small = tk_alloc(t, 4096), *large = tk_alloc(t, 8192);
+    TK_REQUIRE_OK(t, symmem_alloc_query(t->context, small, &info));
+    snprintf(first, sizeof first, "rank 0 came with its allocation %llu",
+             (unsigned long long)info.ordinal + 1);
+    snprintf(second, sizeof second, "rank 1 with its %llu", (unsigned long long)info.ordinal);
+    expect_mismatch(t, t->rank == 0 ? large : small, 0);
+    const symmem_error_record record = last_record();
+    TK_CHECK_MSG(t, strstr(record.message, first) != NULL, "%s: no %s", record.message, first);
+    TK_CHECK_MSG(t, strstr(record.message, second) != NULL, "%s: no %s", record.message, second);
+}
+
+/* Sizes in the same page count, or that differ in the upper half of the word, count as well. */
+TK_TEST(rendezvous, any_difference_counts, "SM-RDV-06", .ranks = {2, 4}) {
+    const size_t sizes[3][2] = {{1, 2}, {65536, 65537}, {256, 512}};
+    for (int i = 0; i < 3; i++) {
+        int32_t odd = t->last;
+        void *ptr = tk_alloc(t, sizes[i][t->rank == odd]);
+        expect_mismatch(t, ptr, odd);
+    }
+}
+
+TK_PORTED(test_signal_pad_size_disagreement_raises_everywhere, "SM-RDV-07,SM-ALLOC-10",
+          .ranks = {2, 5}) {
+    size_t original = 0;
+    TK_OK(t, symmem_get_signal_pad_size(t->context, &original));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, original + 4096 * (size_t)t->rank));
+    void *ptr = tk_alloc(t, 256);
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+    expect_mismatch(t, ptr, 0);
+    symmem_error_record record = last_record();
+    TK_EQ_SIZE(t, original, record.expected);
+    TK_EQ_SIZE(t, original + 4096, record.actual);
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    TK_EQ_SIZE(t, original, info_of(t, handle).signal_pad_size);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    /* One rank alone, each once. */
+    for (int32_t odd = 0; odd < t->world_size; odd++) {
+        TK_OK(t, symmem_set_signal_pad_size(t->context, t->rank == odd ? original + 4 : 0));
+        void *other = tk_alloc(t, 256);
+        TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+        expect_mismatch(t, other, odd);
+    }
+}
+
+/* Room for one channel of the group, and one word less. */
+TK_TEST(rendezvous, signal_pad_too_small, "SM-RDV-08,SM-HANDLE-04", .max_ranks = 8) {
+    size_t enough = 4 * (size_t)t->world_size;
+    symmem_handle *handle = NULL;
+    if (enough > 4) { /* a pad of 0 bytes cannot be asked for: 0 means the default */
+        TK_OK(t, symmem_set_signal_pad_size(t->context, enough - 4));
+        void *small = tk_alloc(t, 256);
+        TK_FAILS(t, OUT_OF_RANGE,
+                 symmem_rendezvous(t->context, small, tk_world_group(t), LONG_MS, &handle));
+        TK_CHECK(t, handle == NULL);
+    }
+    TK_OK(t, symmem_set_signal_pad_size(t->context, enough));
+    handle = tk_handle(t, 256, tk_world_group(t));
+    TK_EQ_INT(t, 1, info_of(t, handle).channel_count);
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    ring_signal(t, handle, 0);
+    TK_FAILS(t, OUT_OF_RANGE, symmem_barrier(handle, 1, 50, NULL));
+    TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
+}
+
+TK_TEST(rendezvous, persistent_id_mismatch, "SM-RDV-15", .ranks = {2, 4}) {
+    for (int32_t odd = 0; odd < t->world_size; odd++) {
+        symmem_alloc_options options;
+        void *ptr = NULL;
+        symmem_alloc_options_init(&options);
+        options.alloc_id = t->rank == odd ? 900u + (uint64_t)odd : 100u + (uint64_t)odd;
+        TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, -1, &options, &ptr));
+        expect_mismatch(t, ptr, odd);
+        TK_OK(t, symmem_free(t->context, ptr));
+    }
+    symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+}
+
+/* --- overlapping devices ---------------------------------------------------------------------- */
+
+TK_TEST(rendezvous, overlap_is_refused, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4}) {
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
+    /* -1: allowed nowhere; else nowhere but on all ranks other than that one */
+    for (int32_t strict = -1; strict < t->world_size; strict++) {
+        symmem_handle *handle = NULL;
+        bool allow = strict >= 0 && t->rank != strict;
+        TK_OK(t, symmem_set_allow_overlapping_devices(t->context, allow));
+        TK_FAILS(t, OVERLAP,
+                 symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &handle));
+        TK_CHECK(t, handle == NULL);
+    }
+    TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    tk_release(t, handle);
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+static void use_overlapping_handle(struct tk *t) {
+    void *ptr = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
+    symmem_handle *handle = tk_rendezvous(t, ptr, tk_world_group(t));
+    symmem_handle_info info = info_of(t, handle);
+    TK_EQ_INT(t, t->rank, info.rank);
+    TK_EQ_INT(t, t->world_size, info.world_size);
+    TK_EQ_INT(t, 0, info.device);
+    void *const *buffers = buffers_of(t, handle);
+    TK_EQ_PTR(t, ptr, buffers[t->rank]);
+    tk_fill(t, handle, t->next, 0, 256, (uint8_t)(t->rank + 1));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    tk_expect_bytes(t, handle, t->rank, 0, 256, (uint8_t)(t->previous + 1));
+    ring_signal(t, handle, 0);
+    tk_release(t, handle);
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+/* The variable is read at each rendezvous, not once. */
+TK_PORTED(test_allow_overlapping_devices, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP, .ranks = {2, 4},
+          .flags = TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT /* threads share their environment */) {
+    const char *const name = "TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES";
+    TK_REQUIRE(t, unsetenv("SYMMEM_ALLOW_OVERLAPPING_DEVICES") == 0 && setenv(name, "0", 1) == 0);
+    TK_REINIT(t, options.allow_overlapping_devices = -1);
+    TK_REQUIRE(t, setenv(name, "1", 1) == 0);
+    use_overlapping_handle(t);
+    TK_REQUIRE(t, setenv(name, "0", 1) == 0);
+    void *ptr = NULL;
+    symmem_handle *none = NULL;
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 256, 0, NULL, &ptr));
+    TK_FAILS(t, OVERLAP, symmem_rendezvous(t->context, ptr, tk_world_group(t), LONG_MS, &none));
+    TK_OK(t, symmem_free(t->context, ptr));
+}
+
+TK_TEST(rendezvous, overlapping_devices_work, "SM-RDV-09", .needs = SYMMEM_CAP_OVERLAP,
+        .max_ranks = 4) {
+    TK_OK(t, symmem_set_allow_overlapping_devices(t->context, 1));
+    use_overlapping_handle(t);
 }

@@ -48,7 +48,7 @@ static void give(struct tk *t, symmem_pool *pool, void *ptr) {
 }
 
 /* The ranks 0 and 1 have the memory first, then 1 and 2, in another size, while rank 0 has its own
- * again for something else, which nobody may touch. */
+ * again for something else, which no other rank may touch. */
 static void change_hands(struct tk *t, symmem_pool *pool) {
     const int32_t low[2] = {1, 0};
     const int32_t high[2] = {1, 2};
@@ -108,7 +108,7 @@ TK_TEST(reuse, channels_of_a_large_pad, "SM-SIGNAL-04,SM-HANDLE-04,SM-BARRIER-05
     TK_OK(t, symmem_set_signal_pad_size(t->context, 0));
     int32_t last = info_of(t, handle).channel_count - 1;
     const int32_t channels[] = {last, usual - 1, usual, 0, usual + 5, last - 1, 1 << 8, 1 << 12};
-    enum { COUNT = LENGTH(channels) };
+    enum { COUNT = TK_COUNT(channels) };
     TK_EQ_INT(t, ((size_t)1 << 18) / (size_t)t->world_size - 1, last);
     tk_fill(t, handle, t->rank, 0, 1024, 0x2B);
     pad_fill(t, handle, 0xB2);
@@ -159,7 +159,7 @@ TK_TEST(reuse, peers_memory_is_not_ones_own, "SM-ALLOC-06,SM-ALLOC-07,SM-RDV-05"
     tk_expect_bytes(t, handle, t->rank, 0, 4096, 0x19);
 }
 
-/* In a group of two, the world's higher ranks are nobody. */
+/* In a group of two, the world's higher ranks do not exist. */
 TK_TEST(reuse, world_ranks_are_none_of_a_group,
         "SM-SIGNAL-09,SM-ONESIDED-03,SM-VIEW-04,SM-HANDLE-06", .ranks = {3, 4},
         .flags = TK_WRITES_PADS) {

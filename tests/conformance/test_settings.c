@@ -14,7 +14,6 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define MIB ((size_t)1 << 20)
 #define LARGE (4 * MIB)
-#define LIMIT_MS 20000u
 #define ALONE TK_PROCESS_ONLY | TK_SETS_ENVIRONMENT
 
 /* --- numbers and links ------------------------------------------------------------------------ */
@@ -76,8 +75,7 @@ TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
     };
     if (!is_emulation(t))
         return;
-    int32_t devices = 0;
-    TK_OK(t, symmem_device_count(t->context, &devices));
+    int32_t devices = device_count(t);
     TK_EQ_INT(t, 8, devices);
     for (size_t i = 0; i < COUNT(settings); i++) {
         if (settings[i].devices < 0) {
@@ -93,9 +91,7 @@ TK_TEST(settings, numbers, "SM-BACKEND-17", .max_ranks = 1, .flags = ALONE) {
         refuse_setting(t, "SYMMEM_SHM_MULTICAST_SLOTS", wrong[i]);
     }
     /* A world of more ranks than that has a device for each. */
-    symmem_context_options options = tk_options(t);
-    options.world_size = 9;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.world_size = 9);
     TK_OK(t, symmem_device_count(t->context, &devices));
     TK_EQ_INT(t, 9, devices);
 }
@@ -170,7 +166,7 @@ TK_TEST(settings, product_libraries, "SM-BACKEND-17",
     for (size_t i = 0; i < COUNT(wrong) && is_emulation(t); i++)
         refuse_setting(t, "SYMMEM_SHM_BLAS", wrong[i]);
     for (size_t i = 0; i < COUNT(settings) && is_emulation(t); i++) {
-        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LIMIT_MS};
+        struct walk_run run = {.t = t, .number = (int)i, .limit_ms = LONG_MS};
         symmem_context_options options = tk_options(t);
         int lines = 0;
         tk_checkpoint(t, "SYMMEM_SHM_BLAS=%s", settings[i].text);
@@ -236,8 +232,8 @@ TK_TEST(settings, instruction_sets, "SM-REDUCE-02", .ranks = {2, 2}, .needs = CO
 #define KERNEL_PIECE ((off_t)8 << 20)
 #define MOST_CALLS 1000
 
-/* For the one process of the case: what memfd_create and posix_fallocate answer, 0: as the kernel.
- */
+/* For the one process of the case: what memfd_create and posix_fallocate answer; 0 as the kernel
+ * does. */
 static atomic_bool ticking;
 static atomic_int file_answer, pages_answer;
 static atomic_int fallocate_calls;
@@ -272,10 +268,7 @@ static void count_line(void *arg, const char *line) {
 }
 
 static void begin_counting(struct tk *t, int *lines_p) {
-    symmem_context_options options = tk_options(t);
-    options.log = count_line;
-    options.log_arg = lines_p;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.log = count_line; options.log_arg = lines_p);
 }
 
 /* Memory that is there: writing it finds no shortage. */
@@ -353,7 +346,7 @@ TK_TEST(settings, other_places, "SM-ALLOC-17", .max_ranks = 1,
             TK_OK(t, symmem_free(t->context, memory));
     }
     tk_end_context(t);
-    tk_run_child(t, without_writing, NULL, LIMIT_MS);
+    tk_run_child(t, without_writing, NULL, LONG_MS);
 }
 
 TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags = TK_PROCESS_ONLY) {
@@ -366,14 +359,14 @@ TK_TEST(settings, other_place_is_shared, "SM-ALLOC-17", .min_ranks = 2, .flags =
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     atomic_store(&file_answer, 0);
     tk_fill(t, handle, next, 0, 64, (uint8_t)(t->rank + 1));
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 0, 64, (uint8_t)(t->previous + 1));
 }
 
 /* --- the log ---------------------------------------------------------------------------------- */
 
-/* Nobody reads, and a signal for that would end the program. One that the program holds back is its
- * own. */
+/* No process reads, and a signal for that would end the program. One that the program holds back is
+ * its own. */
 TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_PROCESS_ONLY) {
     int ends[2];
     sigset_t pipe_only, before, pending;
@@ -385,9 +378,7 @@ TK_TEST(settings, log_without_reader, "SM-LIFE-18", .max_ranks = 1, .flags = TK_
     sigemptyset(&pipe_only);
     sigaddset(&pipe_only, SIGPIPE);
     for (int held = 0; held < 2; held++) {
-        symmem_context_options options = tk_options(t);
-        options.log = NULL;
-        tk_reinit(t, &options);
+        TK_REINIT(t, options.log = NULL);
         if (held) {
             pthread_sigmask(SIG_BLOCK, &pipe_only, &before);
             raise(SIGPIPE);

@@ -136,8 +136,8 @@ TK_TEST(signal, spoilt_state_is_no_signal, "SM-TIMEOUT-10,SM-TIMEOUT-07", .max_r
     TK_OK(t, symmem_barrier(handle, CHANNEL, LONG_MS, NULL));
 }
 
-/* Whoever maps it without a look dies of the first access beyond its end. A backend that shares no
- * descriptors has nothing to be deceived by. */
+/* Code that maps it without a look dies of the first access beyond its end. A backend that shares
+ * no descriptors has nothing to be deceived by. */
 static void file_for_memory(struct tk *t, off_t bytes) {
     symmem_handle *handle = NULL;
     tk_checkpoint(t, "a file of %lld bytes", (long long)bytes);

@@ -5,8 +5,6 @@
 #include "timeout_help.h"
 #include "work_after.h"
 
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-
 /* While a gate is closed a body must not leave: checks only, no REQUIRE. */
 
 /* --- order and asynchrony --------------------------------------------------------------------- */
@@ -54,7 +52,7 @@ TK_TEST(stream, enqueueing_does_not_wait, "SM-STREAM-01", .needs = SYMMEM_CAP_ST
     tk_sleep_ms(10);
     if (t->rank != t->last)
         tk_expect_bytes(t, handle, t->rank, 64, 64, 0);
-    tk_out_of_band_barrier(t); /* nobody was held, although the streams wait */
+    tk_out_of_band_barrier(t); /* no rank was held, although the streams wait */
     for (int32_t r = 0; t->rank == t->last && r < t->last; r++)
         TK_OK(t, symmem_put_signal(handle, r, 0, LONG_MS, NULL));
     tk_synchronize(t, stream);
@@ -367,7 +365,7 @@ TK_TEST(stream, later_record_moves_no_wait, "SM-STREAM-04", .needs = STREAM_FN, 
 
 /* --- destruction and free with work pending --------------------------------------------------- */
 
-/* The gate opens while somebody waits by `wait` for the stream's work, a write to `ptr` (or NULL)
+/* The gate opens while a thread waits by `wait` for the stream's work, a write to `ptr` (or NULL)
  * and a step; true if that was done then. */
 static bool waits_for_work(struct tk *t, symmem_stream *stream, void *ptr,
                            symmem_status (*wait)(struct tk *t, void *what), void *what) {

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams at their edges: work that is running, work that comes later, limits, and what the lanes
- * of a capture that are not the origin's do. */
+/* Streams at their edges: work that is running, work that comes later, limits, other devices. */
 #include "case_help.h"
 #include "timeout_help.h"
 #include "work_after.h"
-
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-#define CAPTURE (SYMMEM_CAP_STREAMS | SYMMEM_CAP_CAPTURE)
 
 static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
     uint64_t end_ms = tk_now_ms() + limit_ms;
@@ -19,7 +15,7 @@ static bool await_flag(atomic_int *flag, uint32_t limit_ms) {
 TK_TEST(stream, running_work_is_no_idleness, "SM-STREAM-20", .needs = STREAM_FN, .max_ranks = 1) {
     symmem_stream *stream = tk_stream(t);
     struct gate gate = {0};
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     TK_CHECK(t, await_flag(&gate.entered, LONG_MS));
     TK_CHECK(t, !is_idle(t, stream));
     gate_open(&gate);
@@ -45,10 +41,10 @@ static bool synchronize_before_more(struct tk *t, symmem_stream *stream, uint32_
     struct waiter waiter = {.t = t, .stream = stream};
     struct gate first = {0}, second = {0};
     pthread_t thread;
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &first));
+    hold(t, stream, &first);
     bool started = TK_CHECK(t, pthread_create(&thread, NULL, synchronize, &waiter) == 0);
     tk_sleep_ms(moment_ms); /* for the thread to begin to wait */
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &second));
+    hold(t, stream, &second);
     gate_open(&first);
     bool back = await_flag(&waiter.done, tk_limit_ms(t, 20 * moment_ms));
     gate_open(&second);
@@ -82,16 +78,14 @@ static void *open_afterwards(void *arg) {
 }
 
 TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
     struct opener opener = {.returned = 0};
     symmem_stream *stream;
     pthread_t thread;
     void *memory;
-    options.default_timeout_ms = 20;
-    tk_reinit(t, &options);
+    TK_REINIT(t, options.default_timeout_ms = 20);
     memory = tk_alloc(t, 64);
     stream = tk_stream(t);
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &opener.gate));
+    hold(t, stream, &opener.gate);
     TK_REQUIRE(t, pthread_create(&thread, NULL, open_afterwards, &opener) == 0);
     TK_FAILS(t, TIMEOUT, symmem_free(t->context, memory));
     atomic_store(&opener.returned, 1);
@@ -99,69 +93,6 @@ TK_TEST(alloc_stream, free_has_a_limit, "SM-ALLOC-14", .needs = STREAM_FN, .max_
     TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
     TK_CHECK(t, is_symmetric(t, memory));
     tk_free(t, memory);
-}
-
-/* --- lanes ---------------------------------------------------------------------------------- */
-
-struct fork {
-    symmem_handle *handle;
-    symmem_stream *origin, *side;
-    symmem_event *out, *back, *late;
-    symmem_graph *graph;
-};
-
-static void fork_begin(struct tk *t, struct fork *fork) {
-    symmem_event **events[] = {&fork->out, &fork->back, &fork->late};
-    fork->handle = tk_handle(t, 64, tk_world_group(t));
-    fork->origin = tk_stream(t);
-    fork->side = tk_stream(t);
-    for (int i = 0; i < 3; i++)
-        TK_REQUIRE_OK(t, symmem_event_create(t->context, own_device(t), events[i]));
-    TK_REQUIRE_OK(t, symmem_stream_begin_capture(fork->origin));
-    TK_OK(t, symmem_event_record(fork->out, fork->origin));
-    TK_OK(t, symmem_stream_wait_event(fork->side, fork->out));
-}
-
-static void fork_join(struct tk *t, struct fork *fork) {
-    TK_OK(t, symmem_event_record(fork->back, fork->side));
-    TK_OK(t, symmem_stream_wait_event(fork->origin, fork->back));
-}
-
-static void fork_end(struct tk *t, struct fork *fork) {
-    TK_OK(t, symmem_graph_destroy(fork->graph));
-    symmem_event_destroy(fork->out);
-    symmem_event_destroy(fork->back);
-    symmem_event_destroy(fork->late);
-}
-
-TK_TEST(capture, record_after_joining, "SM-STREAM-22", .needs = CAPTURE, .max_ranks = 1) {
-    struct fork fork = {0};
-    uint32_t value = 0x5151;
-    fork_begin(t, &fork);
-    TK_OK(t, symmem_put(fork.handle, t->rank, 0, &value, 4, fork.side));
-    fork_join(t, &fork);
-    TK_OK(t, symmem_event_record(fork.late, fork.side));
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
-    TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
-    tk_synchronize(t, fork.origin);
-    tk_expect_data(t, fork.handle, t->rank, 0, &value, 4);
-    fork_end(t, &fork);
-}
-
-TK_TEST(capture, failure_beside_the_origin, "SM-STREAM-15,SM-TIMEOUT-14", .needs = CAPTURE,
-        .max_ranks = 1) {
-    struct fork fork = {0};
-    fork_begin(t, &fork);
-    TK_OK(t, symmem_wait_signal(fork.handle, t->rank, 2, 15, fork.side));
-    fork_join(t, &fork);
-    TK_REQUIRE_OK(t, symmem_stream_end_capture(fork.origin, &fork.graph));
-    TK_OK(t, symmem_graph_launch(fork.graph, fork.origin));
-    TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(fork.origin, LONG_MS));
-    TK_EQ_INT(t, 2, last_record().channel);
-    TK_OK(t, symmem_stream_synchronize(fork.side, LONG_MS));
-    work_after(t, fork.origin);
-    work_after(t, fork.side);
-    fork_end(t, &fork);
 }
 
 /* --- other devices ---------------------------------------------------------------------------- */
@@ -189,16 +120,21 @@ static void other_device_refused_for_memory(struct tk *t, symmem_handle *handle,
     TK_CHECK(t, !info_of(t, handle).poisoned);
 }
 
-/* A machine with one device has no other one: then this is nothing. */
+/* NULL on a machine with one device, which has no other one. */
+static symmem_stream *stream_elsewhere(struct tk *t) {
+    symmem_stream *other = NULL;
+    const int32_t count = device_count(t);
+    if (count >= 2)
+        TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
+    return other;
+}
+
 TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_STREAMS,
         .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    symmem_stream *own = tk_stream(t), *other = NULL;
-    int32_t count = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
-    if (count < 2)
+    symmem_stream *own = tk_stream(t), *other = stream_elsewhere(t);
+    if (other == NULL)
         return;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
     symmem_event *event = tk_event(t);
     other_device_refused_for_memory(t, handle, other);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_event_record(event, other));
@@ -212,20 +148,16 @@ TK_TEST(stream, other_devices_are_refused, "SM-STREAM-24", .needs = SYMMEM_CAP_S
 TK_TEST(capture, graph_on_another_device_is_refused, "SM-STREAM-24", .needs = CAPTURE,
         .max_ranks = 1) {
     symmem_handle *handle = tk_handle(t, 256, tk_world_group(t));
-    symmem_stream *own = tk_stream(t), *other = NULL;
+    symmem_stream *own = tk_stream(t), *other = stream_elsewhere(t);
     uint8_t byte = 9;
-    int32_t count = 0;
-    TK_OK(t, symmem_device_count(t->context, &count));
-    if (count < 2)
+    if (other == NULL)
         return;
-    TK_REQUIRE_OK(t, symmem_stream_create(t->context, (own_device(t) + 1) % count, &other));
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(own));
     TK_OK(t, symmem_put(handle, t->rank, 0, &byte, 1, own));
     symmem_graph *graph = tk_end_capture(t, own);
     TK_FAILS(t, INVALID_ARGUMENT, symmem_graph_launch(graph, other));
     tk_expect_bytes(t, handle, t->rank, 0, 256, 0);
-    TK_OK(t, symmem_graph_launch(graph, own));
-    tk_synchronize(t, own);
+    run_graph(t, graph, own);
     tk_expect_data(t, handle, t->rank, 0, &byte, 1);
     TK_OK(t, symmem_stream_destroy(other));
 }

@@ -2,18 +2,13 @@
 /* What becomes of work whose stream or handle goes before it has run. */
 #include <dirent.h>
 
+#include "case_help.h"
 #include "timeout_help.h"
-
-#define STREAM_FN (SYMMEM_CAP_STREAMS | SYMMEM_CAP_HOST_FN)
-
-static int32_t next_of(const struct tk *t) {
-    return t->next;
-}
 
 /* Enqueues on a held stream: data to the next rank, a barrier, and the way back of what came. */
 static void enqueue_exchange(struct tk *t, symmem_handle *handle, symmem_stream *stream,
                              const uint32_t *value, uint32_t *seen) {
-    TK_OK(t, symmem_put(handle, next_of(t), 128, value, 4, stream));
+    TK_OK(t, symmem_put(handle, t->next, 128, value, 4, stream));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
     TK_OK(t, symmem_get(handle, t->rank, 128, seen, 4, stream));
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, stream));
@@ -29,7 +24,7 @@ TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .m
     void *ptr = tk_alloc(t, 4096);
     symmem_group *group = tk_group(t, "short", NULL, 0);
     symmem_handle *handle = tk_rendezvous(t, ptr, group);
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
+    hold(t, stream, &gate);
     enqueue_exchange(t, handle, stream, &value, &seen);
     tk_release(t, handle);
     tk_group_destroy(t, group);
@@ -40,30 +35,6 @@ TK_TEST(stream, work_outlives_its_handle, "SM-STREAM-23", .needs = STREAM_FN, .m
     TK_EQ_INT(t, 1000 + t->previous, seen);
     tk_expect_bytes(t, fresh, t->rank, 0, 4096, 0);
     TK_OK(t, symmem_barrier(fresh, 0, LONG_MS, NULL));
-}
-
-/* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */
-TK_TEST(stream, destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09", .needs = STREAM_FN, .max_ranks = 1) {
-    symmem_context_options options = tk_options(t);
-    symmem_context *context = NULL;
-    symmem_stream *stream = NULL;
-    struct gate gate = {0};
-    struct step_log log = {0};
-    struct step step = {.log = &log, .number = 1};
-    uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, 5000);
-    options.default_timeout_ms = 20;
-    TK_REQUIRE_OK(t, symmem_init(&options, &context));
-    TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
-    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
-    gate_open(&gate);
-    while (steps_done(&log) == 0 && tk_now_ms() < end_ms)
-        tk_sleep_ms(1);
-    TK_EQ_INT(t, 1, steps_done(&log));
-    TK_OK(t, symmem_finalize(context));
-    symmem_context_free(context);
 }
 
 /* What is enqueued and what it says once it has run. */
@@ -88,17 +59,15 @@ static void enqueue_rest(struct tk *t, symmem_context *context, void *ptr, symme
     TK_OK(t, symmem_event_create(context, -1, &event));
     for (int i = 0; i < 2; i++) {
         rest->from[i] = 100u + (uint32_t)i;
-        rest->steps[i] = (struct step){.log = &rest->log, .number = i + 1};
-        TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &rest->gates[i]));
-        TK_OK(t, symmem_event_record(event, stream));
-        TK_OK(t, symmem_stream_wait_event(stream, event));
+        hold(t, stream, &rest->gates[i]);
+        let_follow(t, stream, event, stream);
         if (i == 0) {
             TK_OK(t, symmem_copy(context, ptr, &rest->from[i], 4, stream));
             TK_OK(t, symmem_copy(context, &rest->to[i], ptr, 4, stream));
         } else {
             TK_OK(t, symmem_copy(context, &rest->to[i], &rest->from[i], 4, stream));
         }
-        TK_OK(t, symmem_stream_host_fn(stream, step_fn, &rest->steps[i]));
+        enqueue_step(t, stream, &rest->steps[i], &rest->log, i + 1);
     }
     TK_OK(t, symmem_event_record(event, stream));
     symmem_event_destroy(event);
@@ -114,6 +83,36 @@ static symmem_context *hasty_context(struct tk *t) {
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_REQUIRE_OK(t, symmem_set_backend(context, t->backend));
     return context;
+}
+
+/* A step behind a gate on a stream that was not to be destroyed in time. */
+struct held_step {
+    struct gate gate;
+    struct step_log log;
+    struct step step;
+};
+
+static void give_up_held_step(struct tk *t, symmem_context *context, struct held_step *held) {
+    symmem_stream *stream = NULL;
+    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
+    hold(t, stream, &held->gate);
+    enqueue_step(t, stream, &held->step, &held->log, 1);
+    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
+}
+
+static void open_held_step(struct tk *t, struct held_step *held) {
+    gate_open(&held->gate);
+    TK_CHECK_MSG(t, step_reached(&held->log, 1), "the stream's work never ran to its end");
+}
+
+/* Destroying waits for a while and then gives up: what is enqueued runs nevertheless. */
+TK_TEST(stream, destroyed_in_vain, "SM-STREAM-17,SM-LIFE-09", .needs = STREAM_FN, .max_ranks = 1) {
+    struct held_step held = {.log = {0}};
+    symmem_context *context = hasty_context(t);
+    give_up_held_step(t, context, &held);
+    open_held_step(t, &held);
+    TK_OK(t, symmem_finalize(context));
+    symmem_context_free(context);
 }
 
 /* By their numbers: one of an earlier case's may still be ending, and is not to stand for one that
@@ -172,42 +171,18 @@ static void expect_rest(struct tk *t, struct rest *rest) {
     }
 }
 
-/* Whoever gives up a stream may go on to give up the context, and its work runs all the same. */
-TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
-        .max_ranks = 1) {
-    symmem_stream *stream = NULL;
-    struct rest rest = {.log = {0}};
-    void *ptr = NULL;
-    const struct threads threads = settled_threads(t);
-    symmem_context *context = hasty_context(t);
-    TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
-    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    enqueue_rest(t, context, ptr, stream, &rest);
-    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
-    symmem_context_free(context);
-    expect_rest(t, &rest);
-    await_threads(t, &threads);
-}
-
 /* Host functions and events alone: nothing of the context is in them. */
 TK_TEST(stream, host_functions_outlive_their_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
         .max_ranks = 1) {
-    symmem_stream *stream = NULL;
-    struct gate gate = {0};
-    struct step_log log = {0};
-    struct step step = {.log = &log, .number = 1};
+    struct held_step held = {.log = {0}};
     const struct threads threads = settled_threads(t);
     symmem_context *context = hasty_context(t);
-    TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    TK_OK(t, symmem_stream_host_fn(stream, gate_fn, &gate));
-    TK_OK(t, symmem_stream_host_fn(stream, step_fn, &step));
-    TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
+    give_up_held_step(t, context, &held);
     symmem_context_free(context);
-    TK_CHECK_MSG(t, steps_done(&log) == 0 && !gate.timed_out,
+    TK_CHECK_MSG(t, steps_done(&held.log) == 0 && !held.gate.timed_out,
                  "the context's end, and with it the backend's close, waited for a host function "
                  "that does not return");
-    gate_open(&gate);
-    TK_CHECK_MSG(t, step_reached(&log, 1), "the stream's work never ran to its end");
+    open_held_step(t, &held);
     await_threads(t, &threads);
 }
 
@@ -219,19 +194,16 @@ static void capture_rest(struct tk *t, symmem_context *context, void *ptr, symme
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &side));
     TK_REQUIRE_OK(t, symmem_event_create(context, -1, &event));
     TK_OK(t, symmem_stream_begin_capture(stream));
-    TK_OK(t, symmem_event_record(event, stream));
-    TK_OK(t, symmem_stream_wait_event(side, event));
+    let_follow(t, side, event, stream);
     enqueue_rest(t, context, ptr, side, rest);
-    TK_OK(t, symmem_event_record(event, side));
-    TK_OK(t, symmem_stream_wait_event(stream, event));
+    let_follow(t, stream, event, side);
     TK_REQUIRE_OK(t, symmem_stream_end_capture(stream, graph_p));
     symmem_event_destroy(event);
     TK_OK(t, symmem_stream_destroy(side));
 }
 
-/* As work of a stream; and the graph itself is given up before the context and freed after it. */
-TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
-        .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
+/* The rest is work of a stream, or `is_launched` on it. */
+static void outlive_context(struct tk *t, bool is_launched) {
     symmem_stream *stream = NULL;
     symmem_graph *graph = NULL;
     struct rest rest = {.log = {0}};
@@ -240,12 +212,31 @@ TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
     symmem_context *context = hasty_context(t);
     TK_REQUIRE_OK(t, symmem_alloc(context, 4096, -1, NULL, &ptr));
     TK_REQUIRE_OK(t, symmem_stream_create(context, -1, &stream));
-    capture_rest(t, context, ptr, stream, &rest, &graph);
-    TK_OK(t, symmem_graph_launch(graph, stream));
+    if (is_launched) {
+        capture_rest(t, context, ptr, stream, &rest, &graph);
+        TK_OK(t, symmem_graph_launch(graph, stream));
+    } else {
+        enqueue_rest(t, context, ptr, stream, &rest);
+    }
     TK_FAILS(t, TIMEOUT, symmem_stream_destroy(stream));
-    TK_FAILS(t, TIMEOUT, symmem_graph_destroy(graph));
+    if (is_launched)
+        TK_FAILS(t, TIMEOUT, symmem_graph_destroy(graph));
     symmem_context_free(context);
     TK_OK(t, symmem_graph_destroy(graph));
     expect_rest(t, &rest);
     await_threads(t, &threads);
+}
+
+/* A program that gives up a stream may go on to give up the context, and its work runs all the
+ * same.
+ */
+TK_TEST(stream, work_outlives_its_context, "SM-LIFE-13,SM-STREAM-17", .needs = STREAM_FN,
+        .max_ranks = 1) {
+    outlive_context(t, false);
+}
+
+/* As work of a stream; and the graph itself is given up before the context and freed after it. */
+TK_TEST(stream, launch_outlives_its_context, "SM-LIFE-13,SM-STREAM-17",
+        .needs = STREAM_FN | SYMMEM_CAP_CAPTURE, .max_ranks = 1) {
+    outlive_context(t, true);
 }

@@ -2,7 +2,6 @@
 /* Several threads of one rank. */
 #include "case_help.h"
 
-#define LIMIT_MS 15000u
 #define BYTES 1024
 #define THREADS 4
 
@@ -23,7 +22,7 @@ static void run(struct tk *t, void *(*body)(void *), struct worker usual) {
         workers[i].t = t;
         workers[i].number = i;
     }
-    run_threads(t, body, workers, sizeof(workers[0]), THREADS);
+    tk_in_threads(t, body, workers, sizeof(workers[0]), THREADS);
 }
 
 /* --- allocations ------------------------------------------------------------------------------ */
@@ -65,11 +64,11 @@ static void *operate_in_thread(void *arg) {
     for (int32_t round = 0; round < own->rounds; round++) {
         uint32_t mine = (uint32_t)(t->rank * 1000 + own->number * 100 + round), found = 0;
         TK_OK(t, symmem_put(own->handle, right, place, &mine, sizeof(mine), NULL));
-        TK_OK(t, symmem_put_signal(own->handle, right, own->number, LIMIT_MS, NULL));
-        TK_OK(t, symmem_wait_signal(own->handle, left, own->number, LIMIT_MS, NULL));
+        TK_OK(t, symmem_put_signal(own->handle, right, own->number, LONG_MS, NULL));
+        TK_OK(t, symmem_wait_signal(own->handle, left, own->number, LONG_MS, NULL));
         TK_OK(t, symmem_get(own->handle, t->rank, place, &found, sizeof(found), NULL));
         TK_EQ_INT(t, left * 1000 + own->number * 100 + round, found);
-        TK_OK(t, symmem_barrier(own->handle, own->number, LIMIT_MS, NULL));
+        TK_OK(t, symmem_barrier(own->handle, own->number, LONG_MS, NULL));
     }
     return NULL;
 }
@@ -86,7 +85,7 @@ TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
                                      .handle = tk_handle(t, BYTES, tk_world_group(t)),
                                      .number = i % 2, /* two and two on the same channel */
                                      .rounds = 15};
-    run_threads(t, operate_in_thread, workers, sizeof(workers[0]), THREADS);
+    tk_in_threads(t, operate_in_thread, workers, sizeof(workers[0]), THREADS);
 }
 
 /* --- one channel ------------------------------------------------------------------------------ */
@@ -94,7 +93,7 @@ TK_TEST(thread, handles_in_threads, "SM-THREAD-01", .max_ranks = 3) {
 static void *barrier_in_thread(void *arg) {
     struct worker *own = arg;
     for (int32_t round = 0; round < own->rounds; round++)
-        TK_OK(own->t, symmem_barrier(own->handle, 1, LIMIT_MS, NULL));
+        TK_OK(own->t, symmem_barrier(own->handle, 1, LONG_MS, NULL));
     return NULL;
 }
 
@@ -103,9 +102,9 @@ static void *signal_in_thread(void *arg) {
     struct tk *t = own->t;
     for (int32_t round = 0; round < own->rounds; round++) {
         if (t->rank == 0)
-            TK_OK(t, symmem_put_signal(own->handle, 1, 2, LIMIT_MS, NULL));
+            TK_OK(t, symmem_put_signal(own->handle, 1, 2, LONG_MS, NULL));
         else
-            TK_OK(t, symmem_wait_signal(own->handle, 0, 2, LIMIT_MS, NULL));
+            TK_OK(t, symmem_wait_signal(own->handle, 0, 2, LONG_MS, NULL));
     }
     return NULL;
 }
@@ -113,14 +112,14 @@ static void *signal_in_thread(void *arg) {
 TK_TEST(thread, one_channel_in_turn, "SM-THREAD-02", .max_ranks = 3) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     run(t, barrier_in_thread, (struct worker){.handle = handle, .rounds = 10});
-    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL)); /* nobody is a round ahead */
+    TK_OK(t, symmem_barrier(handle, 1, LONG_MS, NULL)); /* no rank is a round ahead */
 }
 
 /* As many waits as puts, from several threads at both ends: no signal is lost or taken twice. */
 TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .ranks = {2, 2}) {
     symmem_handle *handle = tk_handle(t, BYTES, tk_world_group(t));
     run(t, signal_in_thread, (struct worker){.handle = handle, .rounds = 10});
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     if (t->rank == 1)
         TK_FAILS(t, TIMEOUT, symmem_wait_signal(handle, 0, 2, 40, NULL));
     tk_out_of_band_barrier(t);
@@ -131,10 +130,10 @@ TK_TEST(thread, signals_of_one_channel, "SM-THREAD-02", .ranks = {2, 2}) {
 static void *wait_in_thread(void *arg) {
     struct worker *own = arg;
     struct tk *t = own->t;
-    TK_OK(t, symmem_wait_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
-    /* This thread is the one whose turn it is. */
+    TK_OK(t, symmem_wait_signal(own->handle, 0, own->number, LONG_MS, NULL));
+    /* This thread is the one that comes next. */
     TK_EQ_INT(t, own->number, own->order[atomic_fetch_add(own->served, 1)]);
-    TK_OK(t, symmem_put_signal(own->handle, 0, own->number, LIMIT_MS, NULL));
+    TK_OK(t, symmem_put_signal(own->handle, 0, own->number, LONG_MS, NULL));
     return NULL;
 }
 
@@ -149,8 +148,8 @@ TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .ranks = {2, 2})
         for (int k = 0; t->rank == 0 && k < THREADS; k++) {
             if (k == 0)
                 tk_sleep_ms(20); /* let them all begin to wait */
-            TK_OK(t, symmem_put_signal(handle, 1, orders[i][k], LIMIT_MS, NULL));
-            TK_OK(t, symmem_wait_signal(handle, 1, orders[i][k], LIMIT_MS, NULL));
+            TK_OK(t, symmem_put_signal(handle, 1, orders[i][k], LONG_MS, NULL));
+            TK_OK(t, symmem_wait_signal(handle, 1, orders[i][k], LONG_MS, NULL));
         }
     }
 }
@@ -158,7 +157,7 @@ TK_TEST(thread, each_wait_ends_with_its_signal, "SM-THREAD-03", .ranks = {2, 2})
 /* Waiting in one thread holds up neither queries nor other memory in another. */
 static void *wait_long_in_thread(void *arg) {
     struct worker *own = arg;
-    TK_OK(own->t, symmem_wait_signal(own->handle, 0, 0, LIMIT_MS, NULL));
+    TK_OK(own->t, symmem_wait_signal(own->handle, 0, 0, LONG_MS, NULL));
     atomic_store(own->served, 1);
     return NULL;
 }
@@ -177,14 +176,14 @@ TK_TEST(thread, waiting_holds_nothing_up, "SM-THREAD-01", .ranks = {2, 2}) {
         (void)allocate_in_thread(&allocating);
         TK_EQ_INT(t, 0, atomic_load(&ended));
     }
-    TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL));
-    TK_OK(t, symmem_barrier(other, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 1, LONG_MS, NULL));
+    TK_OK(t, symmem_barrier(other, 0, LONG_MS, NULL));
     (void)tk_handle(t, BYTES, tk_world_group(t));
     tk_out_of_band_barrier(t);
     TK_EQ_INT(t, 0, atomic_load(&ended));
     tk_out_of_band_barrier(t);
     if (t->rank == 0)
-        TK_OK(t, symmem_put_signal(handle, 1, 0, LIMIT_MS, NULL));
+        TK_OK(t, symmem_put_signal(handle, 1, 0, LONG_MS, NULL));
     if (started) {
         TK_EQ_INT(t, 0, pthread_join(thread, NULL));
         TK_EQ_INT(t, 1, atomic_load(&ended));
@@ -208,7 +207,7 @@ static void *look_and_release(void *arg) {
     return NULL;
 }
 
-/* Two threads hold one handle, or one link with a handle for each. Whoever is last takes it down,
+/* Two threads hold one handle, or one link with a handle for each. The last one takes it down,
  * after all that the other did. */
 TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks = 2) {
     TK_REQ(t, "SM-HANDLE-12");
@@ -217,12 +216,12 @@ TK_TEST(thread, last_release_comes_last, "SM-HANDLE-12,SM-THREAD-01", .max_ranks
         struct releaser own, others;
         pthread_t other;
         TK_REQUIRE_OK(
-            t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS, &own.handle));
+            t, symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS, &own.handle));
         others.handle = own.handle;
         if (round % 2 == 0)
             TK_REQUIRE_OK(t, symmem_handle_retain(own.handle));
         else
-            TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LIMIT_MS,
+            TK_REQUIRE_OK(t, symmem_rendezvous(t->context, memory, tk_world_group(t), LONG_MS,
                                                &others.handle));
         tk_free(t, memory);
         TK_REQUIRE(t, pthread_create(&other, NULL, look_and_release, &others) == 0);
@@ -258,8 +257,8 @@ static void *share_in_thread(void *arg) {
         TK_OK(t, symmem_stream_wait_event(other, shared->event));
         TK_OK(t, symmem_event_query(shared->event, &flag));
         TK_OK(t, symmem_stream_query(other, &flag));
-        TK_OK(t, symmem_event_synchronize(shared->event, LIMIT_MS));
-        TK_OK(t, symmem_stream_synchronize(stream, LIMIT_MS));
+        TK_OK(t, symmem_event_synchronize(shared->event, LONG_MS));
+        TK_OK(t, symmem_stream_synchronize(stream, LONG_MS));
         TK_OK(t, symmem_copy(t->context, &found, own, sizeof(found), NULL));
         TK_EQ_INT(t, round, found);
         if (round % 10 == 0 && TK_OK(t, symmem_alloc(t->context, 64, -1, NULL, &memory)))
@@ -273,5 +272,5 @@ TK_TEST(thread, stream_in_threads, "SM-THREAD-04", .needs = SYMMEM_CAP_STREAMS, 
     for (int i = 0; i < 2; i++)
         shared.streams[i] = tk_stream(t);
     shared.event = tk_event(t);
-    run_threads(t, share_in_thread, &shared, 0, THREADS); /* all get the same */
+    tk_in_threads(t, share_in_thread, &shared, 0, THREADS); /* all get the same */
 }

@@ -6,7 +6,7 @@
 
 /* --- how long --------------------------------------------------------------------------------- */
 
-/* Runs an op that nobody serves: never less than its limit, and little more. */
+/* Runs an op that no rank serves: never less than its limit, and little more. */
 static void expire(struct tk *t, symmem_handle *handle, enum signal_op op, int32_t peer,
                    int32_t channel, uint32_t limit_ms) {
     make_unsatisfied(t, handle, op, peer, channel);
@@ -30,7 +30,7 @@ static void check_record(struct tk *t, enum signal_op op, int32_t channel, uint3
     TK_CHECK(t, record.message[0] != '\0');
 }
 
-/* Rank 0 alone waits in vain. */
+/* Rank 0 alone waits, until its limit. */
 static void expire_once(struct tk *t, enum signal_op op, uint32_t limit_ms, bool last_channel) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     int32_t channel = last_channel ? info_of(t, handle).channel_count - 1 : 3;
@@ -81,7 +81,7 @@ TK_TEST(timeout, limit_of_one_second, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {2
         threads[i] = (struct timed_thread){
             .t = t, .handle = tk_handle(t, 64, tk_world_group(t)), .op = (enum signal_op)i};
     if (t->rank == 0)
-        run_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
+        tk_in_threads(t, expire_in_thread, threads, sizeof(threads[0]), OP_COUNT);
     tk_out_of_band_barrier(t);
     work_after(t, NULL);
 }
@@ -181,8 +181,8 @@ static void late_and_absent(struct tk *t, int32_t late, int32_t absent, uint32_t
     tk_release(t, handle);
 }
 
-/* The limit is that of the barrier, not of each peer in turn. The later the machine is the longer
- * it is, so that a second one is still told from lateness. */
+/* The limit is that of the barrier, not of each peer. The later the machine is the longer it is, so
+ * that a second one is still told from lateness. */
 TK_TEST(timeout, one_limit_for_all_peers, "SM-TIMEOUT-01,SM-TIMEOUT-14", .ranks = {3, 4}) {
     const uint32_t limit_ms = 400 + 4 * tk_limit_ms(t, 0);
     for (int32_t absent = 1; absent < 3; absent++)

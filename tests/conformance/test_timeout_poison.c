@@ -64,14 +64,6 @@ TK_TEST(timeout, data_and_memory_work_on, "SM-TIMEOUT-06,SM-TIMEOUT-14", .max_ra
 
 /* --- the others ------------------------------------------------------------------------------- */
 
-/* All ranks, the last first: there a rank of the world is not the rank of the group. */
-static symmem_group *reversed_group(struct tk *t) {
-    int32_t ranks[4];
-    for (int32_t i = 0; i < t->world_size; i++)
-        ranks[i] = t->last - i;
-    return tk_group(t, "reversed", ranks, t->world_size);
-}
-
 /* Rank 0 fails; the others wait for it without limit, from before or from after the failure. */
 static void waits_for_poisoned(struct tk *t, enum signal_op op, bool before, symmem_group *group) {
     symmem_handle *handle = tk_handle(t, 64, group);
@@ -112,7 +104,7 @@ TK_TEST(timeout, waiting_for_a_poisoned_rank_ends, "SM-TIMEOUT-05,SM-TIMEOUT-14"
 }
 
 TK_TEST(timeout, poisoned_peer_is_seen_later, "SM-TIMEOUT-05,SM-TIMEOUT-14", .ranks = {2, 4}) {
-    symmem_group *group = reversed_group(t);
+    symmem_group *group = reversed_group(t, "reversed");
     for (int op = 0; op < OP_COUNT; op++)
         waits_for_poisoned(t, (enum signal_op)op, false, group);
     work_after(t, NULL);
@@ -161,7 +153,7 @@ TK_TEST(timeout, reset_cleans, "SM-TIMEOUT-07,SM-TIMEOUT-14", .ranks = {2, 4},
     tk_fill(t, handle, t->rank, 0, 1024, (uint8_t)(t->rank + 1));
     pad_fill(t, handle, 0x42);
     for (int32_t i = -2; i < t->world_size; i++) {
-        /* nobody poisoned, everybody but the last, each one alone */
+        /* no rank poisoned, all but the last, each one alone */
         uint32_t poisoned = i == -2 ? 0u : i == -1 ? ~0u : 1u << i;
         int32_t held = i < 0 ? t->last : i;
         soil(t, handle, poisoned, held);
@@ -194,8 +186,8 @@ TK_TEST(timeout, reset_forgets_pending_signals, "SM-TIMEOUT-07,SM-TIMEOUT-14", .
     work_after(t, NULL);
 }
 
-/* A rank that entered a barrier in vain has counted one round more than the others: the reset must
- * make that forgotten on every channel, the last one's state being the end of all. */
+/* A rank whose barrier failed has counted one round more than the others: the reset must make that
+ * forgotten on every channel, the last one's state being the end of all. */
 TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOUT-14",
         .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -210,7 +202,7 @@ TK_TEST(timeout, reset_forgets_rounds_on_every_channel, "SM-TIMEOUT-07,SM-TIMEOU
     work_after(t, NULL);
 }
 
-/* Nobody's signals after the reset may be wiped by a slower rank's part of it. */
+/* No rank's signals after the reset may be wiped by a slower rank's part of it. */
 TK_TEST(timeout, signals_right_after_reset_stay, "SM-TIMEOUT-07", .max_ranks = 8) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
     for (int i = 0; i < 8; i++) {
@@ -237,6 +229,18 @@ TK_TEST(timeout, reset_works_on_every_group_shape, "SM-TIMEOUT-07,SM-TIMEOUT-14"
     work_after(t, NULL);
 }
 
+/* Work of group rank `pending` waits for the last rank's signal on the channel. */
+static void expect_busy(struct tk *t, symmem_handle *handle, int32_t pending, int32_t channel,
+                        bool in_graph) {
+    tk_out_of_band_barrier(t);
+    TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
+    if (!in_graph) /* which tells of no single operation */
+        TK_EQ_INT(t, channel, last_record().channel);
+    tk_out_of_band_barrier(t);
+    if (t->rank == t->last)
+        TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
+}
+
 TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM_CAP_STREAMS,
         .ranks = {2, 4}) {
     symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
@@ -245,12 +249,7 @@ TK_TEST(timeout, reset_with_pending_work_is_busy, "SM-TIMEOUT-12", .needs = SYMM
         int32_t channel = pending % 2 == 0 ? info_of(t, handle).channel_count - 1 : 0;
         if (t->rank == pending)
             TK_OK(t, symmem_wait_signal(handle, t->last, channel, LONG_MS, stream));
-        tk_out_of_band_barrier(t);
-        TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
-        TK_EQ_INT(t, channel, last_record().channel);
-        tk_out_of_band_barrier(t);
-        if (t->rank == t->last)
-            TK_OK(t, symmem_put_signal(handle, pending, channel, LONG_MS, NULL));
+        expect_busy(t, handle, pending, channel, false);
         if (t->rank == pending)
             tk_synchronize(t, stream);
         tk_out_of_band_barrier(t);
@@ -277,11 +276,8 @@ TK_TEST(timeout, reset_beside_a_launch_is_busy, "SM-TIMEOUT-12", .needs = SYMMEM
         TK_OK(t, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_graph_launch(graph, stream));
         tk_out_of_band_barrier(t);
-        TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
         TK_OK(t, symmem_handle_reset(other, LONG_MS));
-        tk_out_of_band_barrier(t);
-        if (t->rank == t->last)
-            TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
+        expect_busy(t, handle, 0, 0, true);
         tk_synchronize(t, stream);
     }
     TK_OK(t, symmem_handle_reset(handle, LONG_MS));
@@ -304,11 +300,7 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_REQUIRE(t, pthread_create(&thread, NULL, destroy_graph, graph) == 0);
     tk_sleep_ms(tk_limit_ms(t, 100)); /* until the thread waits there */
-    tk_out_of_band_barrier(t);
-    TK_FAILS(t, BUSY, symmem_handle_reset(handle, LONG_MS));
-    tk_out_of_band_barrier(t);
-    if (t->rank == t->last)
-        TK_OK(t, symmem_put_signal(handle, 0, 0, LONG_MS, NULL));
+    expect_busy(t, handle, 0, 0, true);
     TK_CHECK(t, pthread_join(thread, &answer) == 0);
     TK_EQ_INT(t, SYMMEM_OK, (int)(intptr_t)answer);
     tk_synchronize(t, stream);
@@ -316,12 +308,16 @@ TK_TEST(timeout, reset_beside_a_destroy_is_busy, "SM-TIMEOUT-12", .needs = SYMME
     ring_signal(t, handle, 0);
 }
 
-/* Some ranks' state is reset then, others' may not be. */
-TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
-    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+static void fail_reset(struct tk *t, symmem_handle *handle) {
     if (t->rank == t->last)
         tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
     TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
+}
+
+/* Some ranks' state is reset then, others' may not be. */
+TK_TEST(timeout, failed_reset_poisons, "SM-TIMEOUT-13,SM-TIMEOUT-14", .ranks = {2, 3}) {
+    symmem_handle *handle = tk_handle(t, 64, tk_world_group(t));
+    fail_reset(t, handle);
     TK_EQ_INT(t, t->last, last_record().failed_rank);
     TK_FAILS(t, POISONED, symmem_barrier(handle, 0, LONG_MS, NULL));
     TK_FAILS(t, SYSTEM, symmem_handle_status(handle, NULL));
@@ -340,9 +336,7 @@ TK_TEST(timeout, failed_reset_poisons_graphs, "SM-TIMEOUT-04,SM-TIMEOUT-13,SM-TI
     TK_REQUIRE_OK(t, symmem_stream_begin_capture(stream));
     TK_OK(t, symmem_put_signal(handle, t->next, 0, LONG_MS, stream));
     symmem_graph *graph = tk_end_capture(t, stream);
-    if (t->rank == t->last)
-        tk_on_point(t, "reset.state.before", 1, (struct tk_action){.status = SYMMEM_SYSTEM});
-    TK_FAILS(t, SYSTEM, symmem_handle_reset(handle, LONG_MS));
+    fail_reset(t, handle);
     TK_OK(t, symmem_graph_launch(graph, stream));
     TK_FAILS(t, POISONED, symmem_stream_synchronize(stream, LONG_MS));
     tk_out_of_band_barrier(t);

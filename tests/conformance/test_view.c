@@ -2,7 +2,6 @@
 /* Views of buffers and signal pads. */
 #include "case_help.h"
 
-#define LIMIT_MS 10000u
 #define BYTES 4096
 
 static const struct {
@@ -16,7 +15,7 @@ static const struct {
     {SYMMEM_FLOAT16, kDLFloat, 16}, {SYMMEM_BFLOAT16, kDLBfloat, 16},
     {SYMMEM_FLOAT32, kDLFloat, 32}, {SYMMEM_FLOAT64, kDLFloat, 64},
 };
-#define DTYPES ((int)(LENGTH(dtypes)))
+#define DTYPES ((int)(TK_COUNT(dtypes)))
 
 /* What the handle says. */
 struct facts {
@@ -89,7 +88,7 @@ ON_EACH_SHAPE(view, peers_of_every_group, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRE
     const int64_t size = 8;
     uint8_t own = (uint8_t)(t->rank + 1);
     tk_fill(t, facts.handle, shape->rank, 0, BYTES, own);
-    TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(facts.handle, 0, LONG_MS, NULL));
     for (int32_t rank = 0; rank<shape->count; rank += shape->count> 8 ? 7 : 1) {
         uint8_t byte = 0;
         DLManagedTensor *view =
@@ -98,7 +97,7 @@ ON_EACH_SHAPE(view, peers_of_every_group, "SM-VIEW-01", .needs = SYMMEM_CAP_DIRE
         TK_EQ_INT(t, (uint8_t)(shape->ranks[rank] + 1), byte);
         expect_tensor(t, view, &facts, 1, &size, 0, (char *)facts.buffers[rank] + 100);
     }
-    TK_OK(t, symmem_barrier(facts.handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(facts.handle, 0, LONG_MS, NULL));
 }
 
 TK_TEST(view, remote_tensors_begin_at_the_offset, "SM-VIEW-02,SM-HANDLE-05",
@@ -248,10 +247,10 @@ TK_TEST(view, views_keep_memory, "SM-VIEW-07", .needs = SYMMEM_CAP_DIRECT_ACCESS
     own = view_by(t, symmem_get_buffer, handle, t->rank, 1, &size, SYMMEM_UINT8, 0);
     remote = view_by(t, symmem_get_remote_tensor, handle, t->next, 1, &size, SYMMEM_UINT8, 0);
     pad = view_by(t, symmem_get_signal_pad, handle, t->next, 1, &words, SYMMEM_UINT32, 0);
-    TK_OK(t, symmem_barrier(handle, 0, LIMIT_MS, NULL));
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
     tk_release(t, handle);
     tk_free(t, memory);
-    tk_out_of_band_barrier(t); /* everybody has let go */
+    tk_out_of_band_barrier(t); /* all ranks have let go */
     (void)tk_alloc(t, BYTES);  /* may get the address, must not get the memory */
     TK_OK(t, symmem_copy(t->context, found, own->dl_tensor.data, BYTES, NULL));
     TK_CHECK(t, found[0] == (uint8_t)(t->rank + 1) && found[BYTES - 1] == found[0]);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every scenario of walk_scenarios.c, with a rank that fails, comes late or is killed at each test
- * point. */
+/* Every scenario of walk_scenarios.c, with a rank that fails, comes late or is killed at each
+ * failpoint. */
+#include "sync_help.h"
 #include "walk.h"
 
 /* With the most ranks of a walk on which they are killed (0: no limit). */
@@ -55,7 +56,7 @@ static bool is_backends(const char *backend, const char *name) {
     return strncmp(name, backend, length) == 0 && name[length] == '.' && name[length + 1] != 0;
 }
 
-/* Notes for each of the core's points whether this rank passed it; judges the names. */
+/* Notes for each of the core's points whether this rank passed it; checks the names. */
 static void look_at_names(struct tk *t, const char *backend, bool *passed) {
     for (int i = 0; i < tk_recorded_points(t); i++) {
         int count;
@@ -102,9 +103,8 @@ static bool went_the_other_way(const struct walk_point *point, const bool *passe
 TK_TEST(walk, points_are_in_the_table, "SM-POINT-01,SM-LIFE-16", .ranks = {2, 8},
         .timeout_s = 40 /* as many groups as scenarios */) {
     bool passed[128] = {false};
-    const char *backend = NULL;
+    const char *backend = backend_name(t);
     TK_REQUIRE(t, walk_core_point_count <= 128);
-    TK_REQUIRE_OK(t, symmem_get_backend(t->context, &backend));
     TK_REQ(t, "SM-POINT-01");
     run_all(t, backend, passed);
     walk_expect_errno(t);
@@ -123,7 +123,7 @@ TK_TEST(walk, points_are_in_the_table, "SM-POINT-01,SM-LIFE-16", .ranks = {2, 8}
     }
 }
 
-/* What a device's driver does without host memory is its own affair. */
+/* What a device's driver does without host memory is up to the driver. */
 TK_TEST(walk, no_memory, "SM-ERROR-09,SM-LIFE-16", .needs = SYMMEM_CAP_HOST_ACCESS, .max_ranks = 1,
         .flags = TK_NO_CONTEXT, .timeout_s = 60) {
     walk_shortages(t);

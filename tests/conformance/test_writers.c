@@ -32,7 +32,7 @@ static bool write_by_threads(struct tk *t, symmem_handle *handle, int32_t peer, 
     fill_words(words, (size_t)WRITERS * PART_WORDS, t->rank, generation);
     for (size_t i = 0; i < WRITERS; i++)
         writers[i] = (struct writer){t, handle, words + i * PART_WORDS, peer, i * PART_WORDS * 4};
-    run_threads(t, write_one_part, writers, sizeof(writers[0]), WRITERS);
+    tk_in_threads(t, write_one_part, writers, sizeof(writers[0]), WRITERS);
     return !tk_failed(t);
 }
 
@@ -82,7 +82,7 @@ static size_t piece_bytes(size_t index, uint32_t round) {
     return 1 + (index * 5 + index / 7 + round) % 7;
 }
 
-/* Who writes piece `index`; nobody writes every fifth. */
+/* Which rank writes piece `index`; none writes every fifth. */
 static int32_t piece_writer(const struct tk *t, size_t index, uint32_t round) {
     return index % 5 == 4 ? -1 : (int32_t)((index + round) % (size_t)t->world_size);
 }
@@ -91,7 +91,7 @@ static uint8_t byte_of(int32_t rank, uint32_t generation, size_t at) {
     return (uint8_t)(word_of(rank, generation, at) >> 8);
 }
 
-/* Pieces of one rank's buffer: the own ones are written, or read again if `check`: nobody else may
+/* Pieces of one rank's buffer. This rank's are written, or read again if `check`: no other rank may
  * have touched their bytes. */
 static void own_pieces(struct tk *t, symmem_handle *handle, int32_t peer, uint8_t *bytes,
                        size_t count, uint32_t round, bool check, symmem_stream *stream) {
@@ -109,7 +109,7 @@ static void own_pieces(struct tk *t, symmem_handle *handle, int32_t peer, uint8_
 /* All ranks write their pieces of one rank's buffer at the same time, then those of the next. */
 static void write_pieces(struct tk *t, symmem_handle *handle, uint8_t *bytes, size_t count,
                          uint32_t round, symmem_stream *stream) {
-    const uint32_t times = stream != NULL ? 1 : 160; /* so that ranks meet in a word */
+    const uint32_t times = stream != NULL ? 1 : 160; /* so that several ranks write a word */
     for (int32_t peer = 0; peer < t->world_size; peer++)
         for (uint32_t left = times; left-- > 0;) {
             for (size_t i = 0; i < count; i++)
@@ -167,7 +167,7 @@ static void gather_odd_chunks(struct tk *t, gather_fn gather) {
     static const size_t counts[] = {1, 3, 5, 7, 9, 15, 17, 31, 33, 63, 65, 127, 129, 1001};
     const struct gather_way way = {"odd chunks", gather, FROM_BLOCK_BEHIND, .to_block = true};
     struct places *p = places_on(t, tk_world_group(t));
-    for (uint32_t i = 0; i < LENGTH(counts) && !tk_failed(t); i++)
+    for (uint32_t i = 0; i < TK_COUNT(counts) && !tk_failed(t); i++)
         if (counts[i] * (size_t)p->size <= 9000)
             gather_once(t, p, &way, SYMMEM_UINT8, counts[i], 3, 3, i);
 }
@@ -228,8 +228,8 @@ ON_MULTICAST(writers, multicast_deep_in_a_pool, "SM-MCAST-07,SM-MCAST-03,SM-MCAS
 
 enum { LEFT_BYTES = 4096 };
 
-/* The others still reach what the rank that is gone has left: they read it, and write it in turn.
- */
+/* The others still reach what the rank that is gone has left: they read it, and write it one after
+ * the other. */
 static void use_what_is_left(struct tk *t, symmem_handle *handle, int32_t gone) {
     uint8_t byte = (uint8_t)(0x21 + gone);
     tk_expect_bytes(t, handle, gone, 0, LEFT_BYTES / 2, byte);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walking test points: each scenario is run once to see which points each rank passes, then again
+ * Walking failpoints: each scenario is run once to see which points each rank passes, then again
  * for each of these points on each rank, with that rank failing, coming late or being killed there.
  * Nothing is known of a backend's points but what it passes.
  *
@@ -52,7 +52,7 @@ struct walk_scenario {
     enum walk_outcome outcome;
     int32_t from;   /* the first rank that takes part */
     bool multicast; /* may fail without failing the step: then no rank has it */
-    /* Of each call where a rank fails, because others may wait for it in vain; 0: WALK_LIMIT_MS. */
+    /* Of each call where a rank fails, because others may wait for it; 0: WALK_LIMIT_MS. */
     uint32_t vain_ms;
     bool ends; /* act ends the context */
     /* Comes to where the walk begins. Must succeed. */
@@ -83,7 +83,7 @@ void walk_expect_errno(struct tk *t);
 
 /* --- walk_collectives.c: scenarios of walk_scenarios.c ------------------------------ */
 
-/* Some words of the own memory, where no other rank writes. */
+/* Some words of this rank's memory, where no other rank writes. */
 DLTensor walk_words(const struct walk_run *run, int64_t *count);
 symmem_status walk_collective(struct walk_run *run);
 symmem_status walk_composed(struct walk_run *run);
@@ -150,7 +150,7 @@ const char *walk_list_point(struct tk *t, const struct walk_list *list, int inde
 /* Each rank's name is every rank's; collective. */
 void walk_show_name(struct tk *t, const char *name);
 void walk_read_name(struct tk *t, int32_t rank, char name[32]);
-/* All ranks meet; false if a rank has failed a check. */
+/* All ranks wait for each other; false if a rank has failed a check. */
 bool walk_all_good(struct tk *t);
 
 /* The cases. */

@@ -7,7 +7,7 @@
 enum { SLOT_STATUS = 8, SLOT_HIT, SLOT_POISONED, SLOT_MULTICAST };
 
 #define DELAY_MS 25u /* the others come to where they need this rank long before */
-/* Steps without SYMMEM_SUITE_LONG. Threads meet through memory, processes through files. */
+/* Steps without SYMMEM_SUITE_LONG. Threads share memory, processes files. */
 #define FAIL_BUDGET 1
 #define FAIL_BUDGET_THREADS 40
 #define DELAY_BUDGET 1

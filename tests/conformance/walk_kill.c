@@ -30,8 +30,7 @@ static uint32_t promise_ms(const struct tk *t) {
     return tk_scaled_ms((t->world_size >= 64 ? 2000u : 1000u) + GRACE_MS);
 }
 
-/* --- the rank that dies ------------------------------------------------------------------------
- */
+/* --- the rank that dies ----------------------------------------------------------------------- */
 
 /* If it does not pass the point this time, it dies after the last step. */
 static void die(struct tk *t, const struct step *step, struct walk_run *run) {
@@ -42,8 +41,7 @@ static void die(struct tk *t, const struct step *step, struct walk_run *run) {
     raise(SIGKILL);
 }
 
-/* --- the others --------------------------------------------------------------------------------
- */
+/* --- the others ------------------------------------------------------------------------------- */
 
 static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_ms) {
     uint64_t death_ms, limit_ms = tk_now_ms() + tk_limit_ms(t, ENDING_MS);
@@ -102,8 +100,7 @@ static void survive(struct tk *t, const struct step *step, struct walk_run *run)
     walk_survivors_work(run, step->odd);
 }
 
-/* --- one step ----------------------------------------------------------------------------------
- */
+/* --- one step --------------------------------------------------------------------------------- */
 
 static void expect_nothing_held(struct tk *t, const struct step *step,
                                 const struct own_held *before) {
@@ -152,7 +149,7 @@ static void expect_no_names(struct tk *t, const struct step *step,
 }
 
 /* Every other step has sockets in a directory. It must be there before anybody uses it. A rank that
- * dies when the others need it no more has nobody to remove its socket. */
+ * dies when the others need it no more leaves its socket. */
 static void choose_sockets(struct tk *t, struct step *step) {
     int length = snprintf(step->socket_dir, sizeof(step->socket_dir), "%s/s", t->scratch_dir);
 

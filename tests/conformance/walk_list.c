@@ -74,8 +74,8 @@ static void count_steps(struct tk *t, struct walk_list *list, int own[]) {
     list->total = list->first[t->world_size];
 }
 
-/* Of the steps that are taken every second one is the backend's, as far as it has some: they are
- * few beside the core's, and nobody but its author has seen them fail. */
+/* Every second step that is taken is the backend's, as far as it has some. They are few beside the
+ * core's, and only its author has seen them fail. */
 static void prefer_backends(const struct walk_list *list, const int own[], uint64_t seed) {
     int from = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Scenarios by a world of one, where there is no time to be saved: with no host memory at the first
  * place that asks for some, the second, and so on until there are no more; and with a failure each
- * time that a test point is passed. */
+ * time that a failpoint is passed. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -19,8 +19,7 @@
 
 enum { SLOT_STATUS = 8, SLOT_MORE };
 
-/* --- scenarios of their own ---------------------------------------------------------------------
- */
+/* --- scenarios of their own ------------------------------------------------------------------- */
 
 static void prepare_handle(struct walk_run *run) {
     walk_find("free")->prepare(run);
@@ -117,8 +116,7 @@ static const struct walk_scenario *scenario_at(int index) {
                                        : &own_scenarios[index - walk_scenario_count];
 }
 
-/* --- one run ------------------------------------------------------------------------------------
- */
+/* --- one run ---------------------------------------------------------------------------------- */
 
 struct shortage {
     struct tk *t;
@@ -137,7 +135,7 @@ static symmem_status act(struct walk_run *run, const struct walk_scenario *scena
     return status;
 }
 
-/* Rank 0 may fail before it meets the others, who then wait in vain. */
+/* Rank 0 may fail before it comes to the others, which then wait until their limit. */
 static bool is_expected(const struct shortage *shortage, symmem_status status) {
     return status == WALK_INJECTED || (shortage->point == NULL && status == SYMMEM_OUT_OF_MEMORY) ||
            (status == SYMMEM_TIMEOUT && shortage->t->rank != 0);
@@ -211,8 +209,7 @@ static int take_places(struct shortage *shortage) {
     return shortage->place - 1;
 }
 
-/* --- all of them --------------------------------------------------------------------------------
- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 static int walk_all(struct tk *t, int (*take)(struct shortage *shortage)) {
     const int count = walk_scenario_count + OWN_COUNT;

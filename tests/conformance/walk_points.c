@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The core's test points, as the table in SPEC.md has them. */
+/* The core's failpoints, as the table in SPEC.md has them. */
 #include "walk.h"
 
 #define FAILS_WITH(name_, needs_)                                                                  \

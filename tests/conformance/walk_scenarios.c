@@ -6,14 +6,6 @@
 #define CHANNEL WALK_CHANNEL
 #define PERSISTENT_ID 77
 
-static int32_t next_of(const struct walk_run *run) {
-    return (run->t->rank + 1) % run->t->world_size;
-}
-
-static int32_t previous_of(const struct walk_run *run) {
-    return (run->t->rank + run->t->world_size - 1) % run->t->world_size;
-}
-
 static void prepare_group(struct walk_run *run) {
     run->group = walk_group(run, "group", -1);
 }
@@ -137,7 +129,7 @@ static symmem_status pool_rendezvous(struct walk_run *run) {
     return symmem_rendezvous(run->context, run->block, run->group, run->limit_ms, &run->handle);
 }
 
-/* A group of all but rank 0, whose members meet for the first time. */
+/* A group of all but rank 0, whose members have their first rendezvous. */
 static void prepare_subgroup(struct walk_run *run) {
     if (run->t->rank >= 1)
         run->group = walk_group(run, "sub", 0);
@@ -177,7 +169,7 @@ static void prepare_finalize(struct walk_run *run) {
         return;
     TK_REQUIRE_OK(run->t, symmem_stream_create(run->context, -1, &run->stream));
     TK_REQUIRE_OK(
-        run->t, symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+        run->t, symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, run->stream));
     TK_REQUIRE_OK(run->t, symmem_stream_synchronize(run->stream, run->limit_ms));
 }
 
@@ -227,7 +219,7 @@ static symmem_status descriptors(struct walk_run *run) {
     return status;
 }
 
-/* One rank's wait that nobody serves. */
+/* One rank's wait that no rank serves. */
 static void prepare_reset(struct walk_run *run) {
     prepare_handle(run);
     if (run->t->rank == 0)
@@ -241,8 +233,8 @@ static symmem_status reset(struct walk_run *run) {
 
 static symmem_status signals(struct walk_run *run) {
     WALK_STEP(symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL));
-    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, NULL));
-    WALK_STEP(symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, NULL));
+    WALK_STEP(symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, NULL));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, NULL);
 }
 
@@ -250,9 +242,9 @@ static symmem_status signals(struct walk_run *run) {
 static symmem_status data(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
     char *memory = run->memory;
-    /* Each to a place where nobody else writes. */
-    WALK_STEP(symmem_put(run->handle, next_of(run), 0, words, sizeof(words), NULL));
-    WALK_STEP(symmem_get(run->handle, previous_of(run), 1024, words, sizeof(words), NULL));
+    /* Each to a place where no other rank writes. */
+    WALK_STEP(symmem_put(run->handle, run->t->next, 0, words, sizeof(words), NULL));
+    WALK_STEP(symmem_get(run->handle, run->t->previous, 1024, words, sizeof(words), NULL));
     WALK_STEP(symmem_copy(run->context, memory + 2048, memory + 1024, 64, NULL));
     int64_t count;
     DLTensor tensor = walk_words(run, &count);
@@ -261,7 +253,7 @@ static symmem_status data(struct walk_run *run) {
 
 static symmem_status multimem(struct walk_run *run) {
     uint32_t words[WALK_WORDS] = {1, 2, 3};
-    size_t offset = (size_t)run->t->rank * sizeof(words); /* nobody else's */
+    size_t offset = (size_t)run->t->rank * sizeof(words); /* this rank's alone */
     WALK_STEP(symmem_multimem_store(run->handle, offset, words, sizeof(words), NULL));
     WALK_STEP(symmem_multimem_ld_reduce(run->handle, offset, words, WALK_WORDS, SYMMEM_INT32,
                                         SYMMEM_SUM, NULL));
@@ -276,9 +268,9 @@ static symmem_status enqueue(struct walk_run *run) {
     DLTensor tensor = walk_words(run, &count);
     WALK_STEP(symmem_copy(run->context, memory + 256, memory, 64, run->stream));
     WALK_STEP(symmem_stream_write_value32(run->context, &tensor, 0, 7, run->stream));
-    WALK_STEP(symmem_put_signal(run->handle, next_of(run), CHANNEL, run->limit_ms, run->stream));
+    WALK_STEP(symmem_put_signal(run->handle, run->t->next, CHANNEL, run->limit_ms, run->stream));
     WALK_STEP(
-        symmem_wait_signal(run->handle, previous_of(run), CHANNEL, run->limit_ms, run->stream));
+        symmem_wait_signal(run->handle, run->t->previous, CHANNEL, run->limit_ms, run->stream));
     return symmem_barrier(run->handle, CHANNEL, run->limit_ms, run->stream);
 }
 
@@ -370,4 +362,94 @@ const struct walk_scenario *walk_find(const char *name) {
         if (strcmp(walk_scenarios[i].name, name) == 0)
             return &walk_scenarios[i];
     return NULL;
+}
+
+/* --- The collectives that are walked, and the tensors that scenarios use ---------------------- */
+
+/* In this rank's memory, behind what operations use of it. */
+#define INPUT_AT 2560
+#define OUT_AT 3072
+
+DLTensor walk_words(const struct walk_run *run, int64_t *count) {
+    symmem_handle_info info;
+
+    TK_REQUIRE_OK(run->t, symmem_handle_get_info(run->handle, &info));
+    *count = WALK_WORDS;
+    return (DLTensor){
+        .data = (char *)run->memory + OUT_AT,
+        .device = {.device_type = (DLDeviceType)run->t->device_type, .device_id = info.device},
+        .ndim = 1,
+        .dtype = {.code = kDLUInt, .bits = 32, .lanes = 1},
+        .shape = count,
+    };
+}
+
+symmem_status walk_collective(struct walk_run *run) {
+    int64_t input_count, out_count;
+    DLTensor input = walk_words(run, &input_count), out = walk_words(run, &out_count);
+
+    out.data = (char *)input.data + WALK_WORDS * sizeof(uint32_t);
+    WALK_STEP(symmem_one_shot_all_reduce_out(run->handle, &input, SYMMEM_SUM, &out, WALK_CHANNEL,
+                                             run->limit_ms, NULL));
+    return symmem_barrier(run->handle, WALK_CHANNEL, run->limit_ms, NULL);
+}
+
+/* Of barriers and copies, by way of the block's beginning. */
+symmem_status walk_composed(struct walk_run *run) {
+    int64_t input_count, out_count;
+    DLTensor input = walk_words(run, &input_count), out = walk_words(run, &out_count);
+
+    input.data = (char *)run->memory + INPUT_AT;
+    out_count *= run->t->world_size;
+    return symmem_low_contention_all_gather_out(run->handle, &input, &out, WALK_CHANNEL,
+                                                run->limit_ms, NULL);
+}
+
+/* --- products ----------------------------------------------------------------------- */
+
+#define SIDE 3
+
+/* A matrix of float32 in this rank's memory. */
+static DLTensor matrix(const struct walk_run *run, size_t at, int64_t shape[2]) {
+    int64_t unused;
+    DLTensor made = walk_words(run, &unused);
+
+    made.data = (char *)run->memory + at;
+    made.ndim = 2;
+    made.dtype.code = kDLFloat;
+    made.shape = shape;
+    return made;
+}
+
+void walk_fill_ones(struct walk_run *run) {
+    float ones[(OUT_AT - INPUT_AT) / sizeof(float)];
+
+    TK_REQUIRE(run->t, (size_t)(SIDE * SIDE * run->t->world_size) * sizeof(float) <= sizeof(ones));
+    for (size_t i = 0; i < sizeof(ones) / sizeof(ones[0]); i++)
+        ones[i] = 1;
+    TK_REQUIRE_OK(run->t, symmem_copy(run->context, (char *)run->memory + INPUT_AT, ones,
+                                      sizeof(ones), NULL));
+}
+
+/* Where the host can look. */
+static void expect_last(const struct walk_run *run, const DLTensor *out, int64_t elements,
+                        int64_t value) {
+    if ((run->t->capabilities & SYMMEM_CAP_HOST_ACCESS) != 0)
+        TK_EQ_INT(run->t, value, (int)((const float *)out->data)[elements - 1]);
+}
+
+/* Both fused products, with the block's beginning as workspace; of ones. */
+symmem_status walk_fused(struct walk_run *run) {
+    int64_t ranks = run->t->world_size, square[2] = {SIDE, SIDE}, tall[2] = {SIDE * ranks, SIDE};
+    DLTensor shard = matrix(run, INPUT_AT, square), gathered = matrix(run, OUT_AT, tall);
+    DLTensor all = matrix(run, INPUT_AT, tall), part = matrix(run, OUT_AT, square);
+    const DLTensor *bs[1] = {&shard}, *outs[1] = {&gathered};
+
+    WALK_STEP(symmem_fused_all_gather_matmul(run->handle, &shard, 0, 1, bs, NULL, outs,
+                                             WALK_CHANNEL, run->limit_ms, NULL, NULL));
+    expect_last(run, &gathered, SIDE * SIDE * ranks, SIDE);
+    WALK_STEP(symmem_fused_matmul_reduce_scatter(run->handle, &all, &shard, SYMMEM_SUM, 0, &part,
+                                                 WALK_CHANNEL, run->limit_ms, NULL, NULL));
+    expect_last(run, &part, SIDE * SIDE, SIDE * ranks);
+    return SYMMEM_OK;
 }

@@ -160,7 +160,7 @@ static void try_batch(const struct plan *plan, struct withheld *objects, int32_t
 }
 
 /* What ranks map of each other is their number squared for each object, and each has a thread that
- * waits: there large worlds have more to do than they save. Even, for the groups in turn. */
+ * waits: there large worlds have more to do than they save. Even, for the groups alternate. */
 static int32_t batch_of(int32_t world_size) {
     return world_size > 72   ? WITHHELD_BATCH / 4
            : world_size > 32 ? WITHHELD_BATCH / 2

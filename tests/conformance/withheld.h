@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One rank stays away from something that waits for it: nobody may pass, and every rank that waits
+ * One rank stays away from something that waits for it: no rank may pass, and every rank that waits
  * must get TIMEOUT within its limit, naming that rank and no other.
  *
  * A limit for each withheld rank would take minutes with many ranks. So several objects are tried
@@ -16,7 +16,8 @@
 
 /*
  * Objects of odd index are on a group in mirrored order. The mirror maps odd ranks to odd ones and
- * itself back, so that trials on objects in turn withhold each group rank and each world rank once.
+ * itself back, so that trials on one object after the other withhold each group rank and each world
+ * rank once.
  */
 static inline int32_t withheld_mirror(int32_t size, int32_t index, int32_t rank) {
     if (index % 2 == 0)
@@ -44,9 +45,9 @@ struct withheld {
 /* `run` may be called in any thread and makes no check. The others are called by all ranks of the
  * object's group, in the ranks' own threads. NULL: nothing to do. */
 struct withheld_kind {
-    const char *operation;            /* as in the record; NULL: has none */
-    bool own_group;                   /* calls on one group take turns: each object needs its own */
-    bool ranks_unknown;               /* the call knows no ranks, so that its record names none */
+    const char *operation; /* as in the record; NULL: has none */
+    bool own_group;        /* calls on one group run in order: each object needs its own */
+    bool ranks_unknown;    /* the call knows no ranks, so that its record names none */
     void (*make)(struct withheld *w); /* after group is set */
     void (*arm)(struct withheld *w);  /* before each trial: afterwards `run` has to wait */
     symmem_status (*run)(struct withheld *w);
@@ -54,12 +55,12 @@ struct withheld_kind {
     void (*end)(struct withheld *w);
 };
 
-/* Every rank in turn is withheld from all others. */
+/* Every rank once is withheld from all others. */
 void withhold_each(struct tk *t, const struct withheld_kind *kind);
 /* Some ranks only: the first, the last, and those at the ends of the missing set's words. */
 void withhold_some(struct tk *t, const struct withheld_kind *kind);
-/* For what has one peer: every rank in turn is withheld from some other, in large groups with
- * several at a time, and in groups of one from itself. */
+/* For what has one peer: every rank once is withheld from some other, in large groups with several
+ * at a time, and in groups of one from itself. */
 void withhold_peers(struct tk *t, const struct withheld_kind *kind);
 
 /* WITHHOLD(each, t, .operation = "barrier", ...): the same of a kind that is used once. */

@@ -13,7 +13,7 @@ struct work {
     uint32_t limit_ms;
 };
 
-/* Words of the own memory. Each tensor is used for one call. */
+/* Words of this rank's memory. Each tensor is used for one call. */
 static const DLTensor *words(const struct work *work, struct ops_tensor *tensor, size_t at) {
     ops_flat(tensor, work->memory + at, SYMMEM_UINT32, WORDS);
     tensor->dl.device.device_type = (DLDeviceType)work->t->device_type;
@@ -32,8 +32,8 @@ static uint32_t sum_in(int32_t ranks, uint32_t round) {
     return sum;
 }
 
-/* Fills the own words, meets the others, hands a signal round and looks at the rank it came from.
- */
+/* Fills this rank's words, waits for the others, hands a signal round and looks at the rank it came
+ * from. */
 static void signals(const struct work *work, uint32_t round, uint32_t *got, symmem_stream *stream) {
     struct tk *t = work->t;
     const int32_t rank = work->info.rank, ranks = work->info.world_size;
@@ -65,7 +65,7 @@ static void expect_words(struct tk *t, const char *what, uint32_t expected, cons
                  wrong < WORDS ? got[wrong] : 0, expected);
 }
 
-/* The last barrier keeps the words until everybody has read them. */
+/* The last barrier keeps the words until all ranks have read them. */
 static void run_round(const struct work *work, uint32_t round, symmem_stream *stream) {
     struct tk *t = work->t;
     const int32_t rank = work->info.rank, ranks = work->info.world_size;

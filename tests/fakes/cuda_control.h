@@ -5,7 +5,7 @@
  *
  * Environment, for programs that cannot call: FAKE_CUDA_DEVICES, FAKE_CUDA_FABRIC and
  * FAKE_CUDA_REFUSAL (fake_cuda.c), FAKE_CUDA_NO_ID (there is no cuCtxGetId), FAKE_CUDA_ALONE
- * (elsewhere.c, left.c), FAKE_CUDA_TAKES_BACK (exit.c), FAKE_CUDA_NO_USER_OBJECTS
+ * (elsewhere.c, exit.c), FAKE_CUDA_TAKES_BACK (exit.c), FAKE_CUDA_NO_USER_OBJECTS
  * (user_objects.c), FAKE_CUDA_SLOW_OPEN (contexts.c), FAKE_CUDA_OTHERS, FAKE_CUDA_HIDES (memory.c),
  * FAKE_CUDA_JITTER (cuda_on_host.h).
  */

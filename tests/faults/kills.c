@@ -23,7 +23,7 @@ enum {
     RANKS_MAX = 128,
     SIZES_MAX = 8,
     LOAD_MAX = 64,
-    ROUNDS = 40,
+    ROUNDS = 40,        /* of a small job; at least 4, in which each call occurs */
     LIMIT_MS = 60000,   /* of the calls: a rank that is told only then was not told */
     LONGEST_MS = 90000, /* of a job, from its start or from the kill on */
     TEXT = 1024,
@@ -91,6 +91,11 @@ struct rank {
 
 static struct rank ranks[RANKS_MAX];
 static char folder[200];
+
+/* A large job's rounds take as much longer as it has more ranks for the same processors. */
+static int rounds_of(int size) {
+    return size <= 8 ? ROUNDS : 8 * ROUNDS / size > 4 ? 8 * ROUNDS / size : 4;
+}
 
 static void path_of(const char *name, int number, char path[RANKS_PATH]) {
     ranks_path(folder, name, number, path);
@@ -201,6 +206,12 @@ static bool names_victims(const char *text) {
     return any;
 }
 
+/* How long the call had gone on, which may have begun after the end of those that were killed. */
+static long long waited_ns(const char *text) {
+    const char *waited = strstr(text, "(waited ");
+    return waited != NULL ? atoll(waited + strlen("(waited ")) * 1000000 : INT64_MAX / 2;
+}
+
 static void judge_survivor(struct figures *of, int rank, long long killed_ns, long long gone_ns) {
     const struct rank *one = &ranks[rank];
     const long long limit_ns = (of->size >= 64 ? 2000 : 1000) * 1000000ll;
@@ -220,7 +231,9 @@ static void judge_survivor(struct figures *of, int rank, long long killed_ns, lo
         of->slowest_after_ns = one->told_ns - gone_ns;
     /* Who got no processor can do nothing about it. The count lags by the wait that goes on. */
     const long long delay_ns = one->delay_ns - one->delay_before_ns;
-    const long long itself_ns = one->told_ns - gone_ns - delay_ns;
+    const long long begin_ns = one->told_ns - waited_ns(one->text);
+    const long long from_ns = begin_ns > gone_ns ? begin_ns : gone_ns;
+    const long long itself_ns = one->told_ns - from_ns - delay_ns;
     of->slowest_itself_ns = itself_ns > of->slowest_itself_ns ? itself_ns : of->slowest_itself_ns;
     of->late_itself += itself_ns > limit_ns;
     if (took_ns > limit_ns) {
@@ -306,7 +319,7 @@ static void note_delays(int size) {
 
 static void kill_some(struct figures *of, int how_many, long duration_ms) {
     ranks_make_folder(options.folder, folder);
-    start(of->size, ROUNDS);
+    start(of->size, rounds_of(of->size));
     choose_victims(of->size, how_many);
     const bool there = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
     pause_ms((long)(random_number() % (unsigned long)(duration_ms + 1)));
@@ -340,7 +353,7 @@ static void kill_some(struct figures *of, int how_many, long duration_ms) {
 /* How long a job goes on once a rank is there, under the same load. */
 static long measure(struct figures *of) {
     ranks_make_folder(options.folder, folder);
-    start(of->size, ROUNDS);
+    start(of->size, rounds_of(of->size));
     ranks[0].victim = true;
     bool good = victims_are_there(of->size, ranks_now_ns() + LONGEST_MS * 1000000ll);
     const long long begin_ns = ranks_now_ns();

@@ -53,7 +53,10 @@ run_target() { # TARGET
     mkdir -p "$work/new" "$work/bad" && chmod 777 "$work/new" "$work/bad" || return 2
     rm -f "$work/bad"/*
     options=("${limits[@]}" "-seed=$seed" "-max_total_time=$seconds" "-artifact_prefix=$work/bad/")
-    [ ! -f "$here/dict/$1.dict" ] || options+=("-dict=$here/dict/$1.dict")
+    case $1 in
+    exchange | ipc | peer | record) options+=("-dict=$here/dict/wire.dict") ;;
+    env | options) options+=("-dict=$here/dict/text.dict") ;;
+    esac
     echo "== $1"
     timeout -k 10 "$((seconds + 60))" nice "$here/contain.sh" "$program" "${options[@]}" \
         "$work/new" "$corpus" || {

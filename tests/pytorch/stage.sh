@@ -21,6 +21,9 @@ stage_pytorch() {
     if made gcc; then
         check "torchrun" tests/launchers/check.sh "$venv/bin/torchrun" "$root/build-gcc/bin/example" \
             "$root/build-gcc/bin/launcher-rounds"
+        check "install" cmake --install build-gcc --prefix "$venv/symmem" &&
+            check "the suite on PyTorch's allocators" timeout -k 15 1800 tests/plugins/pytorch/check.sh \
+                "$venv/symmem" "$venv" "$venv/plugin"
     fi
     rm -rf -- "$venv"
 }

@@ -61,48 +61,31 @@ static bool is_format(const char *name) {
 }
 
 static bool parse(int argc, char **argv, struct options *options) {
+    enum { HELP = 'h' };
     static const struct option names[] = {
-        {"spec", required_argument, NULL, 's'},
-        {"lock", required_argument, NULL, 'l'},
-        {"output", required_argument, NULL, 'o'},
-        {"title", required_argument, NULL, 't'},
-        {"root", required_argument, NULL, 'r'},
-        {"merge", required_argument, NULL, 'm'},
-        {"format", required_argument, NULL, 'f'},
-        {"help", no_argument, NULL, 'h'},
+        {"spec", required_argument, NULL, 0},
+        {"lock", required_argument, NULL, 1},
+        {"output", required_argument, NULL, 2},
+        {"title", required_argument, NULL, 3},
+        {"root", required_argument, NULL, 4},
+        {"merge", required_argument, NULL, 5},
+        {"format", required_argument, NULL, 6},
+        {"help", no_argument, NULL, HELP},
         {NULL, 0, NULL, 0},
     };
+    const char **const texts[] = {&options->spec,  &options->lock, &options->output,
+                                  &options->title, &options->root, &options->merge,
+                                  &options->format};
     int id;
     *options = (struct options){.title = "symmem conformance", .format = "html"};
     while ((id = getopt_long(argc, argv, "", names, NULL)) != -1) {
-        switch (id) {
-        case 's':
-            options->spec = optarg;
-            break;
-        case 'l':
-            options->lock = optarg;
-            break;
-        case 'o':
-            options->output = optarg;
-            break;
-        case 't':
-            options->title = optarg;
-            break;
-        case 'r':
-            options->root = optarg;
-            break;
-        case 'f':
-            options->format = optarg;
-            break;
-        case 'm':
-            options->merge = optarg;
-            break;
-        case 'h':
+        if (id == HELP) {
             usage(stdout);
             exit(WRITTEN);
-        default:
-            return false;
         }
+        if ((size_t)id >= sizeof(texts) / sizeof(texts[0]))
+            return false;
+        *texts[id] = optarg;
     }
     options->files = argv + optind;
     options->file_count = argc - optind;

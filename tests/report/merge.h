@@ -21,13 +21,9 @@ struct merge {
  * the parts make no whole or it could not be written: then a problem is noted. */
 bool merge_files(struct reader *reader, char *const files[], int count, const char *output);
 
-/* Whether the parts are of one run, and all of it; notes what speaks against it (merge_check.c). */
-bool merge_check(const struct merge *merge);
-/* Adds the whole to the page's runs; after merge_check. NULL: a problem is noted (merge_whole.c).
+/* Adds the whole to the page's runs, of parts that fit. NULL: a problem is noted (merge_whole.c).
  */
 const struct page_run *merge_whole(const struct merge *merge);
-/* For people: what went wrong, the claim, and the closing line (merge_tell.c). */
-void merge_tell(const struct page_run *whole, FILE *out);
 
 const struct page_run *merge_run(const struct merge *merge, int part);
 

@@ -21,8 +21,7 @@
 #include <time.h>
 
 #include "claim.h"
-#include "escape.h"
-#include "ranks.h"
+#include "text.h"
 
 /* From harmless to bad for what ran; then what did not run. */
 enum page_status {

@@ -55,6 +55,8 @@ struct plan {
     int argument;
     int runs;                      /* of a RANKS_TEST, each with an argument one higher; 0: one */
     const symmem_backend *backend; /* NULL: the emulation */
+    flat_backend entries;          /* that take the place of the emulation's; threads only */
+    uint64_t without;              /* capabilities that it then has not */
     int32_t multicast;
     bool same_device;
     bool overlap;
@@ -99,7 +101,7 @@ struct plan {
 /* None, but waits there until a rank is about to DIE. */
 #define AWAIT_DEATH ((symmem_status)-1001)
 
-static atomic_int *env_dying; /* in memory that processes share; NULL: nobody waits for that */
+static atomic_int *env_dying; /* in memory that processes share; NULL: no rank waits for that */
 
 /* Others are to learn of it in another way first, and wait only so long for it then: who slept here
  * might be kept from running for longer. */
@@ -238,7 +240,17 @@ static inline void run_threads(plan p) {
     rank_env envs[MAX_RANKS];
     pthread_t threads[MAX_RANKS];
     pthread_barrier_t meet;
+    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
     int before = open_descriptors();
+    flat_without(&table, p.without);
+    flat_replace(&table, &p.entries);
+    if (p.entries.memory_exchange != NULL) { /* in place of these */
+        table.memory_share = NULL;
+        table.memory_map = NULL;
+        table.memory_unshare = NULL;
+    }
+    if (p.backend == NULL)
+        p.backend = flat_table(&table);
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&p.store), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(pthread_barrier_init(&meet, NULL, (unsigned)p.world), 0);
     p.meet = &meet;

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Sleepers look around this often, because a killed rank wakes nobody. */
+/* Sleepers look around this often, because a killed rank wakes no other. */
 #define POLL_NS 10000000l
 
 static int world_size_of(struct arena *arena) {
@@ -22,7 +22,7 @@ uint64_t arena_now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* With a stretch on either side that nobody can touch: who runs past the end of some other mapping
+/* With an inaccessible stretch on either side: code that runs past the end of some other mapping
  * shall not end up here. */
 struct arena *arena_create(void) {
     size_t whole = sizeof(struct arena) + 3 * ARENA_LARGEST_PAGE;

@@ -39,11 +39,11 @@ struct arena_word {
 };
 
 struct arena_rank {
-    uint64_t guard;                      /* by the controller; changed by whoever runs over it */
+    uint64_t guard;                      /* by the controller; changed by code that runs over it */
     _Atomic uint32_t state;              /* by the rank */
     _Atomic uint64_t gone_ns;            /* by the controller: when its process was reaped */
     _Atomic uint32_t checks;             /* by the rank */
-    _Atomic uint32_t failed;             /* 1: claimed, 2: the record below is complete */
+    _Atomic uint32_t failed;             /* 1 if claimed, 2 if the record below is complete */
     _Atomic uint32_t failures;           /* all of them, also the ones not recorded */
     _Atomic uint32_t late_failures;      /* of them those that time explains */
     _Atomic uint32_t following_failures; /* and those that follow from another rank's */
@@ -85,10 +85,10 @@ struct arena_probe {
 };
 
 struct arena {
-    struct arena_probe probe; /* pages of its own, which nobody may write once it is filled */
+    struct arena_probe probe; /* pages of its own, which are read-only once filled */
     _Alignas(ARENA_LARGEST_PAGE) uint64_t guard;
     _Atomic uint32_t world_size;
-    _Atomic uint32_t epoch; /* futex: changes when somebody may go on */
+    _Atomic uint32_t epoch; /* futex: changes when a waiter may go on */
     _Atomic uint32_t reached[ARENA_STATE_COUNT];
     _Atomic uint32_t prologue_failed;
     _Atomic uint64_t arrivals;   /* out-of-band barriers, all ranks together */

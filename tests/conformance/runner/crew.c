@@ -137,7 +137,7 @@ static void note_bad_end(struct runner_crew *crew, int number, const char *when,
                  WEXITSTATUS(status), when);
 }
 
-/* Nobody told it to end. */
+/* It was not told to end. */
 void crew_lost(struct runner_crew *crew, pid_t pid, int status) {
     for (int i = 0; i < ARENA_MAX_RANKS; i++)
         if (crew->members[i].pid == pid)
@@ -164,7 +164,7 @@ void crew_launch(struct runner_run *run) {
                           .late_ms = run->late_ms};
     memcpy(order.scratch, run->scratch, sizeof(order.scratch));
     forget_ended(crew);
-    crew_collect(run); /* of a case before, which nobody waits for */
+    crew_collect(run); /* of a case before, which is not waited for */
     for (int i = 0; i < run->child_count; i++) {
         struct member *member = &crew->members[i];
         if ((member->pid == 0 && !start_member(run, i)) || !send_order(member, &order)) {

@@ -36,7 +36,7 @@ struct runner_jobs {
     struct runner *runner;
     int count;
     unsigned char *stages;       /* of everything planned, in all rounds */
-    struct runner_again *agains; /* likewise: how often it was run in vain */
+    struct runner_again *agains; /* how often each was run without a verdict */
     int first_waiting;           /* nothing before it is WAITING */
     int alone_waiting;           /* how many are WAITING_ALONE */
     bool alone;                  /* what runs is to run alone */

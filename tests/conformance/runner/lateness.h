@@ -2,15 +2,17 @@
 /*
  * How late the machine is by itself. A process sleeps again and again and notes how late it woke,
  * and now and then how long it takes to start a process and see its end. What takes longer than it
- * may is judged by that: on a machine that wakes a sleeping process 100 ms late nobody can do in
- * 50 ms what takes two wakings. A scheduler may favor such a process, though. So the ranks' threads
- * are asked, too, how long they could have run and had no processor (delay.c).
+ * may is compared with that: on a machine that wakes a sleeping process 100 ms late no process does
+ * in 50 ms what takes two wakings. A scheduler may favor such a process, though. So the ranks'
+ * threads are asked, too, how long they could have run and had no processor.
  */
 #ifndef SYMMEM_RUNNER_LATENESS_H
 #define SYMMEM_RUNNER_LATENESS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define LATENESS_PERIODS 1024
 #define LATENESS_PERIOD_MS 250
@@ -51,7 +53,25 @@ uint32_t lateness_allowance_ms(const struct lateness *lateness, const struct lat
 /* How much longer a call that ranks make together may take by what was seen. */
 uint32_t lateness_of_a_call(const struct lateness_seen *seen);
 
-/* Something was that late just now. By any thread: at a period's turn one may get lost. */
+/* Something was that late just now. By any thread: at a period's end one may get lost. */
 void lateness_note(struct lateness_ring *ring, uint64_t late_us);
+
+/*
+ * How long a case's threads could have run and had no processor, as the kernel counts it for each
+ * thread. The watchdog looks now and then, at helpers and what a backend started too; what has come
+ * since the last look goes to the arena's delays. A thread's count is gone when it ends, so each
+ * rank notes its own at its end and where a check fails by time.
+ */
+struct arena;
+
+/* At the least between two looks of the watchdog. */
+#define DELAY_LOOK_MS 50
+
+/* Whether the kernel counts. */
+bool delay_is_counted(void);
+/* Of the thread of the process that waited the longest since the last look. */
+uint64_t delay_of_process_us(struct arena *arena, pid_t pid);
+/* Of the calling thread. */
+void delay_note_own(struct arena *arena);
 
 #endif

@@ -32,6 +32,54 @@ static uint32_t case_timeout_ms(const struct runner_options *options, const stru
     return ms > 86400000.0 ? 86400000u : (uint32_t)ms;
 }
 
+/* --- ranks as threads of one child process, which share one store and one mapping of everything --
+ */
+
+static void *rank_thread(void *arg) {
+    kit_run_rank(arg);
+    return NULL;
+}
+
+static void start_and_join(const struct kit_setup *setup, struct kit_setup *setups,
+                           pthread_t *threads) {
+    int started = 0;
+    for (; started < setup->world_size; started++) {
+        setups[started] = *setup;
+        setups[started].rank = started;
+        if (pthread_create(&threads[started], NULL, rank_thread, &setups[started]) != 0)
+            break;
+    }
+    if (started < setup->world_size) {
+        fprintf(stderr, "symmem-conformance: cannot start thread %d\n", started);
+        _exit(126); /* the others would wait for it */
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void run_threads(const struct kit_setup *setup) {
+    struct kit_setup shared = *setup;
+    size_t count = (size_t)setup->world_size;
+    struct kit_setup *setups = calloc(count, sizeof(*setups));
+    pthread_t *threads = calloc(count, sizeof(*threads));
+    struct arena_rank *first = &setup->arena->ranks[0];
+    if (setups == NULL || threads == NULL)
+        _exit(126);
+    kit_warm_up(setup);
+    struct kit_ledger *ledger = kit_ledger_open(setup);
+    /* NULL on failure: each rank's prologue then reports it. */
+    if (symmem_store_open_memory(&shared.shared_store) != SYMMEM_OK)
+        shared.shared_store = NULL;
+    start_and_join(&shared, setups, threads);
+    symmem_store_close(shared.shared_store);
+    kit_ledger_close(ledger, setup->test->flags, first->leak, sizeof(first->leak));
+    free(threads);
+    free(setups);
+}
+
+/* --- one case -----------------------------------------------------------------------------------
+ */
+
 void runner_child_run(struct runner_run *run, int rank) {
     const struct runner *runner = run->runner;
     struct kit_setup setup = {
@@ -53,7 +101,7 @@ void runner_child_run(struct runner_run *run, int rank) {
     setenv("TMPDIR", temporary, 1);
     kit_note_inherited(&setup);
     if (setup.mode == TK_MODE_THREAD) {
-        runner_run_threads(&setup);
+        run_threads(&setup);
         return;
     }
     snprintf(number, sizeof(number), "%d", rank);

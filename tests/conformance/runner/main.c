@@ -17,7 +17,7 @@ static void settle_environment(void) {
         setenv(threads[i], "1", 1);
 }
 
-/* Or files of our own would come to lie where everybody writes. */
+/* Or files of our own would lie where all processes write. */
 static void open_standard_files(void) {
     int fd;
     do

@@ -89,7 +89,8 @@ bool runner_would_plan(const struct runner_options *options, const struct tk_cas
     return is_chosen(options, test) && reason[0] == '\0';
 }
 
-/* Of what is planned in all parts, number `index`. In turn, so that all parts get of everything. */
+/* Of what is planned in all parts, number `index`. Dealt out one by one, so that all parts get of
+ * everything. */
 static bool is_of_part(const struct runner_options *options, int index) {
     return options->parts == 0 || index % options->parts == options->part - 1;
 }

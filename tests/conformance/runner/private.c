@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A /dev/shm of the run's own. Who made a name there cannot be found out afterwards; where nobody
- * else can make one, whatever is left is a rank's. It takes a mount namespace: with root's rights,
- * or in a user namespace in which the user stays who it is and gets no rights beyond.
+ * A /dev/shm of the run's own. Who made a name there cannot be found out afterwards; where no other
+ * process can make one, whatever is left is a rank's. It takes a mount namespace: with root's
+ * rights, or in a user namespace in which the user stays who it is and gets no rights beyond.
  *
  * In it lies another one for the cases' directories, unless TMPDIR says where they shall be: the
  * stores' files are made and renamed so often that a disk's file system takes a fifth of all time.
@@ -29,7 +29,7 @@ static bool write_text(const char *path, const char *text) {
     return written;
 }
 
-/* The own ids are mapped to themselves. */
+/* This process's ids are mapped to themselves. */
 static bool enter_user_namespace(void) {
     char user[64], group[64];
     snprintf(user, sizeof(user), "%u %u 1", (unsigned)geteuid(), (unsigned)geteuid());
@@ -127,7 +127,7 @@ bool private_shm_enter(const char *backend) {
     if (setting != NULL && strcmp(setting, "0") == 0)
         return false;
     if (setting != NULL && strcmp(setting, "own") == 0)
-        return true; /* whoever started this has made it private */
+        return true; /* the process that started this has made it private */
     if (needed != NULL) {
         fprintf(stderr,
                 "symmem-conformance: %s is in %s, so the run has none of its own: names that are "

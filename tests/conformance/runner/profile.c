@@ -127,7 +127,7 @@ static void count_left_out(const struct runner *runner, struct claim_profile tal
     }
 }
 
-/* All that claim.c judges by; it points into itself. */
+/* All that claim.c decides by; it points into itself. */
 struct told {
     struct claim claim;
     struct claim_profile profiles[PROFILE_COUNT];

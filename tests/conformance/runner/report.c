@@ -37,7 +37,7 @@ void report_blame_last(struct runner *runner, const char *message) {
     snprintf(last->findings[0].message, sizeof(last->findings[0].message), "%s", message);
 }
 
-/* A terminal that somebody looks at and that understands more than lines. */
+/* An interactive terminal that understands more than lines. */
 static bool is_live(const struct runner *runner) {
     const char *term = getenv("TERM"), *ci = getenv("CI");
     return isatty(fileno(runner->progress)) == 1 && term != NULL && strcmp(term, "dumb") != 0 &&

@@ -25,7 +25,7 @@ extern const int spec_requirement_count;
 
 extern int runner_case_count;
 const struct tk_case *runner_case(int index);
-/* Of a case: the <area> of its file, test_<area>.c. */
+/* A case's area is the <area> of its file, test_<area>.c. */
 void runner_area(int index, char *area, size_t capacity);
 
 /* --- options (options.c) ------------------------------------------------------------ */
@@ -93,7 +93,7 @@ struct runner_entry {
     const struct tk_case *test;
     char area[48];
     int ranks;
-    uint64_t missing_caps; /* declared by nobody but needed: skip */
+    uint64_t missing_caps; /* needed but not declared: skip */
 };
 
 struct runner_summary {
@@ -146,7 +146,7 @@ struct runner_place {
     const char *state;
     char checkpoint[128];
     char line[48];  /* FILE:LINE of the case that it came to; empty for a rank that was done */
-    char point[32]; /* the last test point passed; likewise */
+    char point[32]; /* the last failpoint passed, or empty */
 };
 
 struct runner_result {
@@ -166,7 +166,7 @@ struct runner_result {
     struct lateness_seen late; /* while it ran */
 };
 
-/* How often a case was run in vain, and how late the machine was then. */
+/* How often a case was run without a verdict, and how late the machine was then. */
 struct runner_again {
     int times;
     struct lateness_seen late;
@@ -202,7 +202,7 @@ struct runner {
     int other_count;
     sigset_t original_signals;
     sigset_t interrupts; /* signals that end the run */
-    bool private_shm;    /* nobody else can make a name in /dev/shm */
+    bool private_shm;    /* no other process can make a name in /dev/shm */
     uint64_t start_ns;   /* CLOCK_MONOTONIC, as arena_now_ns */
     time_t started;      /* the calendar's */
     double seconds;      /* that the run took */
@@ -213,7 +213,7 @@ struct runner {
     struct lateness *lateness;       /* NULL: not measured */
     struct runner_crew *crew;        /* NULL: each case gets processes of its own */
     FILE *files[RUNNER_MAX_REPORTS]; /* of options.reports; NULL: written, or never opened */
-    FILE *output_file;               /* of options.output; likewise */
+    FILE *output_file;               /* of options.output, or NULL */
     FILE *progress;
     bool color;
     struct report_live live;
@@ -260,8 +260,8 @@ bool runner_is_of_other_mode(const struct runner_options *options, const struct 
 /* Asks the backend for its capabilities in a child process, since opening a device in the
  * controller would be inherited by every rank. The answer is in arena->probe. */
 bool runner_probe(struct runner *runner);
-/* With which a rank's process ends that came to its end. Nobody uses it by chance: a backend whose
- * exit handler or destructor ends the process as if all were well is seen through. */
+/* The exit status of a rank's process that came to its end. No other code uses it by chance: a
+ * backend whose exit handler or destructor ends the process as if all were well is seen through. */
 #define RUNNER_RANK_DONE 87
 /* Forks. Returns 0 in the child, which is bound to the parent's life; -1 on failure. */
 pid_t runner_fork(struct runner *runner);
@@ -313,10 +313,8 @@ bool runner_await(struct runner *runner, pid_t pid, uint64_t timeout_ms, int *st
 void runner_watch(struct runner_run *run);
 /* Body of a child: runs rank `rank` (process mode) or all ranks (thread mode). */
 void runner_child_run(struct runner_run *run, int rank);
-/* The one child of thread mode: every rank a thread. */
-void runner_run_threads(const struct kit_setup *setup);
 void runner_judge(const struct runner_run *run, struct runner_result *result);
-/* Takes a signal that came while nobody waited for one. */
+/* Takes a signal that came while none was waited for. */
 void runner_take_interrupt(struct runner *runner);
 
 /* Whether a case that ended so is to be run once more, by itself; what to remember of it if so, and

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The watchdog: waits for the ranks of a case, ends them when time is up, reaps all. */
-#include "delay.h"
 #include "runner.h"
 
 #include <sys/wait.h>
@@ -102,7 +101,7 @@ static bool some_open_devices(const struct runner_run *run) {
     return false;
 }
 
-/* Whether the case's time begins later: when the devices are open. Not if somebody asked for short
+/* Whether the case's time begins later: when the devices are open. Not if the user asked for short
  * cases, and only once in a run for devices that never open. */
 static bool stands_still(struct runner_run *run, uint64_t now, uint64_t open_by) {
     struct runner *runner = run->runner;

@@ -27,7 +27,7 @@ int selfcheck_driver_socket(void) {
     return last;
 }
 
-/* Memory that a device sees, too, for whoever asked. */
+/* Memory that a device sees, too, for any caller. */
 bool selfcheck_driver_maps(size_t bytes) {
     void *shared = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared != MAP_FAILED;

@@ -95,9 +95,16 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     return SYMMEM_OK;
 }
 
-symmem_status symmem_finalize(symmem_context *context) {
-    return context == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
-}
+/* Calls that only look whether there is an object. */
+#define NEEDS(object_, name_, ...)                                                                 \
+    symmem_status name_(__VA_ARGS__) {                                                             \
+        return object_ == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;                              \
+    }
+NEEDS(context, symmem_finalize, symmem_context *context)
+NEEDS(group, symmem_group_destroy, symmem_group *group)
+NEEDS(group, symmem_group_barrier, symmem_group *group, uint32_t timeout_ms)
+NEEDS(stream, symmem_stream_destroy, symmem_stream *stream)
+NEEDS(stream, symmem_stream_synchronize, symmem_stream *stream, uint32_t timeout_ms)
 
 void symmem_context_free(symmem_context *context) {
     free(context);
@@ -158,14 +165,6 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
         return SYMMEM_INVALID_ARGUMENT;
     *group_p = (symmem_group *)&any_object;
     return SYMMEM_OK;
-}
-
-symmem_status symmem_group_destroy(symmem_group *group) {
-    return group == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
-}
-
-symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
-    return group == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
 }
 
 symmem_status symmem_alloc(symmem_context *context, size_t bytes, int32_t device,
@@ -240,14 +239,6 @@ symmem_status symmem_stream_create(symmem_context *context, int32_t device,
         return SYMMEM_INVALID_ARGUMENT;
     *stream_p = (symmem_stream *)&any_object;
     return SYMMEM_OK;
-}
-
-symmem_status symmem_stream_destroy(symmem_stream *stream) {
-    return stream == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
-}
-
-symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_ms) {
-    return stream == NULL ? SYMMEM_INVALID_ARGUMENT : SYMMEM_OK;
 }
 
 /* The kit refers to these for backends with devices, which this is not. */

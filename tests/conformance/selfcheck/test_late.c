@@ -50,7 +50,8 @@ static void make_late(struct tk *t) {
     tk_out_of_band_barrier(t);
 }
 
-/* To the end of the run. What measures has this memory for itself only as long as nobody asks. */
+/* To the end of the run. What measures has this memory for itself only as long as no other code
+ * asks. */
 static void make_quiet(struct tk *t) {
     struct lateness *lateness = (struct lateness *)t->own->setup->lateness;
     if (t->rank == 0) {

@@ -100,7 +100,7 @@ struct fake_kernel;
 /* NULL: its module is gone, or of another context. */
 const struct fake_kernel *fake_kernel_of(CUfunction function);
 
-/* --- hold.c -------------------------------------------------------------------------- */
+/* control.c, too: what tests hold back. */
 
 void fake_await_room(void);   /* before a kernel begins */
 void fake_await_motion(void); /* before anything begins */
@@ -113,8 +113,6 @@ void fake_await_call(void);   /* before a call that fake_hold_calls is about */
 void fake_take_back_at_exit(void);
 void fake_pinned(void *at, size_t bytes);
 void fake_unpinned(const void *at);
-
-/* --- left.c -------------------------------------------------------------------------- */
 
 void fake_watch_end(void); /* of the calling thread */
 

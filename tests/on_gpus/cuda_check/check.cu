@@ -91,7 +91,6 @@ static void check_all(check &c) {
     check_topology(c);
     check_halves(c);
     check_header(c);
-    check_host_cost(c);
     check_plain(c);
     check_starts(c);
     check_crosswise(c);
@@ -103,7 +102,6 @@ static void check_all(check &c) {
 static void (*part_of(const char *name))(check &) {
     return strcmp(name, "header") == 0      ? check_header
            : strcmp(name, "crosswise") == 0 ? check_crosswise
-           : strcmp(name, "host_cost") == 0 ? check_host_cost
            : strcmp(name, "starts") == 0    ? check_starts
                                             : nullptr;
 }

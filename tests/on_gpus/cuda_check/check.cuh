@@ -39,7 +39,6 @@ void check_crosswise(check &c);      // crosswise.cu
 void check_elsewhere(check &c);      // elsewhere.cu
 void check_header(check &c);         // header.cu
 void check_halves(check &c);         // halves.cu
-void check_host_cost(check &c);      // host_cost.cu
 void check_plain(check &c);          // plain.cu
 void check_reset(check &c);          // elsewhere.cu; the device's memory is gone
 void check_starts(check &c);         // starts.cu

@@ -88,7 +88,5 @@ void check_device_barrier(check *c);
 void check_apart(check *c);
 /* late.c */
 void check_late(check *c);
-/* moves.c */
-void check_moves(check *c);
 
 #endif

@@ -43,6 +43,7 @@ TORCH_LIBRARY(symmem, m) {
     m.def("reset", &symmem_torch::reset);
     m.def("group_name", &symmem_torch::group_name);
     m.def("status", &symmem_torch::status);
+    m.def("release_world", &symmem_torch::World::release);
     m.def("enter_pool", &symmem_torch::enter_pool);
     m.def("leave_pool", &symmem_torch::leave_pool);
 }

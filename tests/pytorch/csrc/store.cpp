@@ -40,13 +40,16 @@ symmem_status store_set(void *self, const char *key, const void *value, size_t b
     });
 }
 
+/* By compareSet, which neither waits nor changes what it finds, nor adds what is not there: get
+ * waits for a key that a peer has removed since check saw it. */
 symmem_status store_get(void *self, const char *key, void *value, size_t capacity, size_t *bytes_p,
                         uint32_t) {
     return with_store(self, key, [&](c10d::Store &store, const std::string &name) {
-        if (!store.check({name})) {
+        static const std::vector<uint8_t> absent = {'n', 'o', 't', ' ', 't', 'h', 'e', 'r', 'e'};
+        auto found = store.compareSet(name, absent, absent);
+        if (found == absent) {
             return SYMMEM_NOT_FOUND;
         }
-        auto found = store.get(name);
         *bytes_p = found.size();
         if (found.size() > capacity) {
             return SYMMEM_OUT_OF_RANGE;

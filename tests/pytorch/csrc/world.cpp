@@ -79,6 +79,14 @@ std::shared_ptr<World> World::current() {
     return world;
 }
 
+void World::release() {
+    std::shared_ptr<World> ended; // destroyed without the lock
+    std::lock_guard<std::mutex> lock(current_mutex());
+    if (!current_group().lock()) {
+        ended.swap(current_world());
+    }
+}
+
 World::World(const ProcessGroupPtr &group) : process_(getpid()), default_group_(group) {
     symmem_context_options options;
     symmem_context_options_init(&options);
@@ -108,6 +116,14 @@ symmem_pool *World::pool() {
 }
 
 symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group) {
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        auto known = groups_.find(name);
+        if (known != groups_.end() && is_same(known->second.process_group, group)) {
+            return known->second.group;
+        }
+    }
+    auto ranks = world_ranks(group); // not under the lock, which other groups' threads want
     std::lock_guard<std::mutex> lock(mutex_);
     auto known = groups_.find(name);
     if (known != groups_.end()) {
@@ -119,7 +135,6 @@ symmem_group *World::group(const std::string &name, const ProcessGroupPtr &group
         groups_.erase(known);
     }
     Group made{ProcessGroupRef(group), nullptr, nullptr};
-    auto ranks = world_ranks(group);
     if (ranks.size() > 1) {
         made.store = wrap_store(store_of(group, name), "symmem_group/");
     }

@@ -26,6 +26,9 @@ class World {
     /* The one of the default process group that there is now; without one, a world of this process.
      */
     static std::shared_ptr<World> current();
+    /* Gives the current one up if its process group was destroyed; else the next call of current
+     * does. Memory of it keeps it. */
+    static void release();
 
     explicit World(const ProcessGroupPtr &group);
     World(const World &) = delete;

@@ -270,3 +270,11 @@ def test_pool_uses_memory_again():
         addresses.append(tensor.data_ptr())
         del tensor, handle
     assert addresses[0] == addresses[1]
+
+
+def test_many_meetings():
+    """No rank waits at the store for a key that its peer has just removed."""
+    for _ in range(150):
+        tensor, handle = meet(4)
+        handle.barrier()
+        del tensor, handle

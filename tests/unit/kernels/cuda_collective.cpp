@@ -5,7 +5,7 @@
 // rank may write between two meetings what another one touches, and whoever goes first, ranks
 // and lanes, the result is the same.
 #include "unit_main.h"
-#include "cuda_expect.h"
+#include "cuda_world.h"
 
 namespace {
 

@@ -92,189 +92,6 @@ static void launch_sum(int rank, size_t count, uint32_t timeout_ms, uint32_t *la
            blocks);
 }
 
-// --- scenarios ---------------------------------------------------------------------------------
-
-static float value(int rank, int round, size_t i) {
-    return static_cast<float>((i * 7 + static_cast<size_t>(rank * 13 + round * 31)) % 1009);
-}
-
-static bool is_sum(const float *values, int round, size_t count) {
-    for (size_t i = 0; i < 4 * count; i++)
-        if (values[i] != value(0, round, i) + value(1, round, i) + value(2, round, i))
-            return false;
-    return true;
-}
-
-// Again and again. After it each rank finds the sums in all ranks' buffers, or, every other time,
-// writes at once what is next.
-static bool sums(int rank) {
-    static const size_t counts[] = {0, 1, 4, 7, 60, MOST};
-    float *own = static_cast<float *>(buffers[rank]);
-    for (int round = 0; round < 60; round++) {
-        const size_t count = counts[round % 6];
-        uint32_t late = 0;
-        for (size_t i = 0; i < 4 * count; i++)
-            own[i] = value(rank, round, i);
-        if (round % 7 == rank)
-            usleep(2000);
-        launch_sum(rank, count, LIMIT_MS, &late, 1 + static_cast<unsigned int>(round % CHANNELS));
-        CHECK(late == 0 && is_sum(own, round, count));
-        if (round % 2 != 0)
-            continue;
-        for (const void *buffer : buffers)
-            CHECK(is_sum(static_cast<const float *>(buffer), round, count));
-        pthread_barrier_wait(meeting);
-    }
-    return true;
-}
-
-static bool words_go_round(int rank) {
-    for (uint32_t round = 1; round <= 200; round++) {
-        const int previous = (rank + RANKS - 1) % RANKS;
-        uint32_t received = 0, late = 0;
-        if (round % 50 == static_cast<uint32_t>(rank))
-            usleep(2000);
-        hand_on(buffers, pads, rank, RANKS, static_cast<int32_t>(round % CHANNELS),
-                round * 10 + static_cast<uint32_t>(rank), LIMIT_MS, &received, &late);
-        CHECK(late == 0 && received == round * 10 + static_cast<uint32_t>(previous));
-        // The word is read before the next one comes: the other way round, on another
-        // channel.
-        uint32_t *back = symmem::signal_slot(pads, previous, RANKS, CHANNELS, rank);
-        CHECK(symmem::put(back, symmem::deadline_in_ms(LIMIT_MS)));
-        uint32_t *here = symmem::signal_slot(pads, rank, RANKS, CHANNELS, (rank + 1) % RANKS);
-        CHECK(symmem::wait(here, symmem::deadline_in_ms(LIMIT_MS)));
-    }
-    return true;
-}
-
-// A rank that does not come: the others say so at their limit, all threads of a block alike, and
-// their buffers are as they were.
-static bool one_does_not_come(int rank) {
-    float *own = static_cast<float *>(buffers[rank]);
-    uint32_t late = 0;
-    for (size_t i = 0; i < 4; i++)
-        own[i] = value(rank, 1, i);
-    if (rank == 1)
-        return true;
-    const uint64_t begin_ns = symmem::now_ns();
-    launch_sum(rank, 1, 200, &late, 1);
-    const uint64_t took_ms = (symmem::now_ns() - begin_ns) / 1000000;
-    CHECK(late == 1);
-    CHECK(took_ms >= 200 && took_ms < 5000);
-    for (size_t i = 0; i < 4; i++)
-        CHECK(own[i] == value(rank, 1, i));
-    return true;
-}
-
-// A limit that is over does not keep from what is there already.
-static bool what_is_there_is_taken(int rank) {
-    uint32_t *slot = symmem::signal_slot(pads, rank, RANKS, 0, rank);
-    const symmem::deadline over = {1};
-    CHECK(!symmem::wait(slot, over));
-    CHECK(symmem::put(slot, over) && *slot == 1);
-    CHECK(!symmem::put(slot, over) && *slot == 1);
-    CHECK(symmem::wait(slot, over) && *slot == 0);
-    return true;
-}
-
-// Nobody meets anybody in between.
-static bool lines_carry_sums(int rank) {
-    constexpr unsigned int BLOCKS = 3;
-    constexpr size_t COUNT = BLOCKS * THREADS - 1; // a thread has none
-    uint32_t rounds[BLOCKS] = {}, late = 0;
-    rounds[0] = UINT32_MAX - 20; // each block counts for itself
-    for (int round = 0; round < 100; round++) {
-        float2 pairs[COUNT];
-        for (size_t i = 0; i < COUNT; i++)
-            pairs[i] = {value(rank, round, 2 * i), value(rank, round, 2 * i + 1)};
-        if (round % 7 == rank)
-            usleep(2000);
-        launch([&] { sum_by_lines(buffers, rank, RANKS, pairs, COUNT, rounds, LIMIT_MS, &late); },
-               BLOCKS);
-        CHECK(late == 0 && is_sum(&pairs[0].x, round, COUNT / 2));
-        CHECK(rounds[0] == UINT32_MAX - 20 + static_cast<uint32_t>(round) + 1);
-    }
-    return true;
-}
-
-// Parts of any size and place, by several blocks.
-static bool parts_are_gathered(int rank) {
-    static const size_t sizes[] = {0, 1, 15, 16, 33, 64, 257, 1000, 1441};
-    alignas(16) char part[1500];
-    for (int round = 0; round < 36; round++) {
-        const size_t bytes = sizes[round % 9],
-                     shift = round % 2 == 0 ? 0 : static_cast<size_t>(round);
-        const char *own = static_cast<const char *>(buffers[rank]);
-        uint32_t late = 0;
-        for (size_t i = 0; i < bytes; i++)
-            part[shift + i] = static_cast<char>(i * 3 + static_cast<size_t>(rank * 50 + round));
-        launch(
-            [&] { gather_parts(buffers, pads, rank, RANKS, part + shift, bytes, LIMIT_MS, &late); },
-            1 + static_cast<unsigned int>(round % CHANNELS));
-        CHECK(late == 0);
-        for (size_t i = 0; i < RANKS * bytes; i++)
-            CHECK(own[i] ==
-                  static_cast<char>(i % bytes * 3 + i / bytes * 50 + static_cast<size_t>(round)));
-        CHECK(own[RANKS * bytes] == 0 || round >= 9);
-    }
-    return true;
-}
-
-// Nobody is through before all have come, across the wrap of the count, too.
-static bool words_are_counted(int rank) {
-    uint32_t rounds = 0, late = 0;
-    uint32_t *entered = static_cast<uint32_t *>(pads[0]);
-    for (uint32_t round = 1; round <= 100; round++) {
-        if (round % 7 == static_cast<uint32_t>(rank))
-            usleep(2000);
-        __atomic_fetch_add(entered, 1, __ATOMIC_RELAXED);
-        launch([&] { count_in(buffers, rank, RANKS, &rounds, LIMIT_MS, &late); }, 1);
-        CHECK(late == 0 && rounds == round);
-        CHECK(__atomic_load_n(entered, __ATOMIC_RELAXED) >= round * RANKS);
-    }
-    return true;
-}
-
-static bool values_are_compared(int) {
-    using symmem::compare;
-    const symmem::deadline over = {1};
-    const struct {
-        uint32_t found, wanted;
-        bool is[7]; // eq, ne, gt, ge, lt, le, reached
-    } rows[] = {
-        {5, 5, {true, false, false, true, false, true, true}},
-        {6, 5, {false, true, true, true, false, false, true}},
-        {4, 5, {false, true, false, false, true, true, false}},
-        {1, UINT32_MAX, {false, true, false, false, true, true, true}},
-        {UINT32_MAX, 1, {false, true, true, true, false, false, false}},
-    };
-    const int rank = 0;
-    for (const auto &row : rows) {
-        const uint32_t *word = &row.found;
-        CHECK(symmem::wait_until<compare::eq>(word, row.wanted, over) == row.is[0]);
-        CHECK(symmem::wait_until<compare::ne>(word, row.wanted, over) == row.is[1]);
-        CHECK(symmem::wait_until<compare::gt>(word, row.wanted, over) == row.is[2]);
-        CHECK(symmem::wait_until<compare::ge>(word, row.wanted, over) == row.is[3]);
-        CHECK(symmem::wait_until<compare::lt>(word, row.wanted, over) == row.is[4]);
-        CHECK(symmem::wait_until<compare::le>(word, row.wanted, over) == row.is[5]);
-        CHECK(symmem::wait_until<compare::reached>(word, row.wanted, over) == row.is[6]);
-    }
-    return true;
-}
-
-static bool half_a_line_is_none(int rank) {
-    const symmem::deadline over = {1};
-    const symmem::line whole = symmem::make_line(0x123456789abcdef0u, 7);
-    uint64_t data = 1;
-    for (int missing = 0; missing < 2; missing++) {
-        symmem::line found = whole;
-        (missing == 0 ? found.low : found.high) ^= uint64_t(1) << 32;
-        CHECK(!symmem::await_line(&found, 7, over, &data) && data == 1);
-    }
-    CHECK(symmem::await_line(&whole, 7, over, &data) && data == 0x123456789abcdef0u);
-    return true;
-}
-
 // --- ranks -------------------------------------------------------------------------------------
 
 static void run_ranks(bool (*scenario)(int rank)) {
@@ -304,40 +121,196 @@ static void run_ranks(bool (*scenario)(int rank)) {
     }
 }
 
-TEST("sums") {
-    run_ranks(sums);
+// RANKS_TEST("what is checked") { ... }, by each of the ranks, whose number is `rank`.
+#define RANKS_TEST(case_name) RANKS_TEST_(case_name, __COUNTER__)
+#define RANKS_TEST_(case_name, place) RANKS_PLACED_TEST_(case_name, place)
+#define RANKS_PLACED_TEST_(case_name, place)                                                       \
+    static bool ranks_##place(int rank);                                                           \
+    TEST(case_name) {                                                                              \
+        run_ranks(ranks_##place);                                                                  \
+    }                                                                                              \
+    static bool ranks_##place(int rank)
+
+// --- scenarios ---------------------------------------------------------------------------------
+
+static float value(int rank, int round, size_t i) {
+    return static_cast<float>((i * 7 + static_cast<size_t>(rank * 13 + round * 31)) % 1009);
 }
 
-TEST("lines carry sums") {
-    run_ranks(lines_carry_sums);
+static bool is_sum(const float *values, int round, size_t count) {
+    for (size_t i = 0; i < 4 * count; i++)
+        if (values[i] != value(0, round, i) + value(1, round, i) + value(2, round, i))
+            return false;
+    return true;
 }
 
-TEST("half a line is none") {
-    run_ranks(half_a_line_is_none);
+// Again and again. After it each rank finds the sums in all ranks' buffers, or, every other time,
+// writes at once what is next.
+RANKS_TEST("sums") {
+    static const size_t counts[] = {0, 1, 4, 7, 60, MOST};
+    float *own = static_cast<float *>(buffers[rank]);
+    for (int round = 0; round < 60; round++) {
+        const size_t count = counts[round % 6];
+        uint32_t late = 0;
+        for (size_t i = 0; i < 4 * count; i++)
+            own[i] = value(rank, round, i);
+        if (round % 7 == rank)
+            usleep(2000);
+        launch_sum(rank, count, LIMIT_MS, &late, 1 + static_cast<unsigned int>(round % CHANNELS));
+        CHECK(late == 0 && is_sum(own, round, count));
+        if (round % 2 != 0)
+            continue;
+        for (const void *buffer : buffers)
+            CHECK(is_sum(static_cast<const float *>(buffer), round, count));
+        pthread_barrier_wait(meeting);
+    }
+    return true;
 }
 
-TEST("parts are gathered") {
-    run_ranks(parts_are_gathered);
+RANKS_TEST("words go round") {
+    for (uint32_t round = 1; round <= 200; round++) {
+        const int previous = (rank + RANKS - 1) % RANKS;
+        uint32_t received = 0, late = 0;
+        if (round % 50 == static_cast<uint32_t>(rank))
+            usleep(2000);
+        hand_on(buffers, pads, rank, RANKS, static_cast<int32_t>(round % CHANNELS),
+                round * 10 + static_cast<uint32_t>(rank), LIMIT_MS, &received, &late);
+        CHECK(late == 0 && received == round * 10 + static_cast<uint32_t>(previous));
+        // The word is read before the next one comes: the other way round, on another
+        // channel.
+        uint32_t *back = symmem::signal_slot(pads, previous, RANKS, CHANNELS, rank);
+        CHECK(symmem::put(back, symmem::deadline_in_ms(LIMIT_MS)));
+        uint32_t *here = symmem::signal_slot(pads, rank, RANKS, CHANNELS, (rank + 1) % RANKS);
+        CHECK(symmem::wait(here, symmem::deadline_in_ms(LIMIT_MS)));
+    }
+    return true;
 }
 
-TEST("words are counted") {
-    run_ranks(words_are_counted);
+// A rank that does not come: the others say so at their limit, all threads of a block alike, and
+// their buffers are as they were.
+RANKS_TEST("one does not come") {
+    float *own = static_cast<float *>(buffers[rank]);
+    uint32_t late = 0;
+    for (size_t i = 0; i < 4; i++)
+        own[i] = value(rank, 1, i);
+    if (rank == 1)
+        return true;
+    const uint64_t begin_ns = symmem::now_ns();
+    launch_sum(rank, 1, 200, &late, 1);
+    const uint64_t took_ms = (symmem::now_ns() - begin_ns) / 1000000;
+    CHECK(late == 1);
+    CHECK(took_ms >= 200 && took_ms < 5000);
+    for (size_t i = 0; i < 4; i++)
+        CHECK(own[i] == value(rank, 1, i));
+    return true;
 }
 
-TEST("values are compared") {
-    run_ranks(values_are_compared);
+// A limit that is over does not keep from what is there already.
+RANKS_TEST("what is there is taken") {
+    uint32_t *slot = symmem::signal_slot(pads, rank, RANKS, 0, rank);
+    const symmem::deadline over = {1};
+    CHECK(!symmem::wait(slot, over));
+    CHECK(symmem::put(slot, over) && *slot == 1);
+    CHECK(!symmem::put(slot, over) && *slot == 1);
+    CHECK(symmem::wait(slot, over) && *slot == 0);
+    return true;
 }
 
-TEST("words go round") {
-    run_ranks(words_go_round);
+// Ranks do not synchronize in between.
+RANKS_TEST("lines carry sums") {
+    constexpr unsigned int BLOCKS = 3;
+    constexpr size_t COUNT = BLOCKS * THREADS - 1; // a thread has none
+    uint32_t rounds[BLOCKS] = {}, late = 0;
+    rounds[0] = UINT32_MAX - 20; // each block counts for itself
+    for (int round = 0; round < 100; round++) {
+        float2 pairs[COUNT];
+        for (size_t i = 0; i < COUNT; i++)
+            pairs[i] = {value(rank, round, 2 * i), value(rank, round, 2 * i + 1)};
+        if (round % 7 == rank)
+            usleep(2000);
+        launch([&] { sum_by_lines(buffers, rank, RANKS, pairs, COUNT, rounds, LIMIT_MS, &late); },
+               BLOCKS);
+        CHECK(late == 0 && is_sum(&pairs[0].x, round, COUNT / 2));
+        CHECK(rounds[0] == UINT32_MAX - 20 + static_cast<uint32_t>(round) + 1);
+    }
+    return true;
 }
 
-TEST("one does not come") {
-    run_ranks(one_does_not_come);
+// Parts of any size and place, by several blocks.
+RANKS_TEST("parts are gathered") {
+    static const size_t sizes[] = {0, 1, 15, 16, 33, 64, 257, 1000, 1441};
+    alignas(16) char part[1500];
+    for (int round = 0; round < 36; round++) {
+        const size_t bytes = sizes[round % 9],
+                     shift = round % 2 == 0 ? 0 : static_cast<size_t>(round);
+        const char *own = static_cast<const char *>(buffers[rank]);
+        uint32_t late = 0;
+        for (size_t i = 0; i < bytes; i++)
+            part[shift + i] = static_cast<char>(i * 3 + static_cast<size_t>(rank * 50 + round));
+        launch(
+            [&] { gather_parts(buffers, pads, rank, RANKS, part + shift, bytes, LIMIT_MS, &late); },
+            1 + static_cast<unsigned int>(round % CHANNELS));
+        CHECK(late == 0);
+        for (size_t i = 0; i < RANKS * bytes; i++)
+            CHECK(own[i] ==
+                  static_cast<char>(i % bytes * 3 + i / bytes * 50 + static_cast<size_t>(round)));
+        CHECK(own[RANKS * bytes] == 0 || round >= 9);
+    }
+    return true;
 }
 
-TEST("what is there is taken") {
-    run_ranks(what_is_there_is_taken);
+// No rank is through before all have come, across the wrap of the count, too.
+RANKS_TEST("words are counted") {
+    uint32_t rounds = 0, late = 0;
+    uint32_t *entered = static_cast<uint32_t *>(pads[0]);
+    for (uint32_t round = 1; round <= 100; round++) {
+        if (round % 7 == static_cast<uint32_t>(rank))
+            usleep(2000);
+        __atomic_fetch_add(entered, 1, __ATOMIC_RELAXED);
+        launch([&] { count_in(buffers, rank, RANKS, &rounds, LIMIT_MS, &late); }, 1);
+        CHECK(late == 0 && rounds == round);
+        CHECK(__atomic_load_n(entered, __ATOMIC_RELAXED) >= round * RANKS);
+    }
+    return true;
+}
+
+RANKS_TEST("values are compared") {
+    using symmem::compare;
+    const symmem::deadline over = {1};
+    const struct {
+        uint32_t found, wanted;
+        bool is[7]; // eq, ne, gt, ge, lt, le, reached
+    } rows[] = {
+        {5, 5, {true, false, false, true, false, true, true}},
+        {6, 5, {false, true, true, true, false, false, true}},
+        {4, 5, {false, true, false, false, true, true, false}},
+        {1, UINT32_MAX, {false, true, false, false, true, true, true}},
+        {UINT32_MAX, 1, {false, true, true, true, false, false, false}},
+    };
+    for (const auto &row : rows) {
+        const uint32_t *word = &row.found;
+        CHECK(symmem::wait_until<compare::eq>(word, row.wanted, over) == row.is[0]);
+        CHECK(symmem::wait_until<compare::ne>(word, row.wanted, over) == row.is[1]);
+        CHECK(symmem::wait_until<compare::gt>(word, row.wanted, over) == row.is[2]);
+        CHECK(symmem::wait_until<compare::ge>(word, row.wanted, over) == row.is[3]);
+        CHECK(symmem::wait_until<compare::lt>(word, row.wanted, over) == row.is[4]);
+        CHECK(symmem::wait_until<compare::le>(word, row.wanted, over) == row.is[5]);
+        CHECK(symmem::wait_until<compare::reached>(word, row.wanted, over) == row.is[6]);
+    }
+    return true;
+}
+
+RANKS_TEST("half a line is none") {
+    const symmem::deadline over = {1};
+    const symmem::line whole = symmem::make_line(0x123456789abcdef0u, 7);
+    uint64_t data = 1;
+    for (int missing = 0; missing < 2; missing++) {
+        symmem::line found = whole;
+        (missing == 0 ? found.low : found.high) ^= uint64_t(1) << 32;
+        CHECK(!symmem::await_line(&found, 7, over, &data) && data == 1);
+    }
+    CHECK(symmem::await_line(&whole, 7, over, &data) && data == 0x123456789abcdef0u);
+    return true;
 }
 
 int unit_setup() {

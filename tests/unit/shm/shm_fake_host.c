@@ -75,9 +75,6 @@ static void host_notice(const symmem_host *host, const char *text) {
 
 static symmem_status host_point(const symmem_host *host, const char *name) {
     fake_host *self = host->self;
-    unsigned delay_us = atomic_load(&self->delay_us);
-    if (delay_us > 0)
-        fake_sleep_us((unsigned)(fake_now_ms() * 2654435761u) % delay_us);
     const char *fail_name = atomic_load(&self->fail_name);
     if (fail_name && strcmp(fail_name, name) == 0 &&
         atomic_fetch_sub(&self->fail_visit, 1) == 0) /* as the core does: the record is filled */

@@ -32,7 +32,6 @@ typedef struct fake_host {
     const char *_Atomic fail_name;
     symmem_status fail_status;
     atomic_int fail_visit;
-    atomic_uint delay_us; /* at most, random, at every point */
 } fake_host;
 
 typedef struct fake_world fake_world;

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Emulated multicast: slots, steps that fail, stores and reductions. */
-#include <math.h>
-
+/* Emulated multicast: ranges, addresses and slots. */
 #include "shm.h"
 #include "shm_fake_host.h"
 #include "unit_child.h"
@@ -107,87 +105,6 @@ TEST("address faults") {
     open_fixture(&f);
     touched = f.address[0];
     CU_ASSERT(is_fatal(end_in_child(touch)));
-    close_fixture(&f);
-}
-
-static void put_values(fixture *f, size_t offset, const void *values, size_t bytes) {
-    for (int rank = 0; rank < RANKS; rank++)
-        memcpy(buffer(f, rank) + offset, (const char *)values + (size_t)rank * bytes, bytes);
-}
-
-#define EXPECT(type, dtype, op, a, b, c, expected)                                                 \
-    do {                                                                                           \
-        type values_[RANKS] = {a, b, c};                                                           \
-        type result_;                                                                              \
-        type expected_ = expected;                                                                 \
-        for (int rank_ = 0; rank_ < RANKS; rank_++) { /* any alignment, the same on every rank */  \
-            put_values(&f, 101, values_, sizeof result_);                                          \
-            CU_ASSERT_EQUAL(reduce(&f, rank_, f.address[rank_] + 101, &result_, 1, dtype, op),     \
-                            SYMMEM_OK);                                                            \
-            CU_ASSERT_EQUAL(memcmp(&result_, &expected_, sizeof result_), 0);                      \
-        }                                                                                          \
-    } while (0)
-
-TEST("reduce") {
-    fixture f;
-    open_fixture(&f);
-    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_SUM, 1e8f, 1.0f, -1e8f, 0.0f); /* rank order */
-    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_AVG, 1.0f, 2.0f, 6.0f, 3.0f);
-    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_MIN, 1.0f, -2.0f, 6.0f, -2.0f);
-    EXPECT(float, SYMMEM_FLOAT32, SYMMEM_MAX, 1.0f, -2.0f, 6.0f, 6.0f);
-    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_SUM, 0.1, 0.2, 0.3, (0.1 + 0.2) + 0.3);
-    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_AVG, 1.5, 2.5, 5.0, 3.0);
-    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_MIN, 3.0, 1.0, 2.0, 1.0);
-    EXPECT(double, SYMMEM_FLOAT64, SYMMEM_MAX, 3.0, 1.0, 2.0, 3.0);
-    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_SUM, 200, 100, 1, 45);
-    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_MAX, 200, 100, 1, 200);
-    EXPECT(uint8_t, SYMMEM_UINT8, SYMMEM_MIN, 200, 100, 1, 1);
-    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_SUM, INT32_MAX, 1, 0, INT32_MIN);
-    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_MIN, -5, 5, 0, -5);
-    EXPECT(int32_t, SYMMEM_INT32, SYMMEM_MAX, -5, -7, -6, -5);
-    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_SUM, INT64_MAX, 1, 0, INT64_MIN);
-    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_MIN, 1, INT64_MIN, 0, INT64_MIN);
-    EXPECT(int64_t, SYMMEM_INT64, SYMMEM_MAX, 1, INT64_MIN, 0, 1);
-    /* float16: 1.0 is 3c00, 2^-24 is 1, 65504 is 7bff, infinity 7c00. */
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x3c00, 0x4000, 0xc200, 0);
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 1, 2, 0x8001, 2);
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x3ff, 1, 0, 0x400);
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x7bff, 0x7bff, 0, 0x7c00);
-    /* 65504 + 65504 - 65504: no infinity in between. */
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x7bff, 0x7bff, 0xfbff, 0x7bff);
-    /* A minimum over an infinity; its NaN with the opposite one is below. */
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_MIN, 0x7c00, 0x3c00, 0x4000, 0x3c00);
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_MAX, 0x7c00, 0x3c00, 0xfc00, 0x7c00);
-    /* 2048 + 1 is a tie: even; 2050 + 1 rounds up to even. */
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x6800, 0x3c00, 0, 0x6800);
-    EXPECT(uint16_t, SYMMEM_FLOAT16, SYMMEM_SUM, 0x6801, 0x3c00, 0, 0x6802);
-    /* bfloat16: 1.0 is 3f80, 256 is 4380. */
-    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_SUM, 0x4380, 0x3f80, 0, 0x4380);
-    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_SUM, 0x4380, 0x3f80, 0x3f80, 0x4381);
-    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_MIN, 0x4380, 0xbf80, 0, 0xbf80);
-    EXPECT(uint16_t, SYMMEM_BFLOAT16, SYMMEM_AVG, 0x3f80, 0x4000, 0x4040, 0x4000);
-    float nans[RANKS] = {1.0f, NAN, 2.0f};
-    double wide[RANKS] = {1.0, 2.0, (double)NAN};
-    uint16_t half_nans[RANKS] = {0x3f80, 0x7fc1, 0};
-    for (int op = 0; op < SYMMEM_REDUCE_OP_COUNT; op++) {
-        float result;
-        double wide_result;
-        uint16_t half;
-        put_values(&f, 0, nans, 4);
-        reduce(&f, 0, f.address[0], &result, 1, SYMMEM_FLOAT32, (symmem_reduce_op)op);
-        CU_ASSERT(isnan(result));
-        put_values(&f, 0, wide, 8);
-        reduce(&f, 0, f.address[0], &wide_result, 1, SYMMEM_FLOAT64, (symmem_reduce_op)op);
-        CU_ASSERT(isnan(wide_result));
-        put_values(&f, 0, half_nans, 2);
-        reduce(&f, 0, f.address[0], &half, 1, SYMMEM_BFLOAT16, (symmem_reduce_op)op);
-        CU_ASSERT((half & 0x7fffu) > 0x7f80u);
-    }
-    static const uint16_t infinities[RANKS] = {0x7c00, 0xfc00, 0};
-    uint16_t sum;
-    put_values(&f, 0, infinities, 2);
-    reduce(&f, 0, f.address[0], &sum, 1, SYMMEM_FLOAT16, SYMMEM_SUM);
-    CU_ASSERT((sum & 0x7fffu) > 0x7c00u);
     close_fixture(&f);
 }
 

@@ -148,6 +148,55 @@ TEST("outlives close") {
     pthread_mutex_destroy(&other.lock);
 }
 
+/* --- captures that the core does not let happen ----------------------------------------- */
+
+static uint64_t capture_id(void *stream) {
+    uint64_t id = 99;
+    CU_ASSERT_EQUAL(backend->graph->capture_id(instance, stream, &id), SYMMEM_OK);
+    return id;
+}
+
+/* Begun on `origin`, and joined by `forked`. */
+static void fork_capture(void *origin, void *forked, void *event) {
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, origin), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, origin), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL(backend->stream->event_record(instance, event, origin), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->wait_event(instance, forked, event), SYMMEM_OK);
+    CU_ASSERT(capture_id(origin) != 0 && capture_id(forked) == capture_id(origin));
+}
+
+/* There is no graph, and the streams run again. */
+static void expect_no_graph(void *ended, void *stream) {
+    void *graph = &graph;
+    CU_ASSERT_EQUAL(backend->graph->capture_end(instance, ended, &graph), SYMMEM_CAPTURE);
+    CU_ASSERT_PTR_EQUAL(graph, &graph);
+    CU_ASSERT_EQUAL(capture_id(stream), 0);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+}
+
+TEST("captures that end badly") {
+    void *origin = new_stream(), *forked = new_stream(), *event;
+    CU_ASSERT_EQUAL_FATAL(backend->stream->event_create(instance, 0, &event), SYMMEM_OK);
+    expect_no_graph(origin, origin); /* none has begun */
+    /* Joined again, but ended on the other stream. */
+    fork_capture(origin, forked, event);
+    CU_ASSERT_EQUAL(backend->stream->event_record(instance, event, forked), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->stream->wait_event(instance, origin, event), SYMMEM_OK);
+    expect_no_graph(forked, origin);
+    CU_ASSERT_EQUAL(capture_id(forked), 0);
+    fork_capture(origin, forked, event);
+    backend->stream->destroy(instance, forked);
+    expect_no_graph(origin, origin);
+    /* With its origin a capture is over. */
+    forked = new_stream();
+    fork_capture(origin, forked, event);
+    backend->stream->destroy(instance, origin);
+    CU_ASSERT_EQUAL(capture_id(forked), 0);
+    CU_ASSERT_EQUAL(synchronize(forked, 5000), SYMMEM_OK);
+    backend->stream->event_destroy(instance, event);
+    backend->stream->destroy(instance, forked);
+}
+
 /* --- signals on streams ------------------------------------------------------------- */
 
 static void *rank_stream(fake_rank *rank) {

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The fake backend as a shared object. The environment says how it presents itself:
- * FAKE_PLUGIN_NAME its name, FAKE_PLUGIN_MODE "none" (no table) or "refused" (a bad one). */
+ * FAKE_PLUGIN_NAME its name, FAKE_PLUGIN_MODE "none" (no table) or "refused" (a bad one). And a
+ * shared object that is no backend, whose entry has another name. */
 #include "fake_backend.h"
+
+#ifdef UNIT_PLUGIN_IS_NONE
+#define symmem_backend_entry unit_plugin_entry
+#endif
 
 SYMMEM_API const symmem_backend *symmem_backend_entry(uint32_t abi);
 

@@ -63,7 +63,11 @@ static symmem_status exchange_memory(void *instance, void *group, symmem_memory 
     return SYMMEM_NO_SPACE;
 }
 
-static void body_exchange(rank_env *env) {
+RANKS_TEST("memory exchange fails late", .world = 3,
+           .entries = {.memory_exchange = exchange_memory,
+                       .memory_release = release_memory,
+                       .group_open = open_group,
+                       .group_close = close_group}) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     symmem_handle_info info = {0};
@@ -82,18 +86,6 @@ static void body_exchange(rank_env *env) {
     CHECK(env, (buffers[1] == NULL) == (env->rank == 0));
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("memory exchange fails late") {
-    flat_backend table = flat_of(shm());
-    table.memory_exchange = exchange_memory;
-    table.memory_release = release_memory;
-    table.group_open = open_group;
-    table.group_close = close_group;
-    table.memory_share = NULL;
-    table.memory_map = NULL;
-    table.memory_unshare = NULL;
-    run_threads((plan){.world = 3, .body = body_exchange, .backend = flat_table(&table)});
 }
 
 /* --- shares, devices and names that do not suit ------------------------------------- */
@@ -194,16 +186,10 @@ static symmem_status untyped(void *instance, int32_t device, symmem_device_info 
     return status;
 }
 
-static void body_untyped(rank_env *env) {
+RANKS_TEST("devices without a type", .world = 1, .entries = {.device_info = untyped}) {
     int32_t type = -7;
     CHECK_STATUS(env, symmem_device_type(env->context, &type), SYMMEM_BACKEND);
     CHECK(env, type == -7 && strstr(last_record().message, "device_type"));
-}
-
-TEST("devices without a type") {
-    flat_backend table = flat_of(shm());
-    table.device_info = untyped;
-    run_threads((plan){.world = 1, .body = body_untyped, .backend = flat_table(&table)});
 }
 
 /* A device's type is no part of each call's price. */
@@ -214,7 +200,8 @@ static symmem_status count_question(void *instance, int32_t device, symmem_devic
     return shm()->instance->device_info(instance, device, info_p);
 }
 
-static void body_asked_once(rank_env *env) {
+RANKS_TEST("a device is asked for its type once", .world = 1,
+           .entries = {.device_info = count_question}) {
     int64_t count = 8;
     char *memory = NULL;
     CHECK_OK(env, symmem_alloc(env->context, 64, -1, NULL, (void **)&memory));
@@ -234,12 +221,6 @@ static void body_asked_once(rank_env *env) {
                  SYMMEM_INVALID_ARGUMENT);
     symmem_handle_release(handle);
     CHECK_OK(env, symmem_free(env->context, memory));
-}
-
-TEST("a device is asked for its type once") {
-    flat_backend table = flat_of(shm());
-    table.device_info = count_question;
-    run_threads((plan){.world = 1, .body = body_asked_once, .backend = flat_table(&table)});
 }
 
 /* --- signals: devices that are asked, peers that are not told, streams that cannot capture --- */
@@ -287,7 +268,8 @@ static void wait_until_open(void *open) {
 }
 
 /* However many operations fail, the peers are told once, and again after a reset. */
-static void body_poisoned(rank_env *env) {
+RANKS_TEST("peers are told of a poisoning once", .world = 1,
+           .entries = {.signal_poison = count_poisoning}) {
     symmem_stream *streams[2] = {NULL, NULL};
     symmem_handle *handle = env_kept_handle(env, NULL);
     for (int i = 0; i < 2; i++)
@@ -309,12 +291,6 @@ static void body_poisoned(rank_env *env) {
         CHECK_OK(env, symmem_stream_destroy(streams[i]));
 }
 
-TEST("peers are told of a poisoning once") {
-    flat_backend table = flat_of(shm());
-    table.signal_poison = count_poisoning;
-    run_threads((plan){.world = 1, .body = body_poisoned, .backend = flat_table(&table)});
-}
-
 static _Thread_local int own_poisonings;
 static _Thread_local bool reset_is_busy;
 
@@ -331,7 +307,8 @@ static symmem_status reset_or_busy(void *instance, const symmem_peers *peers) {
 
 /* A rank that was reset before another one could not be has forgotten what it had told. Who waits
  * longer than the other is poisoned by it: either failure is the first of its rank. */
-static void body_half_reset(rank_env *env) {
+RANKS_TEST("peers are told again after half a reset", .world = 2,
+           .entries = {.signal_poison = count_own_poisoning, .signal_reset = reset_or_busy}) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     symmem_status waited = symmem_wait_signal(handle, 1 - env->rank, 0, 20, NULL);
     CHECK(env, waited == SYMMEM_TIMEOUT || waited == SYMMEM_POISONED);
@@ -345,13 +322,6 @@ static void body_half_reset(rank_env *env) {
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
 }
 
-TEST("peers are told again after half a reset") {
-    flat_backend table = flat_of(shm());
-    table.signal_poison = count_own_poisoning;
-    table.signal_reset = reset_or_busy;
-    run_threads((plan){.world = 2, .body = body_half_reset, .backend = flat_table(&table)});
-}
-
 /* --- streams of others -------------------------------------------------------------- */
 
 static int foreign, bad;
@@ -360,7 +330,7 @@ static symmem_status wrap_stream(void *instance, int32_t device, void *native, v
     return native == &foreign ? shm()->stream->create(instance, device, stream_p) : SYMMEM_LIMIT;
 }
 
-static void body_wrap(rank_env *env) {
+RANKS_TEST("streams of others", .world = 1, .entries = {.stream_wrap = wrap_stream}) {
     symmem_stream *stream = NULL;
     symmem_context *context = env->context;
     bool idle = false;
@@ -374,12 +344,6 @@ static void body_wrap(rank_env *env) {
     CHECK_OK(env, symmem_stream_query(stream, &idle));
     CHECK(env, idle);
     CHECK_OK(env, symmem_stream_destroy(stream));
-}
-
-TEST("streams of others") {
-    flat_backend table = flat_of(shm());
-    table.stream_wrap = wrap_stream;
-    run_threads((plan){.world = 1, .body = body_wrap, .backend = flat_table(&table)});
 }
 
 /* --- an end of work that cannot be marked --------------------------------------------- */
@@ -396,7 +360,7 @@ static void slow_work(void *arg) {
 }
 
 /* Nothing could wait for such work later: the call does. */
-static void body_unmarked(rank_env *env) {
+RANKS_TEST("an end that cannot be marked", .world = 1, .entries = {.event_record = fail_mark}) {
     atomic_bool done = false;
     symmem_graph *graph = NULL;
     symmem_handle *handle = env_kept_handle(env, NULL);
@@ -417,12 +381,6 @@ static void body_unmarked(rank_env *env) {
     CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
     CHECK_OK(env, symmem_graph_launch(graph, stream));
     CHECK_OK(env, symmem_graph_destroy(graph));
-}
-
-TEST("an end that cannot be marked") {
-    flat_backend table = flat_of(shm());
-    table.event_record = fail_mark;
-    run_threads((plan){.world = 1, .body = body_unmarked, .backend = flat_table(&table)});
 }
 
 /* --- a call that fails when a part of its work is on the stream ------------------------------- */
@@ -468,7 +426,10 @@ static symmem_status do_half(int what, symmem_handle *handle, void *ptr, symmem_
 }
 
 /* The channel's next operation comes behind that part, with another stream and without one. */
-static void body_half(rank_env *env) {
+RANKS_TEST("a call fails behind a part of its work", .world = 1,
+           .entries = {.barrier = half_a_barrier,
+                       .put_signal = half_a_put,
+                       .collective = half_a_collective}) {
     void *ptr = NULL;
     symmem_stream *streams[2] = {NULL, NULL};
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -491,14 +452,6 @@ static void body_half(rank_env *env) {
         CHECK_OK(env, symmem_stream_destroy(streams[i]));
 }
 
-TEST("a call fails behind a part of its work") {
-    flat_backend table = flat_of(shm());
-    table.barrier = half_a_barrier;
-    table.put_signal = half_a_put;
-    table.collective = half_a_collective;
-    run_threads((plan){.world = 1, .body = body_half, .backend = flat_table(&table)});
-}
-
 /* A graph is not taken from under its launch, whatever the backend would make of that. */
 static atomic_bool launched_work_done;
 
@@ -508,7 +461,8 @@ static void destroy_after_work(void *instance, void *graph) {
     shm()->graph->destroy(instance, graph);
 }
 
-static void body_destroyed_graph(rank_env *env) {
+RANKS_TEST("a graph is destroyed after its launch", .world = 1,
+           .entries = {.graph_destroy = destroy_after_work}) {
     symmem_graph *graph = NULL;
     symmem_stream *stream = env_stream(env);
     CHECK_OK(env, symmem_stream_begin_capture(stream));
@@ -516,12 +470,6 @@ static void body_destroyed_graph(rank_env *env) {
     CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
     CHECK_OK(env, symmem_graph_launch(graph, stream));
     CHECK_OK(env, symmem_graph_destroy(graph));
-}
-
-TEST("a graph is destroyed after its launch") {
-    flat_backend table = flat_of(shm());
-    table.graph_destroy = destroy_after_work;
-    run_threads((plan){.world = 1, .body = body_destroyed_graph, .backend = flat_table(&table)});
 }
 
 /* --- a context that another thread ends while one makes something ------------------- */
@@ -589,16 +537,11 @@ static void body_ends(rank_env *env) {
 }
 
 TEST("contexts that end meanwhile") {
-    for (int kind = 0; kind < 4; kind++) {
-        flat_backend table = flat_of(shm());
-        table.device_count = late_count;
-        run_threads(
-            (plan){.world = 1, .body = body_ends, .backend = flat_table(&table), .argument = kind});
-        table = flat_of(shm());
-        table.stream_create = late_stream;
-        table.event_create = late_event;
-        table.memory_alloc = late_alloc;
-        run_threads(
-            (plan){.world = 1, .body = body_ends, .backend = flat_table(&table), .argument = kind});
-    }
+    static const flat_backend late[] = {
+        {.device_count = late_count},
+        {.stream_create = late_stream, .event_create = late_event, .memory_alloc = late_alloc}};
+    for (int kind = 0; kind < 4; kind++)
+        for (int i = 0; i < 2; i++)
+            run_threads(
+                (plan){.world = 1, .body = body_ends, .entries = late[i], .argument = kind});
 }

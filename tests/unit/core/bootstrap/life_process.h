@@ -47,6 +47,7 @@ static struct looks {
     int release_error; /* -1: none */
 } looks;
 static uint64_t ahead_ms;
+static struct timespec stopped_at; /* zero: the clock goes on by itself, too */
 
 static bool cannot_listen;
 
@@ -79,7 +80,11 @@ long __wrap_syscall(long number, long a, long b, long c, long d, long e, long f)
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
-    int result = __real_clock_gettime(clock, now);
+    int result = 0;
+    if (clock == CLOCK_MONOTONIC && stopped_at.tv_sec != 0)
+        *now = stopped_at;
+    else
+        result = __real_clock_gettime(clock, now);
     now->tv_sec += (time_t)(ahead_ms / 1000);
     now->tv_nsec += (long)(ahead_ms % 1000) * 1000000;
     now->tv_sec += now->tv_nsec / 1000000000;

@@ -288,7 +288,9 @@ TEST("a place that is taken") {
         if (way == ENDED)
             end_child(pid);
         put_member(store, &found);
-        CU_ASSERT_EQUAL(sm_member_publish(context), way == AS_IT_IS ? SYMMEM_MISMATCH : SYMMEM_OK);
+        const sm_world world = sm_context_world(context);
+        CU_ASSERT_EQUAL(sm_member_publish(&world, &context->member, &context->identity_published),
+                        way == AS_IT_IS ? SYMMEM_MISMATCH : SYMMEM_OK);
         CU_ASSERT_EQUAL(context->member.took_over, way != AS_IT_IS && way != NO_MEMBER);
     }
     context->identity = self;

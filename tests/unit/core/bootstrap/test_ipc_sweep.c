@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Only the socket files that nobody answers at go, whatever else lies beside them. */
-#include "bootstrap/bootstrap.h"
+/* Only the socket files that nobody answers at go, whatever else lies beside them. Of one that is
+ * removed the store tells whose it was. */
+#include "bootstrap/session_internal.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>
@@ -88,6 +89,104 @@ TEST("long path") {
     CU_ASSERT_EQUAL(fchdir(own), 0);
     close(own);
     CU_ASSERT_EQUAL(rmdir(path), 0);
+}
+
+/* --- whose file it was --------------------------------------------------------------------- */
+
+static symmem_store *store;
+static sm_liveness *liveness;
+
+static void open_world(void) {
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
+    sm_liveness_read(liveness, store, "w");
+}
+
+static void close_world(void) {
+    sm_liveness_destroy(liveness);
+    symmem_store_close(store);
+}
+
+static void be_rank(int32_t rank, const void *value, size_t bytes) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_identity_key("w", rank, key, sizeof(key));
+    CU_ASSERT_EQUAL(symmem_store_set(store, key, value, bytes, 0), SYMMEM_OK);
+}
+
+static bool is_marked(int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], value[64];
+    size_t bytes = 0;
+    sm_liveness_ended_key("w", rank, key, sizeof(key));
+    return symmem_store_get(store, key, value, sizeof(value), &bytes, 0) == SYMMEM_OK;
+}
+
+TEST("whose file it was") {
+    sm_member member;
+    memset(&member, 0, sizeof(member));
+    open_world();
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "/a/folder/one");
+    be_rank(1, &member, sizeof(member));
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, "two"));
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(1));
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "three");
+    be_rank(2, &member.identity, sizeof(member.identity)); /* some keys hold nothing else */
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "three") && is_marked(2));
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "four");
+    be_rank(0, &member, sizeof(member) - 1);
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, "four") && !is_marked(0));
+    CU_ASSERT(!sm_liveness_mark_ended(NULL, "one"));
+    close_world();
+}
+
+static symmem_status late_get(void *self, const char *key, void *value, size_t capacity,
+                              size_t *bytes_p, uint32_t timeout_ms) {
+    sm_sleep_ns(220000000); /* as if there had been no processor */
+    return symmem_store_get(self, key, value, capacity, bytes_p, timeout_ms);
+}
+
+static symmem_status late_set(void *self, const char *key, const void *value, size_t bytes,
+                              uint32_t timeout_ms) {
+    return symmem_store_set(self, key, value, bytes, timeout_ms);
+}
+
+static symmem_status late_wait(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_wait(self, key, timeout_ms);
+}
+
+static symmem_status late_add(void *self, const char *key, int64_t delta, int64_t *value_p,
+                              uint32_t timeout_ms) {
+    return symmem_store_add(self, key, delta, value_p, timeout_ms);
+}
+
+static symmem_status late_remove(void *self, const char *key, uint32_t timeout_ms) {
+    return symmem_store_remove(self, key, timeout_ms);
+}
+
+static void late_close(void *self) {
+    symmem_store_close(self);
+}
+
+/* Later no rank can tell whose the file was: the rank's next process takes its key. */
+TEST("in time or not") {
+    static const symmem_store_ops ops = {sizeof(ops), late_set,    late_get,  late_wait,
+                                         late_add,    late_remove, late_close};
+    sm_member member;
+    symmem_store *late = NULL;
+    memset(&member, 0, sizeof(member));
+    open_world();
+    sm_copy_text(member.identity.life_file, sizeof(member.identity.life_file), "one");
+    be_rank(1, &member, sizeof(member));
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, store, &late), SYMMEM_OK);
+    sm_liveness_read(liveness, late, "w");
+    CU_ASSERT(sm_liveness_mark_ended(liveness, "one") && is_marked(1));
+    sm_liveness_destroy(liveness);
+    symmem_store_close(late);
+}
+
+TEST("a world without a store") {
+    CU_ASSERT_EQUAL_FATAL(sm_liveness_create(3, &liveness), SYMMEM_OK);
+    CU_ASSERT(!sm_liveness_mark_ended(liveness, "one"));
+    sm_liveness_destroy(liveness);
 }
 
 int unit_setup(void) {

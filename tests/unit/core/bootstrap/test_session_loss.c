@@ -268,9 +268,8 @@ static int body_successor(test_rank *self) {
         raise(SIGKILL);
     symmem_status status;
     uint64_t until_ns = sm_deadline_ns(8000);
-    do
-        status = gather(self, "op", true, 10000);
-    while (status == SYMMEM_PEER_LOST && !sm_expired(until_ns));
+    while ((status = gather(self, "op", true, 10000)) == SYMMEM_PEER_LOST && !sm_expired(until_ns))
+        sm_sleep_ns(1000000); /* or the others' sleeps would not end */
     EXPECT(status == SYMMEM_OK);
     return 0;
 }
@@ -367,6 +366,59 @@ TEST("killed in cleaning") {
     killed_in_cleaning(0, 8); /* of the bring-up */
     killed_in_cleaning(2, 8);
     killed_in_cleaning(2, 500000); /* read one by one */
+}
+
+/* No process comes in their place, and the others give the group up: the last of them leaves
+ * nothing of its exchanges in the store. */
+typedef struct end_plan {
+    const char *point;
+    int passes;
+    int killed; /* ranks 1 and following */
+} end_plan;
+
+static symmem_status kill_in_passing(void *arg, const char *name) {
+    end_plan *plan = ((test_rank *)arg)->arg;
+    if (strcmp(name, plan->point) == 0 && plan->passes-- == 0)
+        raise(SIGKILL);
+    return SYMMEM_OK;
+}
+
+static int body_given_up(test_rank *self) {
+    const end_plan *plan = self->arg;
+    const bool dies = self->rank >= 1 && self->rank <= plan->killed;
+    if (dies)
+        EXPECT(reopen_with(self, kill_in_passing) == 0);
+    symmem_status status = SYMMEM_OK;
+    while (status == SYMMEM_OK)
+        status = gather(self, "op", true, 10000);
+    EXPECT(!dies && status == SYMMEM_PEER_LOST);
+    leave_together(through, self->world_size - plan->killed);
+    return 0;
+}
+
+static void given_up(end_plan plan) {
+    char path[FOLDER_BYTES];
+    CU_ASSERT_FATAL(make_folder(path));
+    test_rank ranks[4];
+    pid_t pids[4];
+    atomic_store(through, 0);
+    prepare_ranks(ranks, 4, NULL, body_given_up, &plan);
+    for (int i = 0; i < 4; i++)
+        pids[i] = fork_rank(&ranks[i], path);
+    for (int i = 0; i < 4; i++)
+        CU_ASSERT_EQUAL(reap(pids[i]), i >= 1 && i <= plan.killed ? 1000 + SIGKILL : 0);
+    CU_ASSERT_EQUAL(count_files(path, 'k'), 4); /* the identities */
+    remove_tree(path);
+}
+
+TEST("given up when one was killed") {
+    given_up((end_plan){"exchange.clean.before", 1, 1}); /* behind the bring-up's own exchange */
+    given_up((end_plan){"exchange.clean.before", 2, 1});
+}
+
+TEST("killed together") {
+    given_up((end_plan){"exchange.publish.after", 2, 2});
+    given_up((end_plan){"exchange.clean.before", 2, 2});
 }
 
 /* A stopped process is not a dead one. */

@@ -268,10 +268,10 @@ static int body_down(test_rank *self) {
     sm_session_keep_cause(self->session);
     EXPECT(record.message[0] == '\0' && sm_session_given_up_by(self->session) == -1);
     symmem_clear_error();
-    sm_session_farewell(self->session, true); /* nothing has failed */
+    sm_session_tell_end(self->session, true); /* nothing has failed */
     EXPECT(self->session->ipc == NULL);
     (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
-    sm_session_farewell(self->session, true);
+    sm_session_tell_end(self->session, true);
     EXPECT((self->session->ipc != NULL) == (self->world_size > 1));
     EXPECT(sm_record()->status == SYMMEM_LIMIT);
     sm_session_remark(self->session, &record); /* a socket, and no session */
@@ -387,7 +387,7 @@ static int body_joining(test_rank *self) {
     sm_join *own = &self->session->joins[0];
     const uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {2};
     (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
-    sm_session_farewell(self->session, true); /* it makes the socket */
+    sm_session_tell_end(self->session, true); /* it makes the socket */
     EXPECT(self->session->ipc != NULL);
     sm_ipc_address(self->session->ipc, own->address, &own->address_bytes);
     sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");

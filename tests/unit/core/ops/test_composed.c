@@ -12,12 +12,6 @@ static const symmem_backend *shm(void) {
     return symmem_backend_entry(SYMMEM_BACKEND_ABI);
 }
 
-static flat_backend without_collectives(void) {
-    flat_backend table = flat_of(shm());
-    flat_without(&table, SYMMEM_CAP_COLLECTIVES);
-    return table;
-}
-
 typedef struct tensor {
     DLTensor dl;
     int64_t shape[1];
@@ -51,7 +45,7 @@ static symmem_status gather(rank_env *env, symmem_handle *handle, int32_t *in, i
 
 /* --- without collectives ------------------------------------------------------------ */
 
-static void body_without(rank_env *env) {
+RANKS_TEST("without collectives", .world = 3, .without = SYMMEM_CAP_COLLECTIVES, .multicast = 1) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     int32_t in[COUNT], *own = ptr, *out = calloc((size_t)env->world, sizeof in);
@@ -79,12 +73,6 @@ static void body_without(rank_env *env) {
     free(out);
 }
 
-TEST("without collectives") {
-    flat_backend table = without_collectives();
-    run_threads(
-        (plan){.world = 3, .body = body_without, .backend = flat_table(&table), .multicast = 1});
-}
-
 /* --- what the entries are given ----------------------------------------------------- */
 
 enum { BARRIERS = 3 }; /* of a staged one, while checking */
@@ -99,7 +87,8 @@ static symmem_status slow_barrier(void *instance, const symmem_peers *peers, int
     return shm()->signal->barrier(instance, peers, channel, exec);
 }
 
-static void body_given(rank_env *env) {
+RANKS_TEST("what the entries are given", .world = 2, .without = SYMMEM_CAP_COLLECTIVES,
+           .entries = {.barrier = slow_barrier}) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     int32_t in[COUNT], *out = calloc((size_t)env->world, sizeof in);
     fill(in, env->rank);
@@ -126,12 +115,6 @@ static void body_given(rank_env *env) {
     free(out);
 }
 
-TEST("what the entries are given") {
-    flat_backend table = without_collectives();
-    table.barrier = slow_barrier;
-    run_threads((plan){.world = 2, .body = body_given, .backend = flat_table(&table)});
-}
-
 /* --- a part that fails -------------------------------------------------------------- */
 
 static _Thread_local int copies_left = -1; /* until one fails; negative: none does */
@@ -143,13 +126,14 @@ static symmem_status failing_copy(void *instance, int32_t device, void *dst, con
     return shm()->copy->copy(instance, device, dst, src, bytes, exec);
 }
 
-static void body_fails(rank_env *env) {
+RANKS_TEST("a part that fails", .world = 2, .runs = 3, .without = SYMMEM_CAP_COLLECTIVES,
+           .entries = {.copy = failing_copy}) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     int32_t in[COUNT], *out = calloc((size_t)env->world, sizeof in);
     fill(in, env->rank);
     copies_left = env->rank == 0 ? env->plan->argument : -1;
     symmem_status wanted = env->rank == 0 ? SYMMEM_SYSTEM : SYMMEM_POISONED;
-    bool alone = env->plan->argument == 0; /* the input: nobody has been told anything */
+    bool alone = env->plan->argument == 0; /* the input: no peer has been told anything */
     if (env->rank == 0 || !alone)
         CHECK_STATUS(env, gather(env, handle, in, out, LIMIT_MS), wanted);
     symmem_error_record record = last_record();
@@ -165,12 +149,4 @@ static void body_fails(rank_env *env) {
     CHECK_OK(env, gather(env, handle, in, out, LIMIT_MS));
     CHECK(env, gathered(out, env->world));
     free(out);
-}
-
-TEST("a part that fails") {
-    flat_backend table = without_collectives();
-    table.copy = failing_copy;
-    for (int copy = 0; copy <= 2; copy++)
-        run_threads((plan){
-            .world = 2, .body = body_fails, .backend = flat_table(&table), .argument = copy});
 }

@@ -117,7 +117,7 @@ static void *wait_on_one(void *arg) {
     return last_record().channel == 1 ? handle : NULL;
 }
 
-static void body_own_record(rank_env *env) {
+RANKS_TEST("a call gets its own record", .world = 1, .entries = {.wait_signal = wait_together}) {
     void *ptr = NULL, *result = NULL;
     pthread_t thread;
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -126,13 +126,6 @@ static void body_own_record(rank_env *env) {
     CHECK(env, last_record().channel == 0);
     pthread_join(thread, &result);
     CHECK(env, result == handle);
-}
-
-TEST("a call gets its own record") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.wait_signal = wait_together;
-    atomic_store(&waiting, 0);
-    run_threads((plan){.world = 1, .body = body_own_record, .backend = flat_table(&table)});
 }
 
 /* --- order -------------------------------------------------------------------------- */
@@ -219,7 +212,7 @@ static symmem_status begin_and_use(void *instance, void *stream) {
     return status;
 }
 
-static void body_captured_at_once(rank_env *env) {
+RANKS_TEST("what is captured at once", .world = 1, .entries = {.capture_begin = begin_and_use}) {
     void *memory[2], *ptr = NULL;
     symmem_handle *handles[2];
     symmem_stream *stream = NULL;
@@ -246,19 +239,13 @@ static void body_captured_at_once(rank_env *env) {
         symmem_handle_release(handles[i]);
 }
 
-TEST("what is captured at once") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.capture_begin = begin_and_use;
-    run_threads((plan){.world = 1, .body = body_captured_at_once, .backend = flat_table(&table)});
-}
-
 /* --- reset fails -------------------------------------------------------------------- */
 
 static symmem_status no_reset(void *instance, const symmem_peers *peers) {
     return peers->rank == 1 ? SYMMEM_BACKEND : SYMMEM_OK;
 }
 
-static void body_reset_fails(rank_env *env) {
+RANKS_TEST("reset fails", .world = 2, .entries = {.signal_reset = no_reset}) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     if (env->rank != 0)
         CHECK_STATUS(env, symmem_handle_reset(handle, 100), SYMMEM_TIMEOUT);
@@ -272,12 +259,6 @@ static void body_reset_fails(rank_env *env) {
     /* Half reset is unusable. */
     CHECK(env, symmem_handle_status(handle, NULL) == SYMMEM_BACKEND);
     CHECK_STATUS(env, symmem_handle_reset(NULL, 100), SYMMEM_INVALID_ARGUMENT);
-}
-
-TEST("reset fails") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.signal_reset = no_reset;
-    run_threads((plan){.world = 2, .body = body_reset_fails, .backend = flat_table(&table)});
 }
 
 /* --- entries that fail -------------------------------------------------------------- */
@@ -327,23 +308,13 @@ static void body_entries(rank_env *env) {
 }
 
 TEST("entries that fail") {
-    for (int kind = 0; kind < NO_COUNT; kind++) {
-        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-        if (kind == NO_ORDER)
-            table.stream_wait_event = no_order;
-        if (kind == NO_RECORD)
-            table.event_record = no_record;
-        if (kind == NO_BARRIER)
-            table.barrier = no_barrier;
-        if (kind == NO_ID)
-            table.capture_id = no_id;
-        if (kind == NO_WAIT)
-            table.event_synchronize = no_wait;
-        if (kind == NO_QUERY)
-            table.event_query = no_query;
-        run_threads((plan){
-            .world = 1, .body = body_entries, .backend = flat_table(&table), .argument = kind});
-    }
+    static const flat_backend failing[NO_COUNT] = {
+        [NO_ORDER] = {.stream_wait_event = no_order}, [NO_RECORD] = {.event_record = no_record},
+        [NO_BARRIER] = {.barrier = no_barrier},       [NO_ID] = {.capture_id = no_id},
+        [NO_WAIT] = {.event_synchronize = no_wait},   [NO_QUERY] = {.event_query = no_query}};
+    for (int kind = 0; kind < NO_COUNT; kind++)
+        run_threads(
+            (plan){.world = 1, .body = body_entries, .entries = failing[kind], .argument = kind});
 }
 
 /* --- a mark that is a moment behind what it marks ------------------------------------- */
@@ -360,7 +331,7 @@ static symmem_status late_query(void *instance, void *event, bool *reached_p) {
     return status;
 }
 
-static void body_late_mark(rank_env *env) {
+RANKS_TEST("a mark that is behind", .world = 1, .entries = {.event_query = late_query}) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     symmem_stream *stream = env_stream(env);
     CHECK_OK(env, symmem_barrier(handle, 0, 1000, stream));
@@ -373,12 +344,6 @@ static void body_late_mark(rank_env *env) {
     CHECK_STATUS(env, symmem_handle_reset(handle, 10), SYMMEM_BUSY);
     CHECK(env, late_answers >= 1000000 - 10);
     late_answers = 0;
-}
-
-TEST("a mark that is behind") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.event_query = late_query;
-    run_threads((plan){.world = 1, .body = body_late_mark, .backend = flat_table(&table)});
 }
 
 /* --- a clock of the program's ---------------------------------------------------------- */

@@ -20,7 +20,7 @@ static DLTensor words(void *data, int64_t *shape) {
                       .shape = shape};
 }
 
-static void body_out_of_reach(rank_env *env) {
+RANKS_TEST("out of reach", .world = 2, .entries = {.memory_map = import_far}) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
     symmem_handle_info info;
@@ -34,12 +34,6 @@ static void body_out_of_reach(rank_env *env) {
     CHECK_STATUS(env,
                  symmem_get_remote_tensor(handle, 1 - env->rank, 1, &shape, SYMMEM_UINT8, 0, &view),
                  SYMMEM_UNREACHABLE);
-}
-
-TEST("out of reach") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.memory_map = import_far;
-    run_threads((plan){.world = 2, .body = body_out_of_reach, .backend = flat_table(&table)});
 }
 
 /* --- the backend is asked ----------------------------------------------------------- */
@@ -75,19 +69,13 @@ static void *ask_canceled(void *arg) {
     return NULL;
 }
 
-static void body_asked(rank_env *env) {
+RANKS_TEST("questions are calls", .world = 1, .entries = {.signal_check = check_rudely}) {
     question q = {.handle = env_kept_handle(env, NULL)};
     pthread_t thread;
     CHECK(env, pthread_create(&thread, NULL, ask_canceled, &q) == 0);
     CHECK(env, pthread_join(thread, NULL) == 0);
     CHECK(env, q.answered);
     CHECK(env, q.error_numbers[0] == 77 && q.error_numbers[1] == 77);
-}
-
-TEST("questions are calls") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.signal_check = check_rudely;
-    run_threads((plan){.world = 1, .body = body_asked, .backend = flat_table(&table)});
 }
 
 /* --- fills -------------------------------------------------------------------------- */
@@ -133,4 +121,18 @@ RANKS_TEST("fills", .world = 1) {
     for (int i = 0; i < 8; i++)
         CHECK(env, host[i] == 0);
     CHECK_OK(env, symmem_stream_destroy(stream));
+}
+
+RANKS_TEST("a view outlives its context", .world = 1) {
+    void *ptr = NULL;
+    DLManagedTensor *t = NULL, *other = NULL;
+    symmem_handle *handle = env_handle(env, &ptr);
+    CHECK_OK(env, symmem_get_buffer(handle, 0, 0, NULL, SYMMEM_UINT8, 0, &t));
+    CHECK_OK(env, symmem_finalize(env->context));
+    CHECK_STATUS(env, symmem_get_buffer(handle, 0, 0, NULL, SYMMEM_UINT8, 0, &other),
+                 SYMMEM_NOT_INITIALIZED);
+    symmem_handle_release(handle);
+    *(char *)t->dl_tensor.data = 1;
+    t->deleter(NULL);
+    t->deleter(t);
 }

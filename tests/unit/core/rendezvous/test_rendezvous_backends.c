@@ -64,28 +64,22 @@ static void body_backend_fails(rank_env *env) {
 }
 
 TEST("backend entries fail") {
-    for (int entry = 0; entry < 4; entry++) {
-        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-        if (entry == 0)
-            table.memory_alloc = fail_alloc;
-        if (entry == 1)
-            table.memory_share = fail_export;
-        if (entry == 2)
-            table.memory_map = fail_import;
-        if (entry == 3)
-            table.peers_open = fail_peers;
+    static const flat_backend failing[] = {{.memory_alloc = fail_alloc},
+                                           {.memory_share = fail_export},
+                                           {.memory_map = fail_import},
+                                           {.peers_open = fail_peers}};
+    for (size_t entry = 0; entry < sizeof failing / sizeof failing[0]; entry++)
         for (int call = 1; call <= 3; call++) {
             atomic_store(&countdown, 0);
             run_threads((plan){.world = 3,
                                .body = body_backend_fails,
-                               .backend = flat_table(&table),
+                               .entries = failing[entry],
                                .argument = call});
         }
-    }
 }
 
 /* Memory that bytes lead to as well: a descriptor that does not come is still the failure of the
- * rank that did not send it, and nobody imports without. */
+ * rank that did not send it, and no rank imports without. */
 static atomic_int imports_without;
 
 static symmem_status export_both(void *instance, symmem_memory *memory, symmem_share *share) {
@@ -106,7 +100,8 @@ static symmem_status import_both(void *instance, int32_t device, const symmem_sh
     return SYMMEM_UNREACHABLE;
 }
 
-static void body_descriptor_lost(rank_env *env) {
+RANKS_TEST("a descriptor is lost", .world = 3,
+           .entries = {.memory_share = export_both, .memory_map = import_both}) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
@@ -120,16 +115,9 @@ static void body_descriptor_lost(rank_env *env) {
     CHECK_OK(env, symmem_free(env->context, ptr));
 }
 
-TEST("a descriptor is lost") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.memory_share = export_both;
-    table.memory_map = import_both;
-    run_threads((plan){.world = 3, .body = body_descriptor_lost, .backend = flat_table(&table)});
-}
-
 /* Again and again, with an entry that gives no reason: none is found in what an earlier call said.
  */
-static void body_fails_again(rank_env *env) {
+RANKS_TEST("a backend entry fails again", .world = 2, .entries = {.memory_alloc = fail_alloc}) {
     void *ptr = NULL;
     symmem_handle *handle = NULL;
     CHECK_OK(env, symmem_alloc(env->context, BYTES, -1, NULL, &ptr));
@@ -145,13 +133,6 @@ static void body_fails_again(rank_env *env) {
     }
     check_works(env);
     CHECK_OK(env, symmem_free(env->context, ptr));
-}
-
-TEST("a backend entry fails again") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.memory_alloc = fail_alloc;
-    atomic_store(&countdown, 0);
-    run_threads((plan){.world = 2, .body = body_fails_again, .backend = flat_table(&table)});
 }
 
 /* --- multicast ---------------------------------------------------------------------- */
@@ -226,23 +207,19 @@ static void body_multicast(rank_env *env) {
 }
 
 TEST("multicast") {
-    for (int step = 0; step < 4; step++) {
-        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-        if (step == 1)
-            table.multicast_create = fail_create;
-        if (step == 2)
-            table.multicast_attach = fail_attach;
-        if (step == 3)
-            table.multicast_bind = fail_bind;
+    static const flat_backend steps[] = {{.memory_alloc = NULL}, /* none fails */
+                                         {.multicast_create = fail_create},
+                                         {.multicast_attach = fail_attach},
+                                         {.multicast_bind = fail_bind}};
+    for (int step = 0; step < 4; step++)
         for (int call = 1; call <= (step < 2 ? 1 : 3); call++) {
             atomic_store(&countdown, call);
             run_threads((plan){.world = 3,
                                .body = body_multicast,
-                               .backend = flat_table(&table),
+                               .entries = steps[step],
                                .argument = step,
                                .multicast = 1});
         }
-    }
 }
 
 /* --- a backend that exchanges memory itself ----------------------------------------- */
@@ -333,21 +310,132 @@ static void body_exchange(rank_env *env) {
     body_pool(env);
 }
 
+static void run_exchanging(int fails_at, plan p) {
+    atomic_store(&countdown, fails_at);
+    atomic_store(&has_failed, false);
+    atomic_store(&told, 0);
+    p.entries.memory_exchange = exchange_memory;
+    p.entries.group_close = close_group;
+    run_threads(p);
+}
+
 TEST("memory exchanged by the backend") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.memory_exchange = exchange_memory;
-    table.memory_share = NULL;
-    table.memory_map = NULL;
-    table.memory_unshare = NULL;
-    table.group_open = open_group;
-    table.group_close = close_group;
-    table.head.name = "exchanging";
     for (int call = 0; call <= 9; call += 2) {
-        atomic_store(&countdown, call);
-        atomic_store(&has_failed, false);
-        atomic_store(&told, 0);
-        run_threads((plan){
-            .world = 3, .body = body_exchange, .backend = flat_table(&table), .argument = call});
+        run_exchanging(call, (plan){.world = 3,
+                                    .body = body_exchange,
+                                    .entries = {.group_open = open_group},
+                                    .argument = call});
         CU_ASSERT_EQUAL(atomic_load(&told), call >= 4 ? 2 : 0);
     }
+}
+
+/* --- another segment than before ------------------------------------------------------ */
+
+/* Memory that a rank mapped before is that of the peer's segment of then. A peer that comes with
+ * another one is mapped anew, for each rank's pools and contexts end and begin when it likes. */
+
+static void *take(rank_env *env, symmem_pool *pool) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_pool_alloc(pool, 1024, &ptr));
+    return ptr;
+}
+
+static void give(rank_env *env, symmem_pool *pool, void *ptr) {
+    CHECK_OK(env, symmem_pool_free(pool, ptr));
+}
+
+/* Each rank's word reaches the memory that the other one came with. */
+static void exchange_words(rank_env *env, void *ptr, uint32_t word) {
+    symmem_handle *handle = NULL;
+    const uint32_t sent = word + (uint32_t)env->rank, expected = word + 1 - (uint32_t)env->rank;
+    CHECK_OK(env, meet_at(env, ptr, 10000, &handle));
+    if (handle == NULL)
+        return;
+    CHECK_OK(env, symmem_put(handle, 1 - env->rank, 0, &sent, sizeof sent, NULL));
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    CHECK(env, *(uint32_t *)ptr == expected);
+    CHECK_OK(env, symmem_barrier(handle, 0, 10000, NULL));
+    symmem_handle_release(handle);
+}
+
+static symmem_pool *new_pool(rank_env *env) {
+    symmem_pool *pool = NULL;
+    CHECK_OK(env, symmem_pool_create(env->context, -1, BYTES, &pool));
+    return pool;
+}
+
+static void pool_begins_anew(rank_env *env) {
+    symmem_pool *pool = new_pool(env);
+    void *ptr = take(env, pool);
+    exchange_words(env, ptr, 100);
+    give(env, pool, ptr);
+    if (env->rank == 1) {
+        CHECK_OK(env, symmem_pool_destroy(pool));
+        pool = new_pool(env);
+    }
+    ptr = take(env, pool);
+    exchange_words(env, ptr, 200);
+    /* What was made anew is kept. */
+    void *other = take(env, pool);
+    exchange_words(env, other, 300);
+    give(env, pool, other);
+    give(env, pool, ptr);
+    CHECK_OK(env, symmem_pool_destroy(pool));
+}
+
+static void context_begins_anew(rank_env *env) {
+    symmem_pool *pool = new_pool(env);
+    void *ptr = take(env, pool);
+    exchange_words(env, ptr, 100);
+    give(env, pool, ptr);
+    if (env->rank == 1) {
+        symmem_context_free(env->context);
+        env_open(env);
+        pool = new_pool(env);
+    }
+    ptr = take(env, pool);
+    exchange_words(env, ptr, 200);
+    give(env, pool, ptr);
+    CHECK_OK(env, symmem_pool_destroy(pool));
+}
+
+static void another_segment(rank_env *env) {
+    symmem_pool *pools[2] = {new_pool(env), new_pool(env)};
+    for (uint32_t i = 0; i < 2; i++) {
+        void *ptr = take(env, pools[i]);
+        exchange_words(env, ptr, 100 + 10 * i);
+        give(env, pools[i], ptr);
+    }
+    void *ptr = take(env, pools[env->rank]);
+    exchange_words(env, ptr, 200);
+    give(env, pools[env->rank], ptr);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK_OK(env, symmem_pool_destroy(pools[i]));
+}
+
+static const rank_body renewals[] = {pool_begins_anew, context_begins_anew, another_segment};
+
+TEST("a rank's pool begins anew") {
+    run_threads((plan){.world = 2, .body = pool_begins_anew});
+}
+
+TEST("a rank's context begins anew") {
+    run_threads((plan){.world = 2, .body = context_begins_anew});
+}
+
+TEST("ranks come with another segment than before") {
+    run_threads((plan){.world = 2, .body = another_segment});
+}
+
+/* All ranks, or none. */
+static symmem_status open_together(void *instance, const symmem_exchange *exchange, int32_t device,
+                                   void **group_p) {
+    *group_p = instance;
+    return exchange->barrier(exchange);
+}
+
+TEST("the backend exchanges memory") {
+    for (size_t i = 0; i < sizeof renewals / sizeof renewals[0]; i++)
+        run_exchanging(
+            0, (plan){.world = 2, .body = renewals[i], .entries = {.group_open = open_together}});
 }

@@ -49,7 +49,7 @@ static void enqueue_last(rank_env *env, const uint32_t *from, void *to, symmem_s
 }
 
 /* close may wait for the stream's thread, so nothing that runs there may call it. */
-static void body_last_work(rank_env *env) {
+RANKS_TEST("last work", .world = 1, .runs = LAST_KINDS, .entries = {.close = note_close}) {
     symmem_stream *stream = NULL;
     atomic_int gate = 0;
     uint32_t from = 0;
@@ -71,14 +71,6 @@ static void body_last_work(rank_env *env) {
          i++) /* closed too early: it is written yet */
         sm_sleep_ns(1000000);
     CHECK(env, atomic_load(&to) == 0);
-}
-
-TEST("last work") {
-    flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-    table.close = note_close;
-    for (int kind = 0; kind < LAST_KINDS; kind++)
-        run_threads((plan){
-            .world = 1, .body = body_last_work, .backend = flat_table(&table), .argument = kind});
 }
 
 /* --- capabilities that lack -------------------------------------------------------------- */
@@ -104,12 +96,10 @@ static void body_lacking(rank_env *env) {
 }
 
 TEST("lacking") {
-    for (int kind = 0; kind < 2; kind++) {
-        flat_backend table = flat_of(symmem_backend_entry(SYMMEM_BACKEND_ABI));
-        flat_without(&table, SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN);
-        if (kind == 0)
-            flat_without(&table, SYMMEM_CAP_STREAMS);
-        run_threads((plan){
-            .world = 1, .body = body_lacking, .backend = flat_table(&table), .argument = kind});
-    }
+    const uint64_t some = SYMMEM_CAP_CAPTURE | SYMMEM_CAP_HOST_FN;
+    for (int kind = 0; kind < 2; kind++)
+        run_threads((plan){.world = 1,
+                           .body = body_lacking,
+                           .without = kind == 0 ? some | SYMMEM_CAP_STREAMS : some,
+                           .argument = kind});
 }

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Why a rank has ended before others have met it: for a lack of its own (memory, descriptors,
+ * rights), or for what a process has left that may be an earlier job's. A rank that waits for it
+ * reads this record in the store, and need not wait any longer once the process has ended. Ranks
+ * that have met are told by messages, see session_cause.c, and no record is left for them. The last
+ * rank that could read it removes it; so does the next process of that rank.
+ */
+#include "bootstrap/session_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define EXIT_RECORD_MAGIC 0x54495845u /* "EXIT" */
+/* A rank that comes later than that to the same store is of another job. */
+#define TOLD_S 60u
+
+typedef struct exit_record {
+    uint32_t magic;
+    int32_t rank;
+    uint64_t made_s;      /* since 1970: all machines have the same */
+    sm_identity identity; /* zeros: not known */
+    sm_verdict verdict;
+} exit_record;
+_Static_assert(sizeof(exit_record) <= 1024, "it fits a value of every store");
+
+static void key_of(const sm_world *world, int32_t rank, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/exit/%d", world->prefix, rank);
+}
+
+static bool read_of(const sm_world *world, int32_t rank, exit_record *found) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    key_of(world, rank, key, sizeof(key));
+    return symmem_store_get(world->store, key, found, sizeof(*found), &bytes, SM_STORE_CLEAN_MS) ==
+               SYMMEM_OK &&
+           bytes == sizeof(*found) && found->magic == EXIT_RECORD_MAGIC && found->rank == rank &&
+           sm_status_known(found->verdict.status) && found->verdict.status != SYMMEM_OK;
+}
+
+static bool tells_of_an_earlier_job(const exit_record *found) {
+    return memmem(found->verdict.message, sizeof(found->verdict.message), SM_EARLIER_JOB,
+                  sizeof(SM_EARLIER_JOB) - 1) != NULL;
+}
+
+static void remove_of(const sm_world *world, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    key_of(world, rank, key, sizeof(key));
+    if (symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS) != SYMMEM_OK)
+        (void)!symmem_store_remove(world->store, key, SM_STORE_CLEAN_MS);
+}
+
+static uint64_t now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec;
+}
+
+/* --- who has met ------------------------------------------------------------------------------ */
+
+static bool has_met(const sm_world *world, int32_t rank) {
+    /* Relaxed: a bit that is just being set is one that is not yet. */
+    const uint64_t word =
+        world->met == NULL ? 0 : __atomic_load_n(&world->met[rank / 64], __ATOMIC_RELAXED);
+    return rank == world->rank || (word >> (rank % 64) & 1) != 0;
+}
+
+/* --- leaving one ------------------------------------------------------------------------------ */
+
+/* It has seen that itself, and has taken it away. Who was told by another one's record has nothing
+ * to add. */
+static bool is_of_an_earlier_job(const symmem_error_record *record) {
+    return record->status == SYMMEM_PEER_LOST &&
+           strstr(record->message, SM_MAY_BE_EARLIER) != NULL &&
+           strstr(record->message, SM_FOR_EARLIER) == NULL;
+}
+
+/* What the rank lacks, and no argument of its program's, nor what others have told. */
+static bool is_own_lack(const symmem_error_record *record) {
+    const symmem_status status = record->status;
+    /* Before the first group only failpoints' stages have names with a dot. */
+    if (record->missing_count != 0 || strchr(record->stage, '.') != NULL ||
+        (record->failed_rank >= 0 && record->failed_rank != record->rank))
+        return false;
+    return status == SYMMEM_OUT_OF_MEMORY || status == SYMMEM_NO_SPACE || status == SYMMEM_LIMIT ||
+           status == SYMMEM_PERMISSION || status == SYMMEM_SYSTEM || status == SYMMEM_BACKEND ||
+           status == SYMMEM_LOAD || status == SYMMEM_CORRUPT;
+}
+
+static bool is_there(const sm_world *world, int32_t rank) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    uint8_t first[1];
+    size_t bytes = 0;
+    sm_identity_key(world->prefix, rank, key, sizeof(key));
+    const symmem_status status =
+        symmem_store_get(world->store, key, first, sizeof(first), &bytes, SM_STORE_CLEAN_MS);
+    return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
+}
+
+/* This rank's member key is gone. Who is there still may want to read, and who has not come: that
+ * one reads this rank's record, if one is left, and otherwise needs that of an earlier job. */
+static void sweep(const sm_world *world, bool own_is_left) {
+    uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
+    bool any = false, any_there = false, any_to_come = false;
+    const uint64_t until_ns = sm_now_ns() + SM_LAST_LOOKS_NS; /* finalize does not wait */
+    for (int32_t rank = 0; rank < world->size; rank++) {
+        exit_record found;
+        if (has_met(world, rank))
+            continue;
+        if (sm_now_ns() > until_ns)
+            return;
+        const bool said = read_of(world, rank, &found);
+        const bool there = !said && is_there(world, rank);
+        left[rank / 64] |= (uint64_t)said << (rank % 64);
+        needed[rank / 64] |= (uint64_t)(said && tells_of_an_earlier_job(&found)) << (rank % 64);
+        any = any || said;
+        any_there = any_there || there;
+        any_to_come = any_to_come || (!said && !there);
+    }
+    for (int32_t rank = 0; any && !any_there && rank < world->size; rank++) {
+        const uint64_t may_go =
+            own_is_left || !any_to_come ? left[rank / 64] : left[rank / 64] & ~needed[rank / 64];
+        if ((may_go >> (rank % 64) & 1) != 0)
+            remove_of(world, rank);
+    }
+    if (any && !any_there && !any_to_come)
+        remove_of(world, world->rank);
+}
+
+void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record) {
+    int32_t unmet = 0;
+    if (world->store == NULL || world->prefix[0] == '\0' || world->size < 2 ||
+        world->size > SYMMEM_MAX_WORLD_SIZE)
+        return;
+    while (unmet < world->size && has_met(world, unmet))
+        unmet++;
+    if (unmet == world->size)
+        return;
+    const symmem_error_record before = *sm_record();
+    const bool leaves = record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record));
+    if (leaves) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        exit_record own;
+        memset(&own, 0, sizeof(own)); /* travels as bytes */
+        own.magic = EXIT_RECORD_MAGIC;
+        own.rank = world->rank;
+        own.made_s = now_s();
+        if (world->identity != NULL)
+            own.identity = *world->identity;
+        sm_verdict_make(record, &own.verdict);
+        key_of(world, world->rank, key, sizeof(key));
+        (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
+    }
+    sweep(world, leaves);
+    (void)sm_fail_record(&before);
+}
+
+void sm_exit_record_clear(const sm_world *world) {
+    const symmem_error_record before = *sm_record();
+    exit_record found;
+    if (read_of(world, world->rank, &found))
+        remove_of(world, world->rank);
+    (void)sm_fail_record(&before);
+}
+
+/* --- reading one ------------------------------------------------------------------------------ */
+
+bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
+                         bool *earlier_job_p) {
+    const symmem_error_record before = *sm_record();
+    exit_record found;
+    const bool is_read = read_of(world, rank, &found);
+    (void)sm_fail_record(&before);
+    const uint64_t now = now_s();
+    if (!is_read || found.identity.pid <= 0 || found.made_s > now + TOLD_S ||
+        found.made_s + TOLD_S < now)
+        return false;
+    found.identity.host[sizeof(found.identity.host) - 1] = '\0';
+    *identity_p = found.identity;
+    *earlier_job_p = tells_of_an_earlier_job(&found);
+    return true;
+}
+
+void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
+                            symmem_error_record *record) {
+    const symmem_error_record before = *sm_record();
+    exit_record found;
+    if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found)) {
+        const size_t used = strlen(record->message);
+        (void)snprintf(record->message + used, sizeof(record->message) - used,
+                       "; rank %d finalized after %s in %.*s: %.*s", rank,
+                       symmem_status_name((symmem_status)found.verdict.status),
+                       (int)sizeof(found.verdict.operation) - 1, found.verdict.operation,
+                       (int)sizeof(found.verdict.message) - 1, found.verdict.message);
+    }
+    (void)sm_fail_record(&before);
+}

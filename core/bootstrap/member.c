@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Who is which rank of a store's world: one key a rank, from init to finalize. Two that are the
+ * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
+ * one an objection, for which that one looks while it waits, so that both are told.
+ *
+ * Keys, below the world's prefix:
+ *   id/<rank>           who that is
+ *   no/<rank>           an objection to it, which it removes
+ *   left/<to>/<rank>    a rank that <to> has not met was there and has been finalized; `any` beside
+ *                       it: there is some. <to> removes them
+ *   dead/<rank>         a process that was this rank has ended, see sm_liveness_mark_ended; the
+ *                       rank's next process removes it
+ *   exit/<rank>         why it has ended before others have met it, see exit_record.c
+ */
+#include "bootstrap/session_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MEMBER_MAGIC 0x424d454du /* "MEMB" */
+
+enum { SAME_RANK = 1, OTHER_SIZE = 2 };
+
+typedef struct objection {
+    uint8_t to[16]; /* the other one's token */
+    uint32_t kind;
+    int32_t rank, world_size;
+    uint32_t reserved;
+    sm_identity identity;
+} objection;
+
+static void objection_key(const char *world_prefix, int32_t rank, char *key, size_t capacity) {
+    (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
+}
+
+/* When a context of this process ended last: it may live through several jobs. */
+static _Atomic uint64_t last_end_ns;
+
+uint64_t sm_since_boot_ns(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* NOT_FOUND without a record: nothing, or nothing that is known. */
+static symmem_status read_member(symmem_store *store, const char *key, uint32_t limit_ms,
+                                 sm_member *member_p) {
+    const symmem_error_record record = *sm_record();
+    size_t bytes = 0;
+    symmem_status status =
+        symmem_store_get(store, key, member_p, sizeof(*member_p), &bytes, limit_ms);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE)
+        return status;
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(*member_p) || member_p->magic != MEMBER_MAGIC)
+        return SYMMEM_NOT_FOUND;
+    member_p->identity.host[sizeof(member_p->identity.host) - 1] = '\0';
+    return SYMMEM_OK;
+}
+
+static bool is_own(const sm_member *own, const sm_member *found) {
+    return memcmp(own->token, found->token, sizeof(own->token)) == 0;
+}
+
+/* --- contradictions ----------------------------------------------------------------- */
+
+static symmem_status fail_same_rank(const sm_identity *one, const sm_identity *other, int32_t rank,
+                                    int32_t world_size) {
+    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+                  "two processes are rank %d in this store: %d on %.60s and %d on %.60s", rank,
+                  one->pid, one->host, other->pid, other->host);
+    symmem_error_record *record = sm_record();
+    record->rank = rank;
+    record->world_size = world_size;
+    record->failed_rank = rank;
+    record->expected = (uint64_t)one->pid;
+    record->actual = (uint64_t)other->pid;
+    return SYMMEM_MISMATCH;
+}
+
+static symmem_status fail_other_size(int32_t own_rank, int32_t own_size, int32_t rank,
+                                     int32_t size) {
+    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+                  "rank %d is in a world of %d ranks, rank %d in one of %d", own_rank, own_size,
+                  rank, size);
+    symmem_error_record *record = sm_record();
+    record->rank = own_rank;
+    record->world_size = own_size;
+    record->failed_rank = rank;
+    record->expected = (uint64_t)own_size;
+    record->actual = (uint64_t)size;
+    return SYMMEM_MISMATCH;
+}
+
+static void remove_key(symmem_store *store, const char *key) {
+    symmem_status status = symmem_store_remove(store, key, SM_STORE_CLEAN_MS);
+    (void)status;
+}
+
+/* The thread's record stays. The other one removes its key first and objections then. */
+static void object_to(symmem_store *store, const char *world_prefix, const sm_member *own,
+                      uint32_t kind, const sm_member *found) {
+    const symmem_error_record record = *sm_record();
+    char key[SYMMEM_STORE_KEY_MAX + 1], its_key[SYMMEM_STORE_KEY_MAX + 1];
+    objection no;
+    memset(&no, 0, sizeof(no)); /* travels as bytes */
+    memcpy(no.to, found->token, sizeof(no.to));
+    no.kind = kind;
+    no.rank = own->rank;
+    no.world_size = own->world_size;
+    no.identity = own->identity;
+    objection_key(world_prefix, found->rank, key, sizeof(key));
+    sm_identity_key(world_prefix, found->rank, its_key, sizeof(its_key));
+    sm_member there;
+    if (symmem_store_set(store, key, &no, sizeof(no), SM_STORE_CLEAN_MS) == SYMMEM_OK &&
+        (read_member(store, its_key, SM_STORE_CLEAN_MS, &there) != SYMMEM_OK ||
+         !is_own(found, &there)))
+        remove_key(store, key);
+    *sm_record() = record;
+}
+
+/* The kind of an objection to `own`, or 0. */
+static uint32_t read_objection(symmem_store *store, const char *world_prefix, const sm_member *own,
+                               uint32_t limit_ms, objection *no_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    objection_key(world_prefix, own->rank, key, sizeof(key));
+    symmem_status status = symmem_store_get(store, key, no_p, sizeof(*no_p), &bytes, limit_ms);
+    if (status != SYMMEM_OK || bytes != sizeof(*no_p) ||
+        memcmp(no_p->to, own->token, sizeof(no_p->to)) != 0)
+        return 0;
+    no_p->identity.host[sizeof(no_p->identity.host) - 1] = '\0';
+    return no_p->kind;
+}
+
+/* --- who comes and leaves ------------------------------------------------------------ */
+
+/* Of `from` for `to`; -1: that there is any. */
+static void left_key(const char *world_prefix, int32_t to, int32_t from, char *key,
+                     size_t capacity) {
+    if (from < 0)
+        (void)snprintf(key, capacity, "%s/left/%d/any", world_prefix, to);
+    else
+        (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
+}
+
+/* What is there of any rank's for that one. */
+static void forget_left(const sm_world *world, int32_t to) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    for (int32_t rank = -1; rank < world->size; rank++) {
+        left_key(world->prefix, to, rank, key, sizeof(key));
+        remove_key(world->store, key);
+    }
+}
+
+static void leave_word(const sm_world *world, int32_t to, const char *its_key,
+                       const sm_member *there) {
+    symmem_store *store = world->store;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    sm_member now;
+    /* In this order: others may remove both meanwhile, and it looks for the second one alone. */
+    left_key(world->prefix, to, world->rank, key, sizeof(key));
+    bool is_said = symmem_store_set(store, key, world->identity, sizeof(*world->identity),
+                                    SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    left_key(world->prefix, to, -1, key, sizeof(key));
+    is_said = is_said && symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
+    /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
+     */
+    if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
+        !is_own(there, &now))
+        forget_left(world, to);
+}
+
+void sm_member_say_left(const sm_world *world) {
+    const symmem_error_record record = *sm_record();
+    const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
+    for (int32_t rank = 0; rank < world->size && !sm_expired(end_ns); rank++) {
+        char key[SYMMEM_STORE_KEY_MAX + 1];
+        sm_member there;
+        sm_identity_key(world->prefix, rank, key, sizeof(key));
+        if (rank != world->rank &&
+            read_member(world->store, key, SM_STORE_CLEAN_MS, &there) == SYMMEM_OK &&
+            there.world_size == world->size &&
+            sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
+            leave_word(world, rank, key, &there);
+    }
+    *sm_record() = record;
+}
+
+bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
+    char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    if (own == NULL)
+        return false;
+    left_key(world_prefix, own->rank, -1, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    return status == SYMMEM_OK;
+}
+
+bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
+                         int32_t rank, sm_identity *identity_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    size_t bytes = 0;
+    const symmem_error_record record = *sm_record();
+    left_key(world_prefix, own->rank, rank, key, sizeof(key));
+    symmem_status status =
+        symmem_store_get(store, key, identity_p, sizeof(*identity_p), &bytes, SM_STORE_CLEAN_MS);
+    *sm_record() = record;
+    if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
+        return false;
+    identity_p->host[sizeof(identity_p->host) - 1] = '\0';
+    return true;
+}
+
+/* --- the own key -------------------------------------------------------------------- */
+
+/* That very one runs, as far as can be told from here. */
+static bool surely_lives(const sm_world *world, const sm_identity *other) {
+    const sm_identity *own = world->identity;
+    return own->boot_id != 0 && own->boot_id == other->boot_id && own->pid_namespace != 0 &&
+           own->pid_namespace == other->pid_namespace &&
+           sm_liveness_ask_of(world->liveness, world->rank, other) == SYMMEM_PEER_ALIVE;
+}
+
+static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
+    sm_member found;
+    const symmem_error_record record = *sm_record();
+    if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK) {
+        *sm_record() = record; /* not knowing is no failure */
+        return SYMMEM_OK;
+    }
+    /* A process may have several contexts. */
+    if (sm_identity_same_process(world->identity, &found.identity))
+        return SYMMEM_OK;
+    if (!surely_lives(world, &found.identity)) {
+        own->took_over = 1;
+        /* As long as the key tells whose the ended one's file is. */
+        if (world->socket_dir != NULL)
+            sm_ipc_sweep(world->socket_dir, world->liveness);
+        return SYMMEM_OK;
+    }
+    fail_same_rank(&found.identity, world->identity, world->rank, world->size);
+    object_to(world->store, world->prefix, own, SAME_RANK, &found);
+    return SYMMEM_MISMATCH;
+}
+
+symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p) {
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    *published_p = false;
+    memset(own, 0, sizeof(*own)); /* travels as bytes */
+    own->identity = *world->identity;
+    own->magic = MEMBER_MAGIC;
+    own->rank = world->rank;
+    own->world_size = world->size;
+    own->published_ns = sm_since_boot_ns();
+    symmem_status status = sm_random(own->token, sizeof(own->token));
+    if (status != SYMMEM_OK || world->size == 1)
+        return status; /* who is alone is looked for by nobody */
+    sm_identity_key(world->prefix, world->rank, key, sizeof(key));
+    status = refuse_taken(world, own, key);
+    if (own->took_over != 0)
+        forget_left(world, world->rank);
+    if (status == SYMMEM_OK)
+        status = symmem_store_set(world->store, key, own, sizeof(*own), world->timeout_ms);
+    *published_p = status == SYMMEM_OK;
+    if (status == SYMMEM_OK)
+        sm_exit_record_clear(world);
+    /* Another one may have looked before this one had set. */
+    return status == SYMMEM_OK
+               ? sm_member_check(world->store, world->prefix, own, "init", world->timeout_ms)
+               : status;
+}
+
+symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const char *operation, uint32_t limit_ms) {
+    sm_member found;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    if (own == NULL || own->world_size == 1)
+        return SYMMEM_OK;
+    sm_identity_key(world_prefix, own->rank, key, sizeof(key));
+    const symmem_error_record record = *sm_record();
+    objection no;
+    const bool is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
+    const uint32_t kind = read_objection(store, world_prefix, own, limit_ms, &no);
+    *sm_record() = record; /* not knowing is no failure */
+    if (is_there && !sm_identity_same_process(&own->identity, &found.identity)) {
+        fail_same_rank(&own->identity, &found.identity, own->rank, own->world_size);
+        object_to(store, world_prefix, own, SAME_RANK, &found);
+    } else if (kind == SAME_RANK) {
+        fail_same_rank(&own->identity, &no.identity, own->rank, own->world_size);
+    } else if (kind == OTHER_SIZE) {
+        fail_other_size(own->rank, own->world_size, no.rank, no.world_size);
+    } else {
+        return SYMMEM_OK;
+    }
+    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), operation);
+    return SYMMEM_MISMATCH;
+}
+
+/* The key first: who leaves an objection behind that takes it back. */
+void sm_member_withdraw(const sm_world *world, const sm_member *own) {
+    sm_member found;
+    objection no;
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+    const symmem_error_record record = *sm_record();
+    /* Relaxed: what follows in this process is ordered by its caller. */
+    atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
+    sm_identity_key(world->prefix, world->rank, key, sizeof(key));
+    symmem_status status = read_member(world->store, key, world->timeout_ms, &found);
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
+        status = read_member(world->store, key, world->timeout_ms, &found);
+    if (status == SYMMEM_OK && is_own(own, &found))
+        sm_store_take_back(world->store, key, &found, sizeof(found), world->timeout_ms);
+    if (sm_member_hears_of_left(world->store, world->prefix, own))
+        forget_left(world, world->rank);
+    if (own->took_over != 0) {
+        sm_liveness_ended_key(world->prefix, world->rank, key, sizeof(key));
+        remove_key(world->store, key);
+    }
+    if (read_objection(world->store, world->prefix, own, SM_STORE_CLEAN_MS, &no) != 0) {
+        objection_key(world->prefix, world->rank, key, sizeof(key));
+        remove_key(world->store, key);
+    }
+    *sm_record() = record;
+}
+
+/* --- others' keys ------------------------------------------------------------------- */
+
+bool sm_member_differs(const sm_member *own, const sm_member *found) {
+    return own != NULL && found->magic == MEMBER_MAGIC && found->world_size != own->world_size;
+}
+
+symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
+                              const sm_member *found, bool lives) {
+    if (!sm_member_differs(own, found))
+        return SYMMEM_OK;
+    fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
+    if (lives)
+        object_to(store, world_prefix, own, OTHER_SIZE, found);
+    return SYMMEM_MISMATCH;
+}
+
+/* By one clock. */
+static bool are_comparable(const sm_identity *one, const sm_identity *other) {
+    return one->boot_id != 0 && one->boot_id == other->boot_id &&
+           one->time_namespace == other->time_namespace;
+}
+
+/* A process that has become another program goes on under its number, and began long ago. */
+static bool goes_on(const sm_identity *own, const sm_identity *other) {
+    sm_process process;
+    return own->pid_namespace == other->pid_namespace && sm_process_read(other->pid, &process) &&
+           process.start_time == other->start_time;
+}
+
+bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
+    const long ticks = sysconf(_SC_CLK_TCK);
+    if (own->start_time == 0 || ticks <= 0 || !are_comparable(own, trace.identity))
+        return true;
+    /* It is rounded down, by one tick at the most. */
+    const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
+    return trace.made_ns <= (own->start_time + 1) * tick_ns ||
+           trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||
+           goes_on(own, trace.identity);
+}
+
+bool sm_member_is_older(const sm_member *own, sm_trace trace) {
+    return own != NULL && own->took_over != 0 &&
+           (!are_comparable(&own->identity, trace.identity) || trace.made_ns < own->published_ns) &&
+           sm_member_may_be_earlier(&own->identity, trace);
+}
