@@ -279,10 +279,3 @@ symmem_status sm_error_raise(const symmem_error_record *error) {
         scope->error = *error;
     return error->status;
 }
-
-symmem_error_record *sm_record(void) {
-    sm_scope *scope = innermost();
-    if (scope != &thread.base && scope->error.status == SYMMEM_OK)
-        clear(&scope->error);
-    return &scope->error;
-}

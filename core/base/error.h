@@ -57,14 +57,6 @@ symmem_status sm_error_get(symmem_error_record *error_p);
  * around the attempt. Returns its status; where that is SYMMEM_OK, there is nothing to raise. */
 symmem_status sm_error_raise(const symmem_error_record *error);
 
-/* To be gone: the innermost scope's error, to be amended, kept and put back; and another name. */
-symmem_error_record *sm_record(void);
-static inline symmem_status sm_fail_record(const symmem_error_record *error) {
-    if (error != sm_record())
-        *sm_record() = *error;
-    return error->status;
-}
-
 typedef struct sm_scope {
     struct sm_scope *outer;    /* NULL: this is the base */
     bool is_attempt, is_clear; /* is_clear: symmem_clear_error was called in it */
