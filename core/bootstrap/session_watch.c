@@ -210,6 +210,9 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
     sm_join join;
     size_t bytes = 0;
     SM_ATTEMPT(removing);
+    /* As long as the member key tells whose the ended one's file is. */
+    if (config->socket_dir != NULL)
+        sm_ipc_sweep(config->socket_dir, config->liveness);
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
     if (sm_session_get(session, call, key, &found, sizeof(found), &bytes) == SYMMEM_OK &&
         bytes == sizeof(found) && has_ended(session, rank, &found.identity))
