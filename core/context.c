@@ -18,8 +18,7 @@ static symmem_status check_option(int32_t value, const char *what, int32_t low, 
         return SYMMEM_OK;
     sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "%s %d is not in [%d, %d]", what,
             (int)value, (int)low, (int)high);
-    sm_record()->actual = (uint64_t)value;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes(0, (uint64_t)value);
 }
 
 /* Numbers from the options or, where they say -1, from the environment. */
@@ -49,9 +48,7 @@ static symmem_status choose_ranks(symmem_context *context, const symmem_context_
         return SYMMEM_OK;
     sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "rank %d in a world of %d",
             (int)context->rank, (int)context->world_size);
-    sm_record()->expected = (uint64_t)context->world_size;
-    sm_record()->actual = (uint64_t)context->rank;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)context->world_size, (uint64_t)context->rank);
 }
 
 static bool three_way(int32_t value) {
@@ -297,10 +294,11 @@ static uint64_t next_number(void) {
 
 /* Of a context that could not even be made; the thread's record says why. */
 static void leave_record_of_none(const symmem_context_options *options) {
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    SM_ATTEMPT(leaving);
     sm_identity identity;
     const bool is_known = sm_identity_self(&identity) == SYMMEM_OK;
-    (void)sm_fail_record(&record);
     const sm_world world = {.store = options->store,
                             .prefix = SM_WORLD_PREFIX,
                             .identity = is_known ? &identity : NULL,
@@ -322,9 +320,7 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     if (options->size != sizeof(*options)) {
         sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options", "options->size is %zu, not %zu",
                 options->size, sizeof(*options));
-        sm_record()->expected = sizeof(*options);
-        sm_record()->actual = options->size;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(sizeof(*options), options->size);
     }
     symmem_context *context = NULL;
     symmem_status status = create_empty(&context);
@@ -336,10 +332,10 @@ symmem_status symmem_init(const symmem_context_options *options, symmem_context 
     sm_call_is_in(context->number);
     status = begin(context, options);
     if (status != SYMMEM_OK) {
-        const symmem_error_record record = *sm_record();
+        SM_ATTEMPT(cleaning);
         undo_incarnation(context);
         symmem_context_free(context);
-        return sm_fail_record(&record);
+        return status;
     }
     *context_p = context;
     return SYMMEM_OK;
@@ -411,8 +407,10 @@ symmem_status symmem_finalize(symmem_context *context) {
     (void)pthread_mutex_unlock(&context->lock);
     (void)pthread_mutex_unlock(&context->open_lock);
 
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    symmem_last_error(&record);
     const bool is_own = sm_failed_in(context->number);
+    SM_ATTEMPT(ending); /* what goes wrong from here on is not the caller's failure */
     sm_clock_use(context->clock);
     sm_context_observe(context, "finalize.begin");
     poison_links(context);
@@ -423,7 +421,7 @@ symmem_status symmem_finalize(symmem_context *context) {
     sm_allocation_drop_all(context);
     sm_context_observe(context, "finalize.groups");
     if (is_own)
-        (void)sm_fail_record(&record); /* the peers are told it */
+        (void)sm_error_raise(&record); /* the peers are told it */
     else
         symmem_clear_error();
     sm_group_destroy_all(context);
@@ -435,7 +433,6 @@ symmem_status symmem_finalize(symmem_context *context) {
     if (context->liveness != NULL) /* the store may be closed from now on */
         sm_liveness_read(context->liveness, NULL, NULL);
     sm_context_observe(context, "finalize.done");
-    (void)sm_fail_record(&record); /* what went wrong above is not the caller's failure */
     sm_instance_leave(context);
     return SYMMEM_OK;
 }

@@ -56,9 +56,7 @@ static symmem_status check_count(symmem_context *context, int32_t device_count) 
         return status;
     (void)sm_context_fail(context, SYMMEM_OUT_OF_RANGE, operation, "device_count",
                           "room for %d devices, the backend has %d", (int)device_count, (int)count);
-    sm_record()->expected = (uint64_t)count;
-    sm_record()->actual = (uint64_t)(int64_t)device_count;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes((uint64_t)count, (uint64_t)(int64_t)device_count);
 }
 
 symmem_status symmem_connectivity(symmem_context *context, const char *connection,

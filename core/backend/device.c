@@ -67,9 +67,7 @@ static symmem_status resolve_device(symmem_context *context, int32_t device, con
     if (device < -1 || device >= count) {
         sm_context_fail(context, SYMMEM_OUT_OF_RANGE, operation, "device",
                         "device %d is not there, the backend has %d", (int)device, (int)count);
-        sm_record()->expected = (uint64_t)count;
-        sm_record()->actual = (uint64_t)device;
-        return SYMMEM_OUT_OF_RANGE;
+        return sm_error_sizes((uint64_t)count, (uint64_t)device);
     }
     *device_p = device == -1 ? context->local_rank % count : device;
     return SYMMEM_OK;

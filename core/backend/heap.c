@@ -140,9 +140,7 @@ static symmem_status no_space(const sm_heap *heap, size_t bytes) {
                           "%zu bytes asked for, the largest free piece of the heap of %zu bytes "
                           "has %zu; %zu pieces of %zu bytes are freed, but peers can reach them",
                           bytes, heap->memory.bytes, largest, kept_by, kept);
-    sm_record()->expected = bytes;
-    sm_record()->actual = largest;
-    return SYMMEM_NO_SPACE;
+    return sm_error_sizes(bytes, largest);
 }
 
 symmem_status sm_piece_cut(sm_heap *heap, size_t bytes, sm_piece **piece_p) {

@@ -46,13 +46,15 @@ static symmem_context *context_of(const symmem_host *host) {
 }
 
 static void add_fields(const symmem_host *host, int system_errno) {
-    symmem_error_record *record = sm_record();
-    if (record->rank < 0) { /* else it has the group's, as the public call has */
-        record->rank = context_of(host)->rank;
-        record->world_size = context_of(host)->world_size;
-    }
-    record->system_errno = system_errno;
+    (void)sm_error_caller(context_of(host)->rank, context_of(host)->world_size);
+    (void)sm_error_errno(system_errno);
     sm_explain_errno(system_errno);
+}
+
+/* The stage is the entry that was called, as the core says it. */
+static symmem_status hand_on(sm_scope *made) {
+    made->error.stage[0] = '\0';
+    return sm_error_raise(&made->error);
 }
 
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
@@ -60,25 +62,24 @@ static symmem_status host_fail(const symmem_host *host, symmem_status status, in
     __attribute__((format(printf, 5, 6)));
 static symmem_status host_fail(const symmem_host *host, symmem_status status, int system_errno,
                                const char *operation, const char *format, ...) {
+    SM_ATTEMPT(made);
     va_list args;
     va_start(args, format);
     sm_vfail(status, operation, "", format, args);
     va_end(args);
-    sm_record()->stage[0] = '\0'; /* the entry that was called, as the core says it */
     add_fields(host, system_errno);
-    return status;
+    return hand_on(&made);
 }
 
 static symmem_status host_fail_sizes(const symmem_host *host, symmem_status status,
                                      int system_errno, const char *operation, uint64_t expected,
                                      uint64_t actual) {
+    SM_ATTEMPT(made);
     sm_fail(status, operation, "", "%s: %" PRIu64 " bytes asked for, %" PRIu64 " available",
             symmem_status_text(status), expected, actual);
-    sm_record()->stage[0] = '\0';
     add_fields(host, system_errno);
-    sm_record()->expected = expected;
-    sm_record()->actual = actual;
-    return status;
+    (void)sm_error_sizes(expected, actual);
+    return hand_on(&made);
 }
 
 static void host_explain(const symmem_host *host, const char *format, ...)
@@ -143,17 +144,17 @@ void sm_host_init(symmem_context *context) {
 
 symmem_status sm_backend_failed(const symmem_context *context, symmem_status status,
                                 const char *operation, const char *entry) {
-    symmem_error_record *record = sm_record();
+    symmem_error_record error;
+    const bool is_told = sm_error_get(&error) == status;
     if (!sm_status_known(status))
         return sm_context_fail(context, SYMMEM_BACKEND, operation, entry,
                                "the backend's %s answered %d, which is no status%s%s", entry,
-                               (int)status, record->status == status ? ": " : "",
-                               record->status == status ? record->message : "");
-    if (record->status != status)
+                               (int)status, is_told ? ": " : "", is_told ? error.message : "");
+    if (!is_told)
         return sm_context_fail(context, status, operation, entry, "the backend's %s gave no reason",
                                entry);
-    sm_copy_text(record->operation, sizeof(record->operation), operation);
-    if (record->stage[0] == '\0') /* a failpoint's name is more precise */
-        sm_copy_text(record->stage, sizeof(record->stage), entry);
-    return status;
+    sm_copy_text(error.operation, sizeof(error.operation), operation);
+    if (error.stage[0] == '\0') /* a failpoint's name is more precise */
+        sm_copy_text(error.stage, sizeof(error.stage), entry);
+    return sm_error_raise(&error);
 }

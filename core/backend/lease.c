@@ -189,8 +189,8 @@ symmem_status sm_view_make(const sm_heap *heap, const symmem_share *share, int32
 /* A failure is ignored: the owner then keeps the piece aside. */
 static void tell(const sm_heap *heap, const sm_view *view) {
     const symmem_context *context = heap->context;
-    const symmem_error_record before = *sm_record();
     const symmem_exec exec = {0};
+    SM_ATTEMPT(telling);
     if (view->word) {
         (void)context->backend->write_value32(context->instance,
                                               heap->memory.device < 0 ? 0 : heap->memory.device,
@@ -199,7 +199,6 @@ static void tell(const sm_heap *heap, const sm_view *view) {
         const symmem_place to = {.peer = -1, .rank = view->rank, .offset = view->lease_offset};
         (void)context->backend->reach_write_value32(context->instance, &to, 1, &exec);
     }
-    *sm_record() = before;
 }
 
 void sm_view_release(const sm_heap *heap, sm_view *view) {

@@ -8,10 +8,8 @@ symmem_status sm_context_fail(const symmem_context *context, symmem_status statu
     va_start(args, format);
     sm_vfail(status, operation, stage, format, args);
     va_end(args);
-    if (context && sm_record()->rank < 0) { /* or it is known in the group's numbers */
-        sm_record()->rank = context->rank;
-        sm_record()->world_size = context->world_size;
-    }
+    if (context)
+        (void)sm_error_caller(context->rank, context->world_size);
     return status;
 }
 
@@ -33,7 +31,7 @@ symmem_status sm_context_check(const symmem_context *context, const char *operat
     if (sm_fork_is_parents(context->made_in))
         return sm_fork_refuse(operation);
     sm_clock_use(context->clock);
-    sm_call_is_of(context->rank, context->world_size, false);
+    sm_call_is_of(context->rank, context->world_size, NULL);
     sm_call_is_in(context->number);
     /* Acquire pairs with: release in symmem_finalize */
     if (atomic_load_explicit(&context->finalized, memory_order_acquire))

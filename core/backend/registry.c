@@ -148,12 +148,11 @@ symmem_status symmem_backend_available(symmem_context *context, const char *name
     if (!name || !available_p)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL",
                                name ? "available_p" : "name");
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look); /* "no" is an answer, not a failure */
     candidate found;
     status = find_backend(context, name, operation, &found);
     if (status == SYMMEM_OK)
         status = probe(context, &found.backend, operation);
-    (void)sm_fail_record(&record); /* "no" is an answer, not a failure */
     *available_p = status == SYMMEM_OK;
     return SYMMEM_OK;
 }

@@ -53,17 +53,13 @@ static symmem_status refuse_number(const char *operation, const char *what, uint
     sm_fail(SYMMEM_ABI, operation, "check",
             "backend table refused: %s is %" PRIu64 ", %" PRIu64 " is needed", what, actual,
             expected);
-    sm_record()->expected = expected;
-    sm_record()->actual = actual;
-    return SYMMEM_ABI;
+    return sm_error_sizes(expected, actual);
 }
 
 static symmem_status check_flags(const symmem_backend *table, const char *operation) {
     if (table->flags & ~SYMMEM_CAP_FLAGS) {
         (void)refuse(operation, table, "unknown flags");
-        sm_record()->expected = SYMMEM_CAP_FLAGS;
-        sm_record()->actual = table->flags;
-        return SYMMEM_ABI;
+        return sm_error_sizes(SYMMEM_CAP_FLAGS, table->flags);
     }
     if (!(table->flags & (SYMMEM_CAP_THREAD_RANKS | SYMMEM_CAP_PROCESS_RANKS)))
         return refuse(operation, table, "flag THREAD_RANKS or PROCESS_RANKS is needed");

@@ -4,6 +4,7 @@
 #define SYMMEM_CORE_BASE_H
 
 #include "base/env.h"
+#include "base/error.h"
 #include "base/index.h"
 #include "base/limits.h"
 #include "base/list.h"

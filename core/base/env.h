@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_ENV_H
 #define SYMMEM_CORE_ENV_H
 
-#include "base/status.h"
+#include "base/error.h"
 
 /* First variable of the NULL-terminated list that is set; malformed or out of range is
  * INVALID_ARGUMENT naming it; none set leaves *value_p alone and is NOT_FOUND without a record. */

@@ -11,12 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-void sm_explain_text(const char *text) {
-    char *message = sm_record()->message;
-    const size_t used = strlen(message);
-    sm_copy_text(message + used, sizeof(sm_record()->message) - used, text);
-}
-
 static bool take_limit(int error, const struct rlimit *found, uint64_t *limit_p) {
     if (error != 0 || found->rlim_cur == RLIM_INFINITY)
         return false;

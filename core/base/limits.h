@@ -3,10 +3,9 @@
 #ifndef SYMMEM_CORE_LIMITS_H
 #define SYMMEM_CORE_LIMITS_H
 
-#include "base/status.h"
+#include "base/error.h"
 
-/* Adds to the message of the record; of an errno, which limit it stands for. */
-void sm_explain_text(const char *text);
+/* Adds to the message of the error which limit an errno stands for. */
 void sm_explain_errno(int system_errno);
 /* One line for people. No signal comes of it, whatever the standard error is. */
 void sm_tell_stderr(const char *text);

@@ -4,7 +4,7 @@
 #define SYMMEM_CORE_PROCESS_H
 
 #include <sys/types.h>
-#include "base/status.h"
+#include "base/error.h"
 
 typedef struct sm_process {
     uint64_t start_time; /* in clock ticks since boot */

@@ -3,7 +3,7 @@
 #ifndef SYMMEM_CORE_TURN_H
 #define SYMMEM_CORE_TURN_H
 
-#include "base/status.h"
+#include "base/error.h"
 
 typedef struct sm_turn {
     atomic_bool taken;

@@ -22,7 +22,7 @@
 /* The first failure counts. */
 static void note(sm_gathering *x, symmem_status status) {
     if (status != SYMMEM_OK && !sm_gathering_has_failed(x))
-        x->failure = *sm_record();
+        (void)sm_error_get(&x->failure);
 }
 
 static symmem_status publish(sm_gathering *x) {
@@ -84,25 +84,24 @@ static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
 
 /* A peer that was here and has given up did so for want of another: that one is to be named. */
 static void name_the_absent(sm_gathering *x, int32_t over) {
-    symmem_error_record record = *sm_record();
     roll r;
-    call_roll(x, &r);
+    {
+        SM_ATTEMPT(look);
+        call_roll(x, &r);
+    }
     if (r.any_absent && (r.absent[over / 64] >> (over % 64) & 1) == 0)
         sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.absent, "did not arrive");
-    else
-        *sm_record() = record;
 }
 
 /* Whether a part, or the mark of one who gave up, is there; other than OK and NOT_FOUND: the store
  * does not say. */
 static symmem_status look_for_part(const sm_gathering *x, int32_t rank) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     char key[SM_SESSION_KEY_BYTES];
     sm_part part;
     size_t bytes = 0;
     sm_exchange_rank_key(x->session, x->id, x->sequence, rank, key);
     symmem_status status = sm_session_get(x->session, x->call, key, &part, sizeof(part), &bytes);
-    *sm_record() = record;
     return status == SYMMEM_OUT_OF_RANGE ? SYMMEM_OK : status;
 }
 
@@ -128,18 +127,19 @@ static symmem_status sleep_once(const sm_gathering *x, uint32_t *tick_ms_p) {
 /* Nothing more comes, or the value is there. Looked at last: a peer may have ended or moved on
  * because the exchange is complete. */
 static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
-    symmem_error_record record = *sm_record();
-    symmem_status status = SYMMEM_NOT_FOUND;
-    if (!sm_gathering_combines(x))
-        status = sm_gathering_read_all(x);
-    else if (all_are_there(x))
+    if (sm_gathering_combines(x) && all_are_there(x))
         return sm_gathering_combine(x);
-    const bool expired = sm_expired(x->call->deadline_ns);
-    if (status == SYMMEM_TIMEOUT && outcome.status == SYMMEM_OK && !expired)
-        return sm_outcome_of(status);
-    if (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)
-        return sm_outcome_of(status);
-    *sm_record() = record;
+    bool expired = sm_expired(x->call->deadline_ns);
+    if (!sm_gathering_combines(x)) {
+        SM_ATTEMPT(look);
+        const symmem_status status = sm_gathering_read_all(x);
+        expired = sm_expired(x->call->deadline_ns);
+        const bool is_slow = status == SYMMEM_TIMEOUT && outcome.status == SYMMEM_OK && !expired;
+        if (is_slow || (status != SYMMEM_NOT_FOUND && status != SYMMEM_TIMEOUT)) {
+            (void)sm_error_raise(&look.error);
+            return sm_outcome_of(status);
+        }
+    }
     /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
     const bool is_stores = outcome.status == SYMMEM_TIMEOUT && !outcome.again;
     if (outcome.status == SYMMEM_OK || (is_stores && expired))
@@ -198,19 +198,15 @@ static symmem_status judge(const sm_gathering *x) {
             sm_session_fail(x->session, x->call, SYMMEM_MISMATCH,
                             "rank %d gives %llu bytes, rank 0 %llu", rank,
                             (unsigned long long)other->bytes, (unsigned long long)first.bytes);
-        sm_record()->failed_rank = rank;
-        sm_record()->expected = first.bytes;
-        sm_record()->actual = other->bytes;
-        return SYMMEM_MISMATCH;
+        (void)sm_error_failed_rank(rank);
+        return sm_error_sizes(first.bytes, other->bytes);
     }
     if (first.bytes <= SM_PART_BYTES_MAX)
         return SYMMEM_OK;
     sm_session_fail(x->session, x->call, SYMMEM_OUT_OF_RANGE,
                     "%llu bytes a rank are more than the store takes",
                     (unsigned long long)first.bytes);
-    sm_record()->expected = SM_PART_BYTES_MAX;
-    sm_record()->actual = first.bytes;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes(SM_PART_BYTES_MAX, first.bytes);
 }
 
 static sm_outcome deliver(sm_gathering *x) {
@@ -271,7 +267,7 @@ static bool others_are_to_read(const sm_gathering *x) {
 /* The parts are read one by one, and stay until all have all of them. */
 static bool is_last_reader(const sm_gathering *x) {
     uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
-    symmem_error_record record = *sm_record();
+    SM_ATTEMPT(counting);
     char key[SM_SESSION_KEY_BYTES];
     sm_exchange_key(x->session, x->id, x->sequence, "d", key);
     int64_t count = 0;
@@ -280,7 +276,6 @@ static bool is_last_reader(const sm_gathering *x) {
     /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
     if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
         status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
-    *sm_record() = record;
     return status == SYMMEM_OK && count == x->session->config.world_size;
 }
 
@@ -382,7 +377,7 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
     /* One who waits has other things to look at, too. */
     const sm_call call =
         sm_call_start(operation, "peers", earlier(deadline_ns, sm_now_ns() + LOOK_NS));
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look); /* not knowing is no failure */
     sm_gathering x = {
         .session = session,
         .call = &call,
@@ -397,10 +392,11 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
         int32_t rank = session->failure_next % config->world_size;
         session->failure_next = rank + 1;
         symmem_status status = rank == config->rank ? SYMMEM_OK : read_failure(&x, rank, &told);
-        if (status != SYMMEM_OK)
+        if (status != SYMMEM_OK) {
+            (void)sm_error_raise(&look.error);
             return status;
+        }
     }
-    *sm_record() = record; /* not knowing is no failure */
     return SYMMEM_OK;
 }
 
@@ -440,13 +436,11 @@ static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64
 
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
     if (outcome.published) {
-        symmem_error_record record = *sm_record();
+        SM_ATTEMPT(marking);
         sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
         char key[SM_SESSION_KEY_BYTES];
         sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
-        if (symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS) !=
-            SYMMEM_OK)
-            *sm_record() = record;
+        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
     }
     if (session->abandoned_count == SM_ABANDONED_MAX) {
         remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);

@@ -172,7 +172,7 @@ static sm_outcome set_failure(sm_gathering *x, int32_t rank, const sm_verdict *v
 /* The thread's record becomes everybody's, if the store still takes it. */
 static sm_outcome cannot_combine(sm_gathering *x) {
     sm_verdict verdict;
-    x->failure = *sm_record();
+    (void)sm_error_get(&x->failure);
     sm_verdict_make(&x->failure, &verdict);
     return set_failure(x, x->session->config.rank, &verdict);
 }

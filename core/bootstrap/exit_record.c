@@ -137,7 +137,7 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         unmet++;
     if (unmet == world->size)
         return;
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(leaving);
     const bool leaves = record != NULL && (is_own_lack(record) || is_of_an_earlier_job(record));
     if (leaves) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
@@ -153,25 +153,22 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
         (void)!symmem_store_set(world->store, key, &own, sizeof(own), SM_STORE_CLEAN_MS);
     }
     sweep(world, leaves);
-    (void)sm_fail_record(&before);
 }
 
 void sm_exit_record_clear(const sm_world *world) {
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(clearing);
     exit_record found;
     if (read_of(world, world->rank, &found))
         remove_of(world, world->rank);
-    (void)sm_fail_record(&before);
 }
 
 /* --- reading one ------------------------------------------------------------------------------ */
 
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
                          bool *earlier_job_p) {
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(look);
     exit_record found;
     const bool is_read = read_of(world, rank, &found);
-    (void)sm_fail_record(&before);
     const uint64_t now = now_s();
     if (!is_read || found.identity.pid <= 0 || found.made_s > now + TOLD_S ||
         found.made_s + TOLD_S < now)
@@ -184,7 +181,7 @@ bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *ident
 
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record) {
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(look);
     exit_record found;
     if (world->store != NULL && world->size > 1 && read_of(world, global_rank, &found)) {
         const size_t used = strlen(record->message);
@@ -194,5 +191,4 @@ void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t 
                        (int)sizeof(found.verdict.operation) - 1, found.verdict.operation,
                        (int)sizeof(found.verdict.message) - 1, found.verdict.message);
     }
-    (void)sm_fail_record(&before);
 }

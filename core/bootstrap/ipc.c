@@ -259,9 +259,7 @@ static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
     sm_fail(SYMMEM_LIMIT, "socket", "receive",
             "of %zu descriptors that rank %d sent only %zu could be taken", sent, source, taken);
     sm_explain_errno(EMFILE);
-    sm_record()->expected = sent;
-    sm_record()->actual = taken;
-    return SYMMEM_LIMIT;
+    return sm_error_sizes(sent, taken);
 }
 
 /* TIMEOUT without a record: it is not there. */
@@ -423,10 +421,9 @@ bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_byte
     struct iovec body[] = {{.iov_base = &out, .iov_len = sizeof(out)},
                            {.iov_base = copy, .iov_len = sizeof(copy)}};
     const struct msghdr header = {.msg_iov = body, .msg_iovlen = 2};
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(sending);
     const bool sent =
         sm_ipc_socket_send(&ipc->socket, address, address_bytes, &header, sm_now_ns()) == SYMMEM_OK;
-    *sm_record() = record;
     sm_clock_changed();
     return sent;
 }
@@ -445,7 +442,7 @@ const sm_ipc_notes *sm_ipc_notes_heard(const sm_ipc *ipc) {
 }
 
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     /* Messages with descriptors stay where they are: whose they are may not be known yet. */
     const uint32_t magic = members == NULL ? NOTE_MAGIC : 0;
     for (;;) {
@@ -461,6 +458,5 @@ const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
             close_all(in.fds, in.fd_count);
         }
     }
-    *sm_record() = record;
     return &ipc->notes;
 }

@@ -128,9 +128,7 @@ static symmem_status make_address(sm_ipc_socket *own, const char *directory, con
         sm_fail(SYMMEM_PATH_TOO_LONG, "socket", "address",
                 "a socket's path has at most %zu bytes, with its name this would have %zu: %.60s%s",
                 sizeof(address->sun_path) - 1, bytes, path, strlen(path) > 60 ? "..." : "");
-        sm_record()->expected = sizeof(address->sun_path) - 1;
-        sm_record()->actual = bytes;
-        return SYMMEM_PATH_TOO_LONG;
+        return sm_error_sizes(sizeof(address->sun_path) - 1, bytes);
     }
     if (directory != NULL) {
         memcpy(address->sun_path, directory, offset - 1);
@@ -331,8 +329,7 @@ static int take_out(sm_ipc_socket *own, int32_t at) {
 static symmem_status cannot_take(int error) {
     symmem_status status = sm_fail_errno(error, "socket", "receive", "cannot take a connection");
     if (status == SYMMEM_LIMIT) {
-        sm_record()->expected = 1; /* descriptor */
-        sm_record()->actual = 0;
+        (void)sm_error_sizes(1, 0); /* descriptor */
     }
     return status;
 }

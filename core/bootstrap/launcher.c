@@ -71,21 +71,20 @@ static symmem_status fail_missing(const sm_launch *launch) {
 }
 
 /* What the other one says need not be a number: then it says nothing. */
+static bool says(const char *other, int32_t *theirs_p) {
+    SM_ATTEMPT(reading);
+    return is_set(other) && read_number(other, 0, INT32_MAX, theirs_p) == SYMMEM_OK;
+}
+
 static symmem_status contradict(const char *variable, int32_t value, const char *other) {
     int32_t theirs = value;
-    const symmem_error_record record = *sm_record();
-    if (!is_set(other) || read_number(other, 0, INT32_MAX, &theirs) != SYMMEM_OK ||
-        theirs == value) {
-        *sm_record() = record;
+    if (!says(other, &theirs) || theirs == value)
         return SYMMEM_OK;
-    }
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
                   "launchers contradict each other: %s=%d and %s=%d (unset one, or name the one "
                   "that counts in SYMMEM_LAUNCHER)",
                   variable, value, other, theirs);
-    sm_record()->expected = (uint64_t)value;
-    sm_record()->actual = (uint64_t)theirs;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)value, (uint64_t)theirs);
 }
 
 static symmem_status compare(const launcher *chosen, const sm_launch *launch) {

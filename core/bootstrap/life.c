@@ -155,11 +155,10 @@ void sm_life_end(void) {
 sm_life_file *sm_life_file_begin(const char *directory) {
     uint8_t random[SM_LIFE_ID_BYTES];
     char name[LONGEST_NAME];
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(making);
     sm_life_file *file = calloc(1, sizeof(*file));
     (void)sm_fork_generation();
     if (file == NULL || sm_random(random, sizeof(random)) != SYMMEM_OK) {
-        *sm_record() = record;
         free(file);
         return NULL;
     }

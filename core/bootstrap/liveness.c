@@ -260,11 +260,10 @@ static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const wa
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member found;
     size_t bytes = 0;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     sm_identity_key(liveness->world_prefix, rank, key, sizeof(key));
     symmem_status status =
         symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS);
-    *sm_record() = record;
     if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
         return false; /* it is looked at again */
     /* Who is not held has gone for its successor, too. */
@@ -292,11 +291,10 @@ static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const wat
     if (liveness->store == NULL || entry->identity.life_file[0] == '\0' ||
         answer->by_name == SM_LIFE_LIVES || answer->by_file != SM_LIFE_UNKNOWN)
         return false;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     sm_liveness_ended_key(liveness->world_prefix, rank, key, sizeof(key));
     symmem_status status =
         symmem_store_get(liveness->store, key, life, sizeof(life), &bytes, STORE_MS);
-    *sm_record() = record;
     return status == SYMMEM_OK && bytes == sizeof(life) &&
            memcmp(life, entry->identity.life, sizeof(life)) == 0;
 }
@@ -322,7 +320,7 @@ bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
     bool is_done = false;
     if (liveness == NULL)
         return false;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(marking);
     const uint64_t end_ns = machine_ns() + MARK_NS;
     pthread_mutex_lock(&liveness->mutex);
     for (int32_t rank = 0; rank < liveness->world_size && liveness->store != NULL && !is_done &&
@@ -330,7 +328,6 @@ bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
          rank++)
         is_done = mark_ended(liveness, rank, file_name);
     pthread_mutex_unlock(&liveness->mutex);
-    *sm_record() = record;
     return is_done;
 }
 

@@ -48,13 +48,14 @@ uint64_t sm_since_boot_ns(void) {
 /* NOT_FOUND without a record: nothing, or nothing that is known. */
 static symmem_status read_member(symmem_store *store, const char *key, uint32_t limit_ms,
                                  sm_member *member_p) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(reading);
     size_t bytes = 0;
     symmem_status status =
         symmem_store_get(store, key, member_p, sizeof(*member_p), &bytes, limit_ms);
-    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE)
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE) {
+        (void)sm_error_raise(&reading.error);
         return status;
-    *sm_record() = record;
+    }
     if (status != SYMMEM_OK || bytes != sizeof(*member_p) || member_p->magic != MEMBER_MAGIC)
         return SYMMEM_NOT_FOUND;
     member_p->identity.host[sizeof(member_p->identity.host) - 1] = '\0';
@@ -67,32 +68,24 @@ static bool is_own(const sm_member *own, const sm_member *found) {
 
 /* --- contradictions ----------------------------------------------------------------- */
 
-static symmem_status fail_same_rank(const sm_identity *one, const sm_identity *other, int32_t rank,
-                                    int32_t world_size) {
-    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+static symmem_status fail_same_rank(const char *operation, const sm_identity *one,
+                                    const sm_identity *other, int32_t rank, int32_t world_size) {
+    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
                   "two processes are rank %d in this store: %d on %.60s and %d on %.60s", rank,
                   one->pid, one->host, other->pid, other->host);
-    symmem_error_record *record = sm_record();
-    record->rank = rank;
-    record->world_size = world_size;
-    record->failed_rank = rank;
-    record->expected = (uint64_t)one->pid;
-    record->actual = (uint64_t)other->pid;
-    return SYMMEM_MISMATCH;
+    (void)sm_error_caller(rank, world_size);
+    (void)sm_error_failed_rank(rank);
+    return sm_error_sizes((uint64_t)one->pid, (uint64_t)other->pid);
 }
 
-static symmem_status fail_other_size(int32_t own_rank, int32_t own_size, int32_t rank,
-                                     int32_t size) {
-    (void)sm_fail(SYMMEM_MISMATCH, "init", "identity",
+static symmem_status fail_other_size(const char *operation, int32_t own_rank, int32_t own_size,
+                                     int32_t rank, int32_t size) {
+    (void)sm_fail(SYMMEM_MISMATCH, operation, "identity",
                   "rank %d is in a world of %d ranks, rank %d in one of %d", own_rank, own_size,
                   rank, size);
-    symmem_error_record *record = sm_record();
-    record->rank = own_rank;
-    record->world_size = own_size;
-    record->failed_rank = rank;
-    record->expected = (uint64_t)own_size;
-    record->actual = (uint64_t)size;
-    return SYMMEM_MISMATCH;
+    (void)sm_error_caller(own_rank, own_size);
+    (void)sm_error_failed_rank(rank);
+    return sm_error_sizes((uint64_t)own_size, (uint64_t)size);
 }
 
 static void remove_key(symmem_store *store, const char *key) {
@@ -103,7 +96,7 @@ static void remove_key(symmem_store *store, const char *key) {
 /* The thread's record stays. The other one removes its key first and objections then. */
 static void object_to(symmem_store *store, const char *world_prefix, const sm_member *own,
                       uint32_t kind, const sm_member *found) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(objecting);
     char key[SYMMEM_STORE_KEY_MAX + 1], its_key[SYMMEM_STORE_KEY_MAX + 1];
     objection no;
     memset(&no, 0, sizeof(no)); /* travels as bytes */
@@ -119,7 +112,6 @@ static void object_to(symmem_store *store, const char *world_prefix, const sm_me
         (read_member(store, its_key, SM_STORE_CLEAN_MS, &there) != SYMMEM_OK ||
          !is_own(found, &there)))
         remove_key(store, key);
-    *sm_record() = record;
 }
 
 /* The kind of an objection to `own`, or 0. */
@@ -175,7 +167,7 @@ static void leave_word(const sm_world *world, int32_t to, const char *its_key,
 }
 
 void sm_member_say_left(const sm_world *world) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(telling);
     const uint64_t end_ns = sm_deadline_ns(SM_STORE_CLEAN_MS);
     for (int32_t rank = 0; rank < world->size && !sm_expired(end_ns); rank++) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
@@ -187,19 +179,17 @@ void sm_member_say_left(const sm_world *world) {
             sm_liveness_ask_of(world->liveness, rank, &there.identity) != SYMMEM_PEER_GONE)
             leave_word(world, rank, key, &there);
     }
-    *sm_record() = record;
 }
 
 bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own) {
     char key[SYMMEM_STORE_KEY_MAX + 1], value[8];
     size_t bytes = 0;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     if (own == NULL)
         return false;
     left_key(world_prefix, own->rank, -1, key, sizeof(key));
     symmem_status status =
         symmem_store_get(store, key, value, sizeof(value), &bytes, SM_STORE_CLEAN_MS);
-    *sm_record() = record;
     return status == SYMMEM_OK;
 }
 
@@ -207,11 +197,10 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
                          int32_t rank, sm_identity *identity_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     size_t bytes = 0;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     left_key(world_prefix, own->rank, rank, key, sizeof(key));
     symmem_status status =
         symmem_store_get(store, key, identity_p, sizeof(*identity_p), &bytes, SM_STORE_CLEAN_MS);
-    *sm_record() = record;
     if (status != SYMMEM_OK || bytes != sizeof(*identity_p))
         return false;
     identity_p->host[sizeof(identity_p->host) - 1] = '\0';
@@ -230,10 +219,10 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
 
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
-    const symmem_error_record record = *sm_record();
-    if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK) {
-        *sm_record() = record; /* not knowing is no failure */
-        return SYMMEM_OK;
+    {
+        SM_ATTEMPT(look); /* not knowing is no failure */
+        if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK)
+            return SYMMEM_OK;
     }
     /* A process may have several contexts. */
     if (sm_identity_same_process(world->identity, &found.identity))
@@ -245,7 +234,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
             sm_ipc_sweep(world->socket_dir, world->liveness);
         return SYMMEM_OK;
     }
-    fail_same_rank(&found.identity, world->identity, world->rank, world->size);
+    fail_same_rank("init", &found.identity, world->identity, world->rank, world->size);
     object_to(world->store, world->prefix, own, SAME_RANK, &found);
     return SYMMEM_MISMATCH;
 }
@@ -284,22 +273,24 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     if (own == NULL || own->world_size == 1)
         return SYMMEM_OK;
     sm_identity_key(world_prefix, own->rank, key, sizeof(key));
-    const symmem_error_record record = *sm_record();
     objection no;
-    const bool is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
-    const uint32_t kind = read_objection(store, world_prefix, own, limit_ms, &no);
-    *sm_record() = record; /* not knowing is no failure */
+    bool is_there;
+    uint32_t kind;
+    {
+        SM_ATTEMPT(look); /* not knowing is no failure */
+        is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
+        kind = read_objection(store, world_prefix, own, limit_ms, &no);
+    }
     if (is_there && !sm_identity_same_process(&own->identity, &found.identity)) {
-        fail_same_rank(&own->identity, &found.identity, own->rank, own->world_size);
+        fail_same_rank(operation, &own->identity, &found.identity, own->rank, own->world_size);
         object_to(store, world_prefix, own, SAME_RANK, &found);
     } else if (kind == SAME_RANK) {
-        fail_same_rank(&own->identity, &no.identity, own->rank, own->world_size);
+        fail_same_rank(operation, &own->identity, &no.identity, own->rank, own->world_size);
     } else if (kind == OTHER_SIZE) {
-        fail_other_size(own->rank, own->world_size, no.rank, no.world_size);
+        fail_other_size(operation, own->rank, own->world_size, no.rank, no.world_size);
     } else {
         return SYMMEM_OK;
     }
-    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), operation);
     return SYMMEM_MISMATCH;
 }
 
@@ -308,7 +299,7 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     sm_member found;
     objection no;
     char key[SYMMEM_STORE_KEY_MAX + 1];
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(withdrawing);
     /* Relaxed: what follows in this process is ordered by its caller. */
     atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
@@ -327,7 +318,6 @@ void sm_member_withdraw(const sm_world *world, const sm_member *own) {
         objection_key(world->prefix, world->rank, key, sizeof(key));
         remove_key(world->store, key);
     }
-    *sm_record() = record;
 }
 
 /* --- others' keys ------------------------------------------------------------------- */
@@ -340,7 +330,7 @@ symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, con
                               const sm_member *found, bool lives) {
     if (!sm_member_differs(own, found))
         return SYMMEM_OK;
-    fail_other_size(own->rank, own->world_size, found->rank, found->world_size);
+    fail_other_size("init", own->rank, own->world_size, found->rank, found->world_size);
     if (lives)
         object_to(store, world_prefix, own, OTHER_SIZE, found);
     return SYMMEM_MISMATCH;

@@ -43,7 +43,8 @@ static void blame_in_group(const sm_session *session, symmem_error_record *recor
 
 symmem_status sm_session_describe(const sm_session *session, const sm_call *call,
                                   symmem_status status) {
-    symmem_error_record *record = sm_record();
+    symmem_error_record error, *record = &error;
+    (void)sm_error_get(&error);
     blame_in_group(session, record);
     sm_copy_text(record->operation, sizeof(record->operation), call->operation);
     sm_copy_text(record->stage, sizeof(record->stage), call->stage);
@@ -52,14 +53,14 @@ symmem_status sm_session_describe(const sm_session *session, const sm_call *call
     record->rank = session->config.rank;
     record->world_size = session->config.world_size;
     record->elapsed_ns = sm_now_ns() - call->start_ns;
-    return status;
+    return sm_error_raise(&error);
 }
 
 symmem_status sm_session_store_failed(const sm_session *session, const sm_call *call,
                                       symmem_status status) {
-    if (status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns))
-        sm_record()->failed_rank = session->config.rank;
-    return sm_session_describe(session, call, status);
+    const bool is_early = status == SYMMEM_TIMEOUT && !sm_expired(call->deadline_ns);
+    (void)sm_session_describe(session, call, status);
+    return is_early ? sm_error_failed_rank(session->config.rank) : status;
 }
 
 symmem_status sm_session_fail(const sm_session *session, const sm_call *call, symmem_status status,
@@ -89,11 +90,12 @@ symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *ca
             used += (size_t)snprintf(list + used, sizeof(list) - used, " ...");
     }
     sm_session_fail(session, call, status, "rank%s %s %s", count > 1 ? "s" : "", list, what);
-    symmem_error_record *record = sm_record();
-    memcpy(record->missing, ranks, sizeof(record->missing));
-    record->missing_count = count;
-    record->failed_rank = count == 1 ? first : -1;
-    return status;
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    memcpy(error.missing, ranks, sizeof(error.missing));
+    error.missing_count = count;
+    error.failed_rank = count == 1 ? first : -1;
+    return sm_error_raise(&error);
 }
 
 symmem_status sm_session_point(const sm_session *session, const sm_call *call, const char *name) {
@@ -102,10 +104,10 @@ symmem_status sm_session_point(const sm_session *session, const sm_call *call, c
     symmem_status status = session->config.point(session->config.point_arg, name);
     if (status == SYMMEM_OK)
         return status;
-    sm_session_fail(session, call, status, "test point %s", name);
-    sm_copy_text(sm_record()->stage, sizeof(sm_record()->stage), name);
-    sm_record()->failed_rank = session->config.rank;
-    return status;
+    sm_call at = *call;
+    at.stage = name;
+    sm_session_fail(session, &at, status, "test point %s", name);
+    return sm_error_failed_rank(session->config.rank);
 }
 
 void sm_session_observe(const sm_session *session, const char *name) {
@@ -552,9 +554,10 @@ static symmem_status arrive(sm_session *session, const sm_call *call) {
     symmem_status status = publish(session, call);
     if (status != SYMMEM_TIMEOUT || !sm_expired(call->deadline_ns))
         return status;
-    symmem_error_record late = *sm_record();
+    symmem_error_record late;
+    (void)sm_error_get(&late);
     status = read_joins(session, call);
-    return status == SYMMEM_OK ? sm_fail_record(&late) : status;
+    return status == SYMMEM_OK ? sm_error_raise(&late) : status;
 }
 
 /* Socket and join record, and whatever this rank cannot do: made known to all instead of letting
@@ -562,17 +565,17 @@ static symmem_status arrive(sm_session *session, const sm_call *call) {
 static symmem_status introduce(sm_session *session, const sm_call *call,
                                symmem_error_record *own_p) {
     symmem_status own = sm_session_point(session, call, "session.join.before");
-    *own_p = *sm_record();
+    (void)sm_error_get(own_p);
     symmem_status prepared = prepare(session, call);
     if (prepared != SYMMEM_OK)
-        *own_p = *sm_record();
+        (void)sm_error_get(own_p);
     own = prepared != SYMMEM_OK ? prepared : own;
     symmem_status status = arrive(session, call);
     if (status != SYMMEM_OK)
         return status;
     if (own == SYMMEM_OK) {
         own = sm_session_point(session, call, "session.join.published");
-        *own_p = *sm_record();
+        (void)sm_error_get(own_p);
     }
     own_p->status = own;
     return SYMMEM_OK;
@@ -606,6 +609,15 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
+/* What was tried in vain on the way is no failure of who joins. */
+static symmem_status attempt_to_join(sm_session *session, const sm_call *call) {
+    SM_ATTEMPT(joining);
+    const symmem_status status = join(session, call);
+    if (status != SYMMEM_OK)
+        (void)sm_error_raise(&joining.error);
+    return status;
+}
+
 static symmem_status join_alone(sm_session *session, const sm_call *call) {
     symmem_status status = prepare(session, call);
     if (status == SYMMEM_OK)
@@ -628,15 +640,23 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
     sm_call joining = *call;
     joining.stage = "join";
     joining.restart = true;
-    symmem_error_record record = *sm_record();
-    symmem_status status = join(session, &joining);
-    if (status == SYMMEM_OK) {
-        *sm_record() = record;
+    symmem_status status = attempt_to_join(session, &joining);
+    if (status == SYMMEM_OK)
         return status;
-    }
     status = sm_session_give_up(session, &joining, status);
     sm_session_take_down(session, call);
     return status;
+}
+
+/* A slow store is no failure: the call itself finds out who is missing. */
+static sm_outcome look_before(sm_session *session, const sm_call *call) {
+    SM_ATTEMPT(look);
+    sm_outcome outcome = sm_session_watch(session, call);
+    if (outcome.status == SYMMEM_TIMEOUT && !outcome.again)
+        outcome.status = SYMMEM_OK;
+    else
+        (void)sm_error_raise(&look.error);
+    return outcome;
 }
 
 symmem_status sm_session_ensure(sm_session *session, const char *operation, uint64_t deadline_ns) {
@@ -646,12 +666,7 @@ symmem_status sm_session_ensure(sm_session *session, const char *operation, uint
         sm_session_take_down(session, &call);
     session->renew = false;
     if (session->id != 0 && session->config.world_size > 1) {
-        symmem_error_record record = *sm_record();
-        sm_outcome outcome = sm_session_watch(session, &call);
-        if (outcome.status == SYMMEM_TIMEOUT && !outcome.again) {
-            *sm_record() = record; /* a slow store: the call itself finds out who is missing */
-            outcome.status = SYMMEM_OK;
-        }
+        sm_outcome outcome = look_before(session, &call);
         if (outcome.status != SYMMEM_OK && !outcome.again)
             outcome.status = sm_session_give_up(session, &call, outcome.status);
         if (outcome.again)

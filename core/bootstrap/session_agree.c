@@ -37,7 +37,8 @@ symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, i
                                const sm_verdict *verdict) {
     sm_session_fail(session, call, (symmem_status)verdict->status, "%.*s",
                     (int)sizeof(verdict->message) - 1, verdict->message);
-    symmem_error_record *record = sm_record();
+    symmem_error_record error, *record = &error;
+    (void)sm_error_get(&error);
     record->system_errno = verdict->system_errno;
     record->channel = verdict->channel;
     /* A record that accuses others, lost ones for instance, is not made to accuse its own rank. */
@@ -53,25 +54,23 @@ symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, i
         memcpy(record->stage, verdict->stage, sizeof(record->stage));
     record->operation[sizeof(record->operation) - 1] = '\0';
     record->stage[sizeof(record->stage) - 1] = '\0';
-    return record->status;
+    return sm_error_raise(&error);
 }
 
 symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
                              const symmem_error_record *own) {
     symmem_error_record described = *own;
-    sm_session_describe(session, call, own->status);
-    symmem_error_record *record = sm_record();
     if (described.operation[0] == '\0')
-        memcpy(described.operation, record->operation, sizeof(described.operation));
+        sm_copy_text(described.operation, sizeof(described.operation), call->operation);
     if (described.stage[0] == '\0')
-        memcpy(described.stage, record->stage, sizeof(described.stage));
-    memcpy(described.group, record->group, sizeof(described.group));
-    described.rank = record->rank;
-    described.world_size = record->world_size;
-    described.elapsed_ns = record->elapsed_ns;
+        sm_copy_text(described.stage, sizeof(described.stage), call->stage);
+    sm_copy_text(described.group, sizeof(described.group), session->config.group_name);
+    described.rank = session->config.rank;
+    described.world_size = session->config.world_size;
+    described.elapsed_ns = sm_now_ns() - call->start_ns;
     if (described.failed_rank < 0 && described.missing_count == 0)
         described.failed_rank = session->config.rank;
-    return sm_fail_record(&described);
+    return sm_error_raise(&described);
 }
 
 symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
@@ -100,7 +99,8 @@ static void name_the_lost(const sm_session *session, symmem_error_record *record
 
 symmem_status sm_session_agree(sm_session *session, const char *operation, const char *stage,
                                symmem_status own, uint64_t deadline_ns) {
-    symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    (void)sm_error_get(&record);
     record.status = own;
     if (own == SYMMEM_PEER_LOST && record.missing_count == 0)
         name_the_lost(session, &record);

@@ -133,8 +133,10 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
 
 /* Others may wait for this rank although it has never come. */
 void sm_session_tell_end(sm_session *session, bool finalized) {
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
     const sm_call call = sm_call_start("finalize", "", 0);
+    (void)sm_error_get(&record);
+    SM_ATTEMPT(telling);
     if (record.status == SYMMEM_OK || session->config.world_size == 1 ||
         (session->ipc == NULL && sm_ipc_create(NULL, NULL, &session->ipc) != SYMMEM_OK))
         return;
@@ -142,14 +144,12 @@ void sm_session_tell_end(sm_session *session, bool finalized) {
     own->magic = SM_JOIN_MAGIC;
     own->version = SM_JOIN_VERSION;
     tell(session, &call, finalized ? FINALIZED : DESTROYED, &record);
-    *sm_record() = record;
 }
 
 void sm_session_remark(sm_session *session, const symmem_error_record *record) {
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(telling);
     if (session->ipc != NULL && session->id != 0)
         tell(session, NULL, REMARKED, record);
-    *sm_record() = before;
 }
 
 void sm_session_forget_remarks(sm_session *session) {
@@ -172,7 +172,8 @@ static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *res
 /* A rank that came and left for want of others: those are the absent ones, but for whom this rank
  * has met since, and for itself. */
 static symmem_status absent(const sm_session *session, const sm_call *call,
-                            const sm_ipc_notes *notes, const sm_verdict *verdict) {
+                            const sm_ipc_notes *notes, const sm_verdict *verdict,
+                            symmem_status own_failure) {
     uint64_t here[SYMMEM_MAX_WORLD_SIZE / 64], rest[SYMMEM_MAX_WORLD_SIZE / 64];
     const int32_t own = session->config.rank;
     memcpy(here, notes->sources, sizeof(here));
@@ -180,26 +181,27 @@ static symmem_status absent(const sm_session *session, const sm_call *call,
     for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64 && session->id == 0; i++)
         here[i] |= session->met[i];
     if (without(verdict->missing, here, rest) == 0)
-        return sm_record()->status;
+        return own_failure;
     return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
 }
 
 static symmem_status repeat(const sm_session *session, const sm_call *call, int32_t rank,
                             const sm_verdict *verdict) {
-    sm_verdict_apply(session, call, rank, verdict);
-    if (verdict->missing_count == 0) {
-        symmem_error_record *record = sm_record();
-        (void)snprintf(record->message, sizeof(record->message), "rank %d: %.200s", rank,
-                       verdict->message);
-    }
-    return sm_record()->status;
+    symmem_error_record error;
+    const symmem_status status = sm_verdict_apply(session, call, rank, verdict);
+    if (verdict->missing_count != 0)
+        return status;
+    (void)sm_error_get(&error);
+    (void)snprintf(error.message, sizeof(error.message), "rank %d: %.200s", rank, verdict->message);
+    return sm_error_raise(&error);
 }
 
-/* With the thread's record, a TIMEOUT or a loss. */
+/* With the scope's error, a TIMEOUT or a loss. */
 static symmem_status take_over(const sm_session *session, const sm_call *call,
                                const sm_ipc_notes *notes, const sm_verdict *verdict) {
     uint64_t rest[SYMMEM_MAX_WORLD_SIZE / 64];
-    const symmem_error_record own = *sm_record();
+    symmem_error_record own;
+    (void)sm_error_get(&own);
     const uint32_t count = without(own.missing, notes->sources, rest);
     const bool tells_why = count == 1 && verdict->missing_count == 0 && verdict->failed_rank >= 0 &&
                            has(rest, verdict->failed_rank);
@@ -209,7 +211,7 @@ static symmem_status take_over(const sm_session *session, const sm_call *call,
                    ? own.status
                    : sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, rest, "did not arrive");
     if (verdict->status == SYMMEM_TIMEOUT && verdict->missing_count != 0)
-        return absent(session, call, notes, verdict);
+        return absent(session, call, notes, verdict, own.status);
     return repeat(session, call, notes->first, verdict);
 }
 
@@ -223,15 +225,17 @@ void sm_session_keep_cause(sm_session *session) {
 }
 
 /* Not what this rank itself has failed with, which comes back to it where a peer was quicker. */
-static bool is_hearsay(const sm_session *session, symmem_status status) {
+static bool is_hearsay(const sm_session *session, const symmem_error_record *error,
+                       symmem_status status) {
     return (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST) &&
-           sm_record()->failed_rank != session->config.rank;
+           error->failed_rank != session->config.rank;
 }
 
 /* Of a peer that this rank has followed and that it waited for in vain then: with `own`, if it was
  * for want of nobody. */
-static bool recall(const sm_session *session, bool own, reason *reason_p) {
-    if (session->left_by < 0 || !names(sm_record(), session->left_by))
+static bool recall(const sm_session *session, const symmem_error_record *error, bool own,
+                   reason *reason_p) {
+    if (session->left_by < 0 || !names(error, session->left_by))
         return false;
     memcpy(reason_p, session->left_for, sizeof(*reason_p));
     return !own || reason_p->verdict.missing_count == 0;
@@ -240,24 +244,30 @@ static bool recall(const sm_session *session, bool own, reason *reason_p) {
 symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symmem_status status) {
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    const bool hearsay = is_hearsay(session, status);
-    if (hearsay && session->id == 0 && sm_session_contradicted(session, call) != SYMMEM_OK) {
-        status = sm_record()->status;
-    } else if (hearsay && recall(session, true, &why)) {
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    const bool hearsay = is_hearsay(session, &record, status);
+    const symmem_status contradicted =
+        hearsay && session->id == 0 ? sm_session_contradicted(session, call) : SYMMEM_OK;
+    if (contradicted != SYMMEM_OK) {
+        status = contradicted;
+    } else if (hearsay && recall(session, &record, true, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     } else if (hearsay && read_reason(session, notes, &why)) {
-        if (why.kind == GAVE_UP)
+        if (why.kind == GAVE_UP) {
             status = take_over(session, call, notes, &why.verdict);
-        else
-            sm_session_explain(session, -1, sm_record());
-    } else if (hearsay && recall(session, false, &why)) {
+        } else {
+            sm_session_explain(session, -1, &record);
+            (void)sm_error_raise(&record);
+        }
+    } else if (hearsay && recall(session, &record, false, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     }
     /* That a group or a context has gone is its own rank's business. */
-    const symmem_error_record record = *sm_record();
+    (void)sm_error_get(&record);
+    SM_ATTEMPT(telling);
     if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
         tell(session, call, GAVE_UP, &record);
-    *sm_record() = record;
     return status;
 }
 
@@ -312,7 +322,9 @@ static bool is_to_be_told(const sm_join *join) {
 }
 
 void sm_session_stand(sm_session *session, const sm_call *call) {
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    SM_ATTEMPT(standing);
     char key[SM_SESSION_KEY_BYTES];
     sm_join *own = &session->joins[session->config.rank];
     sm_join told = *own;
@@ -324,7 +336,6 @@ void sm_session_stand(sm_session *session, const sm_call *call) {
     if (symmem_store_set(session->config.store, key, &told, sizeof(told), SM_STORE_CLEAN_MS) ==
         SYMMEM_OK)
         *own = told;
-    *sm_record() = record;
 }
 
 symmem_status sm_session_stood(const sm_session *session, const sm_call *call, int32_t rank,
@@ -341,8 +352,7 @@ symmem_status sm_session_stood(const sm_session *session, const sm_call *call, i
     const bool has_our_numbers = join->count == config->world_size &&
                                  join->list == sm_session_list(session) &&
                                  join->failed_rank >= -1 && join->failed_rank < config->world_size;
-    sm_record()->failed_rank = has_our_numbers ? join->failed_rank : rank;
-    return SYMMEM_MISMATCH;
+    return sm_error_failed_rank(has_our_numbers ? join->failed_rank : rank);
 }
 
 /* --- groups of one name ------------------------------------------------------------- */
@@ -377,11 +387,11 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
                     "group '%.40s' has the ranks %s on rank %d and %s on rank %d",
                     config->group_name, own_list, config->global_ranks[config->rank], other_list,
                     config->global_ranks[rank]);
-    symmem_error_record *record = sm_record();
-    record->failed_rank = rank;
-    record->expected = (uint64_t)config->world_size;
-    record->actual = (uint64_t)other->count;
-    const reason why = reason_of(session, CONTRADICTED, record);
+    symmem_error_record record;
+    (void)sm_error_failed_rank(rank);
+    (void)sm_error_sizes((uint64_t)config->world_size, (uint64_t)other->count);
+    (void)sm_error_get(&record);
+    const reason why = reason_of(session, CONTRADICTED, &record);
     if (session->ipc != NULL && !ended)
         (void)send_reason(session, other, &why);
     return SYMMEM_MISMATCH;
@@ -394,9 +404,11 @@ symmem_status sm_session_contradicted(sm_session *session, const sm_call *call) 
     if (!read_contradiction(session, notes, &why))
         return SYMMEM_OK;
     sm_verdict_apply(session, call, -1, &why.verdict);
-    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), call->operation);
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    sm_copy_text(error.operation, sizeof(error.operation), call->operation);
     for (int32_t rank = 0; rank < config->world_size; rank++)
         if (config->global_ranks[rank] == why.global_rank)
-            sm_record()->failed_rank = rank;
-    return sm_record()->status;
+            error.failed_rank = rank;
+    return sm_error_raise(&error);
 }

@@ -93,9 +93,9 @@ static bool lives(const sm_session *session, int32_t rank) {
 
 /* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
  * device's driver has a lot to do), or with a session. */
-static symmem_status socket_gone(sm_session *session, const sm_call *call, int32_t rank) {
-    const symmem_error_record record = *sm_record();
-    const int looks = record.status == SYMMEM_PERMISSION ? LEAST_LOOKS : GONE_LOOKS;
+static symmem_status socket_gone(sm_session *session, const sm_call *call, int32_t rank,
+                                 const symmem_error_record *found) {
+    const int looks = found->status == SYMMEM_PERMISSION ? LEAST_LOOKS : GONE_LOOKS;
     for (int i = 0; i < looks || !lives(session, rank); i++) {
         if (i >= LEAST_LOOKS && sm_expired(call->deadline_ns))
             break;
@@ -104,37 +104,64 @@ static symmem_status socket_gone(sm_session *session, const sm_call *call, int32
             return outcome.status;
         sm_sleep_ns(10000000);
     }
-    if (record.status == SYMMEM_PERMISSION) { /* another user has the name of one that lives */
-        *sm_record() = record;
-        return sm_session_describe(session, call, record.status);
-    }
+    if (found->status == SYMMEM_PERMISSION) /* another user has the name of one that lives */
+        return sm_session_describe(session, call, sm_error_raise(found));
     if (sm_session_given_up_by(session) < 0 && sm_session_lost_socket(session, call, rank))
-        return sm_record()->status;
+        return SYMMEM_SYSTEM;
     return fail_rank(session, call, rank, "gave the operation up");
+}
+
+/* *error_p: why not, with status SYMMEM_OK where there is only no answer. */
+static symmem_status try_send(sm_session *session, const sm_join *peer, const sm_ipc_tag *tag,
+                              const int *fds, int count, uint32_t limit_ms,
+                              symmem_error_record *error_p) {
+    SM_ATTEMPT(sending);
+    const symmem_status status =
+        sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag, fds, count, limit_ms);
+    if (status != SYMMEM_OK)
+        (void)sm_error_get(error_p);
+    return status;
+}
+
+static symmem_status raise_as(const sm_session *session, const sm_call *call, symmem_status status,
+                              const symmem_error_record *error) {
+    (void)sm_error_raise(error);
+    return sm_session_describe(session, call, status);
 }
 
 static symmem_status send_to(sm_session *session, const sm_call *call, int32_t rank,
                              const sm_ipc_tag *tag, const int *fds, int count) {
     const sm_join *peer = &session->joins[rank];
     for (;;) {
-        symmem_error_record record = *sm_record();
+        symmem_error_record error;
         uint32_t step_ms = sm_remaining_ms(call->deadline_ns, STEP_MS);
-        symmem_status status = sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag,
-                                           fds, count, step_ms == 0 ? 1 : step_ms);
+        symmem_status status =
+            try_send(session, peer, tag, fds, count, step_ms == 0 ? 1 : step_ms, &error);
+        if (status == SYMMEM_OK)
+            return status;
         if (status == SYMMEM_PEER_LOST || status == SYMMEM_PERMISSION)
-            return socket_gone(session, call, rank);
-        const symmem_error_record attempt = *sm_record();
-        const bool in_flight = status == SYMMEM_LIMIT && attempt.system_errno == ETOOMANYREFS;
+            return socket_gone(session, call, rank, &error);
+        const bool in_flight = status == SYMMEM_LIMIT && error.system_errno == ETOOMANYREFS;
         if (status != SYMMEM_TIMEOUT && !in_flight)
-            return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
-        *sm_record() = record;
+            return raise_as(session, call, status, &error);
         status = look_around(session, call, rank, false);
         /* The limit, and not the peer, is why the time is up. */
         if (status == SYMMEM_TIMEOUT && in_flight && sm_expired(call->deadline_ns))
-            return sm_session_describe(session, call, sm_fail_record(&attempt));
+            return raise_as(session, call, error.status, &error);
         if (status != SYMMEM_OK)
             return status;
     }
+}
+
+/* TIMEOUT without an error: nothing has come. */
+static symmem_status try_receive(sm_session *session, const sm_ipc_tag *want, int32_t *source_p,
+                                 int *fds_p, int *count_p, uint32_t limit_ms) {
+    SM_ATTEMPT(receiving);
+    const symmem_status status =
+        sm_ipc_recv(session->ipc, want, source_p, fds_p, count_p, limit_ms);
+    if (status != SYMMEM_TIMEOUT)
+        (void)sm_error_raise(&receiving.error);
+    return status;
 }
 
 /* The next message of `want`; *count_p 0: the sender cannot. fds_p has SM_IPC_MAX_FDS entries. */
@@ -142,13 +169,11 @@ static symmem_status receive_from(sm_session *session, const sm_call *call, cons
                                   int32_t waiting_for, int32_t *source_p, int *fds_p,
                                   int *count_p) {
     for (;;) {
-        symmem_error_record record = *sm_record();
         uint32_t step_ms = sm_remaining_ms(call->deadline_ns, STEP_MS);
         symmem_status status =
-            sm_ipc_recv(session->ipc, want, source_p, fds_p, count_p, step_ms == 0 ? 1 : step_ms);
+            try_receive(session, want, source_p, fds_p, count_p, step_ms == 0 ? 1 : step_ms);
         if (status != SYMMEM_TIMEOUT)
             return status == SYMMEM_OK ? status : sm_session_describe(session, call, status);
-        *sm_record() = record;
         status = look_around(session, call, waiting_for, want->source == -1);
         if (status != SYMMEM_OK)
             return status;
@@ -158,10 +183,8 @@ static symmem_status receive_from(sm_session *session, const sm_call *call, cons
 /* Tells a rank that nothing will come. One try: it is a kindness, not a duty. */
 static void send_refusal(sm_session *session, int32_t rank, const sm_ipc_tag *tag) {
     const sm_join *peer = &session->joins[rank];
-    symmem_error_record record = *sm_record();
-    if (sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag, NULL, 0, 20) !=
-        SYMMEM_OK)
-        *sm_record() = record;
+    SM_ATTEMPT(sending);
+    (void)!sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag, NULL, 0, 20);
 }
 
 /* It may have failed for want of a rank that ended; if not, its own status tells all the others in
@@ -171,8 +194,7 @@ static symmem_status refused(sm_session *session, const sm_call *call, int32_t r
     if (outcome.status != SYMMEM_OK)
         return outcome.status;
     sm_session_fail(session, call, SYMMEM_SYSTEM, "rank %d could not send its descriptors", rank);
-    sm_record()->failed_rank = rank;
-    return SYMMEM_SYSTEM;
+    return sm_error_failed_rank(rank);
 }
 
 /* The others find out about a rank that ended or does not come by themselves, and name it. */
@@ -202,7 +224,7 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
         bool none_left = status == SYMMEM_LIMIT && source >= 1 &&
                          source < session->config.world_size && !arrived[source];
         if (none_left && shortage.status == SYMMEM_OK) {
-            shortage = *sm_record();
+            (void)sm_error_get(&shortage);
             close_fds(fds_p, (size_t)session->config.world_size * (size_t)count);
         }
         if (status != SYMMEM_OK && !none_left)
@@ -223,11 +245,11 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
         left--;
         if (shortage.status == SYMMEM_OK &&
             sm_session_point(session, call, "ipc.recv.after") != SYMMEM_OK) {
-            shortage = *sm_record();
+            (void)sm_error_get(&shortage);
             close_fds(fds_p, (size_t)session->config.world_size * (size_t)count);
         }
     }
-    return shortage.status == SYMMEM_OK ? SYMMEM_OK : sm_fail_record(&shortage);
+    return sm_error_raise(&shortage);
 }
 
 /* All messages to one rank. Of those that it will not get, the first is a refusal. */
@@ -302,9 +324,9 @@ static symmem_status leaf_receive(sm_session *session, const sm_call *call, uint
         /* The rest is taken all the same: rank 0 must not be stuck in sending. */
         if (sm_session_point(session, call, "ipc.recv.after") != SYMMEM_OK &&
             own.status == SYMMEM_OK)
-            own = *sm_record();
+            (void)sm_error_get(&own);
     }
-    return own.status == SYMMEM_OK ? SYMMEM_OK : sm_fail_record(&own);
+    return sm_error_raise(&own);
 }
 
 static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uint64_t sequence,
@@ -481,8 +503,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
     if (why == NULL)
         return SYMMEM_OK;
     sm_session_fail(session, call, SYMMEM_UNREACHABLE, "rank %d is %s", rank, why);
-    sm_record()->failed_rank = rank;
-    return SYMMEM_UNREACHABLE;
+    return sm_error_failed_rank(rank);
 }
 
 symmem_status sm_session_send_fd(sm_session *session, int32_t dst, int fd, uint64_t deadline_ns) {

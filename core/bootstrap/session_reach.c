@@ -56,7 +56,7 @@ bool sm_session_lost_socket(sm_session *session, const sm_call *call, int32_t ra
         return false;
     sm_session_fail(session, call, SYMMEM_SYSTEM,
                     "rank %d runs, but its socket's file is gone: %.108s", rank, address.sun_path);
-    sm_record()->failed_rank = rank;
+    (void)sm_error_failed_rank(rank);
     session->renew = true;
     return true;
 }
@@ -96,9 +96,10 @@ symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
     symmem_status own = look_at_all(session, call);
     if (session->reach_agreed || are_in_one_place(session))
         return own;
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    (void)sm_error_get(&record);
     symmem_status agreed =
         sm_session_agree(session, call->operation, call->stage, own, call->deadline_ns);
     session->reach_agreed = agreed == SYMMEM_OK;
-    return own == SYMMEM_OK ? agreed : sm_fail_record(&record);
+    return own == SYMMEM_OK ? agreed : sm_error_raise(&record);
 }

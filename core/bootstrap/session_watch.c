@@ -31,29 +31,28 @@ symmem_status sm_session_get(const sm_session *session, const sm_call *call, con
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
     if (limit_ms == 0)
         limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS, SM_STORE_CALL_MS);
-    symmem_error_record record = *sm_record();
+    SM_ATTEMPT(reading);
     symmem_status status = symmem_store_get(session->config.store, key, value, capacity, bytes_p,
                                             limit_ms == 0 ? 1 : limit_ms);
-    if (status == SYMMEM_NOT_FOUND || status == SYMMEM_OUT_OF_RANGE)
-        *sm_record() = record;
+    if (status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE)
+        (void)sm_error_raise(&reading.error);
     return status;
 }
 
 symmem_status sm_session_wait(const sm_session *session, const char *key, uint32_t timeout_ms) {
-    symmem_error_record record = *sm_record();
+    SM_ATTEMPT(waiting);
     symmem_status status = symmem_store_wait(session->config.store, key, timeout_ms);
-    if (status == SYMMEM_TIMEOUT)
-        *sm_record() = record;
+    if (status != SYMMEM_TIMEOUT)
+        (void)sm_error_raise(&waiting.error);
     return status;
 }
 
 void sm_session_remove(const sm_session *session, const char *key) {
     /* Cleaning never fails a call, and never touches its record. */
-    symmem_error_record record = *sm_record();
+    SM_ATTEMPT(cleaning);
     symmem_status status = SYMMEM_SYSTEM;
     for (int i = 0; i < REMOVALS && status != SYMMEM_OK && status != SYMMEM_TIMEOUT; i++)
         status = symmem_store_remove(session->config.store, key, SM_STORE_CLEAN_MS);
-    *sm_record() = record;
 }
 
 uint64_t sm_session_list(const sm_session *session) {
@@ -101,6 +100,13 @@ static bool read_what_is_left(const sm_session *session, const sm_call *call, in
             sm_exit_record_read(&world, global_rank, identity_p, &earlier_job));
 }
 
+/* Not knowing is no failure. */
+static symmem_status look_for(const sm_session *session, const sm_call *call, const char *key,
+                              void *value, size_t capacity, size_t *bytes_p) {
+    SM_ATTEMPT(look);
+    return sm_session_get(session, call, key, value, capacity, bytes_p);
+}
+
 /* NOT_FOUND: it is not there yet, or is none that can be waited for. */
 static symmem_status learn(const sm_session *session, const sm_call *call, int32_t rank) {
     char key[SM_SESSION_KEY_BYTES];
@@ -110,9 +116,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     size_t bytes = 0;
     sm_member found;
     memset(&found, 0, sizeof(found));
-    symmem_error_record record = *sm_record();
-    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
-    *sm_record() = record; /* not knowing is no failure */
+    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
     if (status == SYMMEM_NOT_FOUND &&
         read_what_is_left(session, call, global_rank, &found.identity)) {
         sm_liveness_learn(config->liveness, global_rank, &found.identity);
@@ -132,7 +136,7 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
     status = sm_member_judge(config->store, config->world_prefix, config->member, &found, !ended);
     if (status != SYMMEM_OK) {
         sm_session_describe(session, call, status);
-        sm_record()->failed_rank = rank;
+        (void)sm_error_failed_rank(rank);
         return status;
     }
     sm_liveness_learn(config->liveness, global_rank, &found.identity);
@@ -155,8 +159,7 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
         join.version != own->version || join.address_bytes > sizeof(join.address)) {
         sm_session_fail(session, call, SYMMEM_MISMATCH,
                         "rank %d's join record is of another version of the library", rank);
-        sm_record()->failed_rank = rank;
-        return SYMMEM_MISMATCH;
+        return sm_error_failed_rank(rank);
     }
     join.identity.host[sizeof(join.identity.host) - 1] = '\0';
     const bool differs =
@@ -184,7 +187,7 @@ bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, i
     sm_join join;
     size_t bytes = 0;
     sm_trace trace = {&found.identity, 0};
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
     bool is_there =
         sm_session_get(session, call, key, &found, sizeof(found), &bytes) == SYMMEM_OK &&
@@ -195,7 +198,6 @@ bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, i
         is_there = true;
         trace = (sm_trace){&join.identity, join.made_ns};
     }
-    *sm_record() = record;
     return is_there && sm_member_may_be_earlier(config->identity, trace) &&
            has_ended(session, rank, trace.identity);
 }
@@ -207,7 +209,7 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
     sm_member found;
     sm_join join;
     size_t bytes = 0;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(removing);
     /* As long as the member key tells whose the ended one's file is. */
     if (config->socket_dir != NULL)
         sm_ipc_sweep(config->socket_dir, config->liveness);
@@ -220,7 +222,6 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
         sm_session_join_key(session, rank, key);
         sm_store_take_back(config->store, key, &join, sizeof(join), SM_STORE_CLEAN_MS);
     }
-    *sm_record() = record;
 }
 
 symmem_status sm_session_look_up(const sm_session *session, const sm_call *call, int32_t rank) {
@@ -235,10 +236,8 @@ bool sm_session_has_left(const sm_session *session, const sm_call *call, int32_t
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member found;
     size_t bytes;
-    const symmem_error_record record = *sm_record();
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
-    symmem_status status = sm_session_get(session, call, key, &found, sizeof(found), &bytes);
-    *sm_record() = record;
+    symmem_status status = look_for(session, call, key, &found, sizeof(found), &bytes);
     return status == SYMMEM_NOT_FOUND &&
            sm_liveness_knows(config->liveness, config->global_ranks[rank]);
 }
@@ -272,9 +271,8 @@ static bool gone(const sm_session *session, const sm_call *call, int32_t rank,
     *restarted_p = false;
     if (state != SYMMEM_PEER_GONE)
         return false;
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(look);
     const symmem_status learned = learn(session, call, rank);
-    *sm_record() = record;
     if (learned == SYMMEM_OK)
         *restarted_p = sm_liveness_ask(liveness, global_rank) != SYMMEM_PEER_GONE;
     return true;

@@ -199,9 +199,8 @@ static symmem_status find_base(symmem_context *context, void *ptr, sm_allocation
         sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, "free", "",
                         "%p lies inside the allocation at %p: only the base can be freed", ptr,
                         allocation->memory.ptr);
-        sm_record()->expected = (uint64_t)(uintptr_t)allocation->memory.ptr;
-        sm_record()->actual = (uint64_t)(uintptr_t)ptr;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes((uint64_t)(uintptr_t)allocation->memory.ptr,
+                              (uint64_t)(uintptr_t)ptr);
     }
     sm_allocation_retain(allocation);
     *allocation_p = allocation;
@@ -321,8 +320,7 @@ symmem_status symmem_set_signal_pad_size(symmem_context *context, size_t bytes) 
         status = sm_context_fail(context, SYMMEM_OUT_OF_RANGE, operation, "",
                                  "%zu bytes is more than %zu", bytes, SIGNAL_PAD_LIMIT);
     if (status != SYMMEM_OK) {
-        sm_record()->expected = bytes % 4 != 0 ? 4 : SIGNAL_PAD_LIMIT;
-        sm_record()->actual = bytes;
+        (void)sm_error_sizes(bytes % 4 != 0 ? 4 : SIGNAL_PAD_LIMIT, bytes);
         return status;
     }
     (void)pthread_mutex_lock(&context->lock);

@@ -8,11 +8,8 @@ static const char operation[] = "group_set_communicator";
 static symmem_status set(symmem_group *group, void *communicator) {
     const symmem_context *context = group->context;
     symmem_status status = SYMMEM_OK;
-    if (group->backend_group_open) {
-        (void)sm_fail(SYMMEM_BUSY, operation, "", "group '%s' is in use", group->name);
-        sm_copy_text(sm_record()->group, sizeof(sm_record()->group), group->name);
-        return SYMMEM_BUSY;
-    }
+    if (group->backend_group_open)
+        return sm_fail(SYMMEM_BUSY, operation, "", "group '%s' is in use", group->name);
     if (communicator)
         status = context->backend->communicator_check(context->instance, communicator, group->rank,
                                                       group->world_size);

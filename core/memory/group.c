@@ -14,16 +14,14 @@
 symmem_status sm_group_check(const symmem_group *group, const char *operation) {
     if (!group)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "group is NULL");
-    sm_call_is_of(group->rank, group->world_size, true);
+    sm_call_is_of(group->rank, group->world_size, group->name);
     symmem_status status = sm_context_check(group->context, operation);
     if (status != SYMMEM_OK)
         return status;
     /* Acquire pairs with: release in end_group */
     if (!atomic_load_explicit(&group->destroyed, memory_order_acquire))
         return SYMMEM_OK;
-    sm_fail(SYMMEM_STALE, operation, "", "group '%s' was destroyed", group->name);
-    sm_copy_text(sm_record()->group, sizeof(sm_record()->group), group->name);
-    return SYMMEM_STALE;
+    return sm_fail(SYMMEM_STALE, operation, "", "group '%s' was destroyed", group->name);
 }
 
 /* `instance`: becomes a user of the instance, too, so that a finalize cannot close it. */
@@ -88,12 +86,7 @@ static void try_close(symmem_group *group) {
 static symmem_status busy(const symmem_group *group, const char *operation, uint64_t start_ns) {
     sm_fail(SYMMEM_TIMEOUT, operation, "turn",
             "another collective call on group '%s' did not end in time", group->name);
-    symmem_error_record *record = sm_record();
-    record->rank = group->rank;
-    record->world_size = group->world_size;
-    record->elapsed_ns = sm_now_ns() - start_ns;
-    sm_copy_text(record->group, sizeof(record->group), group->name);
-    return SYMMEM_TIMEOUT;
+    return sm_error_elapsed(sm_now_ns() - start_ns);
 }
 
 symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns) {
@@ -186,8 +179,7 @@ static symmem_status check_name(const symmem_context *context, const char *name)
     if (length == SYMMEM_NAME_MAX) {
         sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
                         "the name is longer than %d bytes", SYMMEM_NAME_MAX - 1);
-        sm_record()->expected = SYMMEM_NAME_MAX - 1;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(SYMMEM_NAME_MAX - 1, 0);
     }
     for (size_t i = 0; i < length; i++) {
         unsigned char letter = (unsigned char)name[i];
@@ -215,9 +207,7 @@ static symmem_status check_ranks(const symmem_context *context, const int32_t *r
             sm_context_fail(context, SYMMEM_OUT_OF_RANGE, operation, "",
                             "ranks[%d] is %d in a world of %d", (int)i, (int)rank,
                             (int)context->world_size);
-            sm_record()->expected = (uint64_t)context->world_size;
-            sm_record()->actual = (uint64_t)rank;
-            return SYMMEM_OUT_OF_RANGE;
+            return sm_error_sizes((uint64_t)context->world_size, (uint64_t)rank);
         }
         uint64_t bit = 1ull << (rank % 64);
         if (seen[rank / 64] & bit)
@@ -411,11 +401,13 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     if (status != SYMMEM_OK)
         return status;
     symmem_context *context = group->context;
-    const symmem_error_record record = *sm_record();
-    if (!sm_failed_in(context->number)) /* another context's is no news to this one's peers */
-        symmem_clear_error();
+    symmem_error_record before;
+    symmem_last_error(&before);
+    const bool is_own = sm_failed_in(context->number);
+    SM_ATTEMPT(ending);
+    if (is_own) /* another context's is no news to this one's peers */
+        (void)sm_error_raise(&before);
     end_group(group);
-    *sm_record() = record;
     sm_context_observe(context, "group.destroyed");
     sm_instance_release(context);
     return SYMMEM_OK;

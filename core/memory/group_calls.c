@@ -8,30 +8,12 @@
 #define ALL_GATHER_MAX_BYTES ((size_t)64 * 1024)
 #define GONE_NS 500000000u
 
-static symmem_status group_fail(const symmem_group *group, symmem_status status,
-                                const char *operation, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static symmem_status group_fail(const symmem_group *group, symmem_status status,
-                                const char *operation, const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    sm_vfail(status, operation, "", format, args);
-    va_end(args);
-    symmem_error_record *record = sm_record();
-    record->rank = group->rank;
-    record->world_size = group->world_size;
-    sm_copy_text(record->group, sizeof(record->group), group->name);
-    return status;
-}
-
 symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation) {
     if (rank >= 0 && rank < group->world_size)
         return SYMMEM_OK;
-    group_fail(group, SYMMEM_OUT_OF_RANGE, operation, "rank %d in group '%s' of %d", (int)rank,
-               group->name, (int)group->world_size);
-    sm_record()->expected = (uint64_t)group->world_size;
-    sm_record()->actual = (uint64_t)rank;
-    return SYMMEM_OUT_OF_RANGE;
+    (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "rank %d in group '%s' of %d", (int)rank,
+                  group->name, (int)group->world_size);
+    return sm_error_sizes((uint64_t)group->world_size, (uint64_t)rank);
 }
 
 static uint64_t deadline_of(const symmem_group *group, uint32_t timeout_ms) {
@@ -58,16 +40,13 @@ symmem_status symmem_group_all_gather(symmem_group *group, const void *in, size_
     if (status != SYMMEM_OK)
         return status;
     if (!in || !out)
-        return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "%s is NULL",
-                          in ? "out" : "in");
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s is NULL", in ? "out" : "in");
     if (bytes == 0)
-        return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "0 bytes");
+        return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "0 bytes");
     if (bytes > ALL_GATHER_MAX_BYTES) {
-        group_fail(group, SYMMEM_OUT_OF_RANGE, operation, "%zu bytes are more than %zu", bytes,
-                   ALL_GATHER_MAX_BYTES);
-        sm_record()->expected = ALL_GATHER_MAX_BYTES;
-        sm_record()->actual = bytes;
-        return SYMMEM_OUT_OF_RANGE;
+        (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "%zu bytes are more than %zu", bytes,
+                      ALL_GATHER_MAX_BYTES);
+        return sm_error_sizes(ALL_GATHER_MAX_BYTES, bytes);
     }
     uint64_t deadline_ns = deadline_of(group, timeout_ms);
     status = sm_group_enter(group, operation, deadline_ns);
@@ -92,17 +71,16 @@ symmem_status symmem_group_barrier(symmem_group *group, uint32_t timeout_ms) {
     return sm_group_end_call(group, status);
 }
 
-static symmem_status check_fd(const symmem_group *group, int fd, const char *operation) {
+static symmem_status check_fd(int fd, const char *operation) {
     if (fd >= -1)
         return SYMMEM_OK;
-    return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "descriptor %d", fd);
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "descriptor %d", fd);
 }
 
-static symmem_status check_output(const symmem_group *group, const void *output,
-                                  const char *operation) {
+static symmem_status check_output(const void *output, const char *operation) {
     if (output)
         return SYMMEM_OK;
-    return group_fail(group, SYMMEM_INVALID_ARGUMENT, operation, "the output pointer is NULL");
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "the output pointer is NULL");
 }
 
 /* One rank's failure becomes every rank's: the others close the descriptors that they received. A
@@ -126,9 +104,9 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     static const char operation[] = "group_all_gather_fds";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
-        status = check_output(group, fds_p, operation);
+        status = check_output(fds_p, operation);
     if (status == SYMMEM_OK)
-        status = check_fd(group, fd, operation);
+        status = check_fd(fd, operation);
     if (status != SYMMEM_OK)
         return status;
     uint64_t deadline_ns = deadline_of(group, timeout_ms);
@@ -153,11 +131,11 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     static const char operation[] = "group_broadcast_fds";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
-        status = check_output(group, fd_p, operation);
+        status = check_output(fd_p, operation);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, root, operation);
     if (status == SYMMEM_OK && root == group->rank) /* elsewhere fd is not looked at */
-        status = check_fd(group, fd, operation);
+        status = check_fd(fd, operation);
     if (status != SYMMEM_OK)
         return status;
     uint64_t deadline_ns = deadline_of(group, timeout_ms);
@@ -184,7 +162,7 @@ symmem_status symmem_group_send_fd(symmem_group *group, int32_t dst_rank, int fd
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, dst_rank, operation);
     if (status == SYMMEM_OK)
-        status = check_fd(group, fd, operation);
+        status = check_fd(fd, operation);
     if (status != SYMMEM_OK)
         return status;
     uint64_t deadline_ns = deadline_of(group, timeout_ms);
@@ -202,7 +180,7 @@ symmem_status symmem_group_recv_fd(symmem_group *group, int32_t src_rank, int *f
     static const char operation[] = "group_recv_fd";
     symmem_status status = sm_group_check(group, operation);
     if (status == SYMMEM_OK)
-        status = check_output(group, fd_p, operation);
+        status = check_output(fd_p, operation);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, src_rank, operation);
     if (status != SYMMEM_OK)

@@ -56,44 +56,48 @@ static int32_t named_rank(const symmem_error_record *record) {
     return rank;
 }
 
-void sm_group_explain(symmem_context *context) {
-    symmem_error_record record = *sm_record();
+/* What fails in asking is no failure of the call's. */
+static void add_reason(symmem_context *context, symmem_error_record *record) {
+    SM_ATTEMPT(asking);
     symmem_group *group = NULL;
-    const size_t before = strlen(record.message);
+    const size_t before = strlen(record->message);
     const sm_world world = sm_context_world(context);
+    if (symmem_group_find(context, record->group, &group) != SYMMEM_OK ||
+        sm_group_acquire(group, record->operation) != SYMMEM_OK)
+        return;
+    const int32_t named = named_rank(record);
+    const int32_t global_rank =
+        named >= 0 && named < group->world_size ? group->global_ranks[named] : -1;
+    ask_group(group, -1, record);
+    for (symmem_group *other = next_group(context, NULL); other; other = next_group(context, other))
+        if (other != group && global_rank >= 0 && strlen(record->message) == before)
+            ask_group(other, global_rank, record);
+    if (global_rank >= 0 && strlen(record->message) == before)
+        sm_exit_record_explain(&world, global_rank, named, record);
+    /* Of several the first that has left word. */
+    for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
+        if (symmem_error_is_missing(record, rank) && strlen(record->message) == before)
+            sm_exit_record_explain(&world, group->global_ranks[rank], rank, record);
+    sm_group_release(group);
+}
+
+void sm_group_explain(symmem_context *context) {
+    symmem_error_record record;
+    (void)sm_error_get(&record);
     if (record.group[0] == '\0' || !is_hearsay(record.status) || is_own(&record) ||
         strstr(record.message, " after ") != NULL ||
         strstr(record.message, " failed with ") != NULL)
         return; /* there is nothing to add, or it was */
-    if (symmem_group_find(context, record.group, &group) != SYMMEM_OK ||
-        sm_group_acquire(group, record.operation) != SYMMEM_OK) {
-        (void)sm_fail_record(&record);
-        return;
-    }
-    const int32_t named = named_rank(&record);
-    const int32_t global_rank =
-        named >= 0 && named < group->world_size ? group->global_ranks[named] : -1;
-    ask_group(group, -1, &record);
-    for (symmem_group *other = next_group(context, NULL); other; other = next_group(context, other))
-        if (other != group && global_rank >= 0 && strlen(record.message) == before)
-            ask_group(other, global_rank, &record);
-    if (global_rank >= 0 && strlen(record.message) == before)
-        sm_exit_record_explain(&world, global_rank, named, &record);
-    /* Of several the first that has left word. */
-    for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
-        if (symmem_error_is_missing(&record, rank) && strlen(record.message) == before)
-            sm_exit_record_explain(&world, group->global_ranks[rank], rank, &record);
-    sm_group_release(group);
-    (void)sm_fail_record(&record);
+    add_reason(context, &record);
+    (void)sm_error_raise(&record);
 }
 
 void sm_group_remark(symmem_group *group, const symmem_error_record *record) {
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(telling);
     if (!is_hearsay(record->status) && record->status != SYMMEM_NOT_INITIALIZED &&
         sm_group_take(group, record->operation, LONG_AGO_NS) == SYMMEM_OK) {
         if (group->session)
             sm_session_remark(group->session, record);
         sm_group_leave(group);
     }
-    (void)sm_fail_record(&before);
 }

@@ -26,10 +26,8 @@ static symmem_status disagree(const char *what, int32_t rank, uint64_t expected,
     (void)sm_fail(SYMMEM_MISMATCH, operation, "world",
                   "ranks disagree on the %s: rank 0 has %" PRIu64 ", rank %d has %" PRIu64, what,
                   expected, rank, actual);
-    sm_record()->failed_rank = rank;
-    sm_record()->expected = expected;
-    sm_record()->actual = actual;
-    return SYMMEM_MISMATCH;
+    (void)sm_error_failed_rank(rank);
+    return sm_error_sizes(expected, actual);
 }
 
 /* The same verdict on every rank. */
@@ -122,11 +120,10 @@ static symmem_status meet(joining *join) {
             status = open_world(join);
         status = sm_group_end_call(join->group, status);
     }
-    const symmem_error_record failure = *sm_record();
+    SM_ATTEMPT(end);
     symmem_status destroyed = symmem_group_destroy(join->group);
-    if (status != SYMMEM_OK)
-        return sm_fail_record(&failure);
-    return destroyed == SYMMEM_NOT_INITIALIZED ? destroyed : SYMMEM_OK;
+    return status == SYMMEM_OK && destroyed == SYMMEM_NOT_INITIALIZED ? sm_error_raise(&end.error)
+                                                                      : status;
 }
 
 /* After the first time. */
@@ -137,9 +134,7 @@ static symmem_status again(const symmem_context *context, size_t asked) {
     (void)sm_context_fail(context, SYMMEM_EXISTS, operation, "",
                           "joined already, with a heap of %zu bytes; %zu are asked for", there,
                           asked);
-    sm_record()->expected = there;
-    sm_record()->actual = asked;
-    return SYMMEM_EXISTS;
+    return sm_error_sizes(there, asked);
 }
 
 static symmem_status join_world(symmem_context *context, size_t asked, uint64_t deadline_ns) {
@@ -176,7 +171,7 @@ symmem_status symmem_join(symmem_context *context, const symmem_join_options *op
         status = join_world(context, options ? options->heap_bytes : 0,
                             sm_deadline_ns(sm_context_timeout(context, timeout_ms)));
     if (status != SYMMEM_OK)
-        sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
+        (void)sm_error_elapsed(sm_now_ns() - begin_ns);
     sm_instance_release(context);
     return status;
 }

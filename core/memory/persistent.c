@@ -25,9 +25,8 @@ static symmem_status mismatch(symmem_context *context, const request *wanted,
                     "alloc_id %llu has %zu bytes on device %d; asked for: %zu on device %d",
                     (unsigned long long)wanted->alloc_id, found->bytes, (int)found->device,
                     wanted->bytes, (int)wanted->device);
-    sm_record()->expected = size ? found->bytes : (uint64_t)found->device;
-    sm_record()->actual = size ? wanted->bytes : (uint64_t)wanted->device;
-    return SYMMEM_MISMATCH;
+    return sm_error_sizes(size ? found->bytes : (uint64_t)found->device,
+                          size ? wanted->bytes : (uint64_t)wanted->device);
 }
 
 /* context->lock held. *found_p: there is one of that id; then *ptr_p or the error. Exchanges the
@@ -102,17 +101,14 @@ static symmem_status check_persistent(symmem_context *context, size_t bytes, int
     if (options && options->size != sizeof(*options)) {
         sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "",
                         "options->size is %zu, not %zu", options->size, sizeof(*options));
-        sm_record()->expected = sizeof(*options);
-        sm_record()->actual = options->size;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(sizeof(*options), options->size);
     }
     if (bytes == 0)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, operation, "", "the size is 0");
     if (!sm_round_up(bytes, SYMMEM_ALIGNMENT, &rounded)) {
         sm_context_fail(context, SYMMEM_OVERFLOW, operation, "",
                         "%zu bytes overflow when rounded up to %d", bytes, SYMMEM_ALIGNMENT);
-        sm_record()->actual = bytes;
-        return SYMMEM_OVERFLOW;
+        return sm_error_sizes(0, bytes);
     }
     *wanted = (request){.bytes = bytes};
     status = sm_device_resolve(context, device, operation, &wanted->device);

@@ -220,8 +220,7 @@ symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
     if (!sm_round_up(bytes, GRAIN_BYTES, &rounded)) {
         sm_context_fail(pool->context, SYMMEM_OVERFLOW, operation, "",
                         "%zu bytes overflow when rounded up to %zu", bytes, GRAIN_BYTES);
-        sm_record()->actual = bytes;
-        return SYMMEM_OVERFLOW;
+        return sm_error_sizes(0, bytes);
     }
     status = sm_context_point(pool->context, operation, "pool.alloc");
     if (status != SYMMEM_OK)
@@ -404,8 +403,7 @@ symmem_status symmem_pool_destroy(symmem_pool *pool) {
     if (blocks != 0) {
         sm_context_fail(context, SYMMEM_BUSY, "pool_destroy", "", "%zu blocks are handed out",
                         blocks);
-        sm_record()->actual = blocks;
-        return SYMMEM_BUSY;
+        return sm_error_sizes(0, blocks);
     }
     drop_segments(pool);
     free_pool_shell(pool);
@@ -441,9 +439,7 @@ static symmem_status check_bound(const char *operation, int device) {
         return SYMMEM_OK;
     sm_context_fail(bound_pool->context, SYMMEM_INVALID_ARGUMENT, operation, "",
                     "the bound pool is on device %d, not %d", (int)bound_pool->device, device);
-    sm_record()->expected = (uint64_t)bound_pool->device;
-    sm_record()->actual = (uint64_t)device;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)bound_pool->device, (uint64_t)device);
 }
 
 void *symmem_pool_malloc(size_t size, int device, void *stream) {

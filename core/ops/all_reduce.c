@@ -78,9 +78,7 @@ static symmem_status check_entries(symmem_context *context, const char *name,
                                    const symmem_all_reduce_entry *entries, int32_t count) {
     if (count < 0 || count > SYMMEM_ALL_REDUCE_MAX_ENTRIES) {
         (void)sm_context_fail(context, SYMMEM_OUT_OF_RANGE, name, "", "%d entries", (int)count);
-        sm_record()->expected = SYMMEM_ALL_REDUCE_MAX_ENTRIES;
-        sm_record()->actual = (uint64_t)(int64_t)count;
-        return SYMMEM_OUT_OF_RANGE;
+        return sm_error_sizes(SYMMEM_ALL_REDUCE_MAX_ENTRIES, (uint64_t)(int64_t)count);
     }
     if (entries == NULL && count > 0)
         return sm_context_fail(context, SYMMEM_INVALID_ARGUMENT, name, "", "entries is NULL");
@@ -196,9 +194,7 @@ static symmem_status find_way(sm_reduction_call *call, size_t *bytes_p) {
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, op->name, "",
                   "the block has room for %zu elements behind the handle's place", room);
-    sm_record()->expected = needed;
-    sm_record()->actual = room;
-    return sm_link_describe(link, sm_record());
+    return sm_error_sizes(needed, room);
 }
 
 static symmem_status between_private(sm_reduction_call *call) {

@@ -27,9 +27,7 @@ static symmem_status wrong_sum(const char *name, const sm_tensor *tensor, size_t
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, name, "",
                   "the splits of %s add up to %zu elements, it has %zu", tensor->what, sum,
                   tensor->count);
-    sm_record()->expected = tensor->count;
-    sm_record()->actual = sum;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes(tensor->count, sum);
 }
 
 /* What the user gave for one tensor, or equal parts. */
@@ -40,9 +38,7 @@ static symmem_status take_splits(const char *name, const sm_tensor *tensor, cons
         (void)sm_fail(SYMMEM_INVALID_ARGUMENT, name, "",
                       "%zu elements of %s cannot be cut into %d equal parts", tensor->count,
                       tensor->what, world_size);
-        sm_record()->expected = (uint64_t)world_size;
-        sm_record()->actual = tensor->count;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes((uint64_t)world_size, tensor->count);
     }
     for (int32_t rank = 0; rank < world_size; rank++) {
         numbers[rank] = given != NULL ? given[rank] : tensor->count / (size_t)world_size;

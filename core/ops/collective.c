@@ -30,8 +30,7 @@ static symmem_status check_reach(const sm_link *link, symmem_call_kind kind, con
     while (link->mapping->buffers[rank] != NULL)
         rank++;
     (void)sm_fail(SYMMEM_UNREACHABLE, name, "", "no direct access to rank %d", rank);
-    sm_record()->failed_rank = rank;
-    return sm_link_describe(link, sm_record());
+    return sm_error_failed_rank(rank);
 }
 
 symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem_handle *handle,
@@ -52,8 +51,7 @@ symmem_status sm_collective_begin(sm_collective_op *op, const char *name, symmem
     op->call.kind = kind;
     bool composed = kind >= SYMMEM_CALL_LOW_CONTENTION_ALL_GATHER;
     if (!composed && !sm_backend_has(op->link->context, SYMMEM_CAP_COLLECTIVES)) {
-        (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no collectives");
-        return sm_link_describe(op->link, sm_record());
+        return sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no collectives");
     }
     status = sm_signal_check_channel(op->link, channel, name);
     if (status == SYMMEM_OK)
@@ -77,9 +75,8 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
     if (tensor->count == 0)
         return SYMMEM_OK; /* wherever it is */
     if (!sm_collective_inside(op, tensor)) {
-        (void)sm_fail(SYMMEM_NOT_SYMMETRIC, op->name, "", "%s at %p is not in the handle's block",
-                      tensor->what, (void *)tensor->data);
-        return sm_link_describe(link, sm_record());
+        return sm_fail(SYMMEM_NOT_SYMMETRIC, op->name, "", "%s at %p is not in the handle's block",
+                       tensor->what, (void *)tensor->data);
     }
     const char *base = (const char *)link->mapping->buffers[link->group->rank];
     size_t at = (size_t)(tensor->data - base) - link->block_offset;
@@ -87,9 +84,7 @@ symmem_status sm_collective_symmetric(const sm_collective_op *op, const sm_tenso
         (void)sm_fail(SYMMEM_OUT_OF_RANGE, op->name, "",
                       "%s of %zu bytes at byte %zu of a block of %zu", tensor->what, tensor->bytes,
                       at, link->block_bytes);
-        sm_record()->expected = link->block_bytes - at;
-        sm_record()->actual = tensor->bytes;
-        return sm_link_describe(link, sm_record());
+        return sm_error_sizes(link->block_bytes - at, tensor->bytes);
     }
     *offset_p += at;
     return SYMMEM_OK;
@@ -105,8 +100,7 @@ symmem_status sm_collective_disjoint(const sm_collective_op *op, const sm_tensor
         if (begin < other + bytes && other < end) {
             (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "",
                           "%s overlaps the symmetric argument of rank %d", tensor->what, rank);
-            sm_record()->failed_rank = rank;
-            return sm_link_describe(op->link, sm_record());
+            return sm_error_failed_rank(rank);
         }
     }
     return SYMMEM_OK;

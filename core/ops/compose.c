@@ -28,9 +28,10 @@ static symmem_status part_done(sm_parts *parts, symmem_status status, const char
     status = sm_backend_failed(link->context, status, parts->op->name, entry);
     if (!parts->begun || parts->capturing)
         return status;
-    sm_record()->channel = parts->op->channel;
-    (void)sm_link_describe(link, sm_record());
-    sm_link_poison_and_tell(link, sm_record());
+    symmem_error_record error;
+    (void)sm_error_channel(parts->op->channel);
+    (void)sm_error_get(&error);
+    sm_link_poison_and_tell(link, &error);
     return status;
 }
 

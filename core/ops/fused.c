@@ -30,8 +30,7 @@ static symmem_status check_streams(sm_pipeline *pipeline, const symmem_stream *s
 static symmem_status need_products(const sm_link *link, const char *name) {
     if (sm_backend_has(link->context, SYMMEM_CAP_MATMUL))
         return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
-    return sm_link_describe(link, sm_record());
+    return sm_fail(SYMMEM_UNSUPPORTED, name, "", "the backend has no matrix product");
 }
 
 symmem_status sm_pipeline_check(sm_pipeline *pipeline, const char *name, symmem_handle *workspace,
@@ -66,9 +65,7 @@ symmem_status sm_pipeline_fits(const sm_pipeline *pipeline, size_t bytes) {
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, pipeline->name, "",
                   "the workspace has %zu bytes, %zu are needed", pipeline->available, bytes);
-    sm_record()->expected = bytes;
-    sm_record()->actual = pipeline->available;
-    return sm_link_describe(pipeline->link, sm_record());
+    return sm_error_sizes(bytes, pipeline->available);
 }
 
 size_t sm_pipeline_reserve(size_t *end_p, size_t bytes) {
@@ -88,10 +85,8 @@ symmem_status sm_pipeline_disjoint(const sm_pipeline *pipeline, const sm_strided
     for (int32_t rank = 0; rank < pipeline->world_size; rank++) {
         workspace.data = sm_pipeline_at(pipeline, rank);
         symmem_status status = sm_strided_disjoint(tensor, &workspace, pipeline->name);
-        if (status != SYMMEM_OK) {
-            sm_record()->failed_rank = rank;
-            return sm_link_describe(pipeline->link, sm_record());
-        }
+        if (status != SYMMEM_OK)
+            return sm_error_failed_rank(rank);
     }
     return SYMMEM_OK;
 }
@@ -196,15 +191,17 @@ static void hold_rest(const sm_pipeline *pipeline) {
     sm_channel_mark(&op, pipeline->lanes[COMM]);
 }
 
-static symmem_status give_up(sm_pipeline *pipeline) {
-    const symmem_error_record record = *sm_record();
+static void give_up(sm_pipeline *pipeline) {
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    SM_ATTEMPT(ending);
     uint64_t capture = 0;
     symmem_status asked =
         pipeline->lanes[0] != NULL ? capture_of(pipeline, 0, &capture) : SYMMEM_OK;
     /* Captured work has not run, so peers wait for nothing. After a failed barrier this call
      * changes nothing. */
     if (asked == SYMMEM_OK && capture == 0)
-        sm_link_poison_and_tell(pipeline->link, &record);
+        sm_link_poison_and_tell(pipeline->link, &error);
     /* What was enqueued ends by itself; a capture would otherwise stay forked. */
     symmem_status joined = sm_pipeline_order(pipeline, COMPUTE, COMM);
     if (joined != SYMMEM_OK && pipeline->lanes[COMPUTE] != NULL && capture == 0)
@@ -212,12 +209,11 @@ static symmem_status give_up(sm_pipeline *pipeline) {
                               pipeline->timeout_ms); /* its products hold nothing themselves */
     if (pipeline->lanes[COMM] != NULL && capture == 0)
         hold_rest(pipeline);
-    return sm_fail_record(&record);
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
     if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
-        status = give_up(pipeline);
+        give_up(pipeline);
     let_go(pipeline);
     return status;
 }
@@ -325,8 +321,7 @@ static symmem_status finish(sm_pipeline *pipeline, sm_refs *refs, symmem_status 
     sm_refs_finish(refs);
     if (status == SYMMEM_OK)
         return taken(pipeline, status);
-    (void)sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
-    return sm_link_describe(pipeline->link, sm_record());
+    return sm_backend_failed(pipeline->link->context, status, pipeline->name, entry);
 }
 
 symmem_status sm_pipeline_copy(sm_pipeline *pipeline, int lane, void *dst, const void *src,
@@ -376,8 +371,6 @@ symmem_status sm_pipeline_matmul(sm_pipeline *pipeline, int lane, const symmem_m
     symmem_matmul with_fn = *product;
     with_fn.fn = pipeline->fn;
     with_fn.fn_arg = pipeline->fn_arg;
-    symmem_status status = sm_product_run(pipeline->link->context, pipeline->name, pipeline,
-                                          &with_fn, 0, pipeline->lanes[lane]);
-    return status == SYMMEM_OK ? taken(pipeline, status)
-                               : sm_link_describe(pipeline->link, sm_record());
+    return taken(pipeline, sm_product_run(pipeline->link->context, pipeline->name, pipeline,
+                                          &with_fn, 0, pipeline->lanes[lane]));
 }

@@ -472,9 +472,7 @@ static symmem_status check_count(const gather *g, const operands *from) {
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, name, "", "b_count is %d, more than %d", g->product_count,
                   SYMMEM_FUSED_MAX_PRODUCTS);
-    sm_record()->expected = SYMMEM_FUSED_MAX_PRODUCTS;
-    sm_record()->actual = (uint64_t)g->product_count;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes(SYMMEM_FUSED_MAX_PRODUCTS, (uint64_t)g->product_count);
 }
 
 static symmem_status run_gather(gather *g, const DLTensor *a_shard, const DLTensor *a_scale,

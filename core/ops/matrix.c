@@ -72,9 +72,7 @@ symmem_status sm_strided_ndim(const sm_strided *tensor, int32_t low, int32_t hig
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s has %d dimensions, not %s%d",
                   tensor->what, tensor->ndim, low == high ? "" : "at least ", low);
-    sm_record()->expected = (uint64_t)low;
-    sm_record()->actual = (uint64_t)tensor->ndim;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)low, (uint64_t)tensor->ndim);
 }
 
 bool sm_strided_is_shape(const sm_strided *tensor, int32_t ndim, const int64_t *shape) {
@@ -93,9 +91,7 @@ symmem_status sm_strided_shape(const sm_strided *tensor, int32_t ndim, const int
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                   "dimension %d of %s has %lld elements, not %lld", d, tensor->what,
                   (long long)tensor->shape[d], (long long)shape[d]);
-    sm_record()->expected = (uint64_t)shape[d];
-    sm_record()->actual = (uint64_t)tensor->shape[d];
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)shape[d], (uint64_t)tensor->shape[d]);
 }
 
 /* --- layout --------------------------------------------------------------------------------- */

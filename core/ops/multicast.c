@@ -10,8 +10,7 @@ symmem_status sm_link_no_multicast(const sm_link *link, const char *operation) {
         (void)snprintf(why, sizeof why, ": setting it up failed on rank %d with %s",
                        link->multicast_failed, symmem_status_name(link->multicast_failure));
     (void)sm_fail(SYMMEM_UNSUPPORTED, operation, "", "the handle has no multicast pointer%s", why);
-    sm_record()->failed_rank = link->multicast_failed;
-    return sm_link_describe(link, sm_record());
+    return sm_error_failed_rank(link->multicast_failed);
 }
 
 static symmem_status check_multicast(symmem_handle *handle, const char *operation,

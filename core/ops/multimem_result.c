@@ -86,14 +86,17 @@ static symmem_status rendezvous_result(const sm_collective_op *call, const sm_te
                                        gathered **owner_p, symmem_handle **handle_p) {
     void *ptr;
     const symmem_status own = allocate(call, in, owner_p, &ptr);
-    const symmem_error_record record = *sm_record();
+    symmem_error_record record;
+    (void)sm_error_get(&record);
     symmem_status status =
         sm_rendezvous_call(call->link->context, ptr, call->link->group, call->timeout_ms,
                            own == SYMMEM_OK ? NULL : &record, handle_p);
-    if (own != SYMMEM_OK)
-        *sm_record() = record;
-    if (status != SYMMEM_OK) /* as it is where this rank has no memory */
-        sm_copy_text(sm_record()->operation, sizeof sm_record()->operation, call->name);
+    if (own == SYMMEM_OK && status == SYMMEM_OK)
+        return SYMMEM_OK;
+    if (own == SYMMEM_OK)
+        (void)sm_error_get(&record);
+    sm_copy_text(record.operation, sizeof record.operation, call->name);
+    (void)sm_error_raise(&record);
     return own != SYMMEM_OK ? own : status;
 }
 

@@ -57,9 +57,7 @@ symmem_status sm_reduction_unequal(const sm_collective_op *op, const char *what,
                                    uint64_t actual) {
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s: %llu, not %llu", what,
                   (unsigned long long)actual, (unsigned long long)expected);
-    sm_record()->expected = expected;
-    sm_record()->actual = actual;
-    return sm_link_describe(op->link, sm_record());
+    return sm_error_sizes(expected, actual);
 }
 
 symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor *a,
@@ -69,8 +67,7 @@ symmem_status sm_reduction_distinct(const sm_collective_op *op, const sm_tensor 
         return SYMMEM_OK;
     if (first >= second + b->bytes || second >= first + a->bytes)
         return SYMMEM_OK;
-    (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s and %s overlap", a->what, b->what);
-    return sm_link_describe(op->link, sm_record());
+    return sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s and %s overlap", a->what, b->what);
 }
 
 /* --- one-shot ----------------------------------------------------------------------- */

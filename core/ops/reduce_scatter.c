@@ -7,9 +7,7 @@ static symmem_status check_flat(const sm_collective_op *op, const sm_tensor *ten
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "", "%s has %d dimensions, not one",
                   tensor->what, (int)tensor->ndim);
-    sm_record()->expected = 1;
-    sm_record()->actual = (uint64_t)tensor->ndim;
-    return sm_link_describe(op->link, sm_record());
+    return sm_error_sizes(1, (uint64_t)tensor->ndim);
 }
 
 static symmem_status divide(const sm_collective_op *op, int64_t size, int64_t *part_p) {
@@ -20,9 +18,7 @@ static symmem_status divide(const sm_collective_op *op, int64_t size, int64_t *p
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, op->name, "",
                   "%lld elements are not divisible by %lld ranks", (long long)size,
                   (long long)ranks);
-    sm_record()->expected = (uint64_t)(*part_p * ranks);
-    sm_record()->actual = (uint64_t)size;
-    return sm_link_describe(op->link, sm_record());
+    return sm_error_sizes((uint64_t)(*part_p * ranks), (uint64_t)size);
 }
 
 /* out has the input's shape but for the dimension `split`, which is divided. */

@@ -18,7 +18,8 @@ symmem_status sm_handle_create(sm_link *link, size_t offset, symmem_handle **han
 symmem_status sm_handle_check(const symmem_handle *handle, const char *operation) {
     if (handle == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "handle is NULL");
-    sm_call_is_of(handle->link->group->rank, handle->link->group->world_size, true);
+    const symmem_group *group = handle->link->group;
+    sm_call_is_of(group->rank, group->world_size, group->name);
     return sm_context_check(handle->link->context, operation);
 }
 
@@ -37,9 +38,7 @@ symmem_status sm_handle_rank_check(const symmem_handle *handle, const char *oper
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "rank %d is not in [0, %d)", rank,
                   world_size);
-    sm_record()->expected = (uint64_t)world_size;
-    sm_record()->actual = (uint64_t)(int64_t)rank;
-    return sm_link_describe(handle->link, sm_record());
+    return sm_error_sizes((uint64_t)world_size, (uint64_t)(int64_t)rank);
 }
 
 symmem_status symmem_handle_retain(symmem_handle *handle) {

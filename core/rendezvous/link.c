@@ -247,10 +247,3 @@ symmem_whole *sm_link_whole(const sm_link *link, int32_t index) {
     /* acquire; pairs with: make_channel */
     return &atomic_load_explicit(&link->channels[index], memory_order_acquire)->whole;
 }
-
-symmem_status sm_link_describe(const sm_link *link, symmem_error_record *record) {
-    record->rank = link->group->rank;
-    record->world_size = link->group->world_size;
-    sm_copy_text(record->group, sizeof record->group, link->group->name);
-    return record->status;
-}

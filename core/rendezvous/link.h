@@ -81,8 +81,6 @@ size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes);
 symmem_status sm_link_channel(sm_link *link, int32_t channel, sm_channel **channel_p);
 /* Of a channel that was made. */
 symmem_whole *sm_link_whole(const sm_link *link, int32_t channel);
-/* Adds group, rank and world size to the thread's record. Returns its status. */
-symmem_status sm_link_describe(const sm_link *link, symmem_error_record *record);
 /* POISONED with the reason in the record, or OK. */
 symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation);
 /* The same without asking the backend what its devices have to tell. */

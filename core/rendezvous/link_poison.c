@@ -85,6 +85,13 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
     }
 }
 
+/* For a failure that another call, or none, has to be told. */
+static void describe(const sm_link *link, symmem_error_record *record) {
+    record->rank = link->group->rank;
+    record->world_size = link->group->world_size;
+    sm_copy_text(record->group, sizeof record->group, link->group->name);
+}
+
 static void build_record(const sm_link *link, const symmem_fault *fault,
                          symmem_error_record *record) {
     memset(record, 0, sizeof *record);
@@ -102,7 +109,7 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
     sm_copy_text(record->operation, sizeof record->operation, fault->operation);
     if (fault->stage != NULL)
         sm_copy_text(record->stage, sizeof record->stage, fault->stage);
-    (void)sm_link_describe(link, record);
+    describe(link, record);
     describe_fault(fault, record->missing_count, link->group->world_size, record->message,
                    sizeof record->message);
 }
@@ -122,11 +129,10 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
  * caller's: his record stays. */
 static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
     const sm_backend *backend = link->context->backend;
-    const symmem_error_record before = *sm_record();
+    SM_ATTEMPT(telling);
     sm_group_remark(link->group, cause); /* first: a rank that the poison stops looks for it */
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
-    *sm_record() = before;
 }
 
 /* The call without stream that runs in this thread: its failure goes there. */
@@ -231,10 +237,8 @@ symmem_status sm_link_refuse_known_poison(sm_link *link, const char *operation) 
     pthread_mutex_unlock(&link->lock);
     (void)sm_fail(SYMMEM_POISONED, operation, "", "poisoned by %s: %s, %s", cause.operation,
                   symmem_status_name(cause.status), cause.message);
-    symmem_error_record *record = sm_record();
-    record->failed_rank = cause.failed_rank;
-    record->channel = cause.channel;
-    (void)sm_link_describe(link, record);
+    (void)sm_error_failed_rank(cause.failed_rank);
+    (void)sm_error_channel(cause.channel);
     sm_group_explain(link->context);
     return SYMMEM_POISONED;
 }

@@ -10,7 +10,7 @@ void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status) 
     if (status == SYMMEM_OK || rendezvous->status != SYMMEM_OK)
         return;
     rendezvous->status = status;
-    rendezvous->failure = *sm_record();
+    (void)sm_error_get(&rendezvous->failure);
 }
 
 bool sm_rendezvous_broke(const sm_rendezvous *rendezvous) {
@@ -20,7 +20,7 @@ bool sm_rendezvous_broke(const sm_rendezvous *rendezvous) {
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own) {
     /* Other steps may have failed, and been forgiven, since the note was taken. */
     if (own != SYMMEM_OK)
-        (void)sm_fail_record(&rendezvous->failure);
+        (void)sm_error_raise(&rendezvous->failure);
     return sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage, own,
                             rendezvous->deadline_ns);
 }
@@ -69,7 +69,7 @@ static symmem_status check_group(sm_rendezvous *rendezvous, symmem_group *group,
     if (group == NULL && block != NULL)
         group = block->default_group; /* stays while the block does */
     if (group == NULL && rendezvous->status != SYMMEM_OK)
-        return sm_fail_record(&rendezvous->failure);
+        return sm_error_raise(&rendezvous->failure);
     if (group == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, SM_RENDEZVOUS, "",
                        "no group given and the allocation has no default group");
@@ -244,9 +244,6 @@ static void tell_of_unseen(const sm_rendezvous *rendezvous) {
 }
 
 static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
-    const symmem_error_record before = *sm_record();
-    /* Where an entry fails without a reason, none may be found in what an earlier call left. */
-    symmem_clear_error();
     sm_rendezvous_point(rendezvous, "rendezvous.begin");
     symmem_status tables = allocate_tables(rendezvous);
     sm_rendezvous_set_failure(rendezvous, tables);
@@ -267,22 +264,16 @@ static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle *
     sm_group_leave(rendezvous->group);
     if (status == SYMMEM_OK && link == NULL)
         tell_of_unseen(rendezvous);
-    /* Multicast may have failed on the way; that is not this call's failure. */
-    if (status == SYMMEM_OK)
-        (void)sm_fail_record(&before);
     return status;
 }
 
-/* What a record of any step lacks of the whole call. */
-static void complete_failure(const sm_rendezvous *rendezvous) {
-    symmem_error_record *record = sm_record();
-    if (rendezvous->group != NULL) {
-        record->rank = rendezvous->group->rank;
-        record->world_size = rendezvous->group->world_size;
-        sm_copy_text(record->group, sizeof record->group, rendezvous->group->name);
-    }
-    sm_copy_text(record->operation, sizeof record->operation, SM_RENDEZVOUS);
-    record->elapsed_ns = sm_now_ns() - rendezvous->begin_ns;
+/* Multicast may fail on the way, which is not the call's failure. */
+static symmem_status attempt_exchange(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
+    SM_ATTEMPT(exchange);
+    symmem_status status = exchange_and_map(rendezvous, handle_p);
+    if (status != SYMMEM_OK)
+        (void)sm_error_raise(&exchange.error);
+    return status;
 }
 
 static void finish(sm_rendezvous *rendezvous) {
@@ -304,10 +295,10 @@ static symmem_status run(sm_rendezvous *rendezvous, void *ptr, symmem_group *gro
     if (status == SYMMEM_OK) {
         sm_link *link = cached_link(rendezvous);
         status = link != NULL ? make_handle(rendezvous, link, handle_p)
-                              : exchange_and_map(rendezvous, handle_p);
+                              : attempt_exchange(rendezvous, handle_p);
     }
     if (status != SYMMEM_OK)
-        complete_failure(rendezvous);
+        (void)sm_error_elapsed(sm_now_ns() - rendezvous->begin_ns);
     finish(rendezvous);
     return status;
 }

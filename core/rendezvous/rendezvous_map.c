@@ -184,10 +184,13 @@ static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     status = described(rendezvous, status, "memory_map");
-    char text[sizeof sm_record()->message];
+    symmem_error_record error;
+    char text[sizeof error.message];
+    (void)sm_error_get(&error);
     snprintf(text, sizeof text, "rank %d cannot map the memory of rank %d: %.180s",
-             rendezvous->group->rank, rank, sm_record()->message);
-    sm_copy_text(sm_record()->message, sizeof text, text);
+             rendezvous->group->rank, rank, error.message);
+    sm_copy_text(error.message, sizeof text, text);
+    (void)sm_error_raise(&error);
     return status;
 }
 

@@ -62,7 +62,7 @@ static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, 
     if (rendezvous->status == SYMMEM_OK && own != SYMMEM_OK)
         own = sm_backend_failed(rendezvous->context, own, SM_RENDEZVOUS, stage);
     else if (own != SYMMEM_OK)
-        (void)sm_fail_record(&rendezvous->failure);
+        (void)sm_error_raise(&rendezvous->failure);
     return sm_session_agree(rendezvous->group->session, SM_RENDEZVOUS, stage, own,
                             rendezvous->deadline_ns);
 }
@@ -77,7 +77,9 @@ symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd) {
             status = step(rendezvous, "multicast.bind", fd, false);
         if (status != SYMMEM_OK && sm_rendezvous_broke(rendezvous))
             return status;
-        failed = sm_record()->failed_rank;
+        symmem_error_record error;
+        (void)sm_error_get(&error);
+        failed = error.failed_rank;
     }
     if (status == SYMMEM_OK)
         return SYMMEM_OK;

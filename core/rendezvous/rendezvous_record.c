@@ -93,12 +93,9 @@ static symmem_status check_own_failures(const sm_rendezvous *rendezvous) {
         symmem_status status = known ? (symmem_status)theirs->status : SYMMEM_CORRUPT;
         sm_fail(status, SM_RENDEZVOUS, stage, "rank %d: %s", r,
                 known ? theirs->message : "its record has a status that does not exist");
-        symmem_error_record *record = sm_record();
-        record->failed_rank = r;
-        record->system_errno = theirs->system_errno;
-        record->expected = theirs->expected;
-        record->actual = theirs->actual;
-        return status;
+        (void)sm_error_failed_rank(r);
+        (void)sm_error_errno(theirs->system_errno);
+        return sm_error_sizes(theirs->expected, theirs->actual);
     }
     return SYMMEM_OK;
 }
@@ -108,11 +105,8 @@ static symmem_status disagree(int32_t rank, symmem_status status, const char *wh
     (void)sm_fail(status, SM_RENDEZVOUS, "metadata",
                   "ranks disagree on the %s: rank 0 has %" PRIu64 ", rank %d has %" PRIu64 "%s",
                   what, expected, rank, actual, more);
-    symmem_error_record *record = sm_record();
-    record->failed_rank = rank;
-    record->expected = expected;
-    record->actual = actual;
-    return status;
+    (void)sm_error_failed_rank(rank);
+    return sm_error_sizes(expected, actual);
 }
 
 /* First of all: nothing else in a record of another format means anything. Texts are closed here,
@@ -157,8 +151,7 @@ static symmem_status check_protocol(const sm_rendezvous *rendezvous) {
         (void)sm_fail(SYMMEM_MISMATCH, SM_RENDEZVOUS, "metadata",
                       "ranks disagree on the backend: rank 0 has %.31s, rank %d has %.31s",
                       first->backend_name, r, theirs->backend_name);
-        sm_record()->failed_rank = r;
-        return SYMMEM_MISMATCH;
+        return sm_error_failed_rank(r);
     }
     return check_option(rendezvous);
 }
@@ -206,9 +199,7 @@ static symmem_status check_channels(const sm_rendezvous *rendezvous) {
                   "signal pad of %" PRIu64 " bytes has no room for one channel of %d ranks, "
                   "which takes %" PRIu64,
                   there, rendezvous->group->world_size, needed);
-    sm_record()->expected = needed;
-    sm_record()->actual = there;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes(needed, there);
 }
 
 /* Numbers differ between processes that see different devices, ids do not, where there are any. */
@@ -237,9 +228,8 @@ static symmem_status check_overlap(sm_rendezvous *rendezvous) {
                 return SYMMEM_OK;
             (void)sm_fail(SYMMEM_OVERLAP, SM_RENDEZVOUS, "metadata",
                           "ranks %d and %d both use device %d of one host", q, r, device);
-            sm_record()->failed_rank = r;
-            sm_record()->actual = (uint64_t)device;
-            return SYMMEM_OVERLAP;
+            (void)sm_error_failed_rank(r);
+            return sm_error_sizes(0, (uint64_t)device);
         }
     }
     return SYMMEM_OK;
@@ -281,8 +271,7 @@ static symmem_status check_hosts(sm_rendezvous *rendezvous) {
     (void)sm_fail(SYMMEM_UNREACHABLE, SM_RENDEZVOUS, "metadata",
                   "ranks 0 and %d are on different hosts (%.63s, %.63s)%s", far,
                   sm_session_peer(session, 0)->host, sm_session_peer(session, far)->host, why);
-    sm_record()->failed_rank = failed;
-    return SYMMEM_UNREACHABLE;
+    return sm_error_failed_rank(failed);
 }
 
 symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous) {

@@ -173,9 +173,7 @@ static symmem_status shapes_differ(const sm_tensor *a, const sm_tensor *b, size_
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                   "the shapes of %s (%zu elements) and %s (%zu) do not fit", a->what, a->count,
                   b->what, b->count);
-    sm_record()->expected = wanted;
-    sm_record()->actual = b->count;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes(wanted, b->count);
 }
 
 symmem_status sm_tensor_gathers(const sm_tensor *in, const sm_tensor *out, int32_t world_size,

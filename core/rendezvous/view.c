@@ -55,13 +55,11 @@ static symmem_status check_form(const view_request *request) {
 static symmem_status out_of_range(const view_request *request, const char *what, int64_t found) {
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, request->operation, "", "%s %lld is negative", what,
                   (long long)found);
-    sm_record()->actual = (uint64_t)found;
-    return sm_link_describe(request->handle->link, sm_record());
+    return sm_error_sizes(0, (uint64_t)found);
 }
 
 static symmem_status overflow(const view_request *request) {
-    (void)sm_fail(SYMMEM_OVERFLOW, request->operation, "", "the size of the tensor overflows");
-    return sm_link_describe(request->handle->link, sm_record());
+    return sm_fail(SYMMEM_OVERFLOW, request->operation, "", "the size of the tensor overflows");
 }
 
 /* Strides of a contiguous tensor, and its number of elements. */
@@ -91,9 +89,7 @@ static symmem_status check_bounds(const view_request *request, size_t numel) {
     if (end > request->bytes) {
         (void)sm_fail(SYMMEM_OUT_OF_RANGE, request->operation, "",
                       "the tensor ends at byte %zu of %zu", end, request->bytes);
-        sm_record()->expected = request->bytes;
-        sm_record()->actual = end;
-        return sm_link_describe(request->handle->link, sm_record());
+        return sm_error_sizes(request->bytes, end);
     }
     if ((uintptr_t)request->base % element != 0)
         return sm_fail(SYMMEM_MISALIGNED, request->operation, "",
@@ -147,8 +143,7 @@ static symmem_status take_view(const view_request *request, DLManagedTensor **te
     if (request->base == NULL) {
         (void)sm_fail(SYMMEM_UNREACHABLE, request->operation, "", "no direct access to rank %d",
                       request->rank);
-        sm_record()->failed_rank = request->rank;
-        return sm_link_describe(request->handle->link, sm_record());
+        return sm_error_failed_rank(request->rank);
     }
     status = check_bounds(request, numel);
     return status == SYMMEM_OK ? make_view(request, strides, tensor_p) : status;

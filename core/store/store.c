@@ -33,9 +33,7 @@ symmem_status symmem_store_open_custom(const symmem_store_ops *ops, void *self,
     if (ops->size < sizeof(*ops)) {
         sm_fail(SYMMEM_ABI, "store_open_custom", "", "the table has %zu bytes, %zu are needed",
                 ops->size, sizeof(*ops));
-        sm_record()->expected = sizeof(*ops);
-        sm_record()->actual = ops->size;
-        return SYMMEM_ABI;
+        return sm_error_sizes(sizeof(*ops), ops->size);
     }
     if (ops->set == NULL || ops->get == NULL || ops->wait == NULL || ops->add == NULL ||
         ops->remove == NULL || ops->close == NULL)
@@ -63,9 +61,7 @@ static symmem_status check_key(const symmem_store *store, const char *key, const
     if (length == 0 || length > SYMMEM_STORE_KEY_MAX) {
         sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a key has 1 to %d characters",
                 SYMMEM_STORE_KEY_MAX);
-        sm_record()->expected = SYMMEM_STORE_KEY_MAX;
-        sm_record()->actual = length;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(SYMMEM_STORE_KEY_MAX, length);
     }
     for (size_t i = 0; i < length; i++)
         if (!key_character(key[i]))
@@ -97,9 +93,7 @@ symmem_status symmem_store_set(symmem_store *store, const char *key, const void 
     if (bytes > SYMMEM_STORE_VALUE_MAX) {
         sm_fail(SYMMEM_INVALID_ARGUMENT, "store_set", "", "a value has at most %u bytes, not %zu",
                 SYMMEM_STORE_VALUE_MAX, bytes);
-        sm_record()->expected = SYMMEM_STORE_VALUE_MAX;
-        sm_record()->actual = bytes;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(SYMMEM_STORE_VALUE_MAX, bytes);
     }
     status = store->ops->set(store->self, key, bytes == 0 ? "" : value, bytes, timeout_ms);
     return described(store, status, "store_set", key);
@@ -166,12 +160,11 @@ static bool may_be_anothers(symmem_store *store, const char *key, const void *va
 
 void sm_store_take_back(symmem_store *store, const char *key, const void *value, size_t bytes,
                         uint32_t timeout_ms) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(taking_back);
     if (!may_be_anothers(store, key, value, bytes, timeout_ms)) {
         symmem_status status = symmem_store_remove(store, key, timeout_ms);
         if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
             status = symmem_store_remove(store, key, timeout_ms);
         (void)status;
     }
-    *sm_record() = record;
 }

@@ -107,11 +107,8 @@ static symmem_status find(const opening *self, const carrier *by, const char *ke
     sm_tcp_place place;
     char text[SM_TCP_PLACE_BYTES] = "";
     symmem_status status = by->look_up(key, text, sizeof(text), self->deadline_ns);
-    if (status == SYMMEM_TIMEOUT) { /* rank 0 has not come */
-        sm_record()->failed_rank = 0;
-        sm_record()->missing_count = 1;
-        sm_record()->missing[0] = 1;
-    }
+    if (status == SYMMEM_TIMEOUT) /* rank 0 has not come */
+        (void)sm_error_missing(0);
     if (status == SYMMEM_OK)
         status = sm_tcp_place_read(text, &place);
     return status == SYMMEM_OK ? open_at(self, &place, -1, store_p) : status;

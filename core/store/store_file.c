@@ -331,15 +331,18 @@ static symmem_status lock(file_store *store, const char *key, uint64_t deadline_
 static symmem_status add_locked(file_store *store, const char *key, int64_t delta,
                                 int64_t *value_p) {
     /* Read into a copy: a missing key is no failure here and must leave no record. */
-    symmem_error_record record = *sm_record();
     uint64_t value = 0;
     size_t bytes = 0;
-    symmem_status status = file_get(store, key, &value, sizeof(value), &bytes, 0);
-    if (status == SYMMEM_NOT_FOUND)
-        *sm_record() = record;
-    else if (status == SYMMEM_OUT_OF_RANGE || (status == SYMMEM_OK && bytes != sizeof(value)))
+    symmem_status status;
+    {
+        SM_ATTEMPT(reading);
+        status = file_get(store, key, &value, sizeof(value), &bytes, 0);
+        if (status != SYMMEM_NOT_FOUND)
+            (void)sm_error_raise(&reading.error);
+    }
+    if (status == SYMMEM_OUT_OF_RANGE || (status == SYMMEM_OK && bytes != sizeof(value)))
         return sm_fail(SYMMEM_MISMATCH, "store_add", "", "key %.200s is not a counter", key);
-    else if (status != SYMMEM_OK)
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND)
         return status;
     value += (uint64_t)delta;
     status = replace(store, key, &value, sizeof(value), "store_add");

@@ -205,14 +205,11 @@ static symmem_status check_world(int32_t rank, int32_t world_size, uint64_t dead
                       "PMIx has this process as rank %u of %u, and it is rank %d of %d: name a "
                       "store of its own in SYMMEM_STORE",
                       self.rank, size, rank, world_size);
-        sm_record()->expected = size;
-        sm_record()->actual = (uint64_t)world_size;
-        return SYMMEM_INVALID_ARGUMENT;
+        return sm_error_sizes(size, (uint64_t)world_size);
     }
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(asking);
     *is_local_p = read_number(SM_PMIX_LOCAL_SIZE, deadline_ns, &local) == SYMMEM_OK &&
                   local == size; /* not told, it may be anywhere */
-    (void)sm_fail_record(&record);
     return SYMMEM_OK;
 }
 
@@ -225,9 +222,8 @@ static symmem_status begin_first(uint64_t deadline_ns) {
 
 static void end_last(void) {
     pmix_task task = {.step = finalize};
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(ending);
     (void)!call(&task, "PMIx_Finalize", sm_tcp_now_ns() + END_NS);
-    (void)sm_fail_record(&record);
 }
 
 /* A child of fork cannot go on with what its parent has begun in PMIx. */
@@ -290,13 +286,12 @@ symmem_status sm_pmix_begin(int32_t rank, int32_t world_size, uint64_t deadline_
 
 /* In a child of fork there is nothing to end. A thread that does not come back keeps PMIx. */
 void sm_pmix_end(void) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(ending);
     if (become_busy(sm_tcp_now_ns() + END_NS) == SYMMEM_OK) {
         if (users == 1)
             end_last();
         be_free(-1);
     }
-    (void)sm_fail_record(&record);
 }
 
 /* --- what travels ----------------------------------------------------------------------------- */

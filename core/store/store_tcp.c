@@ -53,27 +53,25 @@ typedef struct request {
 /* --- failures --------------------------------------------------------------------------------- */
 
 /* The rank that serves is the world's first. */
-static void blame_server(void) {
-    symmem_error_record *record = sm_record();
-    record->failed_rank = 0;
-    record->missing_count = 1;
-    record->missing[0] = 1;
+static symmem_status blame_server(void) {
+    return sm_error_missing(0);
 }
 
 static symmem_status fail_lost(const tcp_store *store, const char *operation, int error) {
     (void)sm_fail_errno(error, operation, SM_STORE_SERVER_STAGE,
                         "rank 0, which serves the store at %s, has ended it", store->place.name);
-    sm_record()->status = SYMMEM_PEER_LOST;
-    blame_server();
-    return SYMMEM_PEER_LOST;
+    symmem_error_record record;
+    (void)sm_error_get(&record);
+    record.status = SYMMEM_PEER_LOST;
+    (void)sm_error_raise(&record);
+    return blame_server();
 }
 
 /* The server's thread has ended early: the cause is in this process. */
 static symmem_status fail_server(const char *operation, int error) {
     (void)sm_fail_errno(error, operation, SM_STORE_SERVER_STAGE,
                         "the store's server has ended: this process has closed its descriptors");
-    blame_server();
-    return sm_record()->status;
+    return blame_server();
 }
 
 static bool says_lost(int error) {
@@ -259,25 +257,38 @@ static symmem_status connect_once(const tcp_store *store, uint64_t deadline_ns, 
         if (status == SYMMEM_OK)
             return status;
         if (status == SYMMEM_AUTH)
-            of_another = *sm_record();
+            (void)sm_error_get(&of_another);
     }
-    return of_another.status != SYMMEM_OK ? sm_fail_record(&of_another) : status;
+    return of_another.status != SYMMEM_OK ? sm_error_raise(&of_another) : status;
+}
+
+/* *error_p: why not, for which another try may still make up. */
+static symmem_status try_once(const tcp_store *store, uint64_t deadline_ns, int *fd_p,
+                              symmem_error_record *error_p) {
+    SM_ATTEMPT(connecting);
+    const symmem_status status = connect_once(store, deadline_ns, fd_p);
+    if (status != SYMMEM_OK)
+        (void)sm_error_get(error_p);
+    return status;
 }
 
 /* Tries until the deadline. What answers and is no store of this job ends it at once. */
 static symmem_status connect_first(tcp_store *store, uint64_t deadline_ns, int *fd_p) {
     uint64_t pause_ns = PAUSE_FIRST_NS;
     for (;;) {
-        const symmem_status status = connect_once(store, deadline_ns, fd_p);
-        if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY && status != SYMMEM_TIMEOUT)
+        symmem_error_record error;
+        const symmem_status status = try_once(store, deadline_ns, fd_p, &error);
+        if (status == SYMMEM_OK)
             return status;
+        if (status != SYMMEM_SYSTEM && status != SYMMEM_BUSY && status != SYMMEM_TIMEOUT) {
+            (void)sm_error_raise(&error);
+            return status;
+        }
         const uint64_t now_ns = sm_tcp_now_ns();
         if (deadline_ns != 0 && now_ns + pause_ns >= deadline_ns) {
-            char reason[200];
-            sm_copy_text(reason, sizeof(reason), sm_record()->message);
-            (void)sm_fail(SYMMEM_TIMEOUT, "store_open", SM_STORE_SERVER_STAGE, "%s", reason);
-            blame_server();
-            return SYMMEM_TIMEOUT;
+            (void)sm_fail(SYMMEM_TIMEOUT, "store_open", SM_STORE_SERVER_STAGE, "%.199s",
+                          error.message);
+            return blame_server();
         }
         (void)sm_tcp_ready(-1, 0, now_ns + pause_ns);
         pause_ns = pause_ns * 2 < PAUSE_LAST_NS ? pause_ns * 2 : PAUSE_LAST_NS;
@@ -300,15 +311,18 @@ static symmem_status take(tcp_store *store, const request *asked, int *fd_p) {
     (void)pthread_mutex_unlock(&store->lock.mutex);
     if (*fd_p >= 0)
         return SYMMEM_OK;
+    symmem_error_record error;
     symmem_status status;
     int tries = 0;
     do /* A server that is short of descriptors may end a connection for a newer one. [SM-STORE-24]
         */
-        status = connect_once(store, asked->deadline_ns, fd_p);
-    while (status == SYMMEM_SYSTEM && sm_record()->system_errno == ECONNRESET && ++tries < TRIES);
+        status = try_once(store, asked->deadline_ns, fd_p, &error);
+    while (status == SYMMEM_SYSTEM && error.system_errno == ECONNRESET && ++tries < TRIES);
+    if (status == SYMMEM_OK)
+        return status;
     if (status == SYMMEM_SYSTEM)
-        return fail_socket(store, asked, sm_record()->system_errno);
-    sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), asked->operation);
+        return fail_socket(store, asked, error.system_errno);
+    (void)sm_error_raise(&error);
     return status;
 }
 
@@ -470,9 +484,8 @@ symmem_status sm_store_open_tcp(const sm_tcp_opening *opening, symmem_store **st
     if (status == SYMMEM_OK)
         status = open_client(store, opening->deadline_ns, store_p);
     if (status != SYMMEM_OK) {
-        const symmem_error_record record = *sm_record();
+        SM_ATTEMPT(closing);
         tcp_close(store);
-        (void)sm_fail_record(&record);
         return status;
     }
     store->closed = opening->closed;

@@ -46,8 +46,10 @@ static uint8_t *answer(sm_tcp_peer *peer, sm_tcp_header header) {
 /* A failure has the text of the record with it. */
 static void answer_status(sm_tcp_peer *peer, symmem_status status, int64_t number) {
     char text[SM_TCP_TEXT_MAX + 1] = "";
-    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE)
-        sm_copy_text(text, sizeof(text), sm_record()->message);
+    symmem_error_record error;
+    if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND && status != SYMMEM_OUT_OF_RANGE &&
+        sm_error_get(&error) != SYMMEM_OK)
+        sm_copy_text(text, sizeof(text), error.message);
     const size_t bytes = strlen(text);
     uint8_t *at = answer(peer, (sm_tcp_header){.id = peer->header.id,
                                                .status = status,

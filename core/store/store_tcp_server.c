@@ -357,9 +357,7 @@ static symmem_status check_limit(sm_tcp_server *server, int32_t world_size) {
                         "rank 0 serves %d ranks, which takes %llu descriptors beside the %llu that "
                         "it has",
                         world_size, (unsigned long long)needed, (unsigned long long)used);
-    sm_record()->expected = used + needed;
-    sm_record()->actual = limit.rlim_cur;
-    return SYMMEM_LIMIT;
+    return sm_error_sizes(used + needed, limit.rlim_cur);
 }
 
 static symmem_status open_fds(sm_tcp_server *server) {

@@ -88,9 +88,13 @@ static symmem_status connect_to_agent(uint64_t deadline_ns, sm_tcp_place *place,
     const char *host = secure_getenv("MASTER_ADDR");
     int64_t port = 0;
     symmem_status status = sm_env_int(names, 1, 65535, &port);
-    if (status != SYMMEM_OK)
-        sm_copy_text(sm_record()->operation, sizeof(sm_record()->operation), "store_open");
-    if (status == SYMMEM_OK && host[0] == '\0')
+    if (status != SYMMEM_OK) {
+        symmem_error_record error;
+        (void)sm_error_get(&error);
+        sm_copy_text(error.operation, sizeof(error.operation), "store_open");
+        return sm_error_raise(&error);
+    }
+    if (host[0] == '\0')
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open", STAGE, "MASTER_ADDR is empty");
     if (status == SYMMEM_OK)
         status = sm_tcp_place_resolve(host, (uint16_t)port, deadline_ns, place);

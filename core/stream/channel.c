@@ -54,8 +54,7 @@ static const char *entry_of(const sm_channel_op *op) {
 
 static symmem_status failed(const sm_channel_op *op, symmem_status status, const char *entry) {
     (void)sm_backend_failed(op->link->context, status, op->name, entry);
-    sm_record()->channel = op->channel;
-    return sm_link_describe(op->link, sm_record());
+    return sm_error_channel(op->channel);
 }
 
 /* --- with a stream ------------------------------------------------------------------ */
@@ -113,11 +112,11 @@ static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const
 static symmem_status fail_behind(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                                  void *stream, symmem_status status) {
     uint64_t capture;
-    (void)failed(op, status, entry_of(op));
-    const symmem_error_record record = *sm_record();
+    const symmem_status failure = failed(op, status, entry_of(op));
+    SM_ATTEMPT(marking);
     if (capture_of(op, stream, &capture) == SYMMEM_OK && capture == own->capture)
         (void)advance(op, channel, own, stream);
-    return sm_fail_record(&record);
+    return failure;
 }
 
 /* The channel's call lock is held, here and below. */
@@ -153,9 +152,8 @@ static symmem_status enqueue(const sm_channel_op *op, sm_channel *channel, void 
 static symmem_status busy(const sm_channel_op *op, uint64_t begin_ns) {
     (void)sm_fail(SYMMEM_TIMEOUT, op->name, "channel",
                   "channel %d stayed busy with an earlier operation", op->channel);
-    sm_record()->channel = op->channel;
-    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
-    return sm_link_describe(op->link, sm_record());
+    (void)sm_error_channel(op->channel);
+    return sm_error_elapsed(sm_now_ns() - begin_ns);
 }
 
 /* Until the channel's last operation on a stream is over. */
@@ -197,7 +195,7 @@ static symmem_status run_now(const sm_channel_op *op, sm_channel *channel, uint6
     if (record.status != status)
         return failed(op, status, entry_of(op));
     sm_copy_text(record.operation, sizeof record.operation, op->name); /* a part's, it may be */
-    return sm_fail_record(&record);
+    return sm_error_raise(&record);
 }
 
 /* --- front -------------------------------------------------------------------------- */
@@ -207,10 +205,8 @@ symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, cons
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "channel %d is not in [0, %d)", channel,
                   link->channel_count);
-    sm_record()->channel = channel;
-    sm_record()->expected = (uint64_t)link->channel_count;
-    sm_record()->actual = (uint64_t)(int64_t)channel;
-    return sm_link_describe(link, sm_record());
+    (void)sm_error_channel(channel);
+    return sm_error_sizes((uint64_t)link->channel_count, (uint64_t)(int64_t)channel);
 }
 
 /* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */

@@ -137,9 +137,8 @@ symmem_status symmem_event_synchronize(symmem_event *event, uint32_t timeout_ms)
                                                  sm_context_timeout(context, timeout_ms));
     if (status == SYMMEM_OK)
         return status;
-    status = sm_backend_failed(context, status, operation, "event_synchronize");
-    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
-    return status;
+    (void)sm_backend_failed(context, status, operation, "event_synchronize");
+    return sm_error_elapsed(sm_now_ns() - begin_ns);
 }
 
 symmem_status symmem_event_query(symmem_event *event, bool *reached_p) {

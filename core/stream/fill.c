@@ -32,9 +32,7 @@ static symmem_status out_of_range(const char *operation, const char *what, int64
                                   int64_t limit) {
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "", "%s is %lld, limit %lld", what,
                   (long long)found, (long long)limit);
-    sm_record()->actual = (uint64_t)found;
-    sm_record()->expected = (uint64_t)limit;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes((uint64_t)limit, (uint64_t)found);
 }
 
 static symmem_status check_range(const DLTensor *tensor, const char *operation, int64_t offset,
@@ -49,9 +47,7 @@ static symmem_status check_range(const DLTensor *tensor, const char *operation, 
         (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "",
                       "offset %lld + count %lld is beyond the %lld elements", (long long)offset,
                       (long long)count, (long long)tensor->shape[0]);
-        sm_record()->expected = (uint64_t)tensor->shape[0];
-        sm_record()->actual = (uint64_t)offset + (uint64_t)count;
-        return SYMMEM_OUT_OF_RANGE;
+        return sm_error_sizes((uint64_t)tensor->shape[0], (uint64_t)offset + (uint64_t)count);
     }
     return SYMMEM_OK;
 }

@@ -292,7 +292,7 @@ static symmem_status look_at_launched(symmem_context *context, const sm_link *li
                                       bool *pending_p) {
     for (sm_node *node = context->launched.next, *next; node != &context->launched; node = next) {
         symmem_graph *graph = SM_CONTAINER(node, symmem_graph, launched);
-        const symmem_error_record record = *sm_record();
+        SM_ATTEMPT(look);
         bool is_pending = true;
         next = node->next;
         symmem_status status = look_at_launches(graph, &is_pending);
@@ -300,9 +300,8 @@ static symmem_status look_at_launched(symmem_context *context, const sm_link *li
             sm_list_remove(node);
         } else if (sm_capture_has(context, graph->number, link)) {
             *pending_p = is_pending;
+            (void)sm_error_raise(&look.error);
             return status;
-        } else {
-            *sm_record() = record;
         }
     }
     return SYMMEM_OK;

@@ -8,18 +8,15 @@ symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operatio
     size_t end;
     /* The handle's offset lies in the block, so the sum of the two cannot hide a wrap. */
     if (!sm_add(offset, bytes, &end) || !sm_add(end, handle->offset - link->block_offset, &end)) {
-        (void)sm_fail(SYMMEM_OVERFLOW, operation, "", "offset %zu + %zu bytes overflows", offset,
-                      bytes);
-        return sm_link_describe(link, sm_record());
+        return sm_fail(SYMMEM_OVERFLOW, operation, "", "offset %zu + %zu bytes overflows", offset,
+                       bytes);
     }
     if (end <= link->block_bytes)
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "",
                   "offset %zu + %zu bytes ends at byte %zu of a block of %zu", offset, bytes, end,
                   link->block_bytes);
-    sm_record()->expected = link->block_bytes;
-    sm_record()->actual = end;
-    return sm_link_describe(link, sm_record());
+    return sm_error_sizes(link->block_bytes, end);
 }
 
 static void allocation_ref_retain(void *object) {
@@ -60,9 +57,7 @@ symmem_status sm_refs_cover(sm_refs *refs, symmem_context *context, const char *
         return SYMMEM_OK;
     (void)sm_fail(SYMMEM_OUT_OF_RANGE, operation, "",
                   "%zu bytes, but the allocation ends after %zu", bytes, left);
-    sm_record()->expected = left;
-    sm_record()->actual = bytes;
-    return SYMMEM_OUT_OF_RANGE;
+    return sm_error_sizes(left, bytes);
 }
 
 symmem_status sm_refs_stream(const sm_refs *refs, const symmem_context *context,
@@ -85,8 +80,7 @@ symmem_status sm_refs_device(const sm_refs *refs, symmem_context *context, const
         status = sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "",
                          "memory of device %d, but the work is for device %d",
                          refs->held[i]->device, *device_p);
-        sm_record()->expected = (uint64_t)*device_p;
-        sm_record()->actual = (uint64_t)refs->held[i]->device;
+        (void)sm_error_sizes((uint64_t)*device_p, (uint64_t)refs->held[i]->device);
     }
     return status;
 }
@@ -129,8 +123,7 @@ static symmem_status locate(const symmem_handle *handle, const char *operation, 
         return SYMMEM_OK;
     }
     (void)sm_fail(SYMMEM_UNREACHABLE, operation, "", "no direct access to rank %d", rank);
-    sm_record()->failed_rank = rank;
-    return sm_link_describe(link, sm_record());
+    return sm_error_failed_rank(rank);
 }
 
 /* What put and get share: the peer's place, and everything checked. */

@@ -10,18 +10,17 @@
 
 static const char operation[] = "handle_reset";
 
-static symmem_status channel_busy(sm_link *link, int32_t index) {
+static symmem_status channel_busy(int32_t index) {
     (void)sm_fail(SYMMEM_BUSY, operation, "reset.begin",
                   "channel %d has a pending operation: synchronize its stream first", index);
-    sm_record()->channel = index;
-    return sm_link_describe(link, sm_record());
+    return sm_error_channel(index);
 }
 
 static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
     bool reached = true;
     /* If the lock is taken, another thread is in a call on the channel. */
     if (!sm_turn_take(&channel->turn, 1))
-        return channel_busy(link, index);
+        return channel_busy(index);
     symmem_status status = SYMMEM_OK;
     if (channel->eager_stream != NULL)
         status = link->context->backend->event_query(link->context->instance, channel->eager_event,
@@ -29,7 +28,7 @@ static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t inde
     sm_turn_give(&channel->turn);
     if (status != SYMMEM_OK)
         return sm_backend_failed(link->context, status, operation, "event_query");
-    return reached ? SYMMEM_OK : channel_busy(link, index);
+    return reached ? SYMMEM_OK : channel_busy(index);
 }
 
 static symmem_status check_graphs(sm_link *link) {
@@ -37,10 +36,9 @@ static symmem_status check_graphs(sm_link *link) {
     symmem_status status = sm_graph_pending(link, operation, &pending);
     if (status != SYMMEM_OK || !pending)
         return status;
-    (void)sm_fail(
+    return sm_fail(
         SYMMEM_BUSY, operation, "reset.begin",
         "a launch of a graph with its operations is pending: synchronize its stream first");
-    return sm_link_describe(link, sm_record());
 }
 
 /* BUSY if an operation is pending on any channel. */
@@ -85,12 +83,16 @@ static symmem_status reset_state(sm_link *link) {
 static symmem_status check_settled(sm_link *link, uint64_t deadline_ns) {
     const uint64_t begin_ns = sm_now_ns();
     uint64_t wait_ns = MARK_LATE_NS;
-    symmem_status status;
     if (deadline_ns != 0 && deadline_ns < begin_ns + 2 * wait_ns)
         wait_ns = deadline_ns > begin_ns ? (deadline_ns - begin_ns) / 2 : 0;
-    while ((status = check_pending(link)) == SYMMEM_BUSY && sm_now_ns() < begin_ns + wait_ns)
-        sm_sleep_ns(1000000);
-    return status;
+    for (;; sm_sleep_ns(1000000)) {
+        SM_ATTEMPT(look);
+        symmem_status status = check_pending(link);
+        if (status == SYMMEM_BUSY && sm_now_ns() < begin_ns + wait_ns)
+            continue;
+        (void)sm_error_raise(&look.error);
+        return status;
+    }
 }
 
 /* What a rank says before the reset begins. */
@@ -107,9 +109,8 @@ static symmem_status check_readiness(const sm_link *link, const readiness *all) 
             continue;
         (void)sm_fail(status, operation, "reset.begin", "rank %d is not ready: %s", r,
                       symmem_status_text(status));
-        sm_record()->failed_rank = r;
-        sm_record()->channel = all[r].channel;
-        return status;
+        (void)sm_error_failed_rank(r);
+        return sm_error_channel(all[r].channel);
     }
     return SYMMEM_OK;
 }
@@ -117,15 +118,15 @@ static symmem_status check_readiness(const sm_link *link, const readiness *all) 
 /* What poisons it may come to light only now: by the look at the streams, or where a device told.
  */
 static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
-    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin"),
-                     .channel = -1};
+    readiness own = {.status = sm_context_point(link->context, operation, "reset.begin")};
     if (own.status == SYMMEM_OK)
         own.status = check_settled(link, deadline_ns);
     /* What is on its way to the peers' state may not come behind their reset. */
     if (own.status == SYMMEM_OK)
         own.status = sm_reach_quiet(link->context, &link->peers, operation, deadline_ns);
-    if (own.status != SYMMEM_OK)
-        own.channel = sm_record()->channel;
+    symmem_error_record error;
+    (void)sm_error_get(&error);
+    own.channel = error.channel;
     sm_link_check_device(link);
     own.is_poisoned = sm_link_is_poisoned(&link->peers);
     return own;
@@ -151,7 +152,8 @@ static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     if (all == NULL) { /* nowhere to put what the others say: only tell them */
         (void)sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory for %d ranks",
                       (int)link->group->world_size);
-        const symmem_error_record failure = *sm_record();
+        symmem_error_record failure;
+        (void)sm_error_get(&failure);
         return sm_session_gather(session, operation, "reset.begin", &failure, NULL, 0, NULL, true,
                                  deadline_ns);
     }
@@ -174,11 +176,12 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     sm_session_forget_remarks(session);
     /* No rank signals before all have left the second agreement. */
     status = sm_session_agree(session, operation, "reset.end", reset_state(link), deadline_ns);
+    symmem_error_record error;
+    (void)sm_error_get(&error);
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
-        sm_link_poison_after_reset(link,
-                                   sm_record()); /* some ranks' state is reset, some may not be */
+        sm_link_poison_after_reset(link, &error); /* some ranks' state is reset, some may not be */
     return status;
 }
 
@@ -201,8 +204,7 @@ symmem_status symmem_handle_reset(symmem_handle *handle, uint32_t timeout_ms) {
         sm_context_observe(link->context, "reset.done");
     }
     if (status != SYMMEM_OK) {
-        sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
-        (void)sm_link_describe(link, sm_record());
+        (void)sm_error_elapsed(sm_now_ns() - begin_ns);
         sm_group_explain(link->context);
     }
     return status;

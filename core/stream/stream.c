@@ -21,9 +21,7 @@ symmem_status sm_stream_check(const symmem_context *context, const symmem_stream
         return status;
     (void)sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "a stream of device %d for device %d",
                   stream->device, device);
-    sm_record()->expected = (uint64_t)device;
-    sm_record()->actual = (uint64_t)stream->device;
-    return SYMMEM_INVALID_ARGUMENT;
+    return sm_error_sizes((uint64_t)device, (uint64_t)stream->device);
 }
 
 symmem_status sm_stream_need(const symmem_stream *stream, const char *operation) {
@@ -149,13 +147,12 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
     sm_node links;
-    const symmem_error_record record = *sm_record(); /* that it was spoiled is no failure now */
+    SM_ATTEMPT(abandoning); /* that it was spoiled is no failure now */
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
     sm_capture_forget(context, &links);
     if (context->backend->capture_end(context->instance, native, &graph) == SYMMEM_OK)
         context->backend->graph_destroy(context->instance, graph);
-    *sm_record() = record;
 }
 
 /* Whether a backend's record is that of what it answered. */
@@ -165,9 +162,9 @@ static bool tells_of(const symmem_error_record *record, symmem_status status) {
 
 /* A capture that is given up most often is so for a failure before it, which has to be told still.
  */
-static void tell_what_was_before(const symmem_error_record *before) {
+static void tell_what_was_before(symmem_status status, const symmem_error_record *before) {
     char text[128];
-    if (sm_record()->status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
+    if (status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
         return;
     /* The capture's other streams are given up, too. */
     const char *told =
@@ -197,7 +194,7 @@ static symmem_status end_stream(symmem_context *context, void *native, bool capt
     /* The stream's own answer, rather than that of an operation of its. */
     if (strcmp(record.operation, "stream_synchronize") == 0)
         sm_copy_text(record.operation, sizeof(record.operation), "stream_destroy");
-    return sm_fail_record(&record);
+    return sm_error_raise(&record);
 }
 
 symmem_status symmem_stream_destroy(symmem_stream *stream) {
@@ -210,11 +207,11 @@ symmem_status symmem_stream_destroy(symmem_stream *stream) {
     symmem_status status = SYMMEM_OK;
     void *native = sm_delist(context, &stream->node, &stream->native);
     if (native != NULL) {
-        const symmem_error_record before = *sm_record();
+        symmem_error_record before;
+        symmem_last_error(&before);
         status = end_stream(context, native, stream->capturing,
                             sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT));
-        if (status != SYMMEM_OK)
-            tell_what_was_before(&before);
+        tell_what_was_before(status, &before);
         sm_instance_release(context);
     }
     sm_second_stream_leave(context, stream, status == SYMMEM_OK);
@@ -282,24 +279,22 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
         return SYMMEM_OK;
     /* Without a record it is this call that failed, not work of the stream. */
     if (tells_of(&record, status)) {
-        (void)sm_fail_record(&record);
+        (void)sm_error_raise(&record);
         sm_group_explain(context);
         return status;
     }
-    status = sm_backend_failed(context, status, operation, "stream_synchronize");
-    sm_record()->elapsed_ns = sm_now_ns() - begin_ns;
-    return status;
+    (void)sm_backend_failed(context, status, operation, "stream_synchronize");
+    return sm_error_elapsed(sm_now_ns() - begin_ns);
 }
 
 bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeout_ms) {
-    const symmem_error_record record = *sm_record();
+    SM_ATTEMPT(asking);
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     bool idle = false;
     /* Asked, not synchronized: that would take the first failure of the stream from its user. */
     while (context->backend->stream_query(context->instance, native, &idle) == SYMMEM_OK && !idle &&
            !sm_expired(deadline_ns))
         sm_sleep_ns(DRAIN_SLEEP_NS);
-    *sm_record() = record;
     return idle;
 }
 

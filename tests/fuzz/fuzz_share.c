@@ -23,17 +23,14 @@ host_fail(const symmem_host *host, symmem_status status, int system_errno, const
     va_start(args, format);
     sm_vfail(status, operation, "", format, args);
     va_end(args);
-    sm_record()->system_errno = system_errno;
-    return status;
+    return sm_error_errno(system_errno);
 }
 
 static symmem_status host_fail_sizes(const symmem_host *host, symmem_status status,
                                      int system_errno, const char *operation, uint64_t expected,
                                      uint64_t actual) {
     host_fail(host, status, system_errno, operation, "sizes");
-    sm_record()->expected = expected;
-    sm_record()->actual = actual;
-    return status;
+    return sm_error_sizes(expected, actual);
 }
 
 static const symmem_host fuzz_host = {

@@ -12,6 +12,7 @@
 
 #include "../flat_backend.h"
 #include "folder.h"
+#include "last_record.h"
 #include "stream/channel.h"
 #include "unit_main.h"
 
@@ -93,12 +94,6 @@ struct plan {
     } while (0)
 
 #define CHECK_OK(env, call) CHECK_STATUS(env, call, SYMMEM_OK)
-
-static inline symmem_error_record last_record(void) {
-    symmem_error_record record;
-    symmem_last_error(&record);
-    return record;
-}
 
 /* A fault that ends the process instead of failing. By SIGKILL: sanitizers take a second to exit.
  */

@@ -2,6 +2,7 @@
 /* Contexts: options, environment, store, identity, end. Lists and turns. */
 #include "unit.h"
 #include "stream/channel.h"
+#include "last_record.h"
 
 static const char *const variables[] = {"RANK",
                                         "PMIX_RANK",
@@ -96,14 +97,14 @@ TEST("flags in the environment") {
     for (int i = 0; i < 3; i++) {
         setenv(names[i], "no", 1);
         expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
-        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, names[i]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, names[i]));
         unsetenv(names[i]);
     }
 }
 
 /* Where the program was started is what makes it too long. */
 TEST("a relative socket directory") {
-    char deep[150] = "/tmp/", message[sizeof(sm_record()->message)];
+    char deep[150] = "/tmp/", message[sizeof(last_record().message)];
     memset(deep + 5, 'd', 100);
     symmem_store *store = NULL;
     symmem_context *context = NULL;
@@ -119,7 +120,7 @@ TEST("a relative socket directory") {
     CU_ASSERT_FATAL(fchdir(here) == 0 && rmdir(deep) == 0);
     EXPECT_OK(symmem_group_create(context, "world", NULL, 0, NULL, &group));
     EXPECT_FAIL(symmem_group_barrier(group, 100), SYMMEM_PATH_TOO_LONG, "group_barrier");
-    sm_copy_text(message, sizeof(message), sm_record()->message);
+    sm_copy_text(message, sizeof(message), last_record().message);
     CU_ASSERT_PTR_NOT_NULL(strstr(message, "/tmp/ddd"));
     CU_ASSERT_PTR_NOT_NULL(strstr(message, "the relative 'sockets' as seen at init"));
     symmem_context_free(context);
@@ -180,13 +181,13 @@ TEST("launchers") {
     setenv("RANK", "0", 1);
     setenv("WORLD_SIZE", "1", 1);
     expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_RANK is not set"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "OMPI_COMM_WORLD_RANK is not set"));
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_SIZE is not set"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "OMPI_COMM_WORLD_SIZE is not set"));
     options.rank = 0;
     expect_refused(&options, SYMMEM_INVALID_ARGUMENT);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "OMPI_COMM_WORLD_SIZE is not set"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "OMPI_COMM_WORLD_SIZE is not set"));
     clear_environment();
     unsetenv("SYMMEM_LAUNCHER");
     setenv("OMPI_COMM_WORLD_LOCAL_RANK", "5", 1);
@@ -289,7 +290,7 @@ TEST("a successor keeps its identity") {
     EXPECT_OK(symmem_store_set(store, "symmem/id/1", &member, sizeof member, 0));
     symmem_clear_error();
     symmem_context_free(context);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
     EXPECT_OK(symmem_store_get(store, "symmem/id/1", &found, sizeof found, &bytes, 0));
     CU_ASSERT_EQUAL(memcmp(&member, &found, sizeof found), 0);
     symmem_store_close(store);

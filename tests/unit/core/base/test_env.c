@@ -2,6 +2,7 @@
 /* Environment variables. */
 #include "bootstrap/bootstrap.h"
 #include "unit_main.h"
+#include "last_record.h"
 
 static const char *const names[] = {"SYMMEM_TEST_A", "SYMMEM_TEST_B", NULL};
 
@@ -16,7 +17,7 @@ TEST("numbers") {
     unsetenv("SYMMEM_TEST_B");
     symmem_clear_error();
     CU_ASSERT_EQUAL(sm_env_int(names, 0, 10, &value), SYMMEM_NOT_FOUND);
-    CU_ASSERT(value == 77 && sm_record()->status == SYMMEM_OK);
+    CU_ASSERT(value == 77 && last_record().status == SYMMEM_OK);
     setenv("SYMMEM_TEST_B", "3", 1);
     CU_ASSERT_EQUAL(sm_env_int(names, 0, 10, &value), SYMMEM_OK);
     CU_ASSERT_EQUAL(value, 3);
@@ -29,7 +30,7 @@ TEST("numbers") {
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         symmem_clear_error();
         CU_ASSERT_EQUAL(read_a(bad[i], &value), SYMMEM_INVALID_ARGUMENT);
-        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "SYMMEM_TEST_A"));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "SYMMEM_TEST_A"));
     }
     CU_ASSERT_EQUAL(value, -5);
 }
@@ -48,8 +49,8 @@ TEST("flags that are none") {
         setenv("SYMMEM_TEST_B", i % 2 == 0 ? bad[i] : "1", 1);
         symmem_clear_error();
         CU_ASSERT_EQUAL(sm_env_check_flags(names), SYMMEM_INVALID_ARGUMENT);
-        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, names[i % 2 == 0]));
-        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, bad[i]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, names[i % 2 == 0]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, bad[i]));
     }
     unsetenv("SYMMEM_TEST_A");
     unsetenv("SYMMEM_TEST_B");

@@ -4,6 +4,7 @@
 
 #include "unit.h"
 #include "unit_child.h"
+#include "last_record.h"
 
 #include <sys/syscall.h>
 
@@ -17,7 +18,9 @@ static const char *message_under(int resource, rlim_t limit, int number) {
     CU_ASSERT_EQUAL_FATAL(syscall(SYS_prlimit64, 0, resource, &low, NULL), 0);
     (void)sm_fail_errno(number, "o", "s", "x");
     CU_ASSERT_EQUAL(syscall(SYS_prlimit64, 0, resource, &before, NULL), 0);
-    return sm_record()->message;
+    static symmem_error_record record;
+    symmem_last_error(&record);
+    return record.message;
 }
 
 TEST("limits by their errno") {
@@ -42,7 +45,7 @@ TEST("limits by their errno") {
         CU_ASSERT(rows[i].text == NULL || strstr(message, rows[i].text) != NULL);
     }
     (void)sm_fail_errno(ENFILE, "o", "s", "x");
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "fs.file-max"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "fs.file-max"));
 }
 
 static const char *in_place; /* of files of /proc; "": none can be opened */
@@ -70,7 +73,8 @@ TEST("nobody says what is used") {
 TEST("what is used") {
     unsigned long long used = 0, expected = 0;
     (void)message_under(RLIMIT_AS, 200, ENOMEM);
-    const char *text = strstr(sm_record()->message, "used are ");
+    const symmem_error_record record = last_record();
+    const char *text = strstr(record.message, "used are ");
     CU_ASSERT_PTR_NOT_NULL_FATAL(text);
     CU_ASSERT_EQUAL(sscanf(text, "used are %llu", &used), 1);
     FILE *file = fopen("/proc/self/statm", "re");
@@ -107,12 +111,12 @@ static void too_many_mappings(void) {
         at++;
     (void)sm_fail_errno(errno, "o", "s", "x");
     munmap(all, 2 * most * page);
-    exit(strstr(sm_record()->message, "vm.max_map_count is ") != NULL ? CHOSEN : 1);
+    exit(strstr(last_record().message, "vm.max_map_count is ") != NULL ? CHOSEN : 1);
 }
 
 TEST("mappings") {
     (void)sm_fail_errno(ENOMEM, "o", "s", "x");
-    CU_ASSERT_PTR_NULL(strstr(sm_record()->message, "max_map_count"));
+    CU_ASSERT_PTR_NULL(strstr(last_record().message, "max_map_count"));
     /* ThreadSanitizer maps memory of its own whatever a thread does, and ends it if it cannot. */
     CU_ASSERT(UNIT_THREAD_SANITIZER || has_chosen(end_in_child(too_many_mappings)));
 }
@@ -121,14 +125,14 @@ TEST("what a backend adds") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     const symmem_host *host = &context->host;
     EXPECT_FAIL(host->fail(host, SYMMEM_LIMIT, EMFILE, "op", "text"), SYMMEM_LIMIT, "op");
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "text (RLIMIT_NOFILE is "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "text (RLIMIT_NOFILE is "));
     EXPECT_FAIL(host->fail_sizes(host, SYMMEM_NO_SPACE, 0, "op", 5, 3), SYMMEM_NO_SPACE, "op");
     host->explain(host, " in group %d", 7);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "3 available in group 7"));
-    CU_ASSERT_EQUAL(sm_record()->expected, 5);
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "3 available in group 7"));
+    CU_ASSERT_EQUAL(last_record().expected, 5);
     for (int i = 0; i < 30; i++)
         host->explain(host, "%s", "ten letters");
-    CU_ASSERT_EQUAL(strlen(sm_record()->message), sizeof(sm_record()->message) - 1);
+    CU_ASSERT_EQUAL(strlen(last_record().message), sizeof(last_record().message) - 1);
     EXPECT_OK(symmem_finalize(context));
     symmem_context_free(context);
 }

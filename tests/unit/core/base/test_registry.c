@@ -2,6 +2,7 @@
 /* The registry, where backends are looked for, devices and the host's services. */
 #include "unit.h"
 #include "stream/channel.h"
+#include "last_record.h"
 
 #include <limits.h>
 #include <sys/resource.h>
@@ -126,7 +127,7 @@ TEST("searching") {
     symmem_status status = symmem_set_backend(context, "plugin_empty");
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &all), 0);
     CU_ASSERT_EQUAL(status, SYMMEM_LIMIT);
-    CU_ASSERT_EQUAL(sm_record()->system_errno, EMFILE);
+    CU_ASSERT_EQUAL(last_record().system_errno, EMFILE);
     /* Found, but it calls itself "plugin". */
     EXPECT_FAIL(symmem_set_backend(context, "plugin_fake"), SYMMEM_ABI, "set_backend");
     EXPECT_FAIL(symmem_set_backend(context, "plugin_empty"), SYMMEM_LOAD, "set_backend");
@@ -165,7 +166,7 @@ TEST("searching") {
     CU_ASSERT_EQUAL(unlink(path), 0);
     EXPECT_FAIL(sm_search_backend("unit_beside", "search", found, sizeof(found)), SYMMEM_NOT_FOUND,
                 "search");
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, own));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, own));
     unsetenv("FAKE_PLUGIN_NAME");
     unit_end(context);
 }

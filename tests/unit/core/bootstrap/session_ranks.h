@@ -10,6 +10,7 @@
 #include "folder.h"
 #include "bootstrap/bootstrap.h"
 #include "unit_clock.h"
+#include "last_record.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -50,8 +51,8 @@ struct test_rank {
     do {                                                                                           \
         if (!(condition)) {                                                                        \
             fprintf(stderr, "rank %d line %d: %s [%s %s: %s]\n", self->rank, __LINE__, #condition, \
-                    symmem_status_name(sm_record()->status), sm_record()->stage,                   \
-                    sm_record()->message);                                                         \
+                    symmem_status_name(last_record().status), last_record().stage,                 \
+                    last_record().message);                                                        \
             return __LINE__ % 250 + 1;                                                             \
         }                                                                                          \
     } while (0)

@@ -3,6 +3,7 @@
 #include "bootstrap/exchange.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #define LARGE (SYMMEM_STORE_VALUE_MAX - 1024) /* bytes a rank: read one by one */
 
@@ -88,7 +89,7 @@ static int body(test_rank *self) {
         odd = p->odd;
     if (self->rank == 1 || !p->alone)
         status = take_part(self, p, in, out);
-    const symmem_error_record record = *sm_record();
+    const symmem_error_record record = last_record();
     odd = NONE;
     leave_together(&through, self->world_size);
     free(out);
@@ -167,7 +168,7 @@ static int body_twice(test_rank *self) {
         self->rank == 0 ? sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left") : SYMMEM_OK;
     EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) ==
            SYMMEM_LIMIT);
-    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(last_record().failed_rank == 0);
     EXPECT(self->rank != 0 || atomic_load(&self->point_hits) == 1);
     return 0;
 }
@@ -198,9 +199,9 @@ static int body_alone(test_rank *self) {
     for (int slow = 0; slow < 2; slow++) {
         slow_sets = slow == 1;
         EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(600)) == SYMMEM_TIMEOUT);
-        EXPECT(sm_record()->missing_count == (uint32_t)self->world_size - 1);
-        EXPECT(!symmem_error_is_missing(sm_record(), 0));
-        EXPECT(strstr(sm_record()->message, "did not arrive") != NULL);
+        EXPECT(last_record().missing_count == (uint32_t)self->world_size - 1);
+        EXPECT(!last_is_missing(0));
+        EXPECT(strstr(last_record().message, "did not arrive") != NULL);
     }
     slow_sets = false;
     return 0;

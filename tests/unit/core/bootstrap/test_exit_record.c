@@ -3,6 +3,7 @@
 #include "bootstrap/session_internal.h"
 #include "memory/group.h"
 #include "unit.h"
+#include "last_record.h"
 
 static symmem_store *store;
 
@@ -34,15 +35,15 @@ static void drop(int32_t rank) {
 static void leave(int32_t rank, int32_t world_size) {
     const sm_world world = {
         .store = store, .prefix = SM_WORLD_PREFIX, .rank = rank, .size = world_size};
-    const symmem_error_record record = *sm_record();
+    const symmem_error_record record = last_record();
     sm_exit_record_leave(&world, &record);
 }
 
 /* One rank of two, whose record says so. */
 static bool leaves_with(symmem_error_record record) {
-    (void)sm_fail_record(&record);
+    (void)sm_error_raise(&record);
     leave(1, 2);
-    CU_ASSERT_EQUAL(sm_record()->status, record.status);
+    CU_ASSERT_EQUAL(last_record().status, record.status);
     const bool left = is_left(1);
     drop(1);
     return left;
@@ -50,7 +51,7 @@ static bool leaves_with(symmem_error_record record) {
 
 static symmem_error_record record_of(symmem_status status) {
     (void)sm_fail(status, "init", "", "nothing is left");
-    return *sm_record();
+    return last_record();
 }
 
 TEST("what is a lack") {
@@ -79,7 +80,7 @@ TEST("what is a lack") {
 TEST("who has nowhere to leave it") {
     CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&store), SYMMEM_OK);
     (void)record_of(SYMMEM_LIMIT);
-    const symmem_error_record record = *sm_record();
+    const symmem_error_record record = last_record();
     sm_world world = {.prefix = SM_WORLD_PREFIX, .size = 2};
     sm_exit_record_leave(&world, &record); /* without a store */
     leave(0, 1);

@@ -2,6 +2,7 @@
 /* The sockets that carry descriptors: messages, strangers, failing calls, limits, paths. */
 #include "session_ranks.h"
 #include "unit.h"
+#include "last_record.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -65,7 +66,7 @@ TEST("another user's socket") {
     sm_ipc_expect_notes(b, tag.nonce);
     claimed_uid = geteuid() + 54321;
     CU_ASSERT_EQUAL(send_to(a, b, &tag, &file, 1), SYMMEM_PERMISSION);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "not the peer's socket"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "not the peer's socket"));
     CU_ASSERT(!sm_ipc_send_note(a, address, bytes, &tag, note));
     claimed_uid = 0;
     CU_ASSERT(!got_one(b, &tag));
@@ -143,8 +144,8 @@ TEST("no descriptor for a connection") {
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &tight), 0);
     CU_ASSERT_EQUAL(sm_ipc_recv(b, &tag, &source, got, &count, 100), SYMMEM_LIMIT);
     setrlimit(RLIMIT_NOFILE, &old);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "RLIMIT_NOFILE"));
-    CU_ASSERT(sm_record()->expected == 1 && sm_record()->actual == 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "RLIMIT_NOFILE"));
+    CU_ASSERT(last_record().expected == 1 && last_record().actual == 0);
     CU_ASSERT(got_one(b, &tag));
     close(stopped);
     sm_ipc_destroy(a);
@@ -215,7 +216,7 @@ TEST("sending that fails") {
     CU_ASSERT_FALSE(sm_ipc_send_note(a, address, large, &tag, note));
     CU_ASSERT_EQUAL(sm_ipc_send(a, address, bytes, &tag, NULL, -1, 50), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_EQUAL(sm_ipc_send(a, address, 2, &tag, NULL, 0, 50), SYMMEM_SYSTEM);
-    CU_ASSERT_EQUAL(sm_record()->system_errno, EINVAL);
+    CU_ASSERT_EQUAL(last_record().system_errno, EINVAL);
     sm_ipc_destroy(a);
 }
 
@@ -340,7 +341,7 @@ TEST("messages") {
     /* A bad descriptor is the sender's error. */
     int bad = 9999;
     CU_ASSERT_EQUAL(send_to(a, b, &tag, &bad, 1), SYMMEM_SYSTEM);
-    CU_ASSERT_EQUAL(sm_record()->system_errno, EBADF);
+    CU_ASSERT_EQUAL(last_record().system_errno, EBADF);
 
     /* A full queue, then a socket that is gone. */
     symmem_status status = SYMMEM_OK;
@@ -475,7 +476,7 @@ TEST("no descriptors left") {
     tight.rlim_cur = (rlim_t)next + 1; /* one more fits */
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &tight), 0);
     CU_ASSERT_EQUAL(sm_ipc_recv(b, &tag, &source, got, &count, 100), SYMMEM_LIMIT);
-    CU_ASSERT(sm_record()->expected == 2 && sm_record()->actual < 2);
+    CU_ASSERT(last_record().expected == 2 && last_record().actual < 2);
     tight.rlim_cur = (rlim_t)next;
     setrlimit(RLIMIT_NOFILE, &tight);
     CU_ASSERT_EQUAL(sm_ipc_create(NULL, NULL, &c), SYMMEM_LIMIT);
@@ -514,7 +515,7 @@ TEST("paths") {
     name[0] = '/';
     name[200] = '\0';
     CU_ASSERT_EQUAL(sm_ipc_create(name, NULL, &a), SYMMEM_PATH_TOO_LONG);
-    CU_ASSERT_EQUAL(sm_record()->expected, sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
+    CU_ASSERT_EQUAL(last_record().expected, sizeof(((struct sockaddr_un *)0)->sun_path) - 1);
     CU_ASSERT_EQUAL(sm_ipc_create(NULL, "symmem-test-taken", &a), SYMMEM_OK);
     CU_ASSERT_EQUAL(sm_ipc_create(NULL, "symmem-test-taken", &b), SYMMEM_EXISTS);
     sm_ipc_destroy(a);

@@ -2,6 +2,7 @@
 /* Descriptors between ranks: gathered, broadcast, sent to one; absent, dying and distant ranks. */
 #include "session_ranks.h"
 #include "unit.h"
+#include "last_record.h"
 
 #include <sys/socket.h>
 
@@ -111,7 +112,7 @@ static int body_absent(test_rank *self) {
         EXPECT(gather_fds(self, 2, 1000, &status) == 0);
         atomic_fetch_add(&gone_on, 1);
         EXPECT(status == SYMMEM_TIMEOUT);
-        EXPECT(sm_record()->failed_rank == 2); /* rank 1 knows of rank 0 alone, which says it */
+        EXPECT(last_record().failed_rank == 2); /* rank 1 knows of rank 0 alone, which says it */
         EXPECT(sm_session_id(self->session) == 0);
     }
     EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
@@ -132,7 +133,7 @@ static int body_dies(test_rank *self) {
     uint64_t start_ns = sm_now_ns();
     EXPECT(gather_fds(self, 1, 20000, &status) == 0);
     EXPECT(status == SYMMEM_PEER_LOST);
-    EXPECT(sm_record()->failed_rank == *(const int32_t *)self->arg);
+    EXPECT(last_record().failed_rank == *(const int32_t *)self->arg);
     /* Far from the limit; the suite has the bound. */
     EXPECT(sm_now_ns() - start_ns < 5000000000);
     leave_together(through, 2);
@@ -166,8 +167,8 @@ static int refused_at_once(test_rank *self) {
     uint64_t start_ns = sm_now_ns();
     EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(20000)) ==
            SYMMEM_UNREACHABLE);
-    EXPECT(symmem_error_is_missing(sm_record(), 2) == (self->rank != 2));
-    EXPECT(sm_record()->missing_count == (self->rank == 2 ? 2u : 1u) && all[0] == -1);
+    EXPECT(last_is_missing(2) == (self->rank != 2));
+    EXPECT(last_record().missing_count == (self->rank == 2 ? 2u : 1u) && all[0] == -1);
     EXPECT(sm_session_broadcast_fd(self->session, "op", 0, fd, &got, sm_deadline_ns(20000)) ==
            SYMMEM_UNREACHABLE);
     EXPECT(sm_now_ns() - start_ns < 10000000000);
@@ -201,7 +202,7 @@ static int body_hidden(test_rank *self) {
         self->identity.net_namespace++;
     EXPECT(sm_session_all_gather_fds(self->session, "op", &fd, 1, all, sm_deadline_ns(15000)) ==
            SYMMEM_UNREACHABLE);
-    EXPECT(symmem_error_is_missing(sm_record(), 2) && sm_record()->missing_count == 1);
+    EXPECT(last_is_missing(2) && last_record().missing_count == 1);
     EXPECT(sm_session_broadcast_fd(self->session, "op", 1, fd, &got, sm_deadline_ns(15000)) ==
            SYMMEM_UNREACHABLE);
     EXPECT(all[0] == -1 && got == -1);
@@ -210,7 +211,7 @@ static int body_hidden(test_rank *self) {
         EXPECT(sm_session_send_fd(self->session, 0, fd, sm_deadline_ns(15000)) == SYMMEM_OK);
         EXPECT(sm_session_recv_fd(self->session, 1, &got, sm_deadline_ns(15000)) ==
                SYMMEM_UNREACHABLE);
-        EXPECT(sm_record()->failed_rank == 1);
+        EXPECT(last_record().failed_rank == 1);
     } else if (self->rank == 0) {
         EXPECT(sm_session_recv_fd(self->session, 2, &got, sm_deadline_ns(15000)) == SYMMEM_OK);
         close(got);
@@ -258,7 +259,7 @@ static int body_bad_fd(test_rank *self) {
         close(own);
     EXPECT(sm_session_agree(self->session, "op", "end", status, sm_deadline_ns(3000)) ==
            SYMMEM_SYSTEM);
-    EXPECT(sm_record()->failed_rank == 2 && sm_record()->system_errno == EBADF);
+    EXPECT(last_record().failed_rank == 2 && last_record().system_errno == EBADF);
     /* The root's own. */
     own = self->rank == 0 ? 9999 : -1;
     status = sm_session_all_gather_fds(self->session, "op", &own, 1, all, sm_deadline_ns(3000));
@@ -266,7 +267,7 @@ static int body_bad_fd(test_rank *self) {
     /* Nobody leaves while others may still send to it. */
     EXPECT(sm_session_agree(self->session, "op", "end", status, sm_deadline_ns(3000)) ==
            SYMMEM_SYSTEM);
-    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(last_record().failed_rank == 0);
     return 0;
 }
 
@@ -292,7 +293,7 @@ static int body_to_itself(test_rank *self) {
     if (self->world_size > 1)
         EXPECT(sm_session_ensure(self->session, "op", sm_deadline_ns(10000)) == SYMMEM_OK);
     EXPECT(sm_session_recv_fd(self->session, own, &got, sm_deadline_ns(10000)) == SYMMEM_TIMEOUT);
-    EXPECT(got == -2 && sm_record()->failed_rank == own);
+    EXPECT(got == -2 && last_record().failed_rank == own);
     EXPECT(sm_session_send_fd(self->session, own, 9999, 0) == SYMMEM_SYSTEM);
     for (int i = 0; i < 30; i++) {
         int file = i == 7 ? -1 : own_file(self->rank, i);
@@ -311,7 +312,7 @@ static int body_to_itself(test_rank *self) {
     self->point_status = SYMMEM_LIMIT;
     atomic_store(&self->point_hits, 0);
     EXPECT(sm_session_recv_fd(self->session, own, &got, 0) == SYMMEM_LIMIT);
-    EXPECT(strcmp(sm_record()->stage, "ipc.recv.after") == 0);
+    EXPECT(strcmp(last_record().stage, "ipc.recv.after") == 0);
     return 0;
 }
 
@@ -369,7 +370,7 @@ static int body_no_room(test_rank *self) {
     EXPECT(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     while (count > 0)
         close(taken[--count]);
-    EXPECT(status == SYMMEM_LIMIT && sm_record()->expected == 1 && sm_record()->actual == 0);
+    EXPECT(status == SYMMEM_LIMIT && last_record().expected == 1 && last_record().actual == 0);
     EXPECT(sm_session_recv_fd(self->session, 2, &got, limit_ns) == SYMMEM_OK);
     EXPECT(is_file_of(got, 2, 1) && close(got) == 0);
     for (int i = 0; i < 2; i++)
@@ -423,12 +424,12 @@ static int body_in_flight(test_rank *self) {
     symmem_status status = sm_session_all_gather_fds(self->session, "op", &file, 1, all,
                                                      sm_deadline_ns(self->rank == 1 ? 300 : 9000));
     if (self->rank == 1)
-        EXPECT(status == SYMMEM_LIMIT && sm_record()->system_errno == ETOOMANYREFS);
+        EXPECT(status == SYMMEM_LIMIT && last_record().system_errno == ETOOMANYREFS);
     for (int i = 0; self->rank == 0 && status == SYMMEM_OK && i < 2; i++)
         close(all[i]);
     EXPECT(sm_session_agree(self->session, "op", "step", status, limit_ns) == SYMMEM_LIMIT);
-    EXPECT(sm_record()->failed_rank == 1);
-    EXPECT(strstr(sm_record()->message, "RLIMIT_NOFILE") != NULL);
+    EXPECT(last_record().failed_rank == 1);
+    EXPECT(strstr(last_record().message, "RLIMIT_NOFILE") != NULL);
     atomic_store(&refusals, 0);
     close(file);
     return 0;

@@ -5,6 +5,7 @@
 #include "rendezvous/rendezvous.h"
 #include "stream/channel.h"
 #include "unit_main.h"
+#include "last_record.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -36,7 +37,7 @@ static void expect_corrupt(symmem_store *store, const char *key) {
     symmem_clear_error();
     CU_ASSERT_EQUAL(symmem_store_get(store, key, value, sizeof(value), &bytes, 1000),
                     SYMMEM_CORRUPT);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_CORRUPT);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_CORRUPT);
     CU_ASSERT(bytes == 99 && strcmp(value, "unchanged") == 0);
     CU_ASSERT(sm_now_ns() - start_ns < 10000000000u);
 }
@@ -257,9 +258,9 @@ static void expect_verdict(const sm_verdict *verdict, symmem_status expected) {
         .part = {.magic = SM_PART_MAGIC, .flags = SM_PART_FAILED, .kind = hash_of_kind()},
         .verdict = *verdict};
     CU_ASSERT_EQUAL(exchange_with("all", &all, sizeof(all), &t), expected);
-    CU_ASSERT(sm_record()->failed_rank >= -1 && sm_record()->failed_rank < 2);
+    CU_ASSERT(last_record().failed_rank >= -1 && last_record().failed_rank < 2);
     CU_ASSERT_EQUAL(exchange_with("1", &part, sizeof(part), &t), expected);
-    CU_ASSERT(sm_record()->failed_rank >= -1 && sm_record()->failed_rank < 2);
+    CU_ASSERT(last_record().failed_rank >= -1 && last_record().failed_rank < 2);
 }
 
 TEST("verdicts") {
@@ -297,7 +298,7 @@ TEST("status of a record") {
     CU_ASSERT_EQUAL(sm_rdv_records_check(&rendezvous), SYMMEM_NO_SPACE);
     records[1].status = 4711;
     CU_ASSERT_EQUAL(sm_rdv_records_check(&rendezvous), SYMMEM_CORRUPT);
-    CU_ASSERT_EQUAL(sm_record()->failed_rank, 1);
+    CU_ASSERT_EQUAL(last_record().failed_rank, 1);
 }
 
 int unit_setup(void) {

@@ -4,6 +4,7 @@
 #include "bootstrap/bootstrap.h"
 #include "folder.h"
 #include "unit.h"
+#include "last_record.h"
 
 #include <dirent.h>
 
@@ -28,7 +29,7 @@ static int meet(const char *path, int32_t rank, const char *name) {
     if (status == SYMMEM_OK)
         status = symmem_group_barrier(group, LIMIT_MS);
     if (status != SYMMEM_OK)
-        fprintf(stderr, "rank %d in %s: %s\n", (int)rank, name, sm_record()->message);
+        fprintf(stderr, "rank %d in %s: %s\n", (int)rank, name, last_record().message);
     return status == SYMMEM_OK ? 0 : 1;
 }
 

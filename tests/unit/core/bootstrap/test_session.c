@@ -3,6 +3,7 @@
 #include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #include <sys/time.h>
 
@@ -21,7 +22,7 @@ static int body_plain(test_rank *self) {
     for (int32_t i = 0; i < self->world_size; i++)
         EXPECT(sm_identity_same_process(sm_session_peer(self->session, i), &self->identity));
     /* Success leaves the record alone. */
-    EXPECT(sm_record()->status == SYMMEM_OK);
+    EXPECT(last_record().status == SYMMEM_OK);
     return 0;
 }
 
@@ -65,12 +66,12 @@ static int body_mismatch(test_rank *self) {
     uint64_t id = sm_session_id(self->session);
     EXPECT(sm_session_all_gather(self->session, "op", "s", in, self->rank == 2 ? 60 : 64, out, true,
                                  deadline_ns) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 2 && sm_record()->rank == self->rank);
-    EXPECT(sm_record()->expected == 64 && sm_record()->actual == 60);
-    EXPECT(strcmp(sm_record()->operation, "op") == 0 && strcmp(sm_record()->group, "test") == 0);
+    EXPECT(last_record().failed_rank == 2 && last_record().rank == self->rank);
+    EXPECT(last_record().expected == 64 && last_record().actual == 60);
+    EXPECT(strcmp(last_record().operation, "op") == 0 && strcmp(last_record().group, "test") == 0);
     EXPECT(sm_session_all_gather(self->session, self->rank == 1 ? "other" : "op", "s", in, 64, out,
                                  true, deadline_ns) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 1);
+    EXPECT(last_record().failed_rank == 1);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
     EXPECT(sm_session_id(self->session) == id); /* agreed failures keep the session */
     return 0;
@@ -124,12 +125,12 @@ static int body_agree(test_rank *self) {
     if (self->rank >= 1) {
         own = sm_fail(self->rank == 1 ? SYMMEM_NO_SPACE : SYMMEM_LIMIT, "rendezvous", "map",
                       "from rank %d", self->rank);
-        sm_record()->expected = 77;
-        sm_record()->system_errno = ENOSPC;
+        (void)sm_error_sizes(77, 0);
+        (void)sm_error_errno(ENOSPC);
     }
     EXPECT(sm_session_agree(self->session, "op", "end", own, sm_deadline_ns(10000)) ==
            SYMMEM_NO_SPACE);
-    const symmem_error_record *record = sm_record();
+    const symmem_error_record last = last_record(), *record = &last;
     EXPECT(record->failed_rank == 1 && record->rank == self->rank && record->world_size == 3);
     EXPECT(record->expected == 77 && record->system_errno == ENOSPC);
     EXPECT(strcmp(record->message, "from rank 1") == 0);
@@ -138,16 +139,14 @@ static int body_agree(test_rank *self) {
     /* A record that names somebody else keeps doing so. */
     if (self->rank == 0) {
         own = sm_fail(SYMMEM_PEER_LOST, "op", "x", "lost");
-        sm_record()->failed_rank = 2;
-        sm_record()->missing[0] = 1u << 2;
-        sm_record()->missing_count = 1;
+        (void)sm_error_missing(2);
     } else {
         own = SYMMEM_OK;
     }
     EXPECT(sm_session_agree(self->session, "op", "end", own, sm_deadline_ns(10000)) ==
            SYMMEM_PEER_LOST);
-    EXPECT(sm_record()->failed_rank == 2);
-    EXPECT(sm_record()->missing_count == 1 && symmem_error_is_missing(sm_record(), 2));
+    EXPECT(last_record().failed_rank == 2);
+    EXPECT(last_record().missing_count == 1 && last_is_missing(2));
     return 0;
 }
 
@@ -168,10 +167,10 @@ static int body_agree_alone(test_rank *self) {
     uint64_t deadline_ns = sm_deadline_ns(100);
     sm_fail(SYMMEM_LIMIT, "op", "x", "mine");
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_LIMIT, deadline_ns) == SYMMEM_LIMIT);
-    EXPECT(strcmp(sm_record()->message, "mine") == 0);
+    EXPECT(strcmp(last_record().message, "mine") == 0);
     EXPECT(sm_session_id(self->session) == 0);
     EXPECT(sm_session_agree(self->session, "op", "end", SYMMEM_OK, deadline_ns) == SYMMEM_TIMEOUT);
-    EXPECT(strstr(sm_record()->message, "an earlier step") != NULL);
+    EXPECT(strstr(last_record().message, "an earlier step") != NULL);
     return 0;
 }
 
@@ -190,7 +189,7 @@ static int body_bad_join(test_rank *self) {
     if (self->rank == 0) {
         EXPECT(symmem_store_set(self->store, "g/test/j/1", "nonsense", 8, 0) == SYMMEM_OK);
         EXPECT(gather(self, "op", true, 5000) == SYMMEM_MISMATCH);
-        EXPECT(sm_record()->failed_rank == 1);
+        EXPECT(last_record().failed_rank == 1);
     }
     return 0;
 }
@@ -198,8 +197,8 @@ static int body_bad_join(test_rank *self) {
 static int body_bad_socket(test_rank *self) {
     /* One rank cannot make its socket: all hear it from the bring-up at once. */
     EXPECT(gather(self, "op", true, 5000) == SYMMEM_PATH_TOO_LONG);
-    EXPECT(sm_record()->failed_rank == 1 && sm_record()->rank == self->rank);
-    EXPECT(strcmp(sm_record()->stage, "join") == 0);
+    EXPECT(last_record().failed_rank == 1 && last_record().rank == self->rank);
+    EXPECT(strcmp(last_record().stage, "join") == 0);
     EXPECT(sm_session_id(self->session) == 0);
     return 0;
 }

@@ -4,6 +4,7 @@
 #include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #define WORLD 4
 #define LAST 3
@@ -76,16 +77,16 @@ static int body(test_rank *self) {
     EXPECT(sm_now_ns() - start_ns < 5000000000); /* far from the limit; the suite has the bound */
     /* Rank 0 has its own failure, which is the others' unless they see who has ended. */
     if (status != SYMMEM_PEER_LOST) {
-        EXPECT(status == p->own && sm_record()->failed_rank == 0);
-        EXPECT(sm_record()->missing_count == 0);
-        EXPECT(strstr(sm_record()->message, "a connection broke") != NULL);
+        EXPECT(status == p->own && last_record().failed_rank == 0);
+        EXPECT(last_record().missing_count == 0);
+        EXPECT(strstr(last_record().message, "a connection broke") != NULL);
     } else {
-        const uint64_t victims = (1ull << (p->victims + 1)) - 2, missing = sm_record()->missing[0];
+        const uint64_t victims = (1ull << (p->victims + 1)) - 2, missing = last_record().missing[0];
         EXPECT(self->rank != 0 || p->own == SYMMEM_PEER_LOST);
         EXPECT(missing != 0 && (missing & ~victims) == 0 && (!all || missing == victims));
-        EXPECT(sm_record()->missing_count == (uint32_t)__builtin_popcountll(missing));
-        EXPECT(sm_record()->failed_rank ==
-               (sm_record()->missing_count == 1 ? __builtin_ctzll(missing) : -1));
+        EXPECT(last_record().missing_count == (uint32_t)__builtin_popcountll(missing));
+        EXPECT(last_record().failed_rank ==
+               (last_record().missing_count == 1 ? __builtin_ctzll(missing) : -1));
     }
     leave_together(through, WORLD - p->victims);
     return 0;

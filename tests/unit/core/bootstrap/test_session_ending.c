@@ -6,6 +6,7 @@
 #include "memory/group.h"
 #include "session_ranks.h"
 #include "unit_main.h"
+#include "last_record.h"
 
 #define MS 1000000u
 
@@ -91,7 +92,7 @@ static int body(test_rank *self) {
     uint64_t took_ms = (sm_now_ns() - start_ns) / MS;
     atomic_store(&is_told, false);
     EXPECT(status == its->wanted);
-    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(last_record().failed_rank == 0);
     EXPECT(took_ms >= its->least_ms && took_ms < its->most_ms);
     return 0;
 }

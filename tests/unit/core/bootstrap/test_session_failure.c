@@ -4,6 +4,7 @@
 #include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #define LARGE 70 /* ranks: more than one look asks */
 
@@ -49,13 +50,13 @@ static int hear_of_it(test_rank *self, const plan *p) {
     symmem_status status = look(self, 10000);
     atomic_fetch_add(&heard, 1);
     EXPECT(status == p->wanted);
-    EXPECT(sm_record()->failed_rank == p->failing);
-    EXPECT(p->wanted != SYMMEM_LIMIT || strstr(sm_record()->message, "nothing is left") != NULL);
+    EXPECT(last_record().failed_rank == p->failing);
+    EXPECT(p->wanted != SYMMEM_LIMIT || strstr(last_record().message, "nothing is left") != NULL);
     if (p->wanted != SYMMEM_LIMIT)
         return 0; /* the exchange is no more */
     EXPECT(sm_session_agree(self->session, "op", "step", p->wanted, sm_deadline_ns(10000)) ==
            SYMMEM_LIMIT);
-    EXPECT(sm_record()->failed_rank == p->failing);
+    EXPECT(last_record().failed_rank == p->failing);
     return 0;
 }
 
@@ -102,7 +103,7 @@ static int body_good(test_rank *self) {
     if (self->rank == 0) {
         (void)sm_fail(SYMMEM_BUSY, "before", "", "an earlier failure");
         EXPECT(look(self, 150) == SYMMEM_OK);
-        EXPECT(sm_record()->status == SYMMEM_BUSY);
+        EXPECT(last_record().status == SYMMEM_BUSY);
     }
     EXPECT(sm_session_agree(self->session, "op", "step", SYMMEM_OK, sm_deadline_ns(10000)) ==
            SYMMEM_OK);

@@ -2,6 +2,7 @@
 /* Exchanges in which something fails on one rank: all learn of it, and the session goes on. */
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #ifndef SYMMEM_INSTRUMENTED /* a sanitizer's own memory cannot be limited */
 /* No memory for the buffers: still only an agreed failure. The first case: what others freed would
@@ -22,8 +23,8 @@ static int body_no_memory(test_rank *self) {
     symmem_status status = sm_session_all_gather(self->session, "op", "s", in, BYTES, out, false,
                                                  sm_deadline_ns(10000));
     EXPECT(setrlimit(RLIMIT_AS, &before) == 0);
-    EXPECT(status == SYMMEM_OUT_OF_MEMORY && sm_record()->failed_rank == 1);
-    EXPECT(strcmp(sm_record()->stage, "s") == 0 && sm_session_id(self->session) == id);
+    EXPECT(status == SYMMEM_OUT_OF_MEMORY && last_record().failed_rank == 1);
+    EXPECT(strcmp(last_record().stage, "s") == 0 && sm_session_id(self->session) == id);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
     return 0;
 }
@@ -67,7 +68,7 @@ static int body_nothing_to_give(test_rank *self) {
     uint64_t in = 1, out[RANKS_MAX] = {77}, start_ns = sm_now_ns();
     EXPECT(sm_session_all_gather(self->session, "op", "step", &in, sizeof(in), out, false,
                                  sm_deadline_ns(10000)) == SYMMEM_LIMIT);
-    const symmem_error_record *record = sm_record();
+    const symmem_error_record last = last_record(), *record = &last;
     EXPECT(record->status == SYMMEM_LIMIT && record->failed_rank == plan->first);
     EXPECT(strcmp(record->stage, point) == 0 && strcmp(record->operation, "op") == 0);
     EXPECT(record->rank == self->rank && record->world_size == self->world_size);
@@ -106,7 +107,7 @@ static int body_store_fails(test_rank *self) {
     if (self->rank == 0) {
         fail_sets = 1;
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_SYSTEM);
-        EXPECT(sm_record()->rank == 0 && strcmp(sm_record()->operation, "op") == 0);
+        EXPECT(last_record().rank == 0 && strcmp(last_record().operation, "op") == 0);
         EXPECT(sm_session_id(self->session) == 0);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);

@@ -5,6 +5,7 @@
  */
 #include "session_ranks.h"
 #include "unit_main.h"
+#include "last_record.h"
 
 enum { RANKS = 3, FDS_EACH = 100 }; /* 300 of all: two messages from rank 0 to each other rank */
 
@@ -67,7 +68,7 @@ static int body_lacks(test_rank *self) {
     EXPECT(took_ns < 5000000000u);
     EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) ==
            SYMMEM_LIMIT);
-    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(last_record().failed_rank == 0);
     EXPECT(gather_nothing(self, &took_ns) == SYMMEM_OK);
     return 0;
 }
@@ -106,7 +107,7 @@ static int body_fails(test_rank *self) {
         sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000));
     bool anybody = atomic_load(&plan->hits) != 0; /* the agreement orders it */
     EXPECT(agreed == (anybody ? SYMMEM_LIMIT : SYMMEM_OK));
-    EXPECT(!anybody || sm_record()->failed_rank == plan->odd);
+    EXPECT(!anybody || last_record().failed_rank == plan->odd);
     EXPECT(gather_nothing(self, &took_ns) == SYMMEM_OK);
     return 0;
 }

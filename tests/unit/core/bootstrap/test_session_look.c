@@ -4,6 +4,7 @@
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 static sm_join join_of(const test_rank *self) {
     const sm_join *own = &self->session->joins[self->rank];
@@ -47,14 +48,14 @@ static int body_versions(test_rank *self) {
     odd[2].address_bytes = sizeof(good.address) + 1;
     for (int i = 0; i < 3; i++) {
         EXPECT(read_join(self, &odd[i]) == SYMMEM_MISMATCH);
-        EXPECT(sm_record()->failed_rank == 1);
-        EXPECT(strstr(sm_record()->message, "of another version of the library") != NULL);
+        EXPECT(last_record().failed_rank == 1);
+        EXPECT(strstr(last_record().message, "of another version of the library") != NULL);
     }
     EXPECT(read_left(self, &good, sizeof(good) - 1) == SYMMEM_MISMATCH);
     EXPECT(read_left(self, large, sizeof(large)) == SYMMEM_MISMATCH);
     odd[3].list++;
     EXPECT(read_join(self, &odd[3]) == SYMMEM_MISMATCH);
-    EXPECT(strstr(sm_record()->message, "has the ranks") != NULL);
+    EXPECT(strstr(last_record().message, "has the ranks") != NULL);
     odd[3] = good;
     odd[3].count++;
     EXPECT(read_join(self, &odd[3]) == SYMMEM_MISMATCH);
@@ -119,14 +120,14 @@ static int body_store_times_out(test_rank *self) {
     sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
     (void)sm_fail(SYMMEM_TIMEOUT, "store_get", "", "deadline passed");
     EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
-    EXPECT(sm_record()->failed_rank == 0);
+    EXPECT(last_record().failed_rank == 0);
     (void)sm_fail(SYMMEM_SYSTEM, "store_get", "", "broken");
     EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_SYSTEM) == SYMMEM_SYSTEM);
-    EXPECT(sm_record()->failed_rank == -1);
+    EXPECT(last_record().failed_rank == -1);
     call.deadline_ns = 1; /* long ago */
     (void)sm_fail(SYMMEM_TIMEOUT, "store_get", "", "deadline passed");
     EXPECT(sm_session_store_failed(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_TIMEOUT);
-    EXPECT(sm_record()->failed_rank == -1);
+    EXPECT(last_record().failed_rank == -1);
     return 0;
 }
 

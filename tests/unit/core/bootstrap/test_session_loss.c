@@ -2,6 +2,7 @@
 /* Ranks that come late, start over, stop or end: who waits learns of it, and a retry works. */
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 /* In memory that forked ranks share. */
 static atomic_int *started, *through;
@@ -23,10 +24,10 @@ static int body_late(test_rank *self) {
         symmem_status status = gather(self, "op", true, limit_ms);
         EXPECT(status == SYMMEM_TIMEOUT);
         EXPECT(sm_now_ns() - start_ns <= limit_ms * UINT64_C(1000000) + 100000000); /* last looks */
-        EXPECT(sm_record()->missing_count == 1 && symmem_error_is_missing(sm_record(), 2));
-        EXPECT(sm_record()->failed_rank == 2 &&
-               sm_record()->elapsed_ns >= limit_ms * UINT64_C(1000000));
-        EXPECT(strcmp(sm_record()->operation, "op") == 0);
+        EXPECT(last_record().missing_count == 1 && last_is_missing(2));
+        EXPECT(last_record().failed_rank == 2 &&
+               last_record().elapsed_ns >= limit_ms * UINT64_C(1000000));
+        EXPECT(strcmp(last_record().operation, "op") == 0);
     }
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
@@ -78,10 +79,10 @@ static int body_started_over(test_rank *self) {
     }
     sm_sleep_ns(30000000);
     EXPECT(gather(self, "op", false, 5000) == SYMMEM_TIMEOUT);
-    EXPECT(sm_record()->failed_rank == 0 && symmem_error_is_missing(sm_record(), 0));
-    EXPECT(sm_record()->elapsed_ns < 2500000000); /* far from the limit */
-    bool saw = strstr(sm_record()->message, "started over") != NULL;
-    EXPECT(saw || strstr(sm_record()->message, "did not arrive") != NULL);
+    EXPECT(last_record().failed_rank == 0 && last_is_missing(0));
+    EXPECT(last_record().elapsed_ns < 2500000000); /* far from the limit */
+    bool saw = strstr(last_record().message, "started over") != NULL;
+    EXPECT(saw || strstr(last_record().message, "did not arrive") != NULL);
     atomic_fetch_add(&found_out, saw);
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     return 0;
@@ -109,7 +110,7 @@ static int body_names_the_absent(test_rank *self) {
         EXPECT(gather(self, "op", false, 400) == SYMMEM_TIMEOUT);
     if (self->rank == 1)
         EXPECT(gather(self, "op", false, 5000) == SYMMEM_TIMEOUT);
-    EXPECT(self->rank == 2 || sm_record()->failed_rank == 2);
+    EXPECT(self->rank == 2 || last_record().failed_rank == 2);
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     return 0;
 }
@@ -124,8 +125,8 @@ static int body_fails_behind_it(test_rank *self) {
         await_counter(started, 1);
         symmem_status own = sm_fail(SYMMEM_STALE, "op", "step", "the group was destroyed");
         EXPECT(sm_session_agree(self->session, "op", "step", own, sm_deadline_ns(10000)) == own);
-        EXPECT(sm_record()->status == own && sm_record()->failed_rank == 1);
-        EXPECT(strcmp(sm_record()->message, "the group was destroyed") == 0);
+        EXPECT(last_record().status == own && last_record().failed_rank == 1);
+        EXPECT(strcmp(last_record().message, "the group was destroyed") == 0);
     }
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     return 0;
@@ -180,7 +181,7 @@ static int body_killed(test_rank *self) {
     while (status == SYMMEM_OK)
         status = gather(self, "op", true, 10000);
     EXPECT(status == SYMMEM_PEER_LOST);
-    EXPECT(sm_record()->failed_rank == 1 && sm_record()->missing_count == 1);
+    EXPECT(last_record().failed_rank == 1 && last_record().missing_count == 1);
     EXPECT(sm_now_ns() - start_ns < 3000000000); /* far from the limit; the suite has the bound */
     leave_together(through, 2);
     return 0;
@@ -233,7 +234,7 @@ static int body_left_waiting(test_rank *self) {
     if (self->rank == 1) {
         uint64_t start_ns = sm_now_ns();
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_PEER_LOST);
-        EXPECT(sm_record()->failed_rank == 0 && sm_record()->missing_count == 1);
+        EXPECT(last_record().failed_rank == 0 && last_record().missing_count == 1);
         EXPECT(sm_now_ns() - start_ns < 5000000000); /* likewise */
         atomic_fetch_add(through, 1);
     } else {
@@ -428,7 +429,7 @@ static int body_stopped(test_rank *self) {
         raise(SIGSTOP);
     else {
         EXPECT(gather(self, "op", true, 500) == SYMMEM_TIMEOUT);
-        EXPECT(sm_record()->failed_rank == 1);
+        EXPECT(last_record().failed_rank == 1);
         atomic_fetch_add(through, 1);
     }
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);

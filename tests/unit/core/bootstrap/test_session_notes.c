@@ -4,6 +4,7 @@
 #include "session_ranks.h"
 #include "session_store.h"
 #include "unit.h"
+#include "last_record.h"
 
 #include <time.h>
 
@@ -187,9 +188,9 @@ static int look_given_up(test_rank *self, const plan *p) {
     uint64_t missing[SYMMEM_MAX_WORLD_SIZE / 64] = {p->missing};
     sm_session_fail_ranks(self->session, &call, p->own, missing, "did not arrive");
     if (p->missing == 0)
-        sm_record()->failed_rank = p->failed_rank;
+        (void)sm_error_failed_rank(p->failed_rank);
     EXPECT(sm_session_give_up(self->session, &call, p->own) == p->wanted);
-    const symmem_error_record *record = sm_record();
+    const symmem_error_record last = last_record(), *record = &last;
     EXPECT(record->status == p->wanted);
     EXPECT(record->failed_rank == p->wanted_rank);
     EXPECT(record->missing[0] == p->wanted_missing);
@@ -273,7 +274,7 @@ static int body_down(test_rank *self) {
     (void)sm_fail(SYMMEM_LIMIT, "op", "step", "nothing is left");
     sm_session_tell_end(self->session, true);
     EXPECT((self->session->ipc != NULL) == (self->world_size > 1));
-    EXPECT(sm_record()->status == SYMMEM_LIMIT);
+    EXPECT(last_record().status == SYMMEM_LIMIT);
     sm_session_remark(self->session, &record); /* a socket, and no session */
     return 0;
 }
@@ -337,19 +338,20 @@ static int body_stands(test_rank *self) {
     const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
     sm_join join = left_by(self, &ended, 30);
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 2 && strstr(sm_record()->message, "what was wrong") != NULL);
+    EXPECT(last_record().failed_rank == 2 &&
+           strstr(last_record().message, "what was wrong") != NULL);
     join.count++; /* of a group that has other numbers */
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 1);
+    EXPECT(last_record().failed_rank == 1);
     join = left_by(self, &ended, 30);
     join.list++;
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 1);
+    EXPECT(last_record().failed_rank == 1);
     for (int32_t odd = -2; odd <= self->world_size; odd += self->world_size + 2) {
         join = left_by(self, &ended, 30);
         join.failed_rank = odd;
         EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-        EXPECT(sm_record()->failed_rank == 1);
+        EXPECT(last_record().failed_rank == 1);
     }
     join = left_by(self, &ended, 0); /* it found nothing, or not now */
     EXPECT(sm_session_stood(self->session, &call, 1, &join) == SYMMEM_OK);
@@ -368,12 +370,12 @@ static int body_contradicts(test_rank *self) {
     for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
         join.members[i] = i;
     EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(sm_record()->failed_rank == 1 && sm_record()->actual == 40);
-    EXPECT(strstr(sm_record()->message, "13, 14, 15, ... on rank 1") != NULL);
+    EXPECT(last_record().failed_rank == 1 && last_record().actual == 40);
+    EXPECT(strstr(last_record().message, "13, 14, 15, ... on rank 1") != NULL);
     for (int32_t i = 0; i < SM_JOIN_MEMBERS; i++)
         join.members[i] = 1000 + i; /* not all fit */
     EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_MISMATCH);
-    EXPECT(strstr(sm_record()->message, "1000, 1001, ") != NULL);
+    EXPECT(strstr(last_record().message, "1000, 1001, ") != NULL);
     join.made_ns = 0; /* an earlier job's */
     EXPECT(sm_session_contradict(self->session, &call, 1, &join) == SYMMEM_NOT_FOUND);
     join.identity = self->identity; /* it lives, and has no socket yet that could be told */
@@ -405,7 +407,7 @@ static int body_joining(test_rank *self) {
     EXPECT(sm_session_give_up(self->session, &call, full) == SYMMEM_NO_SPACE);
     sm_session_fail_ranks(self->session, &call, SYMMEM_TIMEOUT, missing, "did not arrive");
     EXPECT(sm_session_give_up(self->session, &call, SYMMEM_TIMEOUT) == SYMMEM_MISMATCH);
-    EXPECT(strcmp(sm_record()->message, "what they say") == 0 && sm_record()->failed_rank == 1);
+    EXPECT(strcmp(last_record().message, "what they say") == 0 && last_record().failed_rank == 1);
     return 0;
 }
 

@@ -24,7 +24,7 @@ static symmem_error_record record_of(const rank_env *env, symmem_status status) 
 static const char *appended(rank_env *env, symmem_error_record record) {
     static _Thread_local symmem_error_record after;
     const size_t before = strlen(record.message);
-    (void)sm_fail_record(&record);
+    (void)sm_error_raise(&record);
     sm_group_explain(env->context);
     after = last_record();
     CHECK(env, after.status == record.status && after.failed_rank == record.failed_rank);

@@ -7,6 +7,7 @@
 #include "stream/channel.h"
 #include "bootstrap/session_internal.h"
 #include "unit.h"
+#include "last_record.h"
 
 #define RANKS 3
 #define FD SYMMEM_SHARE_FD
@@ -97,7 +98,7 @@ TEST("one host") {
 TEST("a backend of one host") {
     const int hosts[] = {0, 0, 1}, kinds[] = {BOTH, BOTH, BOTH};
     CU_ASSERT_EQUAL(judged(0, hosts, kinds), SYMMEM_UNREACHABLE);
-    CU_ASSERT_EQUAL(sm_record()->failed_rank, 2);
+    CU_ASSERT_EQUAL(last_record().failed_rank, 2);
     CU_ASSERT(says("ranks 0 and 2 are on different hosts (a, b)"));
 }
 
@@ -127,7 +128,7 @@ TEST("one by descriptor") {
         CU_ASSERT_EQUAL(judged(SYMMEM_CAP_CROSS_HOST, hosts, kinds), SYMMEM_UNREACHABLE);
         CU_ASSERT(says("ranks 0 and 1 are on different hosts (a, b)"));
         CU_ASSERT(says(text));
-        CU_ASSERT_EQUAL(sm_record()->failed_rank, bound);
+        CU_ASSERT_EQUAL(last_record().failed_rank, bound);
     }
 }
 
@@ -262,7 +263,7 @@ static const struct {
 };
 
 static void tell(const sm_rendezvous *judged, symmem_status status, char *told, size_t capacity) {
-    const symmem_error_record *record = sm_record();
+    const symmem_error_record last = last_record(), *record = &last;
     if (status == SYMMEM_OK)
         snprintf(told, capacity, "OK%s%s%s", judged->overlap ? " overlap" : "",
                  judged->exchange_data ? "" : " mapped", judged->open_anew ? "" : " open");
@@ -275,7 +276,7 @@ static void tell(const sm_rendezvous *judged, symmem_status status, char *told, 
 
 TEST("verdicts") {
     const int hosts[] = {0, 0, 0}, kinds[] = {FD, FD, FD};
-    char told[400];
+    char told[640];
     for (size_t i = 0; i < sizeof(verdicts) / sizeof(verdicts[0]); i++) {
         world *self = make_world(0, hosts, kinds);
         for (int32_t rank = 0; rank < RANKS; rank++)

@@ -2,6 +2,7 @@
 /* The stores, one by one: what each must do, opening and its refusals, foreign ones, and a process
  * without descriptors. */
 #include "store_files.h"
+#include "last_record.h"
 
 #include <netinet/in.h>
 
@@ -41,7 +42,7 @@ static void check_store(symmem_store *store) {
     int64_t sum = 0;
     CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 16, &bytes, 100), SYMMEM_NOT_FOUND);
     CU_ASSERT_EQUAL(bytes, 99);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_NOT_FOUND);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_NOT_FOUND);
     CU_ASSERT_EQUAL(symmem_store_set(store, "k/a", "hello", 6, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_wait(store, "k/a", 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_get(store, "k/a", value, 16, &bytes, 100), SYMMEM_OK);
@@ -72,7 +73,7 @@ static void check_store(symmem_store *store) {
     CU_ASSERT_EQUAL(sum, 5);
     CU_ASSERT_EQUAL(symmem_store_add(store, "n", -7, &sum, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(sum, -2);
-    CU_ASSERT_EQUAL(sm_record()->status, SYMMEM_OK);
+    CU_ASSERT_EQUAL(last_record().status, SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_set(store, "n", "abc", 3, 100), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_store_add(store, "n", 1, &sum, 100), SYMMEM_MISMATCH);
     CU_ASSERT_EQUAL(symmem_store_set(store, "n", "abcdefghij", 10, 100), SYMMEM_OK);
@@ -198,8 +199,8 @@ static void unprivileged_child(void) {
     limit.rlim_cur = 10;
     setrlimit(RLIMIT_FSIZE, &limit);
     if (symmem_store_set(store, "k", "twelve bytes", 12, 100) != SYMMEM_LIMIT ||
-        sm_record()->system_errno != EFBIG ||
-        strstr(sm_record()->message, "RLIMIT_FSIZE is 10") == NULL)
+        last_record().system_errno != EFBIG ||
+        strstr(last_record().message, "RLIMIT_FSIZE is 10") == NULL)
         result = 8;
     symmem_store *second = NULL;
     char notify[64];

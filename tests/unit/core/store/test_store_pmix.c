@@ -6,6 +6,7 @@
 #include "store/store_choose.h"
 #include "store/store_pmix.h"
 #include "store/store_pmix_abi.h"
+#include "last_record.h"
 
 #include <dlfcn.h>
 
@@ -133,7 +134,7 @@ static void expect_unsupported(void) {
     bool is_local;
     begin_fake(0, 2);
     if (sm_pmix_offered() || sm_pmix_begin(0, 2, in_ms(5000), &is_local) != SYMMEM_UNSUPPORTED ||
-        strstr(sm_record()->message, expected_text) == NULL)
+        strstr(last_record().message, expected_text) == NULL)
         exit(1);
 }
 
@@ -185,7 +186,7 @@ TEST("other ranks than the context's") {
     begin_fake(2, 4);
     EXPECT_FAIL(sm_pmix_begin(1, 4, in_ms(5000), &is_local), SYMMEM_INVALID_ARGUMENT, "store_open");
     EXPECT_FAIL(sm_pmix_begin(2, 8, in_ms(5000), &is_local), SYMMEM_INVALID_ARGUMENT, "store_open");
-    CU_ASSERT(sm_record()->expected == 4 && sm_record()->actual == 8);
+    CU_ASSERT(last_record().expected == 4 && last_record().actual == 8);
     CU_ASSERT(pmix.inits == 2 && pmix.finals == 2);
     CU_ASSERT_EQUAL(sm_pmix_begin(2, 4, in_ms(5000), &is_local), SYMMEM_OK);
     EXPECT_FAIL(sm_pmix_begin(1, 4, in_ms(5000), &is_local), SYMMEM_INVALID_ARGUMENT, "store_open");
@@ -240,7 +241,7 @@ TEST("calls of PMIx that fail") {
         CU_ASSERT_EQUAL(sm_pmix_begin(0, 2, in_ms(5000), &is_local), cases[i].begin);
         if (cases[i].begin == SYMMEM_OK) {
             CU_ASSERT_EQUAL(sm_pmix_publish("k", "v", in_ms(5000)), cases[i].publish);
-            CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "SOME-ERROR"));
+            CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "SOME-ERROR"));
             sm_pmix_end();
         }
         CU_ASSERT_EQUAL(pmix.finals, pmix.inits);
@@ -334,7 +335,7 @@ static void begin_in_child(void) {
     bool is_local;
     (void)alarm(10);
     if (sm_pmix_begin(0, 2, in_ms(3000), &is_local) != SYMMEM_UNSUPPORTED ||
-        strstr(sm_record()->message, "parent") == NULL)
+        strstr(last_record().message, "parent") == NULL)
         exit(1);
     sm_pmix_end();
 }

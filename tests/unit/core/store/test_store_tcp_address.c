@@ -2,6 +2,7 @@
 /* Addresses of TCP stores and their texts, names and interfaces, sockets, headers of messages. */
 #include "../bootstrap/session_ranks.h"
 #include "tcp_world.h"
+#include "last_record.h"
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -175,7 +176,7 @@ TEST("what a resolver finds") {
         arm((fault){.error = EAGAIN, .skips = nth});
         CU_ASSERT(sm_tcp_place_parse("a.name:80", limit(), &place) != SYMMEM_OK);
         CU_ASSERT_TRUE(disarm());
-        CU_ASSERT_STRING_EQUAL(sm_record()->operation, "store_open");
+        CU_ASSERT_STRING_EQUAL(last_record().operation, "store_open");
     }
     names_are_faked = false;
 }

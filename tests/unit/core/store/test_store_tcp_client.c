@@ -3,6 +3,7 @@
  * several calls at once, opening. */
 #include "store_files.h"
 #include "tcp_world.h"
+#include "last_record.h"
 
 #define TOO_LONG_FOR_ONE 2000 /* bytes of a value that does not travel with its header */
 
@@ -54,7 +55,7 @@ static symmem_status get_from_liar(const void *answer, size_t bytes, bool hangs_
     const symmem_status status =
         symmem_store_get(store, "k", value, sizeof(value), &count, timeout_ms);
     CU_ASSERT(sm_now_ns() - start_ns < 3000000000ull);
-    CU_ASSERT_EQUAL(sm_record()->status, status);
+    CU_ASSERT_EQUAL(last_record().status, status);
     CU_ASSERT(count == 77);
     close(self.listener);
     symmem_store_close(store);
@@ -108,7 +109,7 @@ TEST("answers that cannot be") {
     CU_ASSERT_EQUAL(get_from_liar("SMST", 4, false, 200), SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(get_from_liar("", 0, true, 2000), SYMMEM_PEER_LOST);
     CU_ASSERT_EQUAL(get_from_liar("SMST", 4, true, 2000), SYMMEM_PEER_LOST);
-    CU_ASSERT_EQUAL(sm_record()->failed_rank, 0);
+    CU_ASSERT_EQUAL(last_record().failed_rank, 0);
 }
 
 /* It crossed the end of the wait that it is for, and may be longer than what is read at once. */
@@ -135,7 +136,7 @@ TEST("a failure has the server's text") {
                                   .status = SYMMEM_OUT_OF_MEMORY,
                                   .value_bytes = (uint32_t)strlen(text)};
     CU_ASSERT_EQUAL(get_answered(header, text), SYMMEM_OUT_OF_MEMORY);
-    CU_ASSERT_STRING_EQUAL(sm_record()->message, text);
+    CU_ASSERT_STRING_EQUAL(last_record().message, text);
 }
 
 /* --- servers that never come to an end -------------------------------------------------------- */
@@ -225,9 +226,9 @@ TEST("errors of a connection") {
         CU_ASSERT_EQUAL(symmem_store_set(client, "k", value, sizeof(value), cases[i].timeout_ms),
                         cases[i].status);
         CU_ASSERT_TRUE(disarm());
-        CU_ASSERT_EQUAL(sm_record()->status, cases[i].status);
+        CU_ASSERT_EQUAL(last_record().status, cases[i].status);
         if (cases[i].status == SYMMEM_PEER_LOST)
-            CU_ASSERT_EQUAL(sm_record()->failed_rank, 0);
+            CU_ASSERT_EQUAL(last_record().failed_rank, 0);
         symmem_clear_error();
     }
     for (size_t i = 0; i < sizeof(waits) / sizeof(waits[0]); i++) {
@@ -346,11 +347,11 @@ TEST("without a limit rank 0 may be late") {
     opening.incarnation = 2;
     opening.deadline_ns = sm_tcp_deadline_ns(100);
     EXPECT_FAIL(sm_store_open_tcp(&opening, &client), SYMMEM_TIMEOUT, "store_open");
-    CU_ASSERT_EQUAL(sm_record()->failed_rank, 0);
+    CU_ASSERT_EQUAL(last_record().failed_rank, 0);
     end_server();
     opening.deadline_ns = sm_tcp_deadline_ns(100);
     EXPECT_FAIL(sm_store_open_tcp(&opening, &client), SYMMEM_TIMEOUT, "store_open");
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "nobody serves"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "nobody serves"));
 }
 
 TEST("what answers the hello") {
@@ -373,7 +374,7 @@ TEST("what answers the hello") {
         memcpy(bytes + SM_TCP_HEADER_BYTES, cases[i].text, text_bytes);
         EXPECT_FAIL(open_at_liar(bytes, SM_TCP_HEADER_BYTES + text_bytes), cases[i].result,
                     "store_open");
-        CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, i == 1 ? "asked" : cases[i].text));
+        CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, i == 1 ? "asked" : cases[i].text));
     }
 }
 

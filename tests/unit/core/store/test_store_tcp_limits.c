@@ -3,6 +3,7 @@
  * that the process closes. */
 #include "store_files.h"
 #include "tcp_world.h"
+#include "last_record.h"
 
 /* --- strangers, and a process with few descriptors -------------------------------------------- */
 
@@ -75,8 +76,8 @@ TEST("a world that takes more descriptors than there may be") {
         if (status == SYMMEM_OK)
             symmem_store_close(store);
     }
-    CU_ASSERT_EQUAL(sm_record()->expected, sm_record()->actual + 1);
-    CU_ASSERT_PTR_NOT_NULL(strstr(sm_record()->message, "RLIMIT_NOFILE"));
+    CU_ASSERT_EQUAL(last_record().expected, last_record().actual + 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(last_record().message, "RLIMIT_NOFILE"));
 }
 
 static void connect_without_descriptors(int error) {
@@ -177,7 +178,7 @@ TEST("opening with each call failing once") {
         if (status == SYMMEM_OK)
             symmem_store_close(store);
         else
-            CU_ASSERT(sm_record()->status == status && sm_record()->message[0] != '\0');
+            CU_ASSERT(last_record().status == status && last_record().message[0] != '\0');
         CU_ASSERT_EQUAL(open_fds(), fds);
         failed += status != SYMMEM_OK;
         if (!struck)
@@ -217,7 +218,7 @@ TEST("the process closes the server's descriptors, and opens others") {
     CU_ASSERT_EQUAL(count, 5); /* epoll's, eventfd's, the one that listens, two clients' */
     AWAIT(4000, symmem_store_set(server, "k", "", 0, LIMIT_MS) == SYMMEM_SYSTEM);
     EXPECT_FAIL(symmem_store_set(server, "k", "", 0, LIMIT_MS), SYMMEM_SYSTEM, "store_set");
-    CU_ASSERT_STRING_EQUAL(sm_record()->stage, "store server");
+    CU_ASSERT_STRING_EQUAL(last_record().stage, "store server");
     CU_ASSERT_TRUE(ends(fd));
     symmem_store_close(server);
     for (int at = 3; at < 256; at++) {
@@ -256,8 +257,8 @@ TEST("a server that meets a closed descriptor ends") {
         CU_ASSERT_TRUE(disarm());
         AWAIT(3000, symmem_store_set(own, "k", "", 0, LIMIT_MS) == SYMMEM_SYSTEM);
         EXPECT_FAIL(symmem_store_set(own, "k", "", 0, LIMIT_MS), SYMMEM_SYSTEM, "store_set");
-        CU_ASSERT(sm_record()->system_errno == cases[i].error && sm_record()->failed_rank == 0);
-        CU_ASSERT_STRING_EQUAL(sm_record()->stage, "store server");
+        CU_ASSERT(last_record().system_errno == cases[i].error && last_record().failed_rank == 0);
+        CU_ASSERT_STRING_EQUAL(last_record().stage, "store server");
         CU_ASSERT_TRUE(ends(fd)); /* the others are told as well */
         symmem_store_close(own);
     }

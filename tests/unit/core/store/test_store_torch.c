@@ -4,6 +4,7 @@
 #include "tcp_world.h"
 
 #include "store/store_torch.h"
+#include "last_record.h"
 
 /* --- an agent that answers with any bytes ----------------------------------------------------- */
 
@@ -210,7 +211,7 @@ TEST("a world that cannot be opened") {
         EXPECT_FAIL(symmem_store_open("torchrun:", cases[i].rank, 2, limit_ms, &store),
                     cases[i].status, "store_open");
         if (cases[i].status == SYMMEM_TIMEOUT)
-            CU_ASSERT(sm_record()->failed_rank == 0 && sm_record()->missing[0] == 1);
+            CU_ASSERT(last_record().failed_rank == 0 && last_record().missing[0] == 1);
         end_agent(&self, thread);
     }
     arm((fault){.call = "socket", .error = EMFILE});

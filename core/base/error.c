@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A thread's stack of scopes with their errors, and the public call that the thread is in. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* All that a thread has: errors of one never overwrite another's. One variable, so that a function
+ * looks its address up once. */
+static _Thread_local struct {
+    sm_scope *innermost;   /* NULL: `base`, whose address is no constant */
+    const char *operation; /* of the public call; NULL: in none */
+    uint64_t context;      /* its number, or 0 */
+    uint64_t failed_in;    /* whose call made the error of `base` */
+    int32_t rank, world_size;
+    char group[SYMMEM_NAME_MAX];
+    sm_scope call, base;
+} thread = {.base.error = {.rank = -1, .channel = -1, .failed_rank = -1}};
+
+static sm_scope *innermost(void) {
+    return thread.innermost != NULL ? thread.innermost : &thread.base;
+}
+
+static void clear(symmem_error_record *error) {
+    memset(error, 0, sizeof(*error));
+    error->rank = -1;
+    error->channel = -1;
+    error->failed_rank = -1;
+}
+
+/* --- scopes -------------------------------------------------------------------------- */
+
+static void open_scope(sm_scope *scope, bool is_attempt) {
+    scope->outer = innermost();
+    scope->is_attempt = is_attempt;
+    scope->is_clear = false;
+    scope->error.status = SYMMEM_OK;
+    thread.innermost = scope;
+}
+
+void sm_scope_open(sm_scope *scope) {
+    open_scope(scope, true);
+}
+
+void sm_scope_close(const sm_scope *scope) {
+    thread.innermost = scope->outer;
+}
+
+static bool has_error(const sm_scope *scope) {
+    return scope->error.status != SYMMEM_OK || scope->is_clear;
+}
+
+/* The scope whose error is the thread's last one now. */
+static const sm_scope *last_failed(void) {
+    const sm_scope *scope = innermost();
+    while (!has_error(scope) && scope->outer != NULL)
+        scope = scope->outer;
+    return scope;
+}
+
+/* --- the public call ---------------------------------------------------------------- */
+
+bool sm_call_begin(const char *function) {
+    if (thread.operation != NULL)
+        return false;
+    thread.operation = function + sizeof("symmem_") - 1;
+    thread.rank = -1;
+    thread.world_size = 0;
+    thread.context = 0;
+    thread.group[0] = '\0';
+    open_scope(&thread.call, false);
+    return true;
+}
+
+/* The call's error becomes that of what is around it. */
+static void publish(void) {
+    sm_scope *outer = thread.call.outer;
+    outer->error = thread.call.error;
+    outer->is_clear = thread.call.is_clear;
+    if (outer == &thread.base)
+        thread.failed_in = thread.context;
+}
+
+void sm_call_end(const bool *is_outermost) {
+    if (!*is_outermost)
+        return;
+    if (has_error(&thread.call))
+        publish();
+    thread.innermost = thread.call.outer;
+    thread.operation = NULL;
+}
+
+void sm_call_is_of(int32_t rank, int32_t world_size, const char *group) {
+    if (group == NULL && thread.rank >= 0)
+        return;
+    thread.rank = rank;
+    thread.world_size = world_size;
+    if (group != NULL)
+        memcpy(thread.group, group, sizeof(thread.group));
+}
+
+void sm_call_is_in(uint64_t context) {
+    thread.context = context;
+}
+
+bool sm_failed_in(uint64_t context) {
+    const sm_scope *failed = last_failed();
+    return failed->error.status != SYMMEM_OK &&
+           (failed == &thread.base ? thread.failed_in : thread.context) == context;
+}
+
+/* --- the user's view ---------------------------------------------------------------- */
+
+void symmem_last_error(symmem_error_record *record_p) {
+    if (record_p != NULL)
+        *record_p = last_failed()->error;
+}
+
+void symmem_clear_error(void) {
+    sm_scope *scope = innermost();
+    clear(&scope->error);
+    scope->is_clear = true;
+}
+
+bool symmem_error_is_missing(const symmem_error_record *record, int32_t rank) {
+    if (record == NULL || rank < 0 || rank >= SYMMEM_MAX_WORLD_SIZE)
+        return false;
+    return (record->missing[rank / 64] >> (rank % 64) & 1) != 0;
+}
+
+/* --- making an error ---------------------------------------------------------------- */
+
+symmem_status sm_vfail(symmem_status status, const char *operation, const char *stage,
+                       const char *format, va_list args) {
+    /* Formatted aside and copied last: the texts may be those of the error itself. */
+    symmem_error_record error;
+    clear(&error);
+    error.status = status;
+    if (thread.operation != NULL) {
+        error.rank = thread.rank;
+        error.world_size = thread.world_size;
+        sm_copy_text(error.group, sizeof(error.group), thread.group);
+        if (stage[0] == '\0' && strcmp(operation, thread.operation) != 0)
+            stage = operation;
+        operation = thread.operation;
+    }
+    sm_copy_text(error.operation, sizeof(error.operation), operation);
+    sm_copy_text(error.stage, sizeof(error.stage), stage);
+    if (vsnprintf(error.message, sizeof(error.message), format, args) < 0)
+        error.message[0] = '\0';
+    innermost()->error = error;
+    return status;
+}
+
+symmem_status sm_fail(symmem_status status, const char *operation, const char *stage,
+                      const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    sm_vfail(status, operation, stage, format, args);
+    va_end(args);
+    return status;
+}
+
+static symmem_status status_of_errno(int system_errno) {
+    switch (system_errno) {
+    case EMFILE:
+    case ENFILE:
+    case EFBIG:
+    case ETOOMANYREFS:
+        return SYMMEM_LIMIT;
+    case ENOSPC:
+    case EDQUOT:
+        return SYMMEM_NO_SPACE;
+    case ENOMEM:
+        return SYMMEM_OUT_OF_MEMORY;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+        return SYMMEM_PERMISSION;
+    case ENAMETOOLONG:
+        return SYMMEM_PATH_TOO_LONG;
+    default:
+        return SYMMEM_SYSTEM;
+    }
+}
+
+symmem_status sm_fail_errno(int system_errno, const char *operation, const char *stage,
+                            const char *format, ...) {
+    char reason[sizeof(((symmem_error_record *)NULL)->message)];
+    symmem_status status = status_of_errno(system_errno);
+    va_list args;
+    va_start(args, format);
+    sm_vfail(status, operation, stage, format, args);
+    va_end(args);
+    (void)sm_error_errno(system_errno);
+    /* strerror_r is one function with the GNU C library and another with those that follow POSIX.
+     */
+    errno = system_errno;
+    (void)snprintf(reason, sizeof(reason), ": %m");
+    sm_explain_text(reason);
+    sm_explain_errno(system_errno);
+    return status;
+}
+
+symmem_status sm_error_sizes(uint64_t expected, uint64_t actual) {
+    symmem_error_record *error = &innermost()->error;
+    error->expected = expected;
+    error->actual = actual;
+    return error->status;
+}
+
+symmem_status sm_error_failed_rank(int32_t rank) {
+    symmem_error_record *error = &innermost()->error;
+    error->failed_rank = rank;
+    return error->status;
+}
+
+symmem_status sm_error_missing(int32_t rank) {
+    symmem_error_record *error = &innermost()->error;
+    memset(error->missing, 0, sizeof(error->missing));
+    error->missing[rank / 64] = 1ull << (rank % 64);
+    error->missing_count = 1;
+    error->failed_rank = rank;
+    return error->status;
+}
+
+symmem_status sm_error_channel(int32_t channel) {
+    symmem_error_record *error = &innermost()->error;
+    error->channel = channel;
+    return error->status;
+}
+
+symmem_status sm_error_elapsed(uint64_t elapsed_ns) {
+    symmem_error_record *error = &innermost()->error;
+    error->elapsed_ns = elapsed_ns;
+    return error->status;
+}
+
+symmem_status sm_error_errno(int system_errno) {
+    symmem_error_record *error = &innermost()->error;
+    error->system_errno = system_errno;
+    return error->status;
+}
+
+symmem_status sm_error_caller(int32_t rank, int32_t world_size) {
+    symmem_error_record *error = &innermost()->error;
+    if (error->rank < 0) {
+        error->rank = rank;
+        error->world_size = world_size;
+    }
+    return error->status;
+}
+
+void sm_explain_text(const char *text) {
+    symmem_error_record *error = &innermost()->error;
+    if (error->status == SYMMEM_OK)
+        return;
+    const size_t used = strlen(error->message);
+    sm_copy_text(error->message + used, sizeof(error->message) - used, text);
+}
+
+/* --- errors as values ---------------------------------------------------------------- */
+
+symmem_status sm_error_get(symmem_error_record *error_p) {
+    const symmem_error_record *error = &innermost()->error;
+    if (error->status == SYMMEM_OK)
+        clear(error_p);
+    else
+        *error_p = *error;
+    return error_p->status;
+}
+
+symmem_status sm_error_raise(const symmem_error_record *error) {
+    sm_scope *scope = innermost();
+    if (error == &scope->error && scope->is_attempt)
+        scope = scope->outer;
+    if (error != &scope->error && error->status != SYMMEM_OK)
+        scope->error = *error;
+    return error->status;
+}
