@@ -640,7 +640,7 @@ unsigned int cuda_blocks_for(size_t bytes);
 
 /* composite.c: steps of composite operations, on streams */
 /* On the device: the state that the operation's steps read. */
-symmem_cuda_state *cuda_state_of(const symmem_whole *whole);
+symmem_cuda_state *cuda_state_of(const symmem_composite *composite);
 /* Before every step. The first one begins the operation anew. */
 CUresult cuda_composite_begin(const cuda_instance *instance, const symmem_exec *exec,
                               CUstream native);

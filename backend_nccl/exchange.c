@@ -57,8 +57,8 @@ static void note_retired(record *own, uint64_t serial) {
         }
 }
 
-static nccl_window *retired_window(sm_place *place) {
-    return (nccl_window *)((char *)place - offsetof(nccl_window, retired));
+static nccl_window *retired_window(sm_treap_node *node) {
+    return (nccl_window *)((char *)node - offsetof(nccl_window, retired));
 }
 
 /* The state's lock is held. Finds a window of this memory in that communicator. */
@@ -71,13 +71,13 @@ static nccl_window *own_window(const registration *r, const nccl_comm *comm) {
 
 /* Lists the oldest ones, as many as the record holds. */
 static void describe_retired(const registration *r, const nccl_comm *comm, record *own) {
-    sm_place *place = sm_places_from(&comm->retired, r->group->list_from);
-    for (int noted = 0; place != NULL && noted < MAX_RETIRED;) {
-        if (retired_window(place)->allocation != r->allocation) {
-            note_retired(own, place->key);
+    sm_treap_node *node = sm_treap_at_or_above(&comm->retired, r->group->list_from);
+    for (int noted = 0; node != NULL && noted < MAX_RETIRED;) {
+        if (retired_window(node)->allocation != r->allocation) {
+            note_retired(own, node->key);
             noted++;
         }
-        place = sm_places_from(&comm->retired, place->key + 1);
+        node = sm_treap_at_or_above(&comm->retired, node->key + 1);
     }
 }
 
@@ -166,9 +166,9 @@ static bool retired_by_all(const registration *r, uint64_t serial) {
 static nccl_window *find_retired(const registration *r, const nccl_comm *comm, uint64_t serial) {
     nccl_state *state = nccl_state_of(r->instance);
     pthread_mutex_lock(&state->lock);
-    sm_place *place = sm_places_find(&comm->retired, serial);
+    sm_treap_node *node = sm_treap_at_or_below(&comm->retired, serial);
     pthread_mutex_unlock(&state->lock);
-    return place != NULL && place->key == serial ? retired_window(place) : NULL;
+    return node != NULL && node->key == serial ? retired_window(node) : NULL;
 }
 
 /* The allgather was the barrier: no rank uses its pointers into these windows any more. The order
@@ -398,7 +398,7 @@ static void fill_peers(const registration *r) {
         };
     pthread_mutex_lock(&state->lock);
     if (r->window->users == 0) {
-        sm_places_remove(&r->window->comm->retired, &r->window->retired);
+        sm_treap_remove(&r->window->comm->retired, &r->window->retired);
         r->window->comm->users++;
     }
     r->window->users += r->exchange->world_size;

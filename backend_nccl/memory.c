@@ -21,24 +21,24 @@ symmem_status nccl_memory_alloc(void *opaque, int32_t device, size_t bytes, symm
     allocation->users = 1;
     nccl_state *state = nccl_state_of(instance);
     pthread_mutex_lock(&state->lock);
-    sm_places_add(&state->allocations, &allocation->by_address, (uintptr_t)allocation->memory.ptr);
+    sm_treap_add(&state->allocations, &allocation->by_address, (uintptr_t)allocation->memory.ptr);
     pthread_mutex_unlock(&state->lock);
     *memory = allocation->memory;
     memory->priv = allocation;
     return SYMMEM_OK;
 }
 
-static const nccl_allocation *allocation_of(const sm_place *place) {
-    return (const nccl_allocation *)((const char *)place - offsetof(nccl_allocation, by_address));
+static const nccl_allocation *allocation_of(const sm_treap_node *node) {
+    return (const nccl_allocation *)((const char *)node - offsetof(nccl_allocation, by_address));
 }
 
 nccl_coll_comm *nccl_coll_comm_find(cuda_instance *instance, const void *address) {
     nccl_state *state = nccl_state_of(instance);
     nccl_coll_comm *coll = NULL;
     pthread_mutex_lock(&state->lock);
-    const sm_place *place = sm_places_find(&state->allocations, (uintptr_t)address);
-    if (place != NULL) {
-        const nccl_allocation *allocation = allocation_of(place);
+    const sm_treap_node *node = sm_treap_at_or_below(&state->allocations, (uintptr_t)address);
+    if (node != NULL) {
+        const nccl_allocation *allocation = allocation_of(node);
         if ((uintptr_t)address - (uintptr_t)allocation->memory.ptr < allocation->memory.bytes)
             coll = allocation->coll;
     }
@@ -51,7 +51,7 @@ void nccl_allocation_leave(cuda_instance *instance, nccl_allocation *allocation)
     pthread_mutex_lock(&state->lock);
     bool last = --allocation->users == 0;
     if (last)
-        sm_places_remove(&state->allocations, &allocation->by_address);
+        sm_treap_remove(&state->allocations, &allocation->by_address);
     pthread_mutex_unlock(&state->lock);
     if (!last)
         return;
@@ -88,7 +88,7 @@ static void delist_window(nccl_window *window) {
     *(before != NULL ? &before->next_of_memory : &window->allocation->windows) = next;
     if (next != NULL)
         next->before_of_memory = before;
-    sm_places_remove(&window->comm->retired, &window->retired);
+    sm_treap_remove(&window->comm->retired, &window->retired);
 }
 
 void nccl_window_free(cuda_instance *instance, nccl_window *window) {
@@ -108,7 +108,7 @@ static void leave_window(cuda_instance *instance, nccl_window *window) {
     pthread_mutex_lock(&state->lock);
     bool retired = --window->users == 0;
     if (retired)
-        sm_places_add(&comm->retired, &window->retired, window->serial);
+        sm_treap_add(&comm->retired, &window->retired, window->serial);
     pthread_mutex_unlock(&state->lock);
     if (retired)
         nccl_comm_leave(instance, comm);

@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 #include <symmem/backend.h>
 
-#include "base/places.h"
+#include "base/treap.h"
 #include "cuda_internal.h"
 #include "library.h"
 
@@ -23,7 +23,7 @@ typedef struct nccl_coll_comm nccl_coll_comm; /* coll_comm.h */
 /* Local memory. It is freed once its owner and all windows on it are gone. */
 typedef struct nccl_allocation {
     int32_t users; /* this and what follows under the state's lock */
-    sm_place by_address;
+    sm_treap_node by_address;
     struct nccl_window *windows; /* of any group */
     nccl_coll_comm *coll; /* of the group that registered it last, if that has one; NULL: none */
     symmem_memory memory;
@@ -36,9 +36,9 @@ typedef struct nccl_window {
     nccl_allocation *allocation;
     /* under the state's lock, as what follows */
     struct nccl_window *next_of_memory, *before_of_memory;
-    sm_place retired; /* by the serial, once no handle here uses it any more */
-    uint64_t serial;  /* the same on all ranks */
-    int32_t users;    /* entries of peers[] that still exist */
+    sm_treap_node retired; /* by the serial, once no handle here uses it any more */
+    uint64_t serial;       /* the same on all ranks */
+    int32_t users;         /* entries of peers[] that still exist */
     ncclWindow_t handle;
 } nccl_window;
 
@@ -68,7 +68,7 @@ typedef struct nccl_comm {
     ncclComm_t handle;
     /* used by the thread with exclusive use of the group, or by the last user */
     nccl_window *windows;
-    sm_places retired; /* of these; under the state's lock */
+    sm_treap retired; /* of these; under the state's lock */
 } nccl_comm;
 
 typedef struct nccl_group {
@@ -98,7 +98,7 @@ typedef struct nccl_state {
     /* Also under the lock. */
     CUfunction resolvers[CUDA_MAX_DEVICES]; /* NULL: not loaded (resolve.c) */
     struct nccl_bootstrap_root *roots;
-    sm_places allocations; /* by address */
+    sm_treap allocations; /* by address */
     nccl_coll_comm *coll_comms;
     struct nccl_inflight *inflights; /* NCCL's collectives in flight */
     pthread_cond_t ended;            /* with the monotonic clock */

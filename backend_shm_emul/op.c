@@ -62,7 +62,7 @@ symmem_status shm_op_failpoint_slow(const shm_op *op, const char *name, const ch
 /* Reports the fault of a step of a composite operation that no signal operation has described, or
  * that is skipped. */
 static void fail_step(const shm_op *op, symmem_status status, symmem_error_record *record_p) {
-    const symmem_peers *peers = op->whole->peers;
+    const symmem_peers *peers = op->composite->peers;
     const symmem_fault fault = {
         .operation = op->operation, .status = status, .channel = -1, .failed_rank = peers->rank};
     peers->host->signal_failed(peers, &fault, record_p);
@@ -71,7 +71,7 @@ static void fail_step(const shm_op *op, symmem_status status, symmem_error_recor
 /* Skips the step. A stream that has not reported the failure does so, if others are concerned. */
 static symmem_status skip_step(const shm_op *op, const void *told, const shm_stream *stream,
                                symmem_error_record *record_p) {
-    const symmem_peers *peers = op->whole->peers;
+    const symmem_peers *peers = op->composite->peers;
     if ((told == stream && !op->first) || !peers->host->is_poisoned(peers))
         return SYMMEM_OK;
     fail_step(op, SYMMEM_POISONED, record_p);
@@ -79,13 +79,13 @@ static symmem_status skip_step(const shm_op *op, const void *told, const shm_str
 }
 
 symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_record *record_p) {
-    if (op->whole == NULL)
+    if (op->composite == NULL)
         return op->run(op, record_p);
     /* Streams that share an operation are ordered by events where it matters, and by these
      * accesses. */
-    if (op->part == 0 && !op->loose)
-        __atomic_store_n(&op->whole->failed, NULL, __ATOMIC_RELEASE);
-    void *told = __atomic_load_n(&op->whole->failed, __ATOMIC_ACQUIRE);
+    if (op->step == 0 && !op->loose)
+        __atomic_store_n(&op->composite->failed, NULL, __ATOMIC_RELEASE);
+    void *told = __atomic_load_n(&op->composite->failed, __ATOMIC_ACQUIRE);
     if (told != NULL)
         return skip_step(op, told, stream, record_p);
     symmem_status status = op->run(op, record_p);
@@ -93,8 +93,8 @@ symmem_status shm_op_run(const shm_op *op, shm_stream *stream, symmem_error_reco
         return SYMMEM_OK;
     if (!op->reports_itself) /* before other streams see that it has failed, and ask */
         fail_step(op, status, NULL);
-    (void)__atomic_compare_exchange_n(&op->whole->failed, &told, stream, false, __ATOMIC_ACQ_REL,
-                                      __ATOMIC_RELAXED);
+    (void)__atomic_compare_exchange_n(&op->composite->failed, &told, stream, false,
+                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
     return status;
 }
 
@@ -108,8 +108,8 @@ symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operat
     if (status != SYMMEM_OK)
         return status;
     op->ref_count = exec->ref_count;
-    op->whole = exec->whole;
-    op->part = exec->part;
+    op->composite = exec->composite;
+    op->step = exec->step;
     op->loose = exec->loose;
     op->first = exec->first;
     for (int32_t i = 0; i < exec->ref_count; i++)

@@ -205,12 +205,12 @@ struct shm_op {
     /* Returns OK or a status with *record_p filled. */
     symmem_status (*run)(const shm_op *op, symmem_error_record *record_p);
     shm_instance *instance;
-    shm_stream *report;    /* keeps a failure; NULL: the stream that runs it */
-    shm_mark *mark;        /* of event operations; referenced */
-    shm_stream *runner;    /* the stream whose worker runs it; NULL: the caller does */
-    const char *operation; /* its name in a record or fault */
-    symmem_whole *whole;   /* see symmem_exec; NULL in one that runs now */
-    uint32_t part;
+    shm_stream *report;          /* keeps a failure; NULL: the stream that runs it */
+    shm_mark *mark;              /* of event operations; referenced */
+    shm_stream *runner;          /* the stream whose worker runs it; NULL: the caller does */
+    const char *operation;       /* its name in a record or fault */
+    symmem_composite *composite; /* see symmem_exec; NULL in one that runs now */
+    uint32_t step;
     bool loose, first;
     bool reports_itself; /* a signal operation, whose failure has already gone to the core */
     union {
@@ -301,8 +301,8 @@ static inline void shm_op_init(shm_op *op, shm_instance *instance,
     op->runner = NULL;
     op->reports_itself = false;
     op->ref_count = 0;
-    op->whole = NULL;
-    op->part = 0;
+    op->composite = NULL;
+    op->step = 0;
 }
 /* Runs *op as exec says: now, later in its stream, or in each launch of the capture's graph. */
 symmem_status shm_submit(shm_op *op, const symmem_exec *exec, const char *operation);

@@ -60,8 +60,9 @@ static bool is_whole(const symmem_clock *clock) {
            clock->threads;
 }
 
-/* Whoever changes the directory later, and peers that are elsewhere, find it all the same. Sockets
- * have short paths, so it is not resolved. */
+/* Makes the path absolute: it stays right when the program changes its directory, and for peers
+ * that run in another one. Symbolic links are not resolved, because a socket's path must be short.
+ */
 static char *absolute(const char *path) {
     char *made = NULL, *here = path[0] == '/' ? NULL : getcwd(NULL, 0);
     if (!here)
@@ -77,7 +78,7 @@ static symmem_status choose_plain(symmem_context *context, const symmem_context_
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "init", "options",
                        "allow_overlapping_devices is %d, multicast is %d: each must be -1, 0 or 1",
                        (int)options->allow_overlapping_devices, (int)options->multicast);
-    /* Relaxed: nobody else has the context yet. */
+    /* Relaxed: no other thread has the context yet. */
     atomic_store_explicit(&context->allow_overlapping_devices, options->allow_overlapping_devices,
                           memory_order_relaxed);
     context->multicast = options->multicast;
@@ -250,7 +251,7 @@ static symmem_status publish(symmem_context *context) {
     status = sm_context_point(context, "init", "init.identity");
     if (status != SYMMEM_OK || !context->store)
         return status;
-    if (context->life_file) /* of what nobody has heard of nothing has to be kept */
+    if (context->life_file) /* peers learn of the file only from here on */
         sm_life_file_make_known(context->life_file);
     const sm_world world = sm_context_world(context);
     return sm_member_publish(&world, &context->member, &context->identity_published);
@@ -375,7 +376,7 @@ static void poison_links(symmem_context *context) {
     sm_copy_text(record.operation, sizeof(record.operation), "finalize");
     sm_copy_text(record.message, sizeof(record.message), "the context was finalized");
     for (sm_link *link = next_sound_link(context); link; link = next_sound_link(context)) {
-        sm_link_poison(link, &record);
+        sm_link_poison_local(link, &record);
         sm_link_release(link);
     }
 }
@@ -387,7 +388,7 @@ static void leave_world(symmem_context *context, const symmem_error_record *reco
     if (context->identity_published &&
         !atomic_load_explicit(&context->has_met, memory_order_relaxed))
         sm_member_say_left(&world);
-    if (context->identity_published) /* in vain: the next process with this rank overwrites it */
+    if (context->identity_published) /* if this fails, the rank's next process overwrites it */
         sm_member_withdraw(&world, &context->member);
     sm_exit_record_leave(&world, record);
 }
@@ -400,8 +401,8 @@ symmem_status symmem_finalize(symmem_context *context) {
     if (!context || atomic_exchange_explicit(&context->finalized, true, memory_order_acq_rel))
         return sm_context_fail(context, SYMMEM_NOT_INITIALIZED, "finalize", "",
                                context ? "the context was finalized before" : "context is NULL");
-    /* Whoever creates an object looks at the flag under one of these locks: from here on it is
-     * either in its list or refused. */
+    /* A thread that creates an object checks the flag under one of these locks, so the object is
+     * either in its list by now or refused. */
     (void)pthread_mutex_lock(&context->open_lock);
     (void)pthread_mutex_lock(&context->lock);
     (void)pthread_mutex_unlock(&context->lock);

@@ -148,7 +148,7 @@ static CUresult write_split_table(const cuda_instance *instance, collective_laun
 static CUresult run_step(const cuda_instance *instance, collective_launch *c,
                          const symmem_cuda_step *step, CUstream native) {
     symmem_cuda_signal_args *signal = &c->args.signal;
-    signal->turn = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
+    signal->phase = step->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_LATER;
     if (step->kind == SYMMEM_CUDA_SYNC)
         return launch(instance, c, c->barrier, 1, cuda_barrier_threads(signal->world_size), signal,
                       native);
@@ -263,7 +263,7 @@ static CUresult enqueue_per_block(const cuda_instance *instance, collective_laun
     c->args.algorithm =
         c->args.job.checking ? SYMMEM_CUDA_PER_BLOCK_AFTER_BARRIER : SYMMEM_CUDA_PER_BLOCK;
     if (c->args.job.checking)
-        c->args.signal.turn = SYMMEM_CUDA_LATER;
+        c->args.signal.phase = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, SYMMEM_CUDA_COLLECTIVE_THREADS, &c->args, native);
 }
 
@@ -297,7 +297,7 @@ static CUresult enqueue_general(const cuda_instance *instance, collective_launch
         return result;
     c->args.algorithm = (int32_t)algorithm + (checking ? 1 : 0); /* the same, AFTER_BARRIER */
     if (checking)
-        c->args.signal.turn = SYMMEM_CUDA_LATER;
+        c->args.signal.phase = SYMMEM_CUDA_LATER;
     return launch(instance, c, c->kernel, blocks, threads, &c->args, native);
 }
 

@@ -6,24 +6,24 @@
 #include "cuda/collective.h"
 #include "cuda_internal.h"
 
-symmem_cuda_state *cuda_state_of(const symmem_whole *whole) {
-    const symmem_peers *peers = whole->peers;
+symmem_cuda_state *cuda_state_of(const symmem_composite *composite) {
+    const symmem_peers *peers = composite->peers;
     char *own = peers->signals[peers->rank];
     return (symmem_cuda_state *)(void *)(own + symmem_cuda_state_at(peers->world_size,
                                                                     peers->channel_count,
-                                                                    whole->channel));
+                                                                    composite->channel));
 }
 
 /* A first barrier's kernel does it itself. */
 static bool is_begun_by_host(const symmem_exec *exec) {
-    return exec->whole != NULL && exec->part == 0 && !exec->loose && !exec->first;
+    return exec->composite != NULL && exec->step == 0 && !exec->loose && !exec->first;
 }
 
 CUresult cuda_composite_begin(const cuda_instance *instance, const symmem_exec *exec,
                               CUstream native) {
     if (!is_begun_by_host(exec))
         return CUDA_SUCCESS;
-    return instance->driver.MemsetD8Async((CUdeviceptr)(uintptr_t)cuda_state_of(exec->whole), 0,
+    return instance->driver.MemsetD8Async((CUdeviceptr)(uintptr_t)cuda_state_of(exec->composite), 0,
                                           SYMMEM_CUDA_STATE_OF_OPERATION, native);
 }
 
@@ -38,11 +38,11 @@ void cuda_composite_end_failed(cuda_instance *instance, cuda_pending *pending,
 
 CUresult cuda_composite_move(const cuda_instance *instance, const symmem_exec *exec,
                              CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream native) {
-    const cuda_device *device = &instance->devices[exec->whole->peers->device];
+    const cuda_device *device = &instance->devices[exec->composite->peers->device];
     symmem_cuda_composite_args args = {.segment = {.dst = (char *)(uintptr_t)dst,
                                                    .src = (const char *)(uintptr_t)src,
                                                    .bytes = bytes},
-                                       .state = cuda_state_of(exec->whole)};
+                                       .state = cuda_state_of(exec->composite)};
     return cuda_launch_kernel(instance, device->kernels.composite_move, cuda_blocks_for(bytes),
                               SYMMEM_CUDA_COLLECTIVE_THREADS, &args, native);
 }

@@ -54,8 +54,8 @@ void cuda_copy_end_failed(cuda_instance *instance, cuda_pending *pending, const 
  * copied regardless, because a kernel does not see it. */
 static bool checks_failed_first(const cuda_driver *driver, const byte_op *op,
                                 const symmem_exec *exec) {
-    return op->copies && op->count > 0 && exec->whole != NULL && exec->part > 0 && !exec->loose &&
-           !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
+    return op->copies && op->count > 0 && exec->composite != NULL && exec->step > 0 &&
+           !exec->loose && !cuda_is_ordinary(driver, op->dst) && !cuda_is_ordinary(driver, op->src);
 }
 
 static CUresult enqueue_bytes(cuda_instance *instance, const byte_op *op, const symmem_exec *exec,

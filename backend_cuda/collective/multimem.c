@@ -162,8 +162,8 @@ static symmem_status run_lines(cuda_instance *instance, const symmem_peers *peer
                                lines_mover *lines, CUdeviceptr dst, CUdeviceptr src, size_t bytes,
                                const symmem_exec *exec) {
     lines->kernels = cuda_multimem_kernels_of(instance, peers->device);
-    if (exec->stream != NULL && exec->whole != NULL)
-        lines->state = cuda_state_of(exec->whole);
+    if (exec->stream != NULL && exec->composite != NULL)
+        lines->state = cuda_state_of(exec->composite);
     cuda_collect(instance);
     symmem_status status = cuda_enter(instance, peers->device, lines->operation);
     if (status != SYMMEM_OK)
@@ -232,9 +232,9 @@ bool cuda_is_multimem(symmem_call_kind kind) {
 }
 
 static CUresult sync_ranks(const cuda_instance *instance, multimem_launch *m,
-                           symmem_cuda_phase turn, CUstream native) {
+                           symmem_cuda_phase phase, CUstream native) {
     symmem_cuda_signal_args args = m->launch.args;
-    args.turn = (int32_t)turn;
+    args.phase = (int32_t)phase;
     return cuda_launch_kernel(instance, m->barrier, 1, cuda_barrier_threads(args.world_size), &args,
                               native);
 }

@@ -149,8 +149,8 @@ symmem_status cuda_work_run(cuda_instance *instance, cuda_work *work, const symm
     symmem_status status = cuda_enter(instance, work->device, work->operation);
     if (status != SYMMEM_OK)
         return status;
-    if (exec->stream != NULL && exec->whole != NULL && !exec->loose)
-        work->failed = &cuda_state_of(exec->whole)->failed;
+    if (exec->stream != NULL && exec->composite != NULL && !exec->loose)
+        work->failed = &cuda_state_of(exec->composite)->failed;
     status = exec->stream == NULL ? run_work_now(instance, work)
                                   : run_work_on(instance, work, exec, &taken);
     if (!taken)

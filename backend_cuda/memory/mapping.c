@@ -17,7 +17,7 @@ static struct {
     pthread_mutex_t driver_lock; /* over devices, fd and keeps_fd, and the calls that set them */
     pthread_mutex_t lock;        /* over the members below, users and used_bytes */
     sm_index by_origin;
-    sm_places by_address;
+    sm_treap by_address;
     uint64_t process; /* 0: not chosen yet */
     uint64_t last_number, last_series;
 } mappings = {.driver_lock = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -250,7 +250,7 @@ static uint64_t key_of(cuda_origin from) {
 static void add(cuda_mapping *mapping, cuda_origin from) {
     mapping->from = from;
     sm_index_add(&mappings.by_origin, &mapping->by_origin, key_of(from));
-    sm_places_add(&mappings.by_address, &mapping->by_address, mapping->address);
+    sm_treap_add(&mappings.by_address, &mapping->by_address, mapping->address);
 }
 
 void cuda_mapping_add_own(cuda_mapping *mapping) {
@@ -271,8 +271,8 @@ static cuda_mapping *of_node(sm_index_node *node) {
     return (cuda_mapping *)((char *)node - offsetof(cuda_mapping, by_origin));
 }
 
-static cuda_mapping *of_place(sm_place *place) {
-    return (cuda_mapping *)((char *)place - offsetof(cuda_mapping, by_address));
+static cuda_mapping *mapping_of(sm_treap_node *node) {
+    return (cuda_mapping *)((char *)node - offsetof(cuda_mapping, by_address));
 }
 
 static bool is_from(const cuda_mapping *mapping, cuda_origin from) {
@@ -295,8 +295,8 @@ cuda_mapping *cuda_mapping_find(cuda_origin from, size_t mapped_bytes) {
 
 cuda_mapping *cuda_mapping_at(CUdeviceptr address) {
     pthread_mutex_lock(&mappings.lock);
-    sm_place *place = sm_places_find(&mappings.by_address, address);
-    cuda_mapping *mapping = place == NULL ? NULL : of_place(place);
+    sm_treap_node *node = sm_treap_at_or_below(&mappings.by_address, address);
+    cuda_mapping *mapping = node == NULL ? NULL : mapping_of(node);
     if (mapping != NULL && address - mapping->address >= mapping->mapped_bytes)
         mapping = NULL;
     if (mapping != NULL)
@@ -316,7 +316,7 @@ void cuda_mapping_drop(const cuda_driver *driver, cuda_mapping *mapping) {
     bool last = --mapping->users == 0;
     if (last) { /* memory that was never listed is not found */
         sm_index_remove(&mappings.by_origin, &mapping->by_origin);
-        sm_places_remove(&mappings.by_address, &mapping->by_address);
+        sm_treap_remove(&mappings.by_address, &mapping->by_address);
     }
     pthread_mutex_unlock(&mappings.lock);
     if (!last)

@@ -7,7 +7,7 @@
 #define SYMMEM_CUDA_MAPPING_H
 
 #include "base/index.h"
-#include "base/places.h"
+#include "base/treap.h"
 #include "cuda_internal.h"
 
 #define CUDA_SUBALLOC_BYTES ((size_t)4096) /* allocations in a granule begin at multiples */
@@ -21,7 +21,7 @@ typedef struct cuda_origin {
 
 struct cuda_mapping {
     sm_index_node by_origin;
-    sm_place by_address;
+    sm_treap_node by_address;
     cuda_origin from;
     CUuuid maker; /* the device of the memory */
     int32_t users;

@@ -29,7 +29,7 @@ static CUresult enqueue_one(cuda_instance *instance, cuda_launch *launch, CUstre
 bool cuda_small_barrier_of(const cuda_launch *launch, symmem_cuda_small_barrier *small) {
     const symmem_cuda_signal_args *args = &launch->args;
     const int32_t ranks = args->world_size, channels = args->channel_count, channel = args->channel;
-    if (ranks > SYMMEM_CUDA_SMALL_RANKS || args->turn != SYMMEM_CUDA_ALONE ||
+    if (ranks > SYMMEM_CUDA_SMALL_RANKS || args->phase != SYMMEM_CUDA_ALONE ||
         launch->signal.call.kind != SYMMEM_CALL_NONE ||
         symmem_cuda_signal_size(ranks, channels, SYMMEM_CUDA_CHUNKED_BLOCK) > UINT32_MAX)
         return false;
@@ -170,9 +170,9 @@ static symmem_status prepare(cuda_instance *instance, const symmem_peers *peers,
     memcpy(launch->args.call, &exec->call, sizeof launch->args.call);
     if (peers->world_size <= SYMMEM_CUDA_SMALL_RANKS)
         memcpy(launch->args.small, peers->signals, sizeof(void *) * (size_t)peers->world_size);
-    if (exec->stream != NULL && exec->whole != NULL) {
-        launch->args.turn = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_COMPOSITE_STEP;
-        launch->args.state = cuda_state_of(exec->whole);
+    if (exec->stream != NULL && exec->composite != NULL) {
+        launch->args.phase = exec->first ? SYMMEM_CUDA_FIRST : SYMMEM_CUDA_COMPOSITE_STEP;
+        launch->args.state = cuda_state_of(exec->composite);
     }
     return SYMMEM_OK;
 }

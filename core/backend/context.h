@@ -96,8 +96,8 @@ struct symmem_context {
     sm_index cached;     /* all that is cached, by cache and group */
     sm_node all_cached;  /* until finalize has seen it */
     sm_node allocations; /* sm_allocation in the table, any order */
-    sm_places places;    /* the same, by address */
-    sm_places ids;       /* those with an id, by that */
+    sm_treap by_address; /* the same, by address */
+    sm_treap ids;        /* those with an id, by that */
     sm_node streams, events, graphs, pools;
     uint64_t next_group_uid, next_ordinal;
     size_t signal_pad_size;

@@ -25,7 +25,7 @@ symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memor
     sm_list_init(&heap->leases);
     whole->bytes = memory->bytes & ~(size_t)(SYMMEM_ALIGNMENT - 1);
     sm_list_add(&heap->pieces, &whole->node);
-    sm_places_add(&heap->gaps, &whole->gap, whole->bytes);
+    sm_treap_add(&heap->gaps, &whole->gap, whole->bytes);
     /* release; pairs with: acquire in heap_of */
     atomic_store_explicit(&context->heap, heap, memory_order_release);
     return SYMMEM_OK;
@@ -64,7 +64,7 @@ static bool cut(sm_heap *heap, sm_piece *piece, size_t bytes) {
     sm_piece *rest = piece->bytes == bytes ? NULL : calloc(1, sizeof *rest);
     if (piece->bytes != bytes && !rest)
         return false;
-    sm_places_remove(&heap->gaps, &piece->gap);
+    sm_treap_remove(&heap->gaps, &piece->gap);
     piece->used = true;
     if (!rest)
         return true;
@@ -72,7 +72,7 @@ static bool cut(sm_heap *heap, sm_piece *piece, size_t bytes) {
     rest->bytes = piece->bytes - bytes;
     piece->bytes = bytes;
     sm_list_add(piece->node.next, &rest->node); /* before the one that follows */
-    sm_places_add(&heap->gaps, &rest->gap, rest->bytes);
+    sm_treap_add(&heap->gaps, &rest->gap, rest->bytes);
     return true;
 }
 
@@ -87,7 +87,7 @@ static void join_next(sm_heap *heap, sm_piece *left) {
         return;
     left->bytes += right->bytes;
     sm_list_remove(&right->node);
-    sm_places_remove(&heap->gaps, &right->gap);
+    sm_treap_remove(&heap->gaps, &right->gap);
     free(right);
 }
 
@@ -97,11 +97,11 @@ static void give_back(sm_heap *heap, sm_piece *piece) {
     piece->used = piece->released = false;
     join_next(heap, piece);
     if (before) {
-        sm_places_remove(&heap->gaps, &before->gap);
+        sm_treap_remove(&heap->gaps, &before->gap);
         join_next(heap, before);
         piece = before;
     }
-    sm_places_add(&heap->gaps, &piece->gap, piece->bytes);
+    sm_treap_add(&heap->gaps, &piece->gap, piece->bytes);
 }
 
 void sm_piece_release(sm_heap *heap, sm_piece *piece) {
@@ -117,12 +117,12 @@ void sm_piece_returned(sm_heap *heap, sm_piece *piece) {
 
 /* The smallest gap that is large enough, after asking for what peers have given back if need be. */
 static sm_piece *find_gap(sm_heap *heap, size_t bytes) {
-    sm_place *place = sm_places_from(&heap->gaps, bytes);
-    if (!place || heap->lease_count > heap->sweep_at) {
-        sm_leases_sweep(heap, place == NULL);
-        place = sm_places_from(&heap->gaps, bytes);
+    sm_treap_node *node = sm_treap_at_or_above(&heap->gaps, bytes);
+    if (!node || heap->lease_count > heap->sweep_at) {
+        sm_leases_sweep(heap, node == NULL);
+        node = sm_treap_at_or_above(&heap->gaps, bytes);
     }
-    return place ? SM_CONTAINER(place, sm_piece, gap) : NULL;
+    return node ? SM_CONTAINER(node, sm_piece, gap) : NULL;
 }
 
 static symmem_status no_space(const sm_heap *heap, size_t bytes) {

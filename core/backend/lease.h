@@ -6,8 +6,8 @@
 #include "backend/heap.h"
 
 typedef struct sm_piece {
-    sm_node node; /* heap->pieces, in the order of their offsets */
-    sm_place gap; /* heap->gaps unless it is used */
+    sm_node node;      /* heap->pieces, in the order of their offsets */
+    sm_treap_node gap; /* heap->gaps unless it is used */
     size_t offset, bytes;
     int32_t leases;      /* that are under way or armed */
     bool used, released; /* released: its owner has given it up, and peers have not */
@@ -18,7 +18,7 @@ struct sm_heap {
     pthread_mutex_t lock;
     symmem_memory memory;
     sm_node pieces;
-    sm_places gaps;
+    sm_treap gaps;
     sm_node leases;
     size_t lease_count, sweep_at; /* sweep when there are more */
 };

@@ -8,10 +8,10 @@
 #include "base/index.h"
 #include "base/limits.h"
 #include "base/list.h"
-#include "base/places.h"
+#include "base/treap.h"
 #include "base/process.h"
 #include "base/status.h"
-#include "base/turn.h"
+#include "base/timed_mutex.h"
 #include "base/util.h"
 
 #endif

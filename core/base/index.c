@@ -2,7 +2,7 @@
 /*
  * Objects by a number of 64 bits: a hash table whose entries lie in the objects, so that adding
  * cannot fail. It grows with what it holds: finding, adding and removing one cost the same with ten
- * as with any number. For objects in the order of their keys see places.c.
+ * as with any number. For objects in the order of their keys see treap.c.
  */
 #include "base/index.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who is which rank of a store's world: one key a rank, from init to finalize. Two that are the
- * same rank, or of worlds of different sizes, can never meet. Who finds that out leaves the other
- * one an objection, for which that one looks while it waits, so that both are told.
+ * The members of a store's world: each rank has one key, from init to finalize. Two processes that
+ * claim the same rank, or worlds of different sizes, can never complete a rendezvous. The process
+ * that finds this out leaves the other one an objection. That process looks for objections while it
+ * waits, so both are told.
  *
  * Keys, below the world's prefix:
  *   id/<rank>           who that is
@@ -207,7 +208,7 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
     return true;
 }
 
-/* --- the own key -------------------------------------------------------------------- */
+/* --- this process's key ------------------------------------------------------------- - */
 
 /* That very one runs, as far as can be told from here. */
 static bool surely_lives(const sm_world *world, const sm_identity *other) {
@@ -250,7 +251,7 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
     own->published_ns = sm_since_boot_ns();
     symmem_status status = sm_random(own->token, sizeof(own->token));
     if (status != SYMMEM_OK || world->size == 1)
-        return status; /* who is alone is looked for by nobody */
+        return status; /* a world of one rank has no peers that look for it */
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
     status = refuse_taken(world, own, key);
     if (own->took_over != 0)

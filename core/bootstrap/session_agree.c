@@ -75,8 +75,8 @@ symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
 
 symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, symmem_status status) {
-    /* What went wrong first is the better news, unless it was only hearsay of the loss: another
-     * rank's failure, or a loss without a name. */
+    /* Reports this rank's earlier failure, unless it merely echoes a lost peer (it names another
+     * rank, or none). Then PEER_LOST with the rank is more useful. */
     bool of_another = own->failed_rank >= 0 && own->failed_rank != session->config.rank;
     bool nameless = own->status == SYMMEM_PEER_LOST && own->missing_count == 0;
     if (status == SYMMEM_PEER_LOST && (of_another || nameless))

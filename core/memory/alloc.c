@@ -114,8 +114,8 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
         status = sm_context_check(context, operation);
         if (status == SYMMEM_OK) {
             sm_allocation_retain(allocation); /* the table's */
-            sm_places_add(&context->places, &allocation->by_address,
-                          (uintptr_t)allocation->memory.ptr);
+            sm_treap_add(&context->by_address, &allocation->by_address,
+                         (uintptr_t)allocation->memory.ptr);
             sm_list_add(&context->allocations, &allocation->node);
         }
         (void)pthread_mutex_unlock(&context->lock);
@@ -145,8 +145,8 @@ bool sm_allocation_drop(sm_allocation *allocation) {
     bool ours = !sm_list_empty(&allocation->node);
     sm_list_remove(&allocation->node);
     if (ours)
-        sm_places_remove(&context->places, &allocation->by_address);
-    sm_places_remove(&context->ids, &allocation->by_id);
+        sm_treap_remove(&context->by_address, &allocation->by_address);
+    sm_treap_remove(&context->ids, &allocation->by_id);
     (void)pthread_mutex_unlock(&context->lock);
     if (!ours)
         return false;

@@ -7,19 +7,19 @@
 
 typedef struct sm_allocation {
     sm_node node; /* context->allocations while in the table */
-    sm_place by_address, by_id;
+    sm_treap_node by_address, by_id;
     atomic_int references;
     symmem_context *context; /* an instance user */
     symmem_memory memory;
     size_t bytes;
     int32_t device;
     uint64_t alloc_id, ordinal;
-    bool active;         /* persistent: handed out; others: always true in the table */
-    bool is_segment;     /* of a pool: users see its blocks only */
-    sm_node blocks;      /* sm_block; an ordinary allocation has exactly one */
-    sm_places by_offset; /* the same */
-    sm_node retired;     /* dropped blocks that a sm_block_find still pins */
-    sm_node mappings;    /* sm_mapping cache; nothing is added once sm_allocation_live is false */
+    bool active;        /* persistent: handed out; others: always true in the table */
+    bool is_segment;    /* of a pool: users see its blocks only */
+    sm_node blocks;     /* sm_block; an ordinary allocation has exactly one */
+    sm_treap by_offset; /* the same */
+    sm_node retired;    /* dropped blocks that a sm_block_find still pins */
+    sm_node mappings;   /* sm_mapping cache; nothing is added once sm_allocation_live is false */
 } sm_allocation;
 
 /* Kept for the next rendezvous of a group: peers' views in their allocation, a link in its block.
@@ -37,7 +37,7 @@ typedef struct sm_cached {
 
 typedef struct sm_block {
     sm_node node;              /* allocation->blocks while live */
-    sm_place by_offset;        /* of its allocation's `by_offset` */
+    sm_treap_node by_offset;   /* of its allocation's `by_offset` */
     sm_allocation *allocation; /* the block lives inside it: no count */
     size_t offset, bytes;
     size_t signal_pad_size;

@@ -12,16 +12,16 @@
 /* --- lookup; context->lock held --------------------------------------------------------------- */
 
 sm_allocation *sm_allocation_covering(symmem_context *context, const void *ptr) {
-    sm_place *place = sm_places_find(&context->places, (uintptr_t)ptr);
-    sm_allocation *found = place ? SM_CONTAINER(place, sm_allocation, by_address) : NULL;
+    sm_treap_node *node = sm_treap_at_or_below(&context->by_address, (uintptr_t)ptr);
+    sm_allocation *found = node ? SM_CONTAINER(node, sm_allocation, by_address) : NULL;
     bool covers = found && (uintptr_t)ptr - (uintptr_t)found->memory.ptr < found->bytes;
     return covers ? found : NULL;
 }
 
 sm_block *sm_block_covering(const sm_allocation *allocation, const void *ptr) {
     size_t offset = (uintptr_t)ptr - (uintptr_t)allocation->memory.ptr;
-    sm_place *place = sm_places_find(&allocation->by_offset, offset);
-    sm_block *found = place ? SM_CONTAINER(place, sm_block, by_offset) : NULL;
+    sm_treap_node *node = sm_treap_at_or_below(&allocation->by_offset, offset);
+    sm_block *found = node ? SM_CONTAINER(node, sm_block, by_offset) : NULL;
     return found && offset - found->offset < found->bytes ? found : NULL;
 }
 
@@ -55,14 +55,14 @@ symmem_status sm_block_create(sm_allocation *allocation, size_t offset, size_t b
     block->is_pool_block = allocation->is_segment;
     sm_list_init(&block->links);
     sm_list_add(&allocation->blocks, &block->node);
-    sm_places_add(&allocation->by_offset, &block->by_offset, offset);
+    sm_treap_add(&allocation->by_offset, &block->by_offset, offset);
     *block_p = block;
     return SYMMEM_OK;
 }
 
 void sm_block_hide(sm_block *block) {
     sm_list_remove(&block->node);
-    sm_places_remove(&block->allocation->by_offset, &block->by_offset);
+    sm_treap_remove(&block->allocation->by_offset, &block->by_offset);
 }
 
 void sm_block_drop(sm_block *block) {

@@ -77,14 +77,14 @@ static void close_group(symmem_group *group) {
 
 /* Closes a destroyed group unless a thread holds its call lock: sm_group_leave tries again. */
 static void try_close(symmem_group *group) {
-    if (!sm_turn_take(&group->turn, LONG_AGO_NS))
+    if (!sm_timed_mutex_lock(&group->call_lock, LONG_AGO_NS))
         return;
     close_group(group);
-    sm_turn_give(&group->turn);
+    sm_timed_mutex_unlock(&group->call_lock);
 }
 
 static symmem_status busy(const symmem_group *group, const char *operation, uint64_t start_ns) {
-    sm_fail(SYMMEM_TIMEOUT, operation, "turn",
+    sm_fail(SYMMEM_TIMEOUT, operation, "group",
             "another collective call on group '%s' did not end in time", group->name);
     return sm_error_elapsed(sm_now_ns() - start_ns);
 }
@@ -96,7 +96,7 @@ symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t
         return status;
     /* The group may be destroyed and the context finalized meanwhile: sm_group_leave then closes
      * the group, and needs the instance and the shell for that. */
-    if (!sm_turn_take(&group->turn, deadline_ns)) {
+    if (!sm_timed_mutex_lock(&group->call_lock, deadline_ns)) {
         status = busy(group, operation, start_ns);
         symmem_context *context = group->context;
         sm_group_release(group);
@@ -129,7 +129,7 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status) {
 
 void sm_group_leave(symmem_group *group) {
     symmem_context *context = group->context;
-    sm_turn_give(&group->turn);
+    sm_timed_mutex_unlock(&group->call_lock);
     /* After unlocking: a thread that destroyed the group before that could not close it. */
     if (atomic_load_explicit(&group->destroyed, memory_order_acquire))
         try_close(group);
@@ -246,7 +246,7 @@ static void make_prefix(symmem_group *group) {
 }
 
 static void free_group_shell(symmem_group *group) {
-    sm_turn_finish(&group->turn);
+    sm_timed_mutex_finish(&group->call_lock);
     free(group->global_ranks);
     free(group);
 }
@@ -261,7 +261,7 @@ static symmem_status make_shell(symmem_context *context, const char *name, const
         status = sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "group_create", "",
                                  "no memory for a group of %d", (int)count);
     else
-        status = sm_turn_init(&group->turn);
+        status = sm_timed_mutex_init(&group->call_lock);
     if (status != SYMMEM_OK) {
         free(members);
         free(group);

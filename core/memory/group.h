@@ -20,9 +20,9 @@ struct symmem_group {
     int32_t *global_ranks;
     symmem_store *store;
     sm_session *session;
-    sm_turn turn;        /* held by the one collective call under way */
-    void *communicator;  /* the user's; under the call lock */
-    void *backend_group; /* from group_open */
+    sm_timed_mutex call_lock; /* held by the one collective call under way */
+    void *communicator;       /* the user's; under the call lock */
+    void *backend_group;      /* from group_open */
     bool backend_group_open;
     uint64_t backend_group_generation; /* of the rendezvous that opened it */
 };

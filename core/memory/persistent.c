@@ -13,8 +13,8 @@ typedef struct request {
 static const char operation[] = "alloc";
 
 sm_allocation *sm_persistent_find(symmem_context *context, uint64_t alloc_id) {
-    sm_place *place = sm_places_find(&context->ids, alloc_id);
-    sm_allocation *found = place ? SM_CONTAINER(place, sm_allocation, by_id) : NULL;
+    sm_treap_node *node = sm_treap_at_or_below(&context->ids, alloc_id);
+    sm_allocation *found = node ? SM_CONTAINER(node, sm_allocation, by_id) : NULL;
     return found && found->alloc_id == alloc_id ? found : NULL;
 }
 
@@ -65,7 +65,7 @@ static symmem_status furnish(symmem_context *context, const request *wanted,
                                "alloc_id %llu was allocated by another thread just now",
                                (unsigned long long)wanted->alloc_id);
     if (wanted->alloc_id != 0)
-        sm_places_add(&context->ids, &allocation->by_id, wanted->alloc_id);
+        sm_treap_add(&context->ids, &allocation->by_id, wanted->alloc_id);
     allocation->alloc_id = wanted->alloc_id;
     return sm_block_create(allocation, 0, allocation->bytes, wanted->default_group, &block);
 }

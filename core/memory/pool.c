@@ -21,7 +21,7 @@ typedef struct range {
     sm_node node;
     size_t offset, bytes; /* rounded */
     bool used;
-    sm_place gap; /* pool->gaps, unless it is used */
+    sm_treap_node gap; /* pool->gaps, unless it is used */
     struct segment *segment;
     sm_block *block; /* NULL while used: is being freed */
 } range;
@@ -39,7 +39,7 @@ struct symmem_pool {
     int32_t device;
     size_t segment_bytes; /* rounded */
     sm_node segments;
-    sm_places gaps; /* free ranges of all segments, by size */
+    sm_treap gaps; /* free ranges of all segments, by size */
     symmem_pool_stats stats;
 };
 
@@ -71,13 +71,13 @@ static segment *new_segment(symmem_pool *pool, sm_allocation *allocation) {
     whole->segment = made;
     whole->bytes = allocation->bytes;
     sm_list_add(&made->ranges, &whole->node);
-    sm_places_add(&pool->gaps, &whole->gap, whole->bytes);
+    sm_treap_add(&pool->gaps, &whole->gap, whole->bytes);
     return made;
 }
 
 static range *best_fit(const symmem_pool *pool, size_t bytes) {
-    sm_place *place = sm_places_from(&pool->gaps, bytes);
-    return place ? SM_CONTAINER(place, range, gap) : NULL;
+    sm_treap_node *node = sm_treap_at_or_above(&pool->gaps, bytes);
+    return node ? SM_CONTAINER(node, range, gap) : NULL;
 }
 
 /* The range that was handed out with a block covering ptr. */
@@ -90,11 +90,11 @@ static range *range_of(const symmem_pool *pool, const void *ptr) {
 
 /* Cuts `bytes` off the front of a free range, which is no gap any more; false without memory. */
 static bool cut(range *whole, size_t bytes) {
-    sm_places *gaps = &whole->segment->pool->gaps;
+    sm_treap *gaps = &whole->segment->pool->gaps;
     range *rest = whole->bytes == bytes ? NULL : calloc(1, sizeof(*rest));
     if (whole->bytes != bytes && !rest)
         return false;
-    sm_places_remove(gaps, &whole->gap);
+    sm_treap_remove(gaps, &whole->gap);
     if (!rest)
         return true;
     rest->segment = whole->segment;
@@ -102,7 +102,7 @@ static bool cut(range *whole, size_t bytes) {
     rest->bytes = whole->bytes - bytes;
     whole->bytes = bytes;
     sm_list_add(whole->node.next, &rest->node); /* before the one that follows */
-    sm_places_add(gaps, &rest->gap, rest->bytes);
+    sm_treap_add(gaps, &rest->gap, rest->bytes);
     return true;
 }
 
@@ -116,23 +116,23 @@ static void join_next(range *left) {
         return;
     left->bytes += right->bytes;
     sm_list_remove(&right->node);
-    sm_places_remove(&left->segment->pool->gaps, &right->gap);
+    sm_treap_remove(&left->segment->pool->gaps, &right->gap);
     free(right);
 }
 
 static void give_range(range *freed) {
-    sm_places *gaps = &freed->segment->pool->gaps;
+    sm_treap *gaps = &freed->segment->pool->gaps;
     freed->used = false;
     join_next(freed);
     if (freed->node.previous != &freed->segment->ranges) {
         range *left = SM_CONTAINER(freed->node.previous, range, node);
         if (!left->used) {
-            sm_places_remove(gaps, &left->gap);
+            sm_treap_remove(gaps, &left->gap);
             join_next(left);
             freed = left;
         }
     }
-    sm_places_add(gaps, &freed->gap, freed->bytes);
+    sm_treap_add(gaps, &freed->gap, freed->bytes);
 }
 
 /* --- blocks ------------------------------------------------------------------------- */

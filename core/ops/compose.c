@@ -10,7 +10,7 @@ void sm_parts_begin(sm_parts *parts, const sm_channel_op *op, const symmem_exec 
     if (exec->stream == NULL)
         parts->deadline_ns = sm_deadline_ns(exec->timeout_ms);
     else
-        parts->exec.whole = sm_link_whole(op->link, op->channel);
+        parts->exec.composite = sm_link_composite(op->link, op->channel);
 }
 
 /* A barrier that ran and failed has poisoned the link and told the peers. After another failure
@@ -20,7 +20,7 @@ static symmem_status part_done(sm_parts *parts, symmem_status status, const char
     sm_link *link = parts->op->link;
     if (status == SYMMEM_OK) {
         parts->begun = true;
-        parts->exec.part++;
+        parts->exec.step++;
         return SYMMEM_OK;
     }
     if (status == SYMMEM_MISMATCH || sm_link_is_poisoned(&link->peers))

@@ -166,7 +166,7 @@ symmem_status sm_pipeline_begin(sm_pipeline *pipeline) {
         return status;
     }
     if (pipeline->lanes[0] != NULL)
-        pipeline->whole = sm_link_whole(pipeline->link, pipeline->channel);
+        pipeline->composite = sm_link_composite(pipeline->link, pipeline->channel);
     pthread_mutex_lock(&context->lock);
     pipeline->fn = context->matmul_fn;
     pipeline->fn_arg = context->matmul_arg;
@@ -212,7 +212,7 @@ static void give_up(sm_pipeline *pipeline) {
 }
 
 symmem_status sm_pipeline_end(sm_pipeline *pipeline, symmem_status status) {
-    if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->part != 0))
+    if (status != SYMMEM_OK && (status != SYMMEM_MISMATCH || pipeline->step != 0))
         give_up(pipeline);
     let_go(pipeline);
     return status;
@@ -227,7 +227,7 @@ static void *native(const sm_pipeline *pipeline, int lane) {
 /* A step that is done, or enqueued, counts. */
 static symmem_status taken(sm_pipeline *pipeline, symmem_status status) {
     if (status == SYMMEM_OK)
-        pipeline->part++;
+        pipeline->step++;
     return status;
 }
 
@@ -245,8 +245,8 @@ static symmem_status run_barrier(sm_pipeline *pipeline, const symmem_call_id *id
         .timeout_ms = pipeline->timeout_ms,
         .refs = &ref,
         .ref_count = 1,
-        .whole = pipeline->whole,
-        .part = pipeline->part,
+        .composite = pipeline->composite,
+        .step = pipeline->step,
         .loose = !pipeline->compares,
         .first = !pipeline->met,
         .is_held = true,
@@ -308,8 +308,8 @@ symmem_exec sm_pipeline_exec(const sm_pipeline *pipeline, sm_refs *refs,
                              const symmem_stream *lane) {
     symmem_exec exec = sm_refs_exec(refs, lane);
     exec.operation = pipeline->name;
-    exec.whole = pipeline->whole;
-    exec.part = pipeline->part;
+    exec.composite = pipeline->composite;
+    exec.step = pipeline->step;
     exec.loose = !pipeline->compares;
     if (lane != NULL && exec.loose && !pipeline->captured)
         leave_to_barrier(pipeline, refs, &exec);

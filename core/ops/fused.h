@@ -19,10 +19,10 @@ typedef struct sm_pipeline {
     const symmem_stream *lanes[2]; /* both NULL: run now; the same twice: one after the other */
     symmem_matmul_fn fn;
     void *fn_arg;
-    symmem_whole *whole; /* of the channel; NULL without a stream */
-    uint32_t part;       /* the next step's */
-    bool compares;       /* calls, in the first step: before that nothing may be written */
-    bool met;            /* there was a barrier */
+    symmem_composite *composite; /* of the channel; NULL without a stream */
+    uint32_t step;               /* the next step's */
+    bool compares;               /* calls, in the first step: before that nothing may be written */
+    bool met;                    /* there was a barrier */
     bool captured;
 } sm_pipeline;
 

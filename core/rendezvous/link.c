@@ -163,7 +163,7 @@ static void destroy_channels(sm_link *link) {
             context->backend->event_destroy(context->instance, channel->eager_event);
         if (channel->capture_event != NULL)
             context->backend->event_destroy(context->instance, channel->capture_event);
-        sm_turn_finish(&channel->turn);
+        sm_timed_mutex_finish(&channel->call_lock);
         free(channel);
     }
 }
@@ -217,12 +217,12 @@ static sm_channel *make_channel(sm_link *link, int32_t index) {
     sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_relaxed);
     if (channel == NULL) {
         channel = calloc(1, sizeof *channel);
-        if (channel != NULL && sm_turn_init(&channel->turn) != SYMMEM_OK) {
+        if (channel != NULL && sm_timed_mutex_init(&channel->call_lock) != SYMMEM_OK) {
             free(channel);
             channel = NULL;
         }
         if (channel != NULL)
-            channel->whole = (symmem_whole){.peers = &link->peers, .channel = index};
+            channel->composite = (symmem_composite){.peers = &link->peers, .channel = index};
         /* release; pairs with: sm_link_channel */
         atomic_store_explicit(&link->channels[index], channel, memory_order_release);
         link->used_channels = true;
@@ -243,7 +243,7 @@ symmem_status sm_link_channel(sm_link *link, int32_t index, sm_channel **channel
     return SYMMEM_OK;
 }
 
-symmem_whole *sm_link_whole(const sm_link *link, int32_t index) {
+symmem_composite *sm_link_composite(const sm_link *link, int32_t index) {
     /* acquire; pairs with: make_channel */
-    return &atomic_load_explicit(&link->channels[index], memory_order_acquire)->whole;
+    return &atomic_load_explicit(&link->channels[index], memory_order_acquire)->composite;
 }

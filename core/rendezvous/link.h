@@ -7,13 +7,13 @@
 
 /* One channel's order across streams. */
 typedef struct sm_channel {
-    sm_turn turn;
+    sm_timed_mutex call_lock;
     void *eager_event; /* after the last operation on a stream */
     void *eager_stream;
     void *capture_event; /* the same inside one capture */
     void *capture_stream;
     uint64_t capture;
-    symmem_whole whole; /* its operations made of parts, one after the other */
+    symmem_composite composite; /* its operations made of parts, one after the other */
 } sm_channel;
 
 typedef struct sm_link {
@@ -50,7 +50,7 @@ void sm_link_host_init(symmem_host *host);
  * before. */
 void sm_link_poison_after_reset(sm_link *link, const symmem_error_record *record);
 /* Poisons the link on this rank only; finalize does so, and pending work then gives up. */
-void sm_link_poison(sm_link *link, const symmem_error_record *record);
+void sm_link_poison_local(sm_link *link, const symmem_error_record *record);
 /* Poisons this one, unless it is poisoned, and tells the peers: an operation of this rank ended in
  * the middle. */
 void sm_link_poison_and_tell(sm_link *link, const symmem_error_record *record);
@@ -80,7 +80,7 @@ size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes);
 /* OUT_OF_MEMORY with a record. */
 symmem_status sm_link_channel(sm_link *link, int32_t channel, sm_channel **channel_p);
 /* Of a channel that was made. */
-symmem_whole *sm_link_whole(const sm_link *link, int32_t channel);
+symmem_composite *sm_link_composite(const sm_link *link, int32_t channel);
 /* POISONED with the reason in the record, or OK. */
 symmem_status sm_link_refuse_poisoned(sm_link *link, const char *operation);
 /* The same without asking the backend what its devices have to tell. */

@@ -186,7 +186,7 @@ void sm_link_poison_after_reset(sm_link *link, const symmem_error_record *record
     tell_peers(link, record);
 }
 
-void sm_link_poison(sm_link *link, const symmem_error_record *record) {
+void sm_link_poison_local(sm_link *link, const symmem_error_record *record) {
     /* Peers are not told: a rank that ends its context in good order is no failure of theirs. */
     pthread_mutex_lock(&link->lock);
     (void)set_poison(link, record);

@@ -22,8 +22,8 @@ static symmem_status call_backend(const sm_channel_op *op, void *stream, bool ca
                               .timeout_ms = op->timeout_ms,
                               .call = op->id,
                               .operation = op->kind == SM_BARRIER ? op->name : NULL,
-                              .whole = op->whole,
-                              .part = op->part,
+                              .composite = op->composite,
+                              .step = op->step,
                               .loose = op->loose,
                               .first = op->first};
     switch (op->kind) {
@@ -210,13 +210,15 @@ symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, cons
 }
 
 /* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */
-static symmem_status take_turn(const sm_channel_op *op, sm_channel *channel, uint64_t *begin_ns_p) {
+static symmem_status lock_channel(const sm_channel_op *op, sm_channel *channel,
+                                  uint64_t *begin_ns_p) {
     *begin_ns_p = 0;
-    if (sm_turn_try(&channel->turn))
+    if (sm_timed_mutex_try_lock(&channel->call_lock))
         return SYMMEM_OK;
     *begin_ns_p = sm_now_ns();
-    return sm_turn_take(&channel->turn, sm_deadline_ns(op->timeout_ms)) ? SYMMEM_OK
-                                                                        : busy(op, *begin_ns_p);
+    return sm_timed_mutex_lock(&channel->call_lock, sm_deadline_ns(op->timeout_ms))
+               ? SYMMEM_OK
+               : busy(op, *begin_ns_p);
 }
 
 symmem_status sm_channel_hold(const sm_channel_op *op, const symmem_stream *stream) {
@@ -224,12 +226,12 @@ symmem_status sm_channel_hold(const sm_channel_op *op, const symmem_stream *stre
     uint64_t begin_ns;
     symmem_status status = sm_link_channel(op->link, op->channel, &channel);
     if (status == SYMMEM_OK)
-        status = take_turn(op, channel, &begin_ns);
+        status = lock_channel(op, channel, &begin_ns);
     if (status != SYMMEM_OK || stream != NULL || channel->eager_stream == NULL)
         return status;
     status = wait_for_stream(op, channel, begin_ns != 0 ? begin_ns : sm_now_ns());
     if (status != SYMMEM_OK)
-        sm_turn_give(&channel->turn);
+        sm_timed_mutex_unlock(&channel->call_lock);
     return status;
 }
 
@@ -250,7 +252,8 @@ void sm_channel_mark(const sm_channel_op *op, const symmem_stream *stream) {
 
 void sm_channel_let_go(const sm_link *link, int32_t channel) {
     /* acquire; pairs with: make_channel */
-    sm_turn_give(&atomic_load_explicit(&link->channels[channel], memory_order_acquire)->turn);
+    sm_timed_mutex_unlock(
+        &atomic_load_explicit(&link->channels[channel], memory_order_acquire)->call_lock);
 }
 
 /* An operation that this one waited for may have poisoned the handle. Else the call has asked the
@@ -268,16 +271,16 @@ symmem_status sm_channel_submit(const sm_channel_op *op, const symmem_stream *st
     uint64_t begin_ns = 0;
     sm_context_observe(op->link->context, op->begin_point);
     if (!op->is_held)
-        status = take_turn(op, channel, &begin_ns);
+        status = lock_channel(op, channel, &begin_ns);
     if (status != SYMMEM_OK)
         return status;
-    if (op->part == 0 || stream == NULL)
+    if (op->step == 0 || stream == NULL)
         status = refuse_poisoned(op, begin_ns != 0);
     if (status == SYMMEM_OK)
         status =
             stream != NULL ? enqueue(op, channel, stream->native) : run_now(op, channel, begin_ns);
     if (!op->is_held)
-        sm_turn_give(&channel->turn);
+        sm_timed_mutex_unlock(&channel->call_lock);
     sm_context_observe(op->link->context, op->done_point);
     if (status != SYMMEM_OK)
         sm_group_explain(op->link->context);

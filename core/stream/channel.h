@@ -33,8 +33,8 @@ struct sm_channel_op {
     const void *plan; /* its own */
     /* SM_BARRIER: a part of an operation, see symmem_exec. A later one goes to its stream even if
      * one before has failed by now, so that the stream tells of that. */
-    symmem_whole *whole;
-    uint32_t part;
+    symmem_composite *composite;
+    uint32_t step;
     bool loose, first; /* see symmem_exec */
     bool is_held;      /* the caller holds the channel's call lock, by sm_channel_hold */
 };

@@ -79,9 +79,9 @@ static symmem_status make_graph(symmem_context *context, int32_t device, void *n
     symmem_graph *graph = calloc(1, sizeof *graph);
     if (graph == NULL)
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, operation, "", "no memory");
-    symmem_status status = sm_turn_init(&graph->turn);
+    symmem_status status = sm_timed_mutex_init(&graph->call_lock);
     if (status != SYMMEM_OK)
-        goto fail_turn;
+        goto fail_lock;
     status = sm_instance_enter(context, operation);
     if (status != SYMMEM_OK)
         goto fail_instance;
@@ -103,8 +103,8 @@ fail_enlist:
     sm_capture_forget(context, &graph->links);
     sm_instance_release(context);
 fail_instance:
-    sm_turn_finish(&graph->turn);
-fail_turn:
+    sm_timed_mutex_finish(&graph->call_lock);
+fail_lock:
     free(graph);
     return status;
 }
@@ -203,7 +203,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
         return status;
     symmem_context *context = graph->context;
     uint32_t timeout_ms = sm_context_timeout(context, SYMMEM_TIMEOUT_DEFAULT);
-    if (!sm_turn_take(&graph->turn, sm_deadline_ns(timeout_ms)))
+    if (!sm_timed_mutex_lock(&graph->call_lock, sm_deadline_ns(timeout_ms)))
         return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
                                "another thread is launching the graph");
     const char *entry = "";
@@ -211,7 +211,7 @@ symmem_status symmem_graph_launch(symmem_graph *graph, symmem_stream *stream) {
     status = launch(graph, stream, &entry);
     if (status != SYMMEM_OK)
         status = sm_backend_failed(context, status, operation, entry);
-    sm_turn_give(&graph->turn);
+    sm_timed_mutex_unlock(&graph->call_lock);
     return status;
 }
 
@@ -221,13 +221,13 @@ static symmem_status look_at_launches(symmem_graph *graph, bool *pending_p) {
     bool reached = true;
     symmem_status status = SYMMEM_OK;
     /* If the lock is taken, another thread is launching the graph. */
-    *pending_p = !sm_turn_take(&graph->turn, 1);
+    *pending_p = !sm_timed_mutex_lock(&graph->call_lock, 1);
     if (*pending_p)
         return SYMMEM_OK;
     if (graph->done_event != NULL)
         status = context->backend->event_query(context->instance, graph->done_event, &reached);
     *pending_p = !reached;
-    sm_turn_give(&graph->turn);
+    sm_timed_mutex_unlock(&graph->call_lock);
     return status;
 }
 
@@ -279,7 +279,7 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     stop_launching(graph);
     if (native != NULL)
         end_graph(context, native, graph->done_event);
-    sm_turn_finish(&graph->turn);
+    sm_timed_mutex_finish(&graph->call_lock);
     sm_capture_forget(context, &graph->links);
     free(graph);
     sm_context_release(context);

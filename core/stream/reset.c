@@ -19,13 +19,13 @@ static symmem_status channel_busy(int32_t index) {
 static symmem_status check_idle(sm_link *link, sm_channel *channel, int32_t index) {
     bool reached = true;
     /* If the lock is taken, another thread is in a call on the channel. */
-    if (!sm_turn_take(&channel->turn, 1))
+    if (!sm_timed_mutex_lock(&channel->call_lock, 1))
         return channel_busy(index);
     symmem_status status = SYMMEM_OK;
     if (channel->eager_stream != NULL)
         status = link->context->backend->event_query(link->context->instance, channel->eager_event,
                                                      &reached);
-    sm_turn_give(&channel->turn);
+    sm_timed_mutex_unlock(&channel->call_lock);
     if (status != SYMMEM_OK)
         return sm_backend_failed(link->context, status, operation, "event_query");
     return reached ? SYMMEM_OK : channel_busy(index);
@@ -62,7 +62,7 @@ static void forget_failures(sm_link *link) {
     pthread_mutex_lock(&link->lock);
     for (int32_t c = 0; link->used_channels && c < link->channel_count; c++)
         if (link->channels[c] != NULL)
-            __atomic_store_n(&link->channels[c]->whole.failed, NULL, __ATOMIC_RELEASE);
+            __atomic_store_n(&link->channels[c]->composite.failed, NULL, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&link->lock);
 }
 

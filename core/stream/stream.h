@@ -23,7 +23,7 @@ struct symmem_graph {
     symmem_context *context;
     void *native;
     int32_t device;
-    sm_turn turn;
+    sm_timed_mutex call_lock;
     void *done_event; /* native, recorded after each launch; NULL before the first */
     sm_node links;    /* what its operations use */
     uint64_t number;  /* under which they are noted */

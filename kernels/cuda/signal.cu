@@ -233,7 +233,7 @@ __device__ void name_late_rank(op_result *result) {
 }
 
 __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
-    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP)
+    if (args.phase == SYMMEM_CUDA_COMPOSITE_STEP)
         return args.state;
     return reinterpret_cast<symmem_cuda_state *>(word_at(
         args, args.rank, symmem_cuda_state_at(args.world_size, args.channel_count, args.channel)));
@@ -245,7 +245,7 @@ __device__ symmem_cuda_state *state_of(const symmem_cuda_signal_args &args) {
 __device__ void fail(const symmem_cuda_signal_args &args, op_result *result) {
     symmem_cuda_fault *fault = args.fault;
     const bool first = load_volatile(&fault->code) == OK && atomicCAS(&fault->claimed, 0, 1) == 0;
-    if (args.turn != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
+    if (args.phase != SYMMEM_CUDA_ALONE && load_state(&state_of(args)->failed) == 0)
         store_state(&state_of(args)->failed, args.stream);
     if (result->code == TIMEOUT || result->code == PEER_LOST)
         name_late_rank(result);
@@ -375,18 +375,18 @@ __device__ __noinline__ bool sync_ranks(const symmem_cuda_signal_args &args, syn
 // Returns whether the composite operation of this kernel still runs, and when it began.
 __device__ bool join(const symmem_cuda_signal_args &args, uint64_t *start_ns) {
     *start_ns = now_ns();
-    if (args.turn == SYMMEM_CUDA_ALONE)
+    if (args.phase == SYMMEM_CUDA_ALONE)
         return true;
     symmem_cuda_state *state = state_of(args);
-    if (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && threadIdx.x == 0 &&
+    if (args.phase == SYMMEM_CUDA_COMPOSITE_STEP && threadIdx.x == 0 &&
         load_state(&state->start_ns) == 0)
         store_state(&state->start_ns, *start_ns);
     __syncthreads();
-    if (args.turn != SYMMEM_CUDA_FIRST) {
+    if (args.phase != SYMMEM_CUDA_FIRST) {
         *start_ns = load_state(&state->start_ns);
         const uint64_t failed = load_state(&state->failed);
         // A stream that has not reported the failure does so now, if it concerns others.
-        return failed == 0 || (args.turn == SYMMEM_CUDA_COMPOSITE_STEP && failed != args.stream &&
+        return failed == 0 || (args.phase == SYMMEM_CUDA_COMPOSITE_STEP && failed != args.stream &&
                                own_poisoned(args));
     }
     if (threadIdx.x == 0) {
@@ -434,7 +434,7 @@ extern "C" __global__ void __maxnreg__(SYMMEM_CUDA_BARRIER_REGISTERS)
     __shared__ bool going;
     uint64_t start_ns;
     keep(args, &kept);
-    const bool comparing = args.turn != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
+    const bool comparing = args.phase != SYMMEM_CUDA_LATER && args.call[0] != CALL_NONE;
     const bool joins = join(args, &start_ns);
     // one answer for all threads, because another stream's step may fail at this moment
     if (threadIdx.x == 0)

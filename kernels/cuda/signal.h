@@ -94,7 +94,7 @@ typedef struct symmem_cuda_signal_args {
     int32_t channel;
     int32_t peer;        /* put, wait */
     uint32_t timeout_ms; /* 0: no limit */
-    int32_t turn;        /* barrier: symmem_cuda_phase */
+    int32_t phase;       /* barrier: symmem_cuda_phase */
     /* COMPOSITE_STEP: the operation's state, which may be another channel's */
     symmem_cuda_state *state;
     uint64_t stream; /* names the stream, not 0 */

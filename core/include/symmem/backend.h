@@ -357,14 +357,14 @@ struct symmem_peers {
  *   tells of the failure, and on any other too unless host->is_poisoned: then it is POISONED there,
  *   for both streams' synchronizations have to tell.
  */
-typedef struct symmem_whole {
+typedef struct symmem_composite {
     const symmem_peers *peers;
     /* The backend's to write, by atomic accesses: the stream on which a part has failed, and whose
      * synchronization tells of that; NULL: no part has failed. */
     void *failed;
     int32_t channel; /* the operation's, or the first of its two */
     int32_t reserved;
-} symmem_whole;
+} symmem_composite;
 
 /* How and where an operation runs. Signal operations and collectives that fail once a part of their
  * work is on the stream leave it there: the core takes it for what the channel did last. */
@@ -379,9 +379,9 @@ typedef struct symmem_exec {
                                 multicast->store, those of matmul), for fault and record; static
                                 string; NULL: the entry's own name */
     /* On a stream, of barrier, copy, multicast->store and the group matmul. Not NULL: this
-     * is a part of that operation; part counts them from 0. */
-    symmem_whole *whole;
-    uint32_t part;
+     * is a part of that operation; step counts them from 0. */
+    symmem_composite *composite;
+    uint32_t step;
     /* Of such a part. loose: it may as well run when another one has failed, for what it writes is
      * undefined then, and so may all others of its operation but the barriers. All failures of one
      * with loose parts poison: so no part of it clears `failed`, but the core does in a reset.

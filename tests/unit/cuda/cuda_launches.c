@@ -426,7 +426,7 @@ static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
                                     .rank = fake.peers.rank,
                                     .world_size = fake.peers.world_size,
                                     .channel_count = fake.peers.channel_count,
-                                    .turn = SYMMEM_CUDA_COMPOSITE_STEP,
+                                    .phase = SYMMEM_CUDA_COMPOSITE_STEP,
                                     .state = state,
                                     .stream = 2};
     memcpy(args.small, fake.peers.signals, sizeof(void *) * (size_t)fake.peers.world_size);

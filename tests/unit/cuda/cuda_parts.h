@@ -8,8 +8,8 @@
 #define PARTS 3
 
 /* Barriers on two channels and two streams by turns, the first of which compares calls. */
-static bool capture_parts(symmem_whole *whole, uint32_t parts, uint64_t detail, uint32_t timeout_ms,
-                          cuda_signal_op *held) {
+static bool capture_parts(symmem_composite *composite, uint32_t parts, uint64_t detail,
+                          uint32_t timeout_ms, cuda_signal_op *held) {
     static cuda_stream streams[2];
     static fake_node nodes[FAKE_MOST_NODES];
     fake.nodes = nodes;
@@ -19,8 +19,8 @@ static bool capture_parts(symmem_whole *whole, uint32_t parts, uint64_t detail, 
         symmem_exec exec = {.stream = &streams[part % 2],
                             .timeout_ms = timeout_ms,
                             .operation = "test",
-                            .whole = whole,
-                            .part = part};
+                            .composite = composite,
+                            .step = part};
         if (part == 0)
             exec.call =
                 (symmem_call_id){.kind = SYMMEM_CALL_FUSED_ALL_GATHER_MATMUL, .detail = detail};
@@ -47,13 +47,13 @@ static void drop_parts(const cuda_signal_op *held, uint32_t parts) {
 /* What follows a mismatch does nothing, on the other channel and stream too: the rank that differs
  * has no such parts, and nobody waits for it. The next operation begins anew. */
 RANKS_TEST("parts that differ") {
-    symmem_whole whole = {.peers = &fake.peers};
-    const symmem_cuda_state *state = cuda_state_of(&whole);
+    symmem_composite composite = {.peers = &fake.peers};
+    const symmem_cuda_state *state = cuda_state_of(&composite);
     cuda_signal_op held[PARTS];
     for (uint64_t round = 0; round < 4; round++) {
         bool differs = round % 2 == 0;
         uint32_t parts = differs && rank == 1 ? 1 : PARTS;
-        CHECK(capture_parts(&whole, parts, parts, 2000, held));
+        CHECK(capture_parts(&composite, parts, parts, 2000, held));
         for (int launch = 0; launch < 2; launch++) {
             symmem_status statuses[PARTS] = {SYMMEM_OK};
             replay_parts(held, parts, statuses);
@@ -69,13 +69,13 @@ RANKS_TEST("parts that differ") {
 /* The stream that has not told of a peer that did not come says POISONED; the other says no more.
  */
 RANKS_TEST("parts without a peer") {
-    symmem_whole whole = {.peers = &fake.peers};
+    symmem_composite composite = {.peers = &fake.peers};
     cuda_signal_op held[PARTS];
     symmem_status statuses[PARTS];
     if (rank == 2)
         return true;
     uint64_t begin_ns = cuda_now_ns();
-    CHECK(capture_parts(&whole, PARTS, 0, 300, held));
+    CHECK(capture_parts(&composite, PARTS, 0, 300, held));
     replay_parts(held, PARTS, statuses);
     CHECK(statuses[0] == SYMMEM_TIMEOUT);
     CHECK(statuses[1] == SYMMEM_POISONED);

@@ -331,27 +331,27 @@ TEST("lists") {
 
 static void *give_later(void *arg) {
     sm_sleep_ns(20 * 1000 * 1000);
-    sm_turn_give(arg);
+    sm_timed_mutex_unlock(arg);
     return NULL;
 }
 
 TEST("turns") {
-    sm_turn turn;
+    sm_timed_mutex lock;
     pthread_t thread;
-    EXPECT_OK(sm_turn_init(&turn));
-    CU_ASSERT_TRUE(sm_turn_take(&turn, 1)); /* free: no matter how late */
-    CU_ASSERT_FALSE(sm_turn_take(&turn, 1));
+    EXPECT_OK(sm_timed_mutex_init(&lock));
+    CU_ASSERT_TRUE(sm_timed_mutex_lock(&lock, 1)); /* free: no matter how late */
+    CU_ASSERT_FALSE(sm_timed_mutex_lock(&lock, 1));
     uint64_t start_ns = sm_now_ns();
-    CU_ASSERT_FALSE(sm_turn_take(&turn, sm_deadline_ns(30)));
+    CU_ASSERT_FALSE(sm_timed_mutex_lock(&lock, sm_deadline_ns(30)));
     CU_ASSERT_TRUE(sm_now_ns() - start_ns >= 29 * 1000 * 1000);
-    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &turn), 0);
-    CU_ASSERT_TRUE(sm_turn_take(&turn, sm_deadline_ns(10000)));
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &lock), 0);
+    CU_ASSERT_TRUE(sm_timed_mutex_lock(&lock, sm_deadline_ns(10000)));
     CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
-    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &turn), 0);
-    CU_ASSERT_TRUE(sm_turn_take(&turn, 0));
+    CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, give_later, &lock), 0);
+    CU_ASSERT_TRUE(sm_timed_mutex_lock(&lock, 0));
     CU_ASSERT_EQUAL(pthread_join(thread, NULL), 0);
-    sm_turn_give(&turn);
-    sm_turn_finish(&turn);
+    sm_timed_mutex_unlock(&lock);
+    sm_timed_mutex_finish(&lock);
 }
 
 TEST("a store of no known kind") {

@@ -71,17 +71,18 @@ TEST("arithmetic") {
 
 /* A broken backend may give one address twice: each is taken away by itself. */
 TEST("two in one place") {
-    sm_places places = {.root = NULL};
-    sm_place at[4] = {{.key = 0}};
+    sm_treap places = {.root = NULL};
+    sm_treap_node at[4] = {{.key = 0}};
     for (int i = 0; i < 3; i++)
-        sm_places_add(&places, &at[i], i < 1 ? 7 : 9);
-    sm_places_remove(&places, &at[3]); /* which is not there */
-    CU_ASSERT(sm_places_find(&places, 9) == &at[1] && sm_places_from(&places, 8) == &at[2]);
-    CU_ASSERT_PTR_NULL(sm_places_find(&places, 6));
-    sm_places_remove(&places, &at[1]);
-    CU_ASSERT(sm_places_find(&places, UINT64_MAX) == &at[2]);
-    sm_places_remove(&places, &at[2]);
-    sm_places_remove(&places, &at[0]);
+        sm_treap_add(&places, &at[i], i < 1 ? 7 : 9);
+    sm_treap_remove(&places, &at[3]); /* which is not there */
+    CU_ASSERT(sm_treap_at_or_below(&places, 9) == &at[1] &&
+              sm_treap_at_or_above(&places, 8) == &at[2]);
+    CU_ASSERT_PTR_NULL(sm_treap_at_or_below(&places, 6));
+    sm_treap_remove(&places, &at[1]);
+    CU_ASSERT(sm_treap_at_or_below(&places, UINT64_MAX) == &at[2]);
+    sm_treap_remove(&places, &at[2]);
+    sm_treap_remove(&places, &at[0]);
     CU_ASSERT_PTR_NULL(places.root);
 }
 
@@ -93,9 +94,9 @@ static uint32_t next_random(uint32_t *state) {
 }
 
 /* Of those with one key the last one that came is first. */
-static const sm_place *model_find(const sm_place *at, const uint32_t *since, uint64_t key,
-                                  bool upward) {
-    const sm_place *found = NULL;
+static const sm_treap_node *model_find(const sm_treap_node *at, const uint32_t *since, uint64_t key,
+                                       bool upward) {
+    const sm_treap_node *found = NULL;
     for (size_t i = 0; i < MANY; i++) {
         if (since[i] == 0 || (upward ? at[i].key < key : at[i].key > key))
             continue;
@@ -108,20 +109,20 @@ static const sm_place *model_find(const sm_place *at, const uint32_t *since, uin
 }
 
 TEST("places against a model") {
-    static sm_place at[MANY];
+    static sm_treap_node at[MANY];
     static uint32_t since[MANY];
-    sm_places places = {.root = NULL};
+    sm_treap places = {.root = NULL};
     uint32_t state = 1, wrong = 0;
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         const uint32_t i = next_random(&state) % MANY;
         if (since[i] == 0)
-            sm_places_add(&places, &at[i], next_random(&state) % KEYS);
+            sm_treap_add(&places, &at[i], next_random(&state) % KEYS);
         else
-            sm_places_remove(&places, &at[i]);
+            sm_treap_remove(&places, &at[i]);
         since[i] = since[i] == 0 ? round : 0;
         const uint64_t key = next_random(&state) % (KEYS + 2);
-        wrong += sm_places_find(&places, key) != model_find(at, since, key, false);
-        wrong += sm_places_from(&places, key) != model_find(at, since, key, true);
+        wrong += sm_treap_at_or_below(&places, key) != model_find(at, since, key, false);
+        wrong += sm_treap_at_or_above(&places, key) != model_find(at, since, key, true);
     }
     CU_ASSERT_EQUAL(wrong, 0);
 }

@@ -29,7 +29,7 @@ TEST("turns") {
     EXPECT_FAIL(symmem_group_all_gather(group, &in, 1, &out, 20), SYMMEM_TIMEOUT,
                 "group_all_gather");
     symmem_last_error(&record);
-    CU_ASSERT_STRING_EQUAL(record.stage, "turn");
+    CU_ASSERT_STRING_EQUAL(record.stage, "group");
     CU_ASSERT_STRING_EQUAL(record.group, "turns");
     CU_ASSERT_EQUAL(record.world_size, 1);
     CU_ASSERT_TRUE(record.elapsed_ns >= 19 * 1000 * 1000);

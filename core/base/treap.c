@@ -7,10 +7,10 @@
  * tree that chance keeps shallow (a treap), with its nodes in the objects: adding cannot fail.
  * The owner's lock is held throughout.
  */
-#include "base/places.h"
+#include "base/treap.h"
 
 /* Of those with one key the one that was added last comes first. */
-static bool comes_before(const sm_place *one, const sm_place *other) {
+static bool comes_before(const sm_treap_node *one, const sm_treap_node *other) {
     return one->key != other->key ? one->key < other->key : one->order > other->order;
 }
 
@@ -21,17 +21,17 @@ static uint64_t weight_of(uint64_t order) {
     return weight ^ weight >> 32;
 }
 
-void sm_places_add(sm_places *places, sm_place *place, uint64_t key) {
-    sm_place **at = &places->root;
-    const uint64_t order = ++places->last_order;
-    *place = (sm_place){.key = key, .order = order, .weight = weight_of(order)};
-    while (*at != NULL && (*at)->weight >= place->weight)
-        at = comes_before(*at, place) ? &(*at)->higher : &(*at)->lower;
+void sm_treap_add(sm_treap *treap, sm_treap_node *node, uint64_t key) {
+    sm_treap_node **at = &treap->root;
+    const uint64_t order = ++treap->last_order;
+    *node = (sm_treap_node){.key = key, .order = order, .weight = weight_of(order)};
+    while (*at != NULL && (*at)->weight >= node->weight)
+        at = comes_before(*at, node) ? &(*at)->higher : &(*at)->lower;
     /* It takes the place of a tree, whose parts go below it. */
-    sm_place *tree = *at, **lower = &place->lower, **higher = &place->higher;
-    *at = place;
+    sm_treap_node *tree = *at, **lower = &node->lower, **higher = &node->higher;
+    *at = node;
     while (tree != NULL) {
-        if (comes_before(tree, place)) {
+        if (comes_before(tree, node)) {
             *lower = tree;
             lower = &tree->higher;
             tree = *lower;
@@ -45,7 +45,7 @@ void sm_places_add(sm_places *places, sm_place *place, uint64_t key) {
 }
 
 /* All of `low` come before all of `high`. */
-static void join(sm_place **at, sm_place *low, sm_place *high) {
+static void join(sm_treap_node **at, sm_treap_node *low, sm_treap_node *high) {
     while (low != NULL && high != NULL) {
         if (low->weight >= high->weight) {
             *at = low;
@@ -60,19 +60,19 @@ static void join(sm_place **at, sm_place *low, sm_place *high) {
     *at = low != NULL ? low : high;
 }
 
-void sm_places_remove(sm_places *places, sm_place *place) {
-    sm_place **at = &places->root;
-    while (*at != NULL && *at != place)
-        at = comes_before(*at, place) ? &(*at)->higher : &(*at)->lower;
+void sm_treap_remove(sm_treap *treap, sm_treap_node *node) {
+    sm_treap_node **at = &treap->root;
+    while (*at != NULL && *at != node)
+        at = comes_before(*at, node) ? &(*at)->higher : &(*at)->lower;
     if (*at == NULL)
         return;
-    join(at, place->lower, place->higher);
-    *place = (sm_place){.key = 0};
+    join(at, node->lower, node->higher);
+    *node = (sm_treap_node){.key = 0};
 }
 
-sm_place *sm_places_find(const sm_places *places, uint64_t key) {
-    sm_place *found = NULL;
-    for (sm_place *at = places->root; at != NULL;) {
+sm_treap_node *sm_treap_at_or_below(const sm_treap *treap, uint64_t key) {
+    sm_treap_node *found = NULL;
+    for (sm_treap_node *at = treap->root; at != NULL;) {
         if (at->key <= key)
             found = at;
         at = at->key <= key ? at->higher : at->lower;
@@ -80,9 +80,9 @@ sm_place *sm_places_find(const sm_places *places, uint64_t key) {
     return found;
 }
 
-sm_place *sm_places_from(const sm_places *places, uint64_t key) {
-    sm_place *found = NULL;
-    for (sm_place *at = places->root; at != NULL;) {
+sm_treap_node *sm_treap_at_or_above(const sm_treap *treap, uint64_t key) {
+    sm_treap_node *found = NULL;
+    for (sm_treap_node *at = treap->root; at != NULL;) {
         if (at->key >= key)
             found = at;
         at = at->key >= key ? at->lower : at->higher;
