@@ -87,6 +87,7 @@ struct symmem_context {
     void *instance;            /* opened at first use */
     atomic_bool instance_open;
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
+    sm_timed_mutex join_lock;  /* held by the one call that joins; taken before all others */
     symmem_host host;
     _Atomic(sm_heap *) heap; /* NULL: not joined; from then on until the instance is closed */
 
