@@ -50,10 +50,9 @@ static void fail_with_points(struct tk *t, void *clears) {
         expect_record(t, SYMMEM_TIMEOUT, symmem_barrier(handle, 0, tk_limit_ms(t, 50), NULL),
                       "barrier");
     tk_out_of_band_barrier(t);
-    expect_record(
-        t, SYMMEM_MISMATCH,
-        symmem_group_all_gather(group, own, (size_t)t->rank + 1, all, LONG_MS),
-        "group_all_gather");
+    expect_record(t, SYMMEM_MISMATCH,
+                  symmem_group_all_gather(group, own, (size_t)t->rank + 1, all, LONG_MS),
+                  "group_all_gather");
 }
 
 TK_TEST(error, calls_in_points, "SM-ERROR-01", .ranks = {2, 2}) {
