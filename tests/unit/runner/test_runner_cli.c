@@ -202,7 +202,8 @@ TEST("profiles") {
              "symmem-conformance: profile multicast: backend fake does not declare "
              "MULTICAST\n",
              LAST "0 passed, 1 failed, 0 skipped\n");
-    RUN_SAYS(1, "--profile cores 2>&1", "unknown profile 'cores'; there are: core one-sided direct-access");
+    RUN_SAYS(1, "--profile cores 2>&1",
+             "unknown profile 'cores'; there are: core one-sided direct-access");
     RUN_SAYS(0, "--list-profiles", "\nmulticast\tMULTICAST\t1\n");
     CU_ASSERT_EQUAL(run("--list --profile multicast"), 0);
     CU_ASSERT_STRING_EQUAL(output, "good.skipped\tSM-SELF-01,SM-SELF-02\tMULTICAST\n");
