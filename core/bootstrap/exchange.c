@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One gathering through the store. Each rank sets its own key. Rank 0 waits for all keys and sets
- * the combined value, which the others wait for. Who has it removes its own key, and the last one
- * the combined value. So a rank makes a constant number of store writes, and no two of them have to
- * take turns: where ranks share processors, each turn would cost a wake-up, one after the other.
+ * the combined value, for which the other ranks wait. A rank that has read the combined value
+ * removes its own key. The last rank to do so also removes the combined value. Each rank thus makes
+ * a constant number of store writes, and no write waits for another rank's write. On processors
+ * that ranks share, such a chain of writes would cost one wake-up per rank.
  *
- * A rank that has nothing to give, because it has failed already, sets its failure instead. The
- * combined value is then the lowest failing rank's failure, which all ranks return.
+ * A rank that has failed before the exchange sets its failure in place of its part. The combined
+ * value is then the failure of the lowest failing rank, and all ranks return it.
  *
- * A rank that gives up overwrites its key with a mark: the exchange can then not be completed
- * behind its back, and others that time out do not take it for missing.
+ * A rank that gives up overwrites its key with a mark. The mark keeps the others from completing
+ * the exchange without that rank. Ranks that time out then do not report it as missing.
  */
 #include "bootstrap/exchange.h"
 
@@ -153,7 +154,7 @@ static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
 static sm_outcome wait_for_all(sm_gathering *x) {
     const bool combines = sm_gathering_combines(x);
     sm_session_observe(x->session, "exchange.wait.before");
-    x->there = 1; /* the own one */
+    x->there = 1; /* this rank */
     while (!combines || x->there < x->session->config.world_size) {
         uint32_t tick_ms;
         symmem_status status = sleep_once(x, &tick_ms);
@@ -217,7 +218,7 @@ static sm_outcome deliver(sm_gathering *x) {
         memcpy(x->out, sm_gathering_payloads_of(x), sm_gathering_world_size(x) * bytes);
         return sm_outcome_of(SYMMEM_OK);
     }
-    /* Too much for one value: everybody's part is read on its own. */
+    /* The parts are too large for one value, so this rank reads each rank's part. */
     for (int32_t rank = 0; rank < x->session->config.world_size; rank++) {
         sm_part found;
         bool gave_up;
@@ -249,8 +250,8 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
     sm_session_remove(session, key);
 }
 
-/* Who has the combined value takes its own part back. Begun beside the own rank, so that all but
- * the last few see soon that they are not the last one. */
+/* A rank that has the combined value takes its own part back. The search begins at the next rank,
+ * so that all but the last few ranks soon find one that has yet to read. */
 static bool others_are_to_read(const sm_gathering *x) {
     const int32_t world_size = x->session->config.world_size;
     for (int32_t i = 1; i < world_size; i++) {

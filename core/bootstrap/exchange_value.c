@@ -169,7 +169,7 @@ static sm_outcome set_failure(sm_gathering *x, int32_t rank, const sm_verdict *v
     return set_all(x, sizeof(all));
 }
 
-/* The thread's record becomes everybody's, if the store still takes it. */
+/* Makes the thread's record the result of all ranks, if the store still accepts a value. */
 static sm_outcome cannot_combine(sm_gathering *x) {
     sm_verdict verdict;
     (void)sm_error_get(&x->failure);

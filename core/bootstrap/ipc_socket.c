@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A session's socket listens, and each message comes over a connection of its own. A name says
- * nothing about who answers to it: a rank that died has left it to whoever takes it first, and a
- * file can be exchanged for another one at any moment. A connection stays with the socket that it
- * was made to, and the kernel says whose that is, to both sides, before anything is sent.
+ * A session's socket listens, and each message comes over its own connection. A name does not tell
+ * which process answers to it: another process can take the name of a rank that died, and can
+ * replace a file at any moment. A connection stays with the socket to which it was made, and the
+ * kernel tells both sides the owner of the other end before anything is sent.
  *
- * A message waits in its connection until the receiver takes it, whatever has become of the sender.
+ * A message waits in its connection until the receiver takes it, even if the sender ends.
  */
 #include "bootstrap/ipc_socket.h"
 #include "base/rights.h"

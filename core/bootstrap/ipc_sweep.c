@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Socket files of processes that were killed. A file outlives its socket, and nobody answers there
- * any more: that tells it from one in use, whoever made it on this host.
+ * Removes socket files of killed processes. A file outlives its socket, and a connection to it is
+ * then refused. This distinguishes the file from one in use, for every process of this host.
  */
 #include "bootstrap/bootstrap.h"
 

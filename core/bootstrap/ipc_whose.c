@@ -42,7 +42,7 @@ bool sm_ipc_is_own_user(uid_t uid) {
     return uid == geteuid() || uid == 0;
 }
 
-/* What comes from nobody knows whom has to know the session's secret, as all has. */
+/* A peer whose user id is hidden has to prove itself by the session's secret, as all peers do. */
 bool sm_ipc_is_of_user(int connection, struct ucred *other_p) {
     socklen_t bytes = sizeof(*other_p);
     *other_p = (struct ucred){.uid = OVERFLOW_UID};
@@ -50,7 +50,8 @@ bool sm_ipc_is_of_user(int connection, struct ucred *other_p) {
            sm_ipc_is_own_user(other_p->uid);
 }
 
-/* Only its owner may write to such a file, in a directory where nobody else exchanges it. */
+/* Whether only the owner may write to the file, and no other user can replace it in its
+ * directory. */
 static bool is_own_file(const char *path) {
     char directory[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1];
     struct stat file, folder;

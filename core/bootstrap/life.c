@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A socket that lives as long as its process is the program that made it. It listens and nothing is
- * ever sent to it: that it can be connected to tells from every pid namespace that the process
- * lives, that it runs on the same kernel, and, by the kernel's word, which process it is. exec
- * closes it, and so does the child of a fork.
+ * Life sockets. Such a socket lives as long as its process runs the program that made it. The
+ * socket listens, and peers never send to it. A successful connection tells, from every pid
+ * namespace, that the process lives and runs on the same kernel. The kernel also tells which
+ * process it is. exec and the child of a fork close the socket.
  *
- * One has an abstract name and is the process's, as long as it has a context. Those names end at
- * the network namespace, so a context with a socket directory has one in there besides. A context
- * that ends in good order takes its identity from the store first: then nobody takes the socket's
- * end for the process's.
+ * A process with a context has one socket with an abstract name. An abstract name is visible only
+ * in its network namespace, so a context with a socket directory has another socket there. A
+ * context that ends in good order first takes its identity out of the store, so that no peer
+ * mistakes the socket's end for the process's.
  */
 #include "base/rights.h"
 #include "bootstrap/bootstrap.h"
@@ -27,7 +27,8 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-/* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
+/* Each look leaves an entry in the queue and does not wait. A full queue answers EAGAIN, which
+ * proves life as well. */
 #define BACKLOG 128
 #define SERVING_NS 500000000u
 #define LONGEST_NAME 56
@@ -320,6 +321,6 @@ void sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer
     sm_copy_text(address.sun_path, sizeof(address.sun_path), identity->life_file);
     const char *name = strrchr(address.sun_path, '/');
     if (answer->by_name == SM_LIFE_LIVES || name == NULL || strncmp(name, "/symmem-", 8) != 0)
-        return; /* nobody else's socket is to be tried */
+        return; /* only a socket of symmem is to be tried */
     answer->by_file = ask(&address, sizeof(address), wants_process, answer);
 }

@@ -27,8 +27,8 @@
 #define LOOK_NS 200000000u
 #define LOOK_A_RANK_NS 10000000u
 #define LOOK_MOST_NS 1500000000u
-/* A socket is closed before a process has ended: by so much at the most where nobody says
- * which it is, whatever its devices' drivers have to do. */
+/* A kernel closes a socket before its process has ended. If no pidfd tells of the process, its
+ * drivers' clean-up is given this long. */
 #define CLOSED_NS 10000000000u
 
 /* With one system call, whose arguments are on the stack. */
@@ -58,7 +58,7 @@ struct sm_liveness {
     int spare;             /* given up for a moment where a descriptor is needed and none is left */
     uint64_t *kernels;     /* boot ids that processes on this kernel see */
     int32_t kernel_count;
-    symmem_store *store; /* NULL: nobody says what is in it */
+    symmem_store *store; /* NULL: no store to read */
     const char *world_prefix;
     watched ranks[];
 };
@@ -191,8 +191,8 @@ static void look(sm_liveness *liveness, watched *entry, bool wants_process,
     note_kernel(liveness, &entry->identity);
 }
 
-/* Nobody answers where the process's socket would be. A file that is not there proves nothing:
- * somebody may have removed it, or it is hidden. */
+/* The process's socket refuses connections. An absent file proves nothing: it may have been
+ * removed, or be hidden from this process. */
 static bool is_closed(const sm_liveness *liveness, const watched *entry,
                       const sm_life_answer *answer) {
     const sm_identity *identity = &entry->identity;
@@ -282,7 +282,7 @@ static const char *base_of(const char *path) {
     return slash == NULL ? path : slash + 1;
 }
 
-/* Whoever removed the file has left in the store whose it was. */
+/* A process that removed the file has left the identity of the file's owner in the store. */
 static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
                             const sm_life_answer *answer) {
     char key[SYMMEM_STORE_KEY_MAX + 1];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A group's link to its peers. The bring-up:
- *   1. each rank publishes a join record with a fresh nonce and reads everybody's;
- *   2. the session's id is the hash of all nonces. An exchange under that id tells each rank that
- *      all have read the same records. A rank that sees a record change meanwhile reads all again;
- *   3. each rank removes its join record and only then goes on.
- * So a join record with another nonce than the session's always means that its rank has given the
- * session up, however far the others have got. Those follow it, or fail.
+ * A group's session. The bring-up has three steps.
+ *   1. Each rank publishes a join record with a fresh nonce and reads the records of all ranks.
+ *   2. The session's id is the hash of all nonces. An exchange under that id tells each rank that
+ *      all have read the same records. A rank that sees a record change meanwhile reads all again.
+ *   3. Each rank removes its join record and only then goes on.
+ * A join record with another nonce than the session's therefore always means that its rank has
+ * given the session up, whichever step the others have reached. Those follow it, or fail.
  */
 #include "bootstrap/session_internal.h"
 
@@ -196,7 +196,7 @@ void sm_session_destroy(sm_session *session) {
     session->stands = false;
     close_down(session);
     if (session->has_listened && session->config.socket_dir != NULL)
-        sweep(session); /* at the end only: whoever waits to be told of a failure need not wait */
+        sweep(session); /* only at the end, so that ranks do not wait for their news of a failure */
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
     free_memory(session);
@@ -609,7 +609,7 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
-/* What was tried in vain on the way is no failure of who joins. */
+/* A try that failed on the way is not a failure of the call that joins. */
 static symmem_status attempt_to_join(sm_session *session, const sm_call *call) {
     SM_ATTEMPT(joining);
     const symmem_status status = join(session, call);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Making one rank's failure everybody's: what travels of its record, and which one counts. */
+/* Makes one rank's failure the failure of all ranks: the part of its record that is sent, and the
+ * choice between two failures. */
 #include "bootstrap/session_internal.h"
 
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Why a session was given up. A rank that leaves one tells its peers with what it failed, in a note
- * to their sockets: there it waits until they look, whatever has become of the sender by then, and
- * nothing of it stays behind. Who fails for want of a rank that came and left takes over what that
- * one said. So the first cause is everybody's, and who was there is not called absent.
+ * Why a session was given up. A rank that leaves a session sends its failure to its peers in a note
+ * to their sockets. The note waits there until they look, even if the sender has ended by then, and
+ * leaves nothing behind. A rank that fails because a peer came and left takes over that peer's
+ * failure. All ranks thus report the first cause, and no rank calls a peer absent that was there.
  */
 #include "bootstrap/session_internal.h"
 
@@ -111,10 +111,9 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
 }
 
-/* Begun beside the own rank, so that not all tell the same ones first. Who has given this session
- * up hears nothing in it any more, and who was told that it is given up is not told again at the
- * end.
- */
+/* Sends the notes, beginning at the next rank so that the ranks begin at different peers. A peer
+ * that has given this session up does not read its notes any more. At the end, a peer that already
+ * knows that the session is given up is not told again. */
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
     const int32_t world_size = session->config.world_size;
@@ -231,8 +230,8 @@ static bool is_hearsay(const sm_session *session, const symmem_error_record *err
            error->failed_rank != session->config.rank;
 }
 
-/* Of a peer that this rank has followed and that it waited for in vain then: with `own`, if it was
- * for want of nobody. */
+/* Recalls the cause of the peer that this rank has followed, if the failure is that the peer is
+ * missing. With `own`, only a cause that was not itself a missing rank. */
 static bool recall(const sm_session *session, const symmem_error_record *error, bool own,
                    reason *reason_p) {
     if (session->left_by < 0 || !names(error, session->left_by))
@@ -305,7 +304,8 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
 
 /* --- who comes late to a contradiction ---------------------------------------------- */
 
-/* As long as the call would have waited, within these: whoever comes by then may be of this job. */
+/* The record stands for the limit of the call, within these bounds. A rank that comes within that
+ * time may belong to this job. */
 #define STANDS_LEAST_S 10u
 #define STANDS_MOST_S 60u
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Descriptors between ranks: a star through group rank 0, so that a rank sends one message and
- * rank 0 sends each rank as few as the kernel's limit allows.
+ * Descriptors between ranks. All go through group rank 0, so that a rank sends one message and rank
+ * 0 sends each rank as few as the kernel's limit allows.
  *
- * An empty message means "the sender cannot". Rank 0 treats such a rank's descriptors as -1 and
- * goes on, so that nobody waits for a rank that has failed; that rank's own status tells the others
- * in the agreement that follows. Without word from rank 0 there is nothing to go on with.
+ * An empty message means that the sender cannot send descriptors. Rank 0 then uses -1 for that
+ * rank's descriptors and goes on, so that no rank waits for a failed one. The failed rank's own
+ * status tells the others in the agreement that follows. Ranks without a message from rank 0 cannot
+ * go on.
  */
 #include "bootstrap/session_internal.h"
 
@@ -79,7 +80,7 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
             : SYMMEM_OK;
     if (status != SYMMEM_OK || !sm_expired(call->deadline_ns))
         return status;
-    /* Rank 0 may be about to say for whom it has waited in vain. */
+    /* Rank 0 may be about to report the rank for which it waited. */
     for (int i = 0; i < LEAST_LOOKS && !root && sm_session_given_up_by(session) < 0; i++)
         sm_sleep_ns(10000000);
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
@@ -208,7 +209,8 @@ static size_t chunk_of(size_t total, size_t start) {
     return total - start < SM_IPC_MAX_FDS ? total - start : SM_IPC_MAX_FDS;
 }
 
-/* Rank 0: everybody's descriptors into fds_p; `served` marks those that want an answer. */
+/* Gathers all ranks' descriptors into fds_p on rank 0. `served` marks the ranks that want an
+ * answer. */
 static symmem_status root_gather(sm_session *session, const sm_call *call, uint64_t sequence,
                                  int count, int *fds_p, bool *served) {
     bool arrived[SYMMEM_MAX_WORLD_SIZE] = {true};
@@ -446,8 +448,8 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
 
 /* --- one to one --------------------------------------------------------------------- */
 
-/* What a rank sent itself, not received yet. No socket: a group of one has none, and a socket takes
- * only so many before somebody reads. */
+/* A descriptor that a rank sent to itself and has not received yet. It does not go through a
+ * socket: a group of one has none, and a socket's queue holds only so many unread messages. */
 struct sm_own_fd {
     sm_own_fd *next;
     int fd;
@@ -481,7 +483,7 @@ static symmem_status keep_own(sm_session *session, const sm_call *call, int fd) 
 
 static symmem_status take_own(sm_session *session, const sm_call *call, int *fd_p) {
     sm_own_fd *entry = session->own_fds;
-    /* Nobody else can send it meanwhile: this call has the group. */
+    /* No other thread can send it meanwhile, because this call holds the group. */
     if (entry == NULL)
         return fail_rank(session, call, session->config.rank, "has not sent itself a descriptor");
     session->own_fds = entry->next;
@@ -495,7 +497,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
     if (rank < 0 || rank >= session->config.world_size)
         return sm_session_fail(session, call, SYMMEM_OUT_OF_RANGE, "no rank %d", rank);
     if (session->config.world_size == 1)
-        return sm_session_up(session, call); /* waits for nobody */
+        return sm_session_up(session, call); /* no peer to wait for */
     if (session->id == 0)
         return sm_session_fail(session, call, SYMMEM_INVALID_ARGUMENT,
                                "the group was not brought up by a collective call");

@@ -11,7 +11,7 @@
 #define JOINS_A_TICK 16 /* besides those of ranks that say that they have given up */
 #define PROCESSES_A_TICK 256
 #define NEXT_PROCESS_NS 300000000u /* what waits for a rank's next process, for it to come */
-#define REMOVALS 2                 /* of a key: nobody else would do it */
+#define REMOVALS 2                 /* of a key that no other rank removes */
 
 uint32_t sm_session_tick_ms(const sm_session *session) {
     return session->config.world_size <= 16 ? 50 : 250;
