@@ -232,7 +232,8 @@ TK_TEST(backend_table, passive_by_nature, "SM-REACH-06", TK_ON_FAKES) {
     tk_end_context(t);
 }
 
-/* As built against the header that had no such groups: the memory behind it is somebody else's. */
+/* A backend built against a header without these groups of entries. The bytes in their place belong
+ * to something else. */
 TK_TEST(backend_table, older_backend, "SM-REACH-07,SM-BACKEND-06", .max_ranks = 4,
         .flags = TK_NO_BACKEND | TK_UNMET) {
     static const size_t garbage = 3;

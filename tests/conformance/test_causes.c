@@ -452,7 +452,7 @@ static symmem_status pass_own(struct tk *t, symmem_group *group) {
     return status;
 }
 
-/* Somebody clears the sockets' directory. The next call makes new ones. */
+/* Another program clears the sockets' directory. The next call makes new sockets. */
 TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     char directory[64];
     tk_short_path(t, "gone", t->rank, directory);

@@ -9,17 +9,17 @@
 #define BYTES 4096
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
-/* A device's free memory belongs to all who use it: how long a shortage may be somebody else's,
- * such as another runner's ranks that are started anew. */
+/* Limit on a shortage of device memory that other users of the device may cause, such as the ranks
+ * of another runner that start anew. */
 #define OTHERS_MS 20000u
 
 /* --- devices' memory ---------------------------------------------------------------------------
  */
 
-/* By what: chosen at a case's first look, for all of it. */
+/* How the memory in use is measured. The case's first look chooses that for the whole case. */
 struct gauge {
     bool is_chosen;
-    bool by_process; /* somebody says what this process uses */
+    bool by_process; /* the driver reports what this process uses */
 };
 
 struct reading {

@@ -72,7 +72,7 @@ TK_TEST(store_tcp, serves_a_context, "SM-STORE-14,SM-STORE-20", .flags = TK_NO_C
         TK_OK(t, symmem_group_all_gather(group, &t->rank, sizeof(t->rank), ranks, LIMIT_MS));
         for (int32_t rank = 0; rank < t->world_size; rank++)
             TK_EQ_INT(t, rank, ranks[rank]);
-        symmem_context_free(context); /* rank 0 first or last: nobody waits for it here */
+        symmem_context_free(context); /* rank 0 may be first: no rank waits for it */
         symmem_store_close(store);
     }
 }
@@ -315,10 +315,10 @@ TK_TEST(store_tcp, what_answers_is_no_store, "SM-STORE-17,SM-ERROR-04", .max_ran
     }
 }
 
-/* --- the end of the one that serves ----------------------------------------------------------- */
+/* --- the end of the serving process ----------------------------------------------------------- */
 
-/* A process that serves as rank 0 until it is killed. `forks`: it leaves a child behind, which ends
- * when nobody has the other end of `stay` any more. */
+/* Serves as rank 0 until the process is killed. With `forks` it leaves a child behind, which ends
+ * when the other end of `stay` is closed in all processes. */
 static void serve(const char *address, bool forks, const int ready[2], const int stay[2]) {
     symmem_store *store = NULL;
     char byte;

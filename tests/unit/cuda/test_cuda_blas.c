@@ -173,7 +173,7 @@ TEST("many shapes") {
     cuda_blas_close(&instance);
 }
 
-/* One that is asked for and is none does not open; nothing is said if nobody wants one. */
+/* A library that is named but unusable does not open. If none is wanted, nothing is reported. */
 TEST("no library") {
     static const char *const wrong[] = {"libcublasLt-that-is-not-there.so", "libm.so.6",
                                         "nonsense"};

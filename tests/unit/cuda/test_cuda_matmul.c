@@ -200,7 +200,8 @@ TEST("sums apart") {
     expect(SYMMEM_OK, "blas_apart finish_double_part ");
 }
 
-/* Without the library, or where it turns out not to do it before anything is enqueued. */
+/* The backend's own product: without the library, or if the library refuses before anything is
+ * enqueued. */
 TEST("the plain one") {
     static const int before[] = {-1, 7, 8, 15};
     const uint64_t word = 0;

@@ -30,7 +30,7 @@ struct test {
     int ranks;
     size_t count;     // as in the call
     size_t in_bytes;  // of each rank's private input; 0: none
-    size_t out_bytes; // likewise
+    size_t out_bytes; // of each rank's private output; 0: none
     size_t buffer_bytes;
     size_t offset;
     size_t in_row, out_row;

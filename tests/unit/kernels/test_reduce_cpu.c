@@ -17,7 +17,7 @@
 
 /* --- memory and data ---------------------------------------------------------------- */
 
-/* What the reductions see: arenas, each between two pages that nobody may touch. */
+/* Memory of the reductions: arenas, each between two inaccessible pages. */
 typedef struct arena {
     char *start, *end;
 } arena;

@@ -238,7 +238,7 @@ static inline int count_of(rank_env *env, const atomic_int *counter) {
     return count;
 }
 
-/* What each rank got, for comparison; between two meetings. */
+/* The outcome of each rank, for comparison between two barriers. */
 static symmem_status outcomes[MAX_RANKS];
 
 static inline void expect_agreed(rank_env *env, symmem_status own, symmem_status wanted) {

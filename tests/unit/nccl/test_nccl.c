@@ -353,8 +353,8 @@ TEST("load/store domains") {
     run_on_both(2, 4, body_domains, 0);
 }
 
-/* Of communicators for domains one does not come up: no rank has pointers, and the next try works.
- */
+/* One of the communicators for domains does not start. No rank has pointers then, and the next try
+ * works. */
 static void body_domain_fails(rank_env *env) {
     const bool is_init = env->plan->argument != 0;
     symmem_handle *handle = NULL;

@@ -215,7 +215,7 @@ static void body_hoard(rank_env *env) {
     direct_close(&d);
 }
 
-/* A window that nobody used any more and is used again is not one to deregister. */
+/* A window without users that is used again must not be deregistered. */
 static void body_again(rank_env *env) {
     direct d = direct_open(env);
     symmem_memory *own = direct_memory(&d, env->rank), peers[MAX_RANKS];

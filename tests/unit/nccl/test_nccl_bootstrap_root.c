@@ -52,8 +52,8 @@ static int take_address_of(const ncclUniqueId *id, nccl_bootstrap_root *root,
     return fd;
 }
 
-/* To end one takes a descriptor, so where there is none it is noted. Nobody else's goes, whatever
- * address it has. */
+/* Ending a bootstrap root takes a descriptor. Without a free one the root is noted for later.
+ * Sockets of other programs stay, whatever their address. */
 TEST("what waits for ranks") {
     nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
     cuda_instance instance = {.extension = &state};

@@ -33,7 +33,7 @@ static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
 static bool poisoned;
 static nccl_coll_comm its_span, other_span;
-static atomic_int asked_for_own; /* whether this rank has ended: nobody should */
+static atomic_int asked_for_own; /* questions whether this rank has ended; none is expected */
 
 static symmem_peer_state state_of(int32_t rank) {
     atomic_fetch_add(&asked_for_own, rank == 0);
@@ -348,7 +348,8 @@ static bool is_told(const symmem_cuda_fault *its_fault) {
     return __atomic_load_n(&its_fault->code, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* While nobody else looks: one limit is over, and with it ends what is on that communicator. */
+/* The watcher looks while no caller does. One limit is over, and with it all calls on that
+ * communicator end. */
 TEST("the watcher") {
     static symmem_cuda_fault faults[3];
     reset();
@@ -406,8 +407,8 @@ static void *have_it_let_go(void *opaque) {
     return NULL;
 }
 
-/* Whoever gives a communicator up waits for who has the turn until then, or, without a limit, as
- * long as it takes. */
+/* A thread that gives a communicator up waits for the holder of the call lock until its limit, or
+ * without a limit until the lock is free. */
 TEST("a turn that is kept") {
     pthread_t keeper, other;
     reset();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work that cannot be noted is refused before it is enqueued: nobody waits for it, for the device
- * may be at something that takes long. The CUDA backend's calls, which are the NCCL backend's too,
- * on a fake driver.
+ * Work that cannot be noted is refused before it is enqueued. No call waits for such work instead,
+ * because the device may be busy for long. The calls are the CUDA backend's, which the NCCL backend
+ * shares, on a fake driver.
  */
 #include <symmem/ops.h>
 #include <symmem/stream.h>
@@ -42,7 +42,7 @@ static bool is_held_or_all(const void *stream) {
     return atomic_load(&all_are_held) || is_held(stream);
 }
 
-static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first meeting */
+static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first phase */
 
 static void count_launch(const char *name, void **arguments, const void *stream) {
     if (strcmp(name, "symmem_barrier") == 0)
@@ -226,7 +226,7 @@ HELD_TEST("on a stream", .world = 1) {
 
 /* --- without a stream ---------------------------------------------------------------- */
 
-/* The device does not come to the kernel, and so it would be withdrawn and left behind. */
+/* The device does not reach the kernel, so the call would be stopped at the launch timeout. */
 LATE_TEST("without a stream", .world = 1, .runs = 2) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     begin(env);
@@ -415,7 +415,7 @@ HELD_TEST("its first part fails", .world = 1, .runs = 2) {
     CHECK_OK(env, gather(env, &t));
 }
 
-/* Likewise in a capture, which goes on: its graph may be launched when the handle is gone. */
+/* The same in a capture, which goes on: its graph may be launched after the handle is released. */
 HELD_TEST("it is captured", .world = 1, .runs = 2) {
     target t = target_of(env);
     const cuda_instance *instance = env->context->instance;

@@ -141,7 +141,8 @@ static void remove_leaks(void) {
         unlink(sockets[i]);
 }
 
-/* Where the run cannot have a /dev/shm of its own, a name that nobody holds any more is missed. */
+/* Whether a run can have a private /dev/shm. Without one it does not find a leaked name that no
+ * process has open any more. */
 static bool shm_can_be_private(void) {
     int status = 1;
     pid_t child = fork();
@@ -195,7 +196,7 @@ TEST("slow cases") {
     }
 }
 
-/* --- names that somebody else makes ----------------------------------------------------------- */
+/* --- names that another program makes --------------------------------------------------------- */
 
 static void make_names_of(int round) {
     char path[64];

@@ -48,7 +48,8 @@ TEST("kept ranks") {
              LAST "0 passed, 1 failed, 0 skipped\n");
 }
 
-/* How long an end may take grows with all limits; an end that nobody asked for is told of, too. */
+/* The time that ends of ranks may take grows with all limits. An unrequested end is reported as
+ * well. */
 TEST("ends of kept ranks") {
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 0);
     setenv("SYMMEM_TIMEOUT_SCALE", "0.1", 1);
@@ -84,7 +85,7 @@ TEST("many of the other mode") {
     CU_ASSERT(says("not planned: bad.stops (needs ranks as processes)\n"));
 }
 
-/* What the walks of test points are made of, and the line that they say. */
+/* The tools for walks over failpoints, and the line that they print. */
 TEST("tools of walks") {
     RUN_SAYS(0, "--backend fake --filter 'walk.*'", " s): a line beside the verdict\n",
              LAST "2 passed, 0 failed, 0 skipped\n");

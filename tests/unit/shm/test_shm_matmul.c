@@ -52,7 +52,7 @@ TEST("deadline") {
     CU_ASSERT(out[0] == 2 && out[1] == 4);
 }
 
-/* Without a limit: whoever destroys the stream ends the wait. */
+/* Without a limit the wait ends when the stream is destroyed. */
 TEST("destroyed") {
     symmem_matmul product = arriving();
     void *stream = NULL;

@@ -212,7 +212,7 @@ TEST("import") {
     share.same_process = 1;
     CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 5000, &near), SYMMEM_OK);
     CU_ASSERT_PTR_EQUAL(near.ptr, own.ptr);
-    CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping in a process, whoever asks */
+    CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping per process, for all ranks */
     CU_ASSERT(far.imported && near.imported);
     strcpy((char *)own.ptr + 4990, "shared");
     CU_ASSERT_STRING_EQUAL((char *)far.ptr + 4990, "shared");
@@ -287,7 +287,7 @@ TEST("too much") {
     backend->instance->close(instance);
 }
 
-/* Each test point fails once: its status comes back and nothing is left behind. */
+/* Each failpoint fails once. The call returns its status and leaves nothing behind. */
 TEST("test points") {
     static const char *const names[] = {"shm.alloc.create", "shm.alloc.backing", "shm.alloc.map",
                                         "shm.export", "shm.import.map"};

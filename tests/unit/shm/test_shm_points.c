@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The emulation's test points: which ones each call passes, in order. The suite's walks fail and
- * kill at what they have seen passed, so a point that is no longer passed would be missed by nobody
- * else.
+ * The failpoints of the emulation that each call passes, in order. The suite's walks fail and kill
+ * ranks only at points that they have seen passed, so no other test notices a point that is no
+ * longer passed.
  */
 
 #include "shm.h"
@@ -107,8 +107,8 @@ TEST("signals") {
     passed[0][0] = '\0';
 }
 
-/* What waits in vain sleeps a few times, on the word that will change: on another one, whose value
- * is not the expected one, it would not sleep at all, but look again and again. */
+/* A wait without success sleeps a few times, on the word that will change. On another word, which
+ * does not have the expected value, it would not sleep but look again and again. */
 static void expect_sleep(const char *what, symmem_status status) {
     int count = atomic_exchange(&sleeps, 0);
     CU_ASSERT_EQUAL(status, SYMMEM_TIMEOUT);

@@ -40,7 +40,7 @@ static void set_epoch(fake_rank *rank, int32_t channel, uint32_t epoch) {
             atomic_store(arrival_word(rank, rank->peers.rank, channel, p, e), e);
 }
 
-/* Nobody may leave round k before all have entered it. */
+/* No rank may leave round k before all have entered it. */
 static int barrier_rounds(fake_rank *rank, uint32_t rounds, bool delays) {
     unsigned seed = (unsigned)rank->peers.rank + 1;
     uint32_t *own = rank->peers.buffers[rank->peers.rank];
@@ -95,8 +95,8 @@ WORLD_TEST("barrier wraps", 3, 2, 4096) {
     }
 }
 
-/* What each rank puts on its tray before a barrier, all find there after it, with one barrier a
- * round and a late rank now and then. */
+/* Each rank fills its eager buffer before a barrier, and all ranks find the values after it. There
+ * is one barrier per round, and a rank is late now and then. */
 static int tray_rounds(fake_rank *rank) {
     const symmem_peers *peers = &rank->peers;
     uint64_t *trays[FAKE_MAX_RANKS];
@@ -267,7 +267,7 @@ WORLD_TEST("missing of many", 66, 1, 4096) {
     }
 }
 
-/* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
+/* A kind without a kernel fails before any barrier phase, and the fault names the rank. */
 WORLD_TEST("unknown collective", 2, 2, 4096) {
     fake_rank *rank = &world->ranks[1];
     const symmem_collective call = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts: options, environment, store, identity, end. Lists and turns. */
+/* Contexts: options, environment, store, identity and end. Also lists and call order. */
 #include "unit.h"
 #include "stream/channel.h"
 #include "last_record.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which limit a record names, and lines that nobody reads. */
+/* The limit that a record names, and output whose reader is gone. */
 #include "stream/channel.h"
 
 #include "unit.h"

@@ -128,7 +128,7 @@ static symmem_status life(const struct place *place, int32_t rank, struct report
     return status;
 }
 
-/* In the process that is to be the rank. */
+/* Runs the rank's life in the process that was started for it. */
 static void be_rank(const struct place *place, int32_t rank, int to) {
     struct report report = {0};
     uint64_t begin_ms = now_ms();
@@ -218,7 +218,8 @@ static void enter_and_be(const struct place *place, int32_t rank, int to) {
 
 /* --- two ranks -------------------------------------------------------------------------------- */
 
-/* Neither begins where the other one's place cannot be made: it would wait for nobody. */
+/* Lets both ranks begin. If one rank's place cannot be made, neither begins, because the other
+ * would wait for a rank that never comes. */
 static bool let_begin(const int ends[2]) {
     bool both = true;
     for (int32_t r = 0; r < 2; r++) {

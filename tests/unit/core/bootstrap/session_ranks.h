@@ -40,7 +40,7 @@ struct test_rank {
     rank_body body;
     void *arg;
     int result;
-    /* The test point: fails once at `point_name`. */
+    /* The failpoint `point_name`, which fails once. */
     const char *point_name;
     symmem_status point_status;
     atomic_int point_hits;
@@ -230,7 +230,7 @@ static inline void await_counter(const atomic_int *counter, int least) {
         sm_sleep_ns(1000000);
 }
 
-/* Whoever has seen what is to be seen stays until so many have: none is to see another one end. */
+/* Waits until all ranks have checked what they had to check, so that none sees another one end. */
 static inline void leave_together(atomic_int *through, int ranks) {
     atomic_fetch_add(through, 1);
     await_counter(through, ranks);

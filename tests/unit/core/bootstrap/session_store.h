@@ -12,7 +12,7 @@ typedef struct counting {
     _Atomic(int64_t) live; /* keys set or counted and not removed, roughly */
 } counting;
 
-/* So many calls of the own thread's fail from now on, whatever other ranks call meanwhile. */
+/* The number of this thread's next calls that fail, whatever other ranks call meanwhile. */
 static _Thread_local int fail_sets;
 
 static inline symmem_status c_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {

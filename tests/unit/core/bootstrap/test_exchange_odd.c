@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An exchange over a store that is slow, or hands out what nobody has set. */
+/* An exchange over a store that is slow, or that returns values which no rank has set. */
 #include "bootstrap/exchange.h"
 #include "session_store.h"
 #include "unit.h"

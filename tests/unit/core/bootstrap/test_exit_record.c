@@ -139,7 +139,7 @@ static bool is_explained(const void *value, size_t bytes) {
     sm_exit_record_explain(&world, 1, 1, &record);
     const bool told = strstr(record.message, "; rank 1 finalized after LIMIT in init") != NULL;
     CU_ASSERT(told || record.message[0] == '\0');
-    world.size = 1; /* nobody else is in it */
+    world.size = 1; /* no other rank is in it */
     record.message[0] = '\0';
     sm_exit_record_explain(&world, 1, 1, &record);
     world.store = NULL;
@@ -300,7 +300,8 @@ static void come_and_leave(void) {
     symmem_store_close(store);
 }
 
-/* Whoever removes what is left for a rank that has gone begins with what that one looks for. */
+/* A context leaves its word for a rank first, and then the sign for which that rank looks. A
+ * context that removes both begins with the sign. */
 TEST("the word before the sign") {
     come_and_leave();
     CU_ASSERT(words == 1 && told_before);

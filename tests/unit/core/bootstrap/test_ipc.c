@@ -87,7 +87,7 @@ TEST("another user's socket") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* A sender that was stopped after it had connected holds nobody up, and one that ended neither. */
+/* A sender that stopped after it had connected delays no receiver, nor does one that ended then. */
 TEST("a connection without a message") {
     int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
     sm_ipc *a = NULL, *b = NULL;
@@ -210,7 +210,7 @@ TEST("sending that fails") {
     sm_ipc_address(a, address, &bytes);
     send_error = ECONNREFUSED;
     CU_ASSERT_FALSE(sm_ipc_send_note(a, address, bytes, &tag, note));
-    /* What cannot be an address, or names nobody. */
+    /* Bytes that cannot be an address, and an address that no socket has. */
     const uint32_t large = sizeof(struct sockaddr_un) + 1;
     CU_ASSERT_EQUAL(sm_ipc_send(a, address, large, &tag, NULL, 0, 50), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_FALSE(sm_ipc_send_note(a, address, large, &tag, note));

@@ -72,7 +72,7 @@ static int fill(const sm_identity *identity, int *fds) {
     return full;
 }
 
-/* Whoever looks leaves an entry in its queue. */
+/* Each look leaves an entry in the socket's queue. */
 TEST("a full queue is alive") {
     int fds[MANY];
     sm_identity self;
@@ -115,7 +115,7 @@ static void by_file(bool is_old, bool is_removed) {
         CU_ASSERT_EQUAL(unlink(it.identity.life_file), 0);
     CU_ASSERT_TRUE(stays_alive(liveness));
     end(&it);
-    /* Nobody can tell where there is nothing to hold and nothing to ask. */
+    /* Without a pidfd and without a file, no process can tell that this one ended. */
     bool lost = is_old && is_removed ? !stays_alive(liveness) : is_lost_soon(liveness);
     CU_ASSERT_EQUAL(lost, !is_old || !is_removed);
     if (!is_removed)
@@ -130,8 +130,8 @@ TEST("by a file") {
     by_file(true, false);
     by_file(false, true);
     by_file(true, true);
-    /* One that ends in good order takes it away; a directory that cannot be is the group's affair.
-     */
+    /* A process that ends in good order removes its file. A directory that cannot be used is a
+     * failure of the group, not of this function. */
     process it = start(directory);
     tell(&it, AND_END_LIFE);
     CU_ASSERT_EQUAL(rmdir(directory), 0);

@@ -85,7 +85,7 @@ TEST("the lock is no link") {
     symmem_store_close(store);
 }
 
-/* --- a store of somebody else ---------------------------------------------------------------- */
+/* --- another program's store ----------------------------------------------------------------- */
 
 static size_t claimed_bytes;
 
@@ -250,7 +250,8 @@ static sm_verdict honest_verdict(void) {
     return verdict;
 }
 
-/* As everybody's result, and as a peer's part that this rank combines. */
+/* The verdict comes once as the result of all ranks, and once as a peer's part that this rank
+ * combines. */
 static void expect_verdict(const sm_verdict *verdict, symmem_status expected) {
     exchange_test t;
     sm_failed_all all = {.head = {.magic = ALL_MAGIC, .failed_rank = 1}, .verdict = *verdict};

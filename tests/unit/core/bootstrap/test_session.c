@@ -136,7 +136,7 @@ static int body_agree(test_rank *self) {
     EXPECT(strcmp(record->message, "from rank 1") == 0);
     EXPECT(strcmp(record->operation, "rendezvous") == 0 && strcmp(record->stage, "map") == 0);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
-    /* A record that names somebody else keeps doing so. */
+    /* A record that names another rank keeps naming it. */
     if (self->rank == 0) {
         own = sm_fail(SYMMEM_PEER_LOST, "op", "x", "lost");
         (void)sm_error_missing(2);

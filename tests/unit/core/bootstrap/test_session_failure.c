@@ -95,7 +95,7 @@ TEST("a peer that gave up") {
                .wanted = SYMMEM_TIMEOUT});
 }
 
-/* --- nobody failed ---------------------------------------------------------------------------- */
+/* --- no rank failed --------------------------------------------------------------------------- */
 
 /* A peer that has come is none that has failed, nor is one that is late; the record stays. */
 static int body_good(test_rank *self) {

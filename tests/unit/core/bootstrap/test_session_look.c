@@ -144,7 +144,7 @@ TEST("what is in the store") {
     }
 }
 
-/* What the own session says where there is no way to make one. */
+/* The session's own report when it cannot be created. */
 TEST("a session that cannot be") {
     char prefix[SYMMEM_STORE_KEY_MAX + 1];
     sm_session *session = NULL;

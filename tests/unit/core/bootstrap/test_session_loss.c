@@ -235,7 +235,7 @@ static int body_left_waiting(test_rank *self) {
         uint64_t start_ns = sm_now_ns();
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_PEER_LOST);
         EXPECT(last_record().failed_rank == 0 && last_record().missing_count == 1);
-        EXPECT(sm_now_ns() - start_ns < 5000000000); /* likewise */
+        EXPECT(sm_now_ns() - start_ns < 5000000000); /* at once as well */
         atomic_fetch_add(through, 1);
     } else {
         await_counter(through, 1);
@@ -295,7 +295,7 @@ TEST("successor") {
     remove_tree(path);
 }
 
-/* --- killed with the value read, and the own part not taken back ---------------------------- */
+/* --- killed with the value read, and its part not taken back -------------------------------- */
 
 typedef struct clean_plan {
     int passes; /* exchanges that rank 1 cleans up after */

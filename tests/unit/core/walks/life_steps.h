@@ -4,8 +4,8 @@
 #define LIFE_STEPS_H
 
 /*
- * Whoever includes this has a life_note_at that looks at each call's status, life_limit_ms, and
- * LIFE_EXPECT for what must not fail.
+ * A file that includes this defines life_note_at, which checks each call's status, life_limit_ms,
+ * and LIFE_EXPECT for calls that must not fail.
  */
 #ifndef life_note
 #define life_note(call) (life_call = #call, life_note_at(call, __LINE__))

@@ -225,8 +225,8 @@ static flat_backend faulty_table(void) {
 
 /* --- what it has to lead to ------------------------------------------------------------- */
 
-/* The others learn of it where they meet; elsewhere they wait in vain, or find the link poisoned.
- */
+/* In a collective call the other rank learns of the failure. In other calls it waits until its
+ * limit, or finds the link poisoned. */
 static void judge_other(const struct life_failure *own, const struct life_failure *other) {
     static const char *const meetings[] = {"rendezvous", "handle_reset", NULL};
     const symmem_error_record *mine = &own->record, *theirs = &other->record;
@@ -269,7 +269,7 @@ static int most_after(const char *entry, const char *call) {
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
         return 8;
-    return life_is_one_of(entry, in_order) ? 2 : 0; /* likewise other streams */
+    return life_is_one_of(entry, in_order) ? 2 : 0; /* other streams follow the same order */
 }
 
 /* The entry that failed, unless it is part of a step, or its failure is news of a rank's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walks every test point that a rank passes in a complete run and lets it fail once there: the call
- * returns that status, with the point as its stage and the rank as the one that failed.
+ * Walks every failpoint that a rank passes in a complete run and lets it fail once there. The call
+ * returns that status, with the failpoint as its stage and the rank as the one that failed.
  */
 #include "life.h"
 
