@@ -32,20 +32,20 @@
 #define BACKLOG 128
 #define SERVING_NS 500000000u
 #define LONGEST_NAME 56
-#define UNKNOWN_MARK '+' /* in place of the other one */
+#define UNKNOWN_MARK '+' /* in place of SM_LIFE_MARK */
 
 struct sm_life_file {
-    sm_life_file *next; /* of all that are open */
+    sm_life_file *next; /* in the list of all open ones */
     int fd;
-    struct sockaddr_un address; /* its name now */
+    struct sockaddr_un address; /* its present name */
     char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and around a fork */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held around a fork */
 static bool is_named;
 static uint8_t own_id[SM_LIFE_ID_BYTES];
 static int own_fd = -1;
-static int32_t users; /* of own_fd */
+static int32_t users; /* contexts that use own_fd */
 static sm_life_file *files;
 
 void sm_life_lock_all(void) {
@@ -70,7 +70,7 @@ void sm_life_forget_all(void) {
 
 symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
     symmem_status status = SYMMEM_OK;
-    (void)sm_fork_generation(); /* a child has another one */
+    (void)sm_fork_generation(); /* a child gets another one */
     sm_life_lock_all();
     if (!is_named)
         status = sm_random(own_id, sizeof(own_id));
@@ -92,7 +92,7 @@ static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME
     return used;
 }
 
-/* Not with the boot id, which others may see otherwise. */
+/* The name does not have the boot id, which other containers may see differently. */
 static socklen_t abstract_address(const uint8_t id[SM_LIFE_ID_BYTES], struct sockaddr_un *address) {
     static const char prefix[] = "symmem-life-";
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -104,7 +104,7 @@ static socklen_t abstract_address(const uint8_t id[SM_LIFE_ID_BYTES], struct soc
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used);
 }
 
-/* -1 with errno. The file, if it is one, never has a wider mode than its owner's. */
+/* Returns -1 with errno on failure. A file never has a wider mode than its owner's. */
 static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -113,7 +113,7 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
         fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0;
     int error = is_bound && listen(fd, BACKLOG) == 0 ? 0 : errno;
     const bool has_file = is_bound && address->sun_path[0] != '\0';
-    if (has_file && error == 0) /* what the umask took */
+    if (has_file && error == 0) /* restores what the umask took */
         error = sm_rights_give_at(AT_FDCWD, address->sun_path, 0600);
     if (error == 0)
         return fd;
@@ -151,8 +151,7 @@ void sm_life_end(void) {
     sm_life_unlock_all();
 }
 
-/* What is wrong with the directory shows in the group's own socket there, and all ranks hear of it.
- */
+/* The group's own socket reports a faulty directory, and all ranks learn of it. */
 sm_life_file *sm_life_file_begin(const char *directory) {
     uint8_t random[SM_LIFE_ID_BYTES];
     char name[LONGEST_NAME];
@@ -197,7 +196,7 @@ const char *sm_life_file_path(const sm_life_file *file) {
     return file->known;
 }
 
-/* The name first: a socket behind a name that is closed is one of a process that has ended. */
+/* Removes the name first: a name whose socket is closed would mean that the process has ended. */
 void sm_life_file_end(sm_life_file *file) {
     if (file == NULL)
         return;
@@ -215,7 +214,7 @@ void sm_life_file_end(sm_life_file *file) {
     free(file);
 }
 
-/* There is no hurry, and a call in a wait is one of many. */
+/* Serving is not urgent, and a waiting call makes many attempts. */
 static bool is_time_to_serve(void) {
     static uint64_t next_ns; /* with the lock */
     struct timespec now;
@@ -246,14 +245,14 @@ void sm_life_serve(void) {
 
 /* --- asking --------------------------------------------------------------------------------- */
 
-/* The socket is connected. Who listens there is to be of this user, or root: a name that is free
- * again can be taken by anybody. */
+/* Checks that a connected socket belongs to this user or root, because any user can take a free
+ * name. */
 static sm_life_state take_answer(int fd, bool wants_process, sm_life_answer *answer) {
     struct ucred owner;
     socklen_t bytes = sizeof(owner);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0)
         return SM_LIFE_UNKNOWN;
-    if (owner.uid == OVERFLOW_UID) /* one that this user namespace does not know */
+    if (owner.uid == OVERFLOW_UID) /* a user that this namespace does not know */
         return SM_LIFE_UNKNOWN;
     if (owner.uid != geteuid() && owner.uid != 0)
         return SM_LIFE_FOREIGN;
@@ -280,15 +279,15 @@ static sm_life_state ask_at(const struct sockaddr_un *address, socklen_t bytes, 
     if (connect(fd, (const struct sockaddr *)address, bytes) == 0)
         state = take_answer(fd, wants_process, answer);
     else if (errno == EAGAIN)
-        state = SM_LIFE_LIVES; /* of others' looks */
+        state = SM_LIFE_LIVES; /* its queue is full of other processes' looks */
     else if (errno == ECONNREFUSED)
         state = SM_LIFE_REFUSED;
     close(fd);
     return state;
 }
 
-/* Older kernels only say the number, and only where it has one. It is that process's if the socket
- * answers once the descriptor holds the number. */
+/* Finds the pidfd by number on kernels that report only that, if the process has a number here. The
+ * number is that process's if the socket still answers once the descriptor holds the number. */
 static void hold_by_number(const struct sockaddr_un *address, socklen_t bytes,
                            sm_life_answer *answer) {
     if (!answer->cannot_hold || answer->pid == 0)

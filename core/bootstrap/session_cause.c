@@ -13,7 +13,7 @@
 
 enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
-/* What a note holds. */
+/* The content of a note. */
 typedef struct reason {
     uint32_t kind;
     int32_t global_rank; /* the sender's */
@@ -29,7 +29,7 @@ static bool names(const symmem_error_record *record, int32_t rank) {
     return record->failed_rank == rank || has(record->missing, rank);
 }
 
-/* What has come; NULL: nothing. */
+/* Returns the notes that have come, or NULL. */
 static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     if (session->ipc == NULL)
         return NULL;
@@ -56,7 +56,7 @@ static bool read_contradiction(const sm_session *session, const sm_ipc_notes *no
     return sm_verdict_valid(session, &reason_p->verdict);
 }
 
-/* To whom the tag is for. */
+/* Sends a note to the rank of the tag. */
 static bool send_reason(const sm_session *session, const sm_join *to, const reason *why) {
     uint8_t note[SM_IPC_NOTE_BYTES] = {0};
     sm_ipc_tag tag;
@@ -99,7 +99,7 @@ bool sm_session_has_given_up(const sm_session *session, int32_t rank) {
 
 /* --- telling ------------------------------------------------------------------------ */
 
-/* A peer may have come after this rank's last look. */
+/* Looks once more for a rank that may have come after the last look. */
 static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     if (session->id != 0 || has(session->met, rank))
         return true;
@@ -130,7 +130,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     }
 }
 
-/* Others may wait for this rank although it has never come. */
+/* Peers may wait for this rank although it has never entered the session. */
 void sm_session_tell_end(sm_session *session, bool finalized) {
     symmem_error_record record;
     const sm_call call = sm_call_start("finalize", "", 0);
@@ -158,7 +158,7 @@ void sm_session_forget_remarks(sm_session *session) {
 
 /* --- taking over -------------------------------------------------------------------- */
 
-/* Ranks of `all` without those of `some`. Their number. */
+/* Computes the ranks of `all` that are not in `some`, and returns their number. */
 static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *rest) {
     uint32_t count = 0;
     for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++) {
@@ -168,8 +168,8 @@ static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *res
     return count;
 }
 
-/* A rank that came and left for want of others: those are the absent ones, but for whom this rank
- * has met since, and for itself. */
+/* Reports the absent ranks when a peer came and left because ranks were missing: the ranks that the
+ * peer missed, without this rank and those that it has met since. */
 static symmem_status absent(const sm_session *session, const sm_call *call,
                             const sm_ipc_notes *notes, const sm_verdict *verdict,
                             symmem_status own_failure) {
@@ -195,7 +195,7 @@ static symmem_status repeat(const sm_session *session, const sm_call *call, int3
     return sm_error_raise(&error);
 }
 
-/* With the scope's error, a TIMEOUT or a loss. */
+/* Called with the scope's error, which is a TIMEOUT or a loss. */
 static symmem_status take_over(const sm_session *session, const sm_call *call,
                                const sm_ipc_notes *notes, const sm_verdict *verdict) {
     uint64_t rest[SYMMEM_MAX_WORLD_SIZE / 64];
@@ -223,7 +223,8 @@ void sm_session_keep_cause(sm_session *session) {
     memcpy(session->left_for, &why, sizeof(why));
 }
 
-/* Not what this rank itself has failed with, which comes back to it where a peer was quicker. */
+/* Whether the failure is a peer's. This rank's own failure comes back to it if a peer was
+ * quicker. */
 static bool is_hearsay(const sm_session *session, const symmem_error_record *error,
                        symmem_status status) {
     return (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST) &&
@@ -262,7 +263,7 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     } else if (hearsay && recall(session, &record, false, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     }
-    /* That a group or a context has gone is its own rank's business. */
+    /* The end of a group or a context concerns its own rank only. */
     (void)sm_error_get(&record);
     SM_ATTEMPT(telling);
     if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
@@ -293,7 +294,7 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
                                       [DESTROYED] = "destroyed the group after"};
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    /* What spoiled the handle came before its rank went. */
+    /* The failure that poisoned the handle came before its rank ended. */
     if (read_remark(session, notes, &why) &&
         (rank < 0 ? names(record, notes->remarked_by) : rank == notes->remarked_by))
         append(record, notes->remarked_by, "failed with", &why);
@@ -309,7 +310,7 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
 #define STANDS_LEAST_S 10u
 #define STANDS_MOST_S 60u
 
-/* All see the same, whatever their machine and namespace. */
+/* All ranks see the same time, whatever their machine and namespace. */
 static uint64_t now_s(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -357,7 +358,7 @@ symmem_status sm_session_stood(const sm_session *session, const sm_call *call, i
 
 /* --- groups of one name ------------------------------------------------------------- */
 
-/* "1, 0, 2": as many as fit. */
+/* Writes a list such as "1, 0, 2", with as many members as fit. */
 static void list_members(const sm_join *join, char *text, size_t capacity) {
     size_t used = 0;
     text[0] = '\0';
@@ -378,7 +379,7 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
     const sm_trace trace = {&other->identity, other->made_ns};
     const bool ended = sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
                                           &other->identity) == SYMMEM_PEER_GONE;
-    /* What an earlier job's process has left. */
+    /* An earlier job's process left this record. */
     if (ended && sm_member_may_be_earlier(config->identity, trace))
         return SYMMEM_NOT_FOUND;
     list_members(&session->joins[config->rank], own_list, sizeof(own_list));

@@ -115,7 +115,7 @@ TK_TEST(store_tcp, waiting_is_not_asking, "SM-STORE-19", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-/* --- who does not get in ---------------------------------------------------------------------- */
+/* --- connections that fail -------------------------------------------------------------------- */
 
 TK_TEST(store_tcp, nobody_serves, "SM-STORE-15,SM-ERROR-04", .max_ranks = 1) {
     char address[ADDRESS_BYTES];
@@ -127,7 +127,7 @@ TK_TEST(store_tcp, nobody_serves, "SM-STORE-15,SM-ERROR-04", .max_ranks = 1) {
     TK_FAILS(t, TIMEOUT, symmem_store_open(address, 1, 2, SHORT_MS, &store));
     TK_CHECK(t, blames_rank_0());
     TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
-    /* One that listens, and says nothing. */
+    /* A server that listens and sends nothing. */
     const int listener = tcp_socket(t, &port);
     TK_REQUIRE(t, listen(listener, 4) == 0);
     begin_ms = tk_now_ms();

@@ -87,7 +87,7 @@ RANKS_TEST("all-reduces of uneven shards") {
     return true;
 }
 
-/* By ways that hold all, a part, or next to nothing of it. */
+/* The buffers hold all of the data, a part, or next to nothing of it. */
 RANKS_TEST("all-reduces by way of the buffers") {
     static const size_t ways[] = {MOST, 9000, 100, 40000};
     for (int round = 0; round < 2 * ROUNDS; round++) {
@@ -228,8 +228,8 @@ static symmem_status capture(const symmem_collective *call, bool checking) {
     return status;
 }
 
-/* What was captured does in each launch what the call does, with the data of that moment, and
- * eager operations on the same channel in between. */
+/* Each launch of a captured call does what the call does, with the data of that time. Eager
+ * operations on the same channel run in between. */
 RANKS_TEST("graphs of all-reduces") {
     for (int round = 0; round < ROUNDS; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
@@ -335,7 +335,7 @@ RANKS_TEST("calls that differ") {
     return true;
 }
 
-/* One rank does not come, and nothing is moved. */
+/* One rank does not come, and no data is moved. */
 static bool one_is_late(int32_t rank, size_t count) {
     symmem_collective call = call_of(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, count);
     call.out = out;
@@ -417,7 +417,7 @@ RANKS_TEST("a clock that is behind") {
     return true;
 }
 
-/* Of a part that finds its rank poisoned. */
+/* Runs a part that finds its rank poisoned. */
 static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
     uint32_t *own = fake.peers.signals[fake.peers.rank];
     symmem_cuda_signal_args args = {.signals = fake.peers.signals,

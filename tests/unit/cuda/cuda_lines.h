@@ -23,7 +23,7 @@ static symmem_collective small_sum(int round, bool in_place) {
                                .out = in_place ? NULL : out};
 }
 
-/* What all ranks' values of that round add up to, in rank order. */
+/* Adds up all ranks' values of the round, in rank order. */
 static void add_up(int round, size_t count) {
     for (size_t i = 0; i < count; i++) {
         wanted[i] = value(0, round, i);
@@ -32,7 +32,7 @@ static void add_up(int round, size_t count) {
     }
 }
 
-/* One rank after the other is late. */
+/* The ranks are late one after the other. */
 static bool small_ones_in_a_row(int32_t rank) {
     for (int round = 0; round < LINE_ROUNDS; round++) {
         const bool in_place = round % 3 == 0;

@@ -31,7 +31,7 @@ static const symmem_host host = {.size = sizeof host, .notice = notice, .fail = 
 static cuda_instance instance;
 static bool shared;
 
-/* What blas.c asks the backend's other files for. */
+/* The functions of the backend's other files that blas.c calls. */
 bool cuda_reenter(const cuda_instance *own, int32_t device) {
     return true;
 }

@@ -66,7 +66,8 @@ static void too_late(void) {
     exit(CHOSEN);
 }
 
-/* As out of a function of the user's that the thread calls. It does not wait for itself. */
+/* Exits from inside a user's function that the thread calls. The exit does not wait for that
+ * thread. */
 static void by_who_is_busy(void) {
     if (!cuda_busy_begin())
         _exit(NO_WORLD);

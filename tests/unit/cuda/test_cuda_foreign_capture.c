@@ -83,7 +83,7 @@ bool cuda_is_consequence(const cuda_signal_op *signal) {
     return is_consequence;
 }
 
-/* What is told may come back to look. */
+/* The report of a failure may call back into the check. */
 void cuda_check_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     told++;
     signal->fault->code = 0;
@@ -165,7 +165,7 @@ TEST("join") {
     CU_ASSERT(join() == SYMMEM_CAPTURE && instance.foreign_captures == NULL);
 }
 
-/* Where the driver would not say when the graph is gone. */
+/* The driver would not report the graph's end. */
 TEST("refused") {
     begin();
     create_result = CUDA_ERROR_NOT_SUPPORTED;

@@ -184,7 +184,7 @@ TEST("the library's") {
     expect(SYMMEM_OK, "");
 }
 
-/* What cannot be left out, or is scaled: by way of memory of the stream's. */
+/* A product that needs accumulation in place, or is scaled, goes through memory of the stream. */
 TEST("sums apart") {
     const uint64_t word = 0;
     begin(SYMMEM_FLOAT32);

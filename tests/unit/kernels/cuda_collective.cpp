@@ -199,7 +199,8 @@ TEST("all-to-all") {
     }
 }
 
-// One pair's splits differ: both see it as their own, with both numbers, the others as theirs.
+// The splits of one pair differ. Both ranks report their own pair with both numbers, and the other
+// ranks report that pair, too.
 TEST("all-to-all dispute") {
     static world w;
     for (int round = 0; round < 200; round++) {

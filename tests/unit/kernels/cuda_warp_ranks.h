@@ -118,7 +118,7 @@ static symmem_call_kind kind_of(const call &c) {
     }
 }
 
-// What rank `from` deals to rank `to`.
+// The number of elements that rank `from` sends to rank `to`.
 static size_t dealt_to(const call &c, int from, int to) {
     static const size_t few[2][2] = {{4, 0}, {8, 12}};
     return from == 0 && to == 1 ? c.count : few[from][to];

@@ -9,7 +9,7 @@
 
 static const uint32_t TIMEOUT = -SYMMEM_TIMEOUT, POISONED = -SYMMEM_POISONED;
 
-// The same numbers in all runs.
+// A random generator that gives the same numbers in all runs.
 struct dice {
     uint32_t state;
 
@@ -39,7 +39,7 @@ static bool is_sum(const float *values, uint32_t round, size_t count) {
     return true;
 }
 
-// Of rank `rank`, from its element `begin` on.
+// Whether these are the values of rank `rank`, from its element `begin` on.
 static bool is_of(const float *values, int rank, uint32_t round, size_t begin, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (values[i] != value(rank, round, begin + i))
@@ -54,7 +54,7 @@ static bool is_part_of_sum(const float *values, uint32_t round, size_t begin, si
     return true;
 }
 
-// What comes from each rank follows in out, one after the other.
+// Whether the parts of both ranks follow each other in out.
 static bool is_dealt(const call &c, uint32_t round) {
     const size_t first = dealt_to(c, 0, own), second = dealt_to(c, 1, own);
     return is_of(out, 0, round, own == 0 ? 0 : dealt_to(c, 0, 0), first) &&
@@ -133,7 +133,7 @@ static bool calls_in_a_row() {
     return true;
 }
 
-// What only two ranks do, with sums between.
+// A call of a kind that only two ranks do, mixed with sums.
 static call some_call_of_two(dice &all) {
     static const size_t counts[] = {4, 48, 128, 1000};
     call c = {};
@@ -200,7 +200,7 @@ TEST("an old call") {
 struct absence {
     int ranks, away;
     uint32_t limit_ms;            // in which all others come
-    const call *wanted, *instead; // of who is away: it ends sooner; nullptr: none
+    const call *wanted, *instead; // of the absent rank: `instead` ends sooner; nullptr: none
 };
 
 static const absence *absent;
@@ -268,7 +268,7 @@ TEST("a rank stays away") {
 
 // --- a state is poisoned ------------------------------------------------------------------------
 
-// It does not come to what is called then, and all ranks hear of it.
+// A poisoned rank does not run the next call, and all ranks learn of it.
 static bool one_was_poisoned() {
     static const call calls[] = {{COMM, 0, 0, 1, {0, 0}, 0, false},
                                  {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},

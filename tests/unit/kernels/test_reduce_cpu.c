@@ -23,7 +23,7 @@ typedef struct arena {
 } arena;
 
 static arena sources[MOST_SOURCES], destinations[MOST_DESTINATIONS];
-/* The same as generated, and what the reference made of it. */
+/* The sources as generated, and the reference's result. */
 static char data[MOST_SOURCES][MOST_BYTES], expected[MOST_BYTES];
 static char marks[MARKED_BYTES]; /* MARK everywhere */
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What NCCL keeps for an id whose ranks do not come, and how the backend ends it: see root.c. */
+/* The bootstrap root that NCCL keeps for an id whose ranks do not come, and its end: see
+ * bootstrap_root.c. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 

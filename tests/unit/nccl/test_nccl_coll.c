@@ -184,7 +184,7 @@ NCCL_TEST("within direct access", .world = 3) {
     CHECK(env, nccl_table()->collective->run == cuda_table.collective->run);
 }
 
-/* One of the calls of a group is refused: what the group then does is not the whole of it. */
+/* NCCL refuses one of the calls of a group, so the group does only a part of its work. */
 APART_TEST("a call of a group is refused", .runs = 2) {
     const bool scatters = env->plan->argument != 0;
     void *ptr = NULL;

@@ -94,7 +94,7 @@ APART_TEST("limits", .runs = sizeof troubles / sizeof troubles[0]) {
     mend(env, handle, ptr, stream);
 }
 
-/* Who did not call has nothing under way, and has to hear of it all the same. */
+/* A rank that did not call has no work in flight, and still has to learn of the failure. */
 APART_TEST("one rank calls", .runs = 2) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -213,7 +213,7 @@ static void body_late_stream(rank_env *env) {
     mend(env, handle, ptr, stream);
 }
 
-/* Where the call is through with NCCL its time counts from when the stream gets there. */
+/* After the call has left NCCL, its limit counts from when the stream reaches the work. */
 static void body_stream_in_time(rank_env *env) {
     const uint32_t limit_ms = 3000; /* in which all streams get there */
     void *ptr = NULL;

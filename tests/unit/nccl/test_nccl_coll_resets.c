@@ -176,7 +176,7 @@ static void body_half_reset(rank_env *env) {
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
 }
 
-/* That a call on a stream has failed comes to light in the reset only. */
+/* The reset is the first to report that a call on a stream has failed. */
 static void body_reset_at_once(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_stream *stream = env_stream(env);

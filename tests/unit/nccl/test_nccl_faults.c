@@ -137,7 +137,7 @@ NCCL_TEST("the driver fails", .world = 3, .runs = 3) {
 static _Thread_local nccl_state *loader;
 static _Thread_local int loads, kept_waiting;
 
-/* It may wait for a callback of its own to return. */
+/* The lock's holder may wait for one of its own callbacks. */
 static void note_lock(void) {
     if (loader == NULL)
         return;
@@ -164,7 +164,7 @@ NCCL_TEST("the driver loads a kernel", .world = 3) {
     check_data(env, ptr, handle, 800);
 }
 
-/* One rank's kernel that asks for the pointers stays behind other work on its stream. */
+/* One rank's kernel that asks for the pointers waits behind other work on its stream. */
 static _Thread_local bool gets_stuck;
 
 static void launch_behind(const char *name, void **arguments, const void *stream) {

@@ -209,7 +209,7 @@ static void users_call(rank_env *env, ncclComm_t comm, const symmem_stream *stre
     CHECK(env, user.AllReduce(word, word, 1, ncclInt32, ncclSum, comm, native) == ncclInProgress);
 }
 
-/* One rank's call waits for its peer when the group's last use ends there. */
+/* One rank's call waits for its peer when the group's last use there ends. */
 NCCL_TEST("at work", .world = 2) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;

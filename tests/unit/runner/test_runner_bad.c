@@ -131,7 +131,7 @@ static void expect(const struct expectation *expected, const char *mode, const c
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
 }
 
-/* What the cases are there to leave behind. */
+/* Removes the names that the cases leave behind on purpose. */
 static void remove_leaks(void) {
     static const char *const sockets[] = {"/tmp/selfcheck-0", "/tmp/selfcheck-1",
                                           "/tmp/selfcheck-2", "/tmp/selfcheck-3"};
@@ -259,7 +259,7 @@ TEST("strangers make names") {
         remove_names_of(round);
 }
 
-/* Whatever it was overwritten with: zeros would look as if nothing had failed. */
+/* Overwritten reports fail whatever the bytes are. Zeros would look as if nothing had failed. */
 TEST("overwritten reports") {
     static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
     for (int i = 0; i < 4; i++) {

@@ -194,7 +194,7 @@ TEST("strange floats of a library") {
     dlclose(library);
 }
 
-/* Of libraries, whether the machine has some or not. */
+/* Hides BLAS libraries that the machine may have. */
 static bool has_no_library;
 static int loads;
 

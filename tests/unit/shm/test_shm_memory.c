@@ -100,8 +100,8 @@ static bool faults(const char *address) {
     return is_fatal(end_in_child(touch));
 }
 
-/* As on kernels that give all pages of a call back at a signal, if one comes within so many pages.
- */
+/* Acts like a kernel that gives all pages of a call back when a signal comes within that many
+ * pages. */
 static off_t most_at_once = INT64_MAX;
 int posix_fallocate(int fd, off_t at, off_t bytes) {
     static int interruptions;
@@ -216,7 +216,7 @@ TEST("import") {
     CU_ASSERT(far.imported && near.imported);
     strcpy((char *)own.ptr + 4990, "shared");
     CU_ASSERT_STRING_EQUAL((char *)far.ptr + 4990, "shared");
-    /* Not what was announced. */
+    /* Not the announced size, or not the announced process. */
     symmem_memory none = {.ptr = &none};
     CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
     share.same_process = 0;
@@ -399,7 +399,7 @@ TEST("worlds") {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
-/* Not a page more than is needed, and guards on either side still have addresses. */
+/* A block takes no more pages than it needs, and the guards on either side have addresses. */
 TEST("rounding") {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     static const int pages[] = {0, 1, 1, 1, 2, 2};

@@ -14,7 +14,7 @@
 
 static fake_world *world;
 
-/* What rank 0 has passed, and the others. A rank that sleeps does so when it has to. */
+/* The points that rank 0 has passed, and those of the others. A rank sleeps only when it has to. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char passed[2][4096];
 static atomic_int sleeps;
@@ -147,7 +147,7 @@ TEST("streams") {
     CU_ASSERT_EQUAL_FATAL(backend->stream->create(self, 0, &stream), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(backend->stream->event_create(self, 0, &event), SYMMEM_OK);
     expect("stream_create, event_create", "stream.thread");
-    /* What has a reference passes the points around each operation. */
+    /* Work with a reference passes the points around each operation. */
     symmem_ref ref = {.retain = keep, .release = keep};
     const symmem_exec exec = {.stream = stream, .refs = &ref, .ref_count = 1};
     const symmem_exec alone = {.stream = NULL};

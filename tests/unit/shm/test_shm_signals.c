@@ -22,7 +22,7 @@ static int32_t table_words(const fake_rank *rank) {
     return (rank->peers.world_size * rank->peers.channel_count + 15) / 16 * 16;
 }
 
-/* Of even and of odd epochs. */
+/* The word for arrivals of even or odd epochs. */
 static shm_word *arrival_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source,
                               uint32_t epoch) {
     return slot_word(rank, owner, channel, source) + (1 + (int32_t)(epoch % 2)) * table_words(rank);
@@ -32,7 +32,7 @@ static shm_word *epoch_word(fake_rank *rank, int32_t channel) {
     return slot_word(rank, rank->peers.rank, 0, 0) + 3 * table_words(rank) + channel;
 }
 
-/* As if all had met in as many barriers of the channel. */
+/* Sets the state after that many barriers of all ranks on the channel. */
 static void set_epoch(fake_rank *rank, int32_t channel, uint32_t epoch) {
     atomic_store(epoch_word(rank, channel), epoch);
     for (int32_t p = 0; p < rank->peers.world_size; p++)
@@ -70,7 +70,7 @@ WORLD_TEST("barrier of 128", 128, 2, 4096) {
     CU_ASSERT(fake_now_ms() - start_ms < 20000);
 }
 
-/* As launchers bind them: who shares a processor sleeps at once. */
+/* Ranks bound as launchers bind them. A rank that shares its processor sleeps at once. */
 TEST("one processor for all") {
     cpu_set_t all, one;
     CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof all, &all), 0);
@@ -126,7 +126,7 @@ WORLD_TEST("trays", 3, 2, 4096) {
     CU_ASSERT_EQUAL(fake_run_processes(world, tray_rounds), 0);
 }
 
-/* Whole lines inside the state, apart from each other. */
+/* The eager buffers take whole cache lines inside the state, apart from each other. */
 TEST("places of trays") {
     for (int32_t channels = 1; channels <= 9; channels += 4) {
         fake_world *world = fake_world_open(2, channels, 4096);

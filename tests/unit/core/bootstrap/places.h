@@ -20,7 +20,7 @@ enum { LIMIT_MS = 10000, PLACE_LONGEST_S = 40, END_AFTER_MS = 400 };
 #define CLONE_NEWTIME 0x80
 #endif
 
-/* What a rank reports through its socket. */
+/* The report that a rank sends through its socket. */
 struct report {
     symmem_status status;
     symmem_error_record record;
@@ -28,7 +28,7 @@ struct report {
     uint64_t began_ms, told_ms; /* the call in which the other rank ends, if it does */
 };
 
-/* What a rank has of its own in a mount namespace. */
+/* The files of its own that a rank has in a mount namespace. */
 enum own { OWN_NOTHING = 0, OWN_SOCKET_DIR, OWN_BOOT_ID, OWN_EMPTY_BOOT_ID, OWN_NO_PROC };
 
 /* When the second rank ends. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of sessions share beside their ranks: a memory store that counts, and that can be
- * told to fail, and an exchange that checks what came. */
+/* Shared by the tests of sessions: a memory store that counts calls and can be told to fail, and an
+ * exchange that checks what has come. */
 #ifndef SYMMEM_SESSION_STORE_H
 #define SYMMEM_SESSION_STORE_H
 

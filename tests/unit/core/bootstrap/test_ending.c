@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/syscall.h>
 
-/* Of pages of 4 KiB, which the system takes a while to take back. */
+/* Bytes in pages of 4 KiB, which take the kernel a while to release. */
 #define MUCH ((size_t)512 << 20)
 #define TRIES 5
 #define LONG_NS 10000000000u

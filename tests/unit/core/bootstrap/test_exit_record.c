@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank leaves in the store that ends before others have met it. */
+/* The exit record of a rank that ends before its peers have met it. */
 #include "bootstrap/session_internal.h"
 #include "memory/group.h"
 #include "unit.h"
@@ -39,7 +39,7 @@ static void leave(int32_t rank, int32_t world_size) {
     sm_exit_record_leave(&world, &record);
 }
 
-/* One rank of two, whose record says so. */
+/* Whether rank 1 of two leaves an exit record after the failure of `record`. */
 static bool leaves_with(symmem_error_record record) {
     (void)sm_error_raise(&record);
     leave(1, 2);
@@ -217,7 +217,7 @@ TEST("whose end is told") {
     symmem_store_close(store);
 }
 
-/* Who comes later finds nothing else of the earlier job any more. */
+/* Later ranks find nothing else of the earlier job. */
 TEST("what tells of an earlier job goes last") {
     sm_identity self;
     CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
@@ -233,7 +233,7 @@ TEST("what tells of an earlier job goes last") {
     CU_ASSERT(is_left(0) && !is_left(1));
     (void)record_of(SYMMEM_LIMIT);
     leave(2, 3);
-    CU_ASSERT(!is_left(0)); /* who comes now reads that one's */
+    CU_ASSERT(!is_left(0)); /* later ranks read rank 2's record */
     drop(2);
     symmem_store_close(store);
 }

@@ -124,7 +124,7 @@ static void run_ranks(int (*body)(symmem_context *context, int32_t rank)) {
     symmem_store_close(store);
 }
 
-/* What a backend gets. */
+/* Uses the exchange that a backend gets. */
 static int exchange_body(symmem_context *context, int32_t rank) {
     symmem_group *group = NULL;
     symmem_exchange exchange;

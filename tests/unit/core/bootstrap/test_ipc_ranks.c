@@ -393,7 +393,7 @@ TEST("no room for a descriptor") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* Of messages with descriptors so many are refused, as if too many were in flight. */
+/* The number of messages with descriptors that are refused, as if too many were in flight. */
 static atomic_int refusals;
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *header, int flags);

@@ -117,8 +117,8 @@ static bool peer_is_ending(sm_liveness *liveness, const sm_identity *identity, i
     return sm_link_peer_is_ending(&peers, rank);
 }
 
-/* Of one that is not held what stands in the store need not be its own; what is no member's says
- * nothing. */
+/* Without a pidfd, any identity in the store counts, also a successor's. Bytes that are no identity
+ * prove nothing. */
 TEST("closed, with something in the store") {
     for (int kind = 0; kind < 3; kind++) {
         symmem_store *store = NULL;
@@ -217,8 +217,8 @@ TEST("ranks that are none") {
     end(&it);
 }
 
-/* What it says of itself does not matter where its socket answers; more boot ids than ranks are not
- * kept, and one that says nothing is not known by that. */
+/* The identity's own values do not matter if the socket answers. At most one boot id per rank is
+ * kept, and an unknown one (0) is not. */
 TEST("odd identities") {
     process it = start(NULL);
     sm_liveness *liveness = watch(&it);

@@ -166,8 +166,8 @@ static void open_exchange(exchange_test *t) {
         .store = t->store, .prefix = "g/outside", .group_name = "outside", .world_size = 2};
 }
 
-/* One of two ranks, in one exchange of 8 bytes against what stands under `name`: rank 0 combines
- * the other one's part, rank 1 takes the combined value. */
+/* One of two ranks in an exchange of 8 bytes, with `value` in the store under `name`. Rank 0
+ * combines the peer's part, and rank 1 takes the combined value. */
 static symmem_status exchange_with(const char *name, const void *value, size_t bytes,
                                    exchange_test *t) {
     open_exchange(t);

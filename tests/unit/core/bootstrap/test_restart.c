@@ -108,7 +108,7 @@ TEST("all ranks") {
     run(true);
 }
 
-/* One that has begun anew has no cases to run. */
+/* A process that has started its program again runs no cases. */
 int unit_setup(void) {
     const char *text = getenv(variable);
     char path[FOLDER_BYTES];

@@ -28,7 +28,7 @@ static symmem_status gather_nothing(test_rank *self, uint64_t *took_ns_p) {
     return status;
 }
 
-/* What rank 0 finds in place of a message, by the number of those that it has taken. */
+/* What rank 0 gets in place of its messages, by their number. */
 enum { IS_FINE, NOBODYS, TOO_HIGH, TWICE, ONES, BOTH_ONES, LIES };
 static _Thread_local int lie, taken;
 static _Thread_local int32_t latest;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank makes of each join record and each identity that it may find in the store. */
+/* The results of all join records and identities that a rank may find in the store. */
 #include "bootstrap/session_internal.h"
 #include "session_ranks.h"
 #include "session_store.h"

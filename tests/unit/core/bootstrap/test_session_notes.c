@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank makes of each note that a peer may send, and of what a peer has left that ended. */
+/* The results of all notes that a peer may send, and of what an ended peer has left. */
 #include "bootstrap/session_internal.h"
 #include "session_ranks.h"
 #include "session_store.h"

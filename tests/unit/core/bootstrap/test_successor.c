@@ -16,7 +16,7 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 enum { LIMIT_MS = 10000, SHORT_MS = 4000, SLOW_MS = 600, LONGEST_S = 60 };
 
-/* One rank of two. */
+/* This process's rank, one of two. */
 typedef struct world {
     symmem_store *store;
     symmem_store *slow; /* the same */
@@ -145,7 +145,7 @@ static void end_peer(pid_t pid) {
     CU_ASSERT(WIFSIGNALED(status));
 }
 
-/* It needs the one that is gone. */
+/* Expects PEER_LOST from a call that needs the ended process. */
 static void expect_lost(symmem_status status, uint64_t begin_ns) {
     symmem_error_record record;
     symmem_last_error(&record);
@@ -190,7 +190,7 @@ TEST("what is gone is not its successor") {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
-    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
+    await_join(path, "second"); /* an earlier call would report that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
 
     uint64_t begin_ns = sm_now_ns();
@@ -230,7 +230,7 @@ TEST("a successor is not what is gone") {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
-    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
+    await_join(path, "second"); /* an earlier call would report that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_group_create(w.context, "third", NULL, 0, NULL, &third), SYMMEM_OK);
 

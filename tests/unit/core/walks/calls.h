@@ -89,7 +89,7 @@ int NAME(open)(const char *path, int flags, ...) {
     va_start(args, flags);
     mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
-    /* As a file system that cannot make nameless files: then another way has to be found. */
+    /* Fails like a file system without nameless files, for which the caller needs another way. */
     if (FAILS(FILES, false, open)) {
         errno = (flags & O_TMPFILE) == O_TMPFILE ? EOPNOTSUPP : EACCES;
         return -1;

@@ -50,7 +50,7 @@ struct life {
     struct life_failure first;
 };
 
-/* What fails, and how; set by the program before ranks start. */
+/* The calls that fail, and how. The program sets them before ranks start. */
 static struct life_faults {
     const symmem_backend *table;
     /* The nth call of the calling thread fails; 0: none. NULL: life_strikes says so. */
@@ -344,7 +344,7 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
     return odd->calls;
 }
 
-/* One worker's share of the walk, in a process of its own: most of a run is waiting. */
+/* Runs one worker's share of the walk in a process of its own, because a run mostly waits. */
 static void life_work(int32_t world_size, int first, int calls, bool files) {
     unsigned before = CU_get_number_of_failure_records();
     for (int nth = first; nth <= calls; nth += LIFE_WORKERS)

@@ -9,8 +9,8 @@ static symmem_status point(void *arg, const char *name) {
     return life_strikes(name) ? SYMMEM_LIMIT : SYMMEM_OK;
 }
 
-/* Where nothing can fail any more, or nothing may; and, in rendezvous, what multicast needs alone.
- */
+/* Points at which a failure may change nothing: the observing ones, and in rendezvous those that
+ * only multicast needs. */
 static bool may_finish(const char *name, const char *in) {
     static const char *const observed[] = {"*\\*",
                                            "*.begin",
