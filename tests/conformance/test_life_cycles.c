@@ -69,8 +69,8 @@ static bool is_back(const struct reading *before, const struct reading *after) {
 typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options,
                          struct reading *reading);
 
-/* Tells memory that cycles keep from memory that others use: it is still missing after more
- * cycles. */
+/* Expects that everything is back, at the latest after some more cycles. What the cycles keep is
+ * still missing then, and what another process used for a while is not. */
 static void expect_all_back(struct tk *t, cycle_fn cycle, const symmem_context_options *options,
                             const struct reading *before, struct reading *after) {
     enum { MORE = 40, MINE = 0, IN_TIME = 1 };

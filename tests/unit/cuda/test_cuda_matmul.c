@@ -184,7 +184,8 @@ TEST("the library's") {
     expect(SYMMEM_OK, "");
 }
 
-/* A product that needs accumulation in place, or is scaled, goes through memory of the stream. */
+/* The library's product cannot be skipped after a failure, and cannot scale both inputs. Such
+ * products go through memory of the stream. */
 TEST("sums apart") {
     const uint64_t word = 0;
     begin(SYMMEM_FLOAT32);

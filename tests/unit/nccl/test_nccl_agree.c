@@ -288,7 +288,7 @@ static void body_windowless(rank_env *env) {
     check_fresh(env);
 }
 
-/* An NCCL that a kernel asks may give windows of host memory. */
+/* If a kernel asks NCCL for pointers, they may point to host memory. */
 TEST("no windows") {
     run_on_both(0, 2, body_windowless, 0);
     run_on(PLAIN_NCCL, 0, 2, body_windowless, 1);

@@ -137,7 +137,8 @@ NCCL_TEST("the driver fails", .world = 3, .runs = 3) {
 static _Thread_local nccl_state *loader;
 static _Thread_local int loads, kept_waiting;
 
-/* The lock's holder may wait for one of its own callbacks. */
+/* Notes whether the lock is free during a load, because the load may wait for a callback that takes
+ * it. */
 static void note_lock(void) {
     if (loader == NULL)
         return;

@@ -210,7 +210,7 @@ TEST("NCCL is waited for") {
     IN_TIME(waits(0, SYMMEM_PEER_LOST, 1000 * MS));
 }
 
-/* The peer that does not come is waited for, and not the peer that came and then failed. */
+/* A peer that failed before it came ends the wait. A peer that failed after it came does not. */
 TEST("not for one that failed") {
     reset();
     busy_for_ns = 3000 * MS;

@@ -151,7 +151,7 @@ TEST("identity") {
     symmem_store_close(store);
 }
 
-/* A missing option counts as empty, and the default's own name selects the default. */
+/* A missing value counts as empty, and the default's own name selects the default. */
 TEST("nothing said") {
     symmem_context_options options = world_of(0, 1);
     for (int i = 0; i < 2; i++) {

@@ -69,7 +69,7 @@ TEST("nobody says what is used") {
     }
 }
 
-/* The use in the record is this process's own, not the limit's user's. */
+/* The use in the record is this process's own and does not depend on the limit. */
 TEST("what is used") {
     unsigned long long used = 0, expected = 0;
     (void)message_under(RLIMIT_AS, 200, ENOMEM);
