@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One gathering in progress: exchange.c leads it, exchange_value.c knows what travels. */
+/* One gathering in progress: exchange.c leads it, exchange_value.c knows what travels, and
+ * exchange_clean.c what is left of it. */
 #ifndef SYMMEM_CORE_EXCHANGE_H
 #define SYMMEM_CORE_EXCHANGE_H
 
@@ -93,5 +94,13 @@ sm_outcome sm_gathering_combine(sm_gathering *x);
 symmem_status sm_gathering_read_all(sm_gathering *x);
 /* The rank whose failure `all` is, or -1. */
 int32_t sm_gathering_failed_rank_of(const sm_gathering *x);
+
+/* --- exchange_clean.c --- */
+/* Whether a part, or the mark of one who gave up, is there; other than OK and NOT_FOUND: the store
+ * does not say. */
+symmem_status sm_exchange_look_for_part(const sm_gathering *x, int32_t rank);
+/* Cleaning up after an exchange that was complete, with data or with an agreed failure. What goes
+ * wrong here leaves keys, but the result is right. */
+void sm_exchange_finish(sm_gathering *x, bool failed);
 
 #endif

@@ -8,7 +8,8 @@
  *                      Below the name's prefix and by its number in the world: groups of one name
  *                      with other members have to see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
- *   <id>/<seq>/all     the combined value. Who has it removes its own key, the last one this
+ *   <id>/<seq>/all     the combined value. Who has it removes its own key, rank 0 this in the next
+ *                      exchange, and in the end who leaves last
  *   <id>/<seq>/d       where a rank gives too much for that: how many have read all ranks' keys;
  * the last one removes them
  */
@@ -60,6 +61,13 @@ typedef struct sm_abandoned {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
 
+/* The last exchange that was complete, of which the combined value is there yet. */
+typedef struct sm_finished {
+    uint64_t id;
+    uint64_t sequence;
+    bool is_left;
+} sm_finished;
+
 typedef struct sm_own_fd sm_own_fd;
 
 struct sm_session {
@@ -88,6 +96,7 @@ struct sm_session {
     int32_t left_by;
     uint8_t left_for[SM_IPC_NOTE_BYTES];
     bool renew; /* a peer's socket is gone: the next call brings the session up anew */
+    sm_finished finished;
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down: its later steps must not start a bring-up. */
@@ -229,6 +238,7 @@ bool sm_session_has_given_up(const sm_session *session, int32_t rank);
 sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
                        uint64_t sequence, const symmem_error_record *own, const void *in,
                        size_t bytes, void *out);
+/* --- exchange_clean.c --- */
 /* Marks the own part as given up and remembers the keys. */
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
 /* Removes the keys of what was given up. `all`: every rank has left those sessions. */
