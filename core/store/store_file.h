@@ -54,7 +54,6 @@ void sm_file_end_change(const sm_file_store *store, const char *key);
 typedef struct sm_file_look {
     _Atomic uint32_t *word; /* changes when a key of its hash has got a value */
     uint32_t seen;
-    bool is_quiet; /* no such change is under way, so that the word will tell of the next one */
 } sm_file_look;
 /* Before the look. */
 sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key);

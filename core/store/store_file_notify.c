@@ -5,10 +5,10 @@
  * a processor for long, and a folder in memory remembers no name that is not there.
  *
  * A small shared file, "notify", has two words for all keys of a hash: how many changes that may
- * give one of them a value have begun, and how many have ended. Waiters sleep on the second. As
- * long as the two are equal nothing is under way; who finds a key absent then need not look again
- * before the first one changes. A rank that is killed between the two leaves them unequal, and from
- * then on all look at the keys of that hash as often as they are asked.
+ * give one of them a value have begun, and how many have ended. Waiters sleep on the second. Who
+ * finds a key absent need not look again as long as no more have begun than had ended before that
+ * look. A rank that is killed between the two leaves them unequal for good, and from then on all
+ * look for the keys of that hash as often as they are asked.
  *
  * That holds only where all see one memory: in files of this host, and as long as nobody removes
  * the shared one.
@@ -37,7 +37,7 @@
 
 struct sm_absent_key {
     uint64_t until_ns; /* 0: none */
-    uint32_t begun;
+    uint32_t ended;    /* before it was looked for */
     char key[SYMMEM_STORE_KEY_MAX + 1];
 };
 
@@ -67,10 +67,7 @@ void sm_file_end_change(const sm_file_store *store, const char *key) {
 
 sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key) {
     sm_file_look look = {.word = ended_of_key(store, key)};
-    /* In this order, or one may end between the two and another one be under way. Acquire: pairs
-     * with end_change's addition. */
-    look.seen = atomic_load_explicit(look.word, memory_order_acquire);
-    look.is_quiet = atomic_load(begun_of_key(store, key)) == look.seen;
+    look.seen = atomic_load_explicit(look.word, memory_order_acquire); /* pairs with: end_change */
     return look;
 }
 
@@ -92,12 +89,12 @@ static sm_absent_key *entry_of(const sm_file_store *store, const char *key) {
 }
 
 void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look) {
-    if (store->absent == NULL || !look->is_quiet)
+    if (store->absent == NULL)
         return;
     pthread_mutex_lock(&store->absent_lock.mutex);
     sm_absent_key *entry = entry_of(store, key);
     entry->until_ns = sm_now_ns() + ABSENT_NS;
-    entry->begun = look->seen; /* which both were */
+    entry->ended = look->seen;
     sm_copy_text(entry->key, sizeof(entry->key), key);
     pthread_mutex_unlock(&store->absent_lock.mutex);
 }
@@ -109,7 +106,7 @@ bool sm_file_is_absent(sm_file_store *store, const char *key) {
     pthread_mutex_lock(&store->absent_lock.mutex);
     const sm_absent_key *entry = entry_of(store, key);
     const bool is_absent = now_ns < entry->until_ns && strcmp(entry->key, key) == 0 &&
-                           entry->begun == atomic_load(begun_of_key(store, key)) &&
+                           entry->ended == atomic_load(begun_of_key(store, key)) &&
                            is_in_place(store, now_ns);
     pthread_mutex_unlock(&store->absent_lock.mutex);
     return is_absent;
@@ -126,6 +123,8 @@ static bool is_of_this_host(int fd) {
     case EXT4_SUPER_MAGIC:
     case XFS_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
         return true;
     default:
         return false;
