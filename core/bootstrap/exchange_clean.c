@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What exchanges leave in the store, and who takes it away. */
+/* Removes the keys of exchanges from the store. */
 #include "bootstrap/exchange.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Whether there is such a key; other than OK and NOT_FOUND: the store does not say. */
+/* Whether the exchange has a key of that name. A status other than OK and NOT_FOUND means that the
+ * store does not tell. */
 static symmem_status look_for(const sm_gathering *x, const char *name) {
     SM_ATTEMPT(look);
     char key[SM_SESSION_KEY_BYTES];
@@ -43,7 +44,7 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
     sm_session_remove(session, key);
 }
 
-/* Who has the combined value takes its own part back. */
+/* A rank that has the combined value takes its own part back. */
 static bool others_are_to_read(const sm_gathering *x) {
     const int32_t world_size = x->session->config.world_size;
     for (int32_t i = 1; i < world_size; i++) {
@@ -58,7 +59,7 @@ static bool others_are_to_read(const sm_gathering *x) {
     return false;
 }
 
-/* The parts are read one by one, and stay until all have all of them. */
+/* Parts that are read one by one stay until every rank has read all of them. */
 static bool is_last_reader(const sm_gathering *x) {
     uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
     SM_ATTEMPT(counting);
@@ -67,16 +68,18 @@ static bool is_last_reader(const sm_gathering *x) {
     int64_t count = 0;
     limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
     symmem_status status = symmem_store_add(x->session->config.store, key, 1, &count, limit_ms);
-    /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
+    /* If this rank is not counted, all keys of the exchange stay. A slow store may have counted
+     * it. */
     if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
         status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
     return status == SYMMEM_OK && count == x->session->config.world_size;
 }
 
-/* Of the exchange before this one, which all ranks have behind them now. */
+/* Removes the previous combined value. Every rank has read it: its part of this exchange is there.
+ */
 static void remove_earlier(sm_session *session, uint64_t sequence) {
     sm_finished *earlier = &session->finished;
-    const bool anew = sequence == 0; /* its rank 0 may have been another process */
+    const bool anew = sequence == 0; /* rank 0 may be a new process that does not know of it */
     if (earlier->is_left && (session->config.rank == 0 || anew))
         remove_all(session, earlier->id, earlier->sequence);
     earlier->is_left = false;
@@ -99,7 +102,7 @@ void sm_exchange_finish(sm_gathering *x, bool failed) {
     remove_common(session, x->id, x->sequence);
 }
 
-/* This rank leaves: the combined value that it has read last goes with the last reader. */
+/* For a rank that leaves the session. The last reader removes the last combined value. */
 static void leave_last(sm_session *session) {
     const sm_finished last = session->finished;
     const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
@@ -133,7 +136,7 @@ static void remove_abandoned(const sm_session *session, const sm_abandoned *entr
     remove_common(session, entry->id, sequence);
 }
 
-/* Whether a rank that lives has yet to take its part of that exchange back, and so to read it. */
+/* Whether a living rank has yet to take its part of that exchange back, and so to read it. */
 static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
     const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
     const sm_gathering x = {
@@ -167,11 +170,12 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
 void sm_exchange_sweep(sm_session *session, bool all) {
     for (int32_t i = 0; i < session->abandoned_count; i++) {
         sm_abandoned *entry = &session->abandoned[i];
-        if (entry->any_lost && !all) /* as long as it is known who was in it */
+        if (entry->any_lost && !all) /* only while all its ranks are known */
             note_lost(session, entry);
         remove_abandoned(session, entry, entry->sequence);
-        /* The exchange before may lack a reader that gave up or ended before it took its part back;
-         * a slow one may still need it as long as not all ranks are known to have left. */
+        /* In the previous exchange a reader may have given up or ended before it took its part
+         * back. A slow reader may still need the keys while not all ranks are known to have
+         * left. */
         if (entry->sequence > 0 &&
             (all || (entry->any_lost && !is_being_read(session, entry, entry->sequence - 1))))
             remove_abandoned(session, entry, entry->sequence - 1);
