@@ -302,14 +302,17 @@ static symmem_status file_add(void *self, const char *key, int64_t delta, int64_
 static symmem_status file_remove(void *self, const char *key, uint32_t timeout_ms) {
     (void)timeout_ms;
     sm_file_store *store = self;
-    bool is_there;
     char name[NAME_BYTES];
+    if (sm_file_is_absent(store, key))
+        return SYMMEM_OK;
+    const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
-    int error = look_for(store, key, &is_there);
-    if (error == 0 && is_there && unlinkat(store->directory, name, 0) != 0 && errno != ENOENT)
-        error = errno;
-    return error == 0 ? SYMMEM_OK
-                      : sm_fail_errno(error, "store_remove", "", "cannot remove key %.120s", key);
+    if (unlinkat(store->directory, name, 0) == 0)
+        return SYMMEM_OK;
+    if (errno != ENOENT)
+        return sm_fail_errno(errno, "store_remove", "", "cannot remove key %.120s", key);
+    sm_file_note_absent(store, key, &look);
+    return SYMMEM_OK;
 }
 
 static void file_close(void *self) {
