@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file store: a directory with one file a key. A value is written to a file without a name,
- * which is given to it then, so a reader sees all of it or the one before, and a writer that is
- * killed leaves nothing. Where that cannot be had, or there is a value already, the file gets a
- * temporary name and is renamed.
+ * The file store is a directory with one file a key. A value is written to a file without a name,
+ * which is then linked to the key's name. A reader thus sees a whole value or none, and a writer
+ * that is killed leaves no other file. If the key has a value already, or the file system has no
+ * files without a name, the file gets a temporary name and is renamed.
  *
- * File names: "k" and the key with '/' as '%', "t" and a random number of a value not in place yet,
- * "notify", "lock". add takes the lock file; a set and an add of one key at the same time leave
- * either value.
+ * File names: "k" and the key with '/' as '%', "t" and a random number for a value not in place
+ * yet, "notify", "lock". add takes the lock file. A set and an add of one key at the same time
+ * leave either value.
  *
- * Nothing is believed, mapped or locked that another user could have put there or could change: a
- * file that is shortened ends those who map it, a lock that is kept stops all.
+ * The store does not map, lock or believe a file that another user could have made or could
+ * change. A file that is shortened ends the processes that map it, and a lock that is kept stops
+ * all ranks.
  *
- * To make, rename or remove a name, and to look for one that is not there, takes the kernel's one
- * lock of the directory. Each call does so once if it can, and not at all for a key that it knows
- * to be absent (see store_file_notify.c).
+ * The kernel has one lock for a directory. It is taken to make, rename or remove a name, and to
+ * look for a name that is absent. A set of a new key takes it once. A look for a key that is known
+ * to be absent does not take it (see store_file_notify.c).
  */
 #include "base/rights.h"
 #include "store/store_file.h"
@@ -226,7 +227,7 @@ static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms)
             return sm_fail_errno(error, "store_wait", "", "cannot look for key %.120s", key);
         if (is_there)
             return SYMMEM_OK;
-        /* A writer that was killed before its word wakes nobody. */
+        /* A writer that was killed before it changed the word wakes no waiter. */
         uint32_t sleep_ms = sm_remaining_ms(deadline_ns, TICK_MS);
         if (sleep_ms == 0)
             return sm_store_expired("store_wait", key);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the file store consists of: store_file.c has the calls, store_file_fds.c the descriptors and
- * whose files they are, store_file_notify.c how one hears of changes. */
+/* The parts of the file store. store_file.c has the calls, store_file_fds.c the descriptors and the
+ * checks of owner and mode, store_file_notify.c the words that tell of changes. */
 #ifndef SYMMEM_CORE_STORE_FILE_H
 #define SYMMEM_CORE_STORE_FILE_H
 
@@ -19,7 +19,7 @@ typedef struct sm_file_store {
     sm_fork_lock reserve_lock;
     int reserve[SM_FILE_RESERVE]; /* further descriptors of the directory; -1: lent */
     sm_fork_lock absent_lock;     /* over all below */
-    sm_absent_key *absent;        /* NULL: none can be remembered */
+    sm_absent_key *absent;        /* NULL: absent keys are not remembered */
     struct stat notify;           /* the file that is mapped */
     uint64_t next_check_ns;       /* whether it is still there */
     bool is_in_place;             /* as of the last check */
@@ -46,20 +46,20 @@ int sm_file_check_length(size_t bytes);
 /* --- store_file_notify.c --- */
 symmem_status sm_file_open_notify(sm_file_store *store);
 void sm_file_close_notify(sm_file_store *store);
-/* Around what may give a key a value. */
+/* The beginning and the end of a change that may give the key a value. */
 void sm_file_begin_change(const sm_file_store *store, const char *key);
 void sm_file_end_change(const sm_file_store *store, const char *key);
 
 /* A look at whether a key is there. */
 typedef struct sm_file_look {
-    _Atomic uint32_t *word; /* changes when a key of its hash has got a value */
+    _Atomic uint32_t *word; /* changes when a key of its hash may have got a value */
     uint32_t seen;
 } sm_file_look;
-/* Before the look. */
+/* Called before the look. */
 sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key);
-/* Behind it: the key is not there. */
+/* Called after the look, if the key was absent. */
 void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look);
-/* It was not there, and nothing has come since: no need to look. */
+/* Whether the key was absent at an earlier look and no change of its hash has begun since. */
 bool sm_file_is_absent(sm_file_store *store, const char *key);
 
 #endif

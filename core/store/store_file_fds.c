@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file store's descriptors. A process that has run out of them must still be able to tell its
- * peers that it has. Therefore the store keeps as many in reserve as one of its calls needs at a
- * time.
+ * The file store's descriptors, and the checks of its files. A process that has run out of
+ * descriptors must still be able to tell its peers so. The store therefore keeps a reserve of as
+ * many descriptors as one of its calls needs at a time.
  */
 #include "base/rights.h"
 #include "store/store_file.h"

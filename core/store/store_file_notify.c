@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How ranks hear of the file store's changes without looking into its folder, where those who look
- * for a name and those who make one wait for one lock of the kernel. Who holds it may be kept from
- * a processor for long, and a folder in memory remembers no name that is not there.
+ * A rank learns of changes in the file store without a look into its folder. Ranks that look for an
+ * absent name and ranks that make a name wait for one lock of the kernel. The holder of that lock
+ * may be kept from a processor for long.
  *
- * A small shared file, "notify", has two words for all keys of a hash: how many changes that may
- * give one of them a value have begun, and how many have ended. Waiters sleep on the second. Who
- * finds a key absent need not look again as long as no more have begun than had ended before that
- * look. A rank that is killed between the two leaves them unequal for good, and from then on all
- * look for the keys of that hash as often as they are asked.
+ * The file "notify" is mapped by all ranks. It has two words for all keys of one hash. The first
+ * counts the changes that have ended, the second those that have begun. A change is a call that may
+ * give a key a value. Waiters sleep on the first word. A rank that finds a key absent need not look
+ * again while the second word equals what the first one was before that look. A rank that is killed
+ * during a change leaves the words unequal for good, and all ranks then look for the keys of that
+ * hash each time.
  *
- * That holds only where all see one memory: in files of this host, and as long as nobody removes
- * the shared one.
+ * This needs memory that all ranks share, so it is used on local file systems only, and only while
+ * the mapped file is still in the folder.
  */
 #include "store/store_file.h"
 
@@ -54,7 +55,7 @@ static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *ke
 }
 
 void sm_file_begin_change(const sm_file_store *store, const char *key) {
-    /* Sequentially consistent: before the name is made, to whoever looks for it. */
+    /* Sequentially consistent: a rank that sees the name also sees this. */
     atomic_fetch_add(begun_of_key(store, key), 1);
 }
 
@@ -73,7 +74,7 @@ sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key) {
 
 /* --- what is not there ------------------------------------------------------------------------ */
 
-/* Whether what is mapped is what others map. The lock is held. */
+/* Whether the mapped file is the one that other ranks map. The caller holds the lock. */
 static bool is_in_place(sm_file_store *store, uint64_t now_ns) {
     struct stat now;
     if (now_ns < store->next_check_ns)
@@ -112,7 +113,7 @@ bool sm_file_is_absent(sm_file_store *store, const char *key) {
     return is_absent;
 }
 
-/* A file system of this host alone, whose files are one memory for all who map them. */
+/* Whether all ranks that map a file of this file system share its memory. */
 static bool is_of_this_host(int fd) {
     struct statfs about;
     if (fstatfs(fd, &about) != 0)
@@ -146,7 +147,7 @@ static symmem_status map_notify(sm_file_store *store, int fd) {
     if (words == MAP_FAILED)
         return sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
     store->words = words;
-    /* Without it all is looked at: that is no failure. */
+    /* Without this memory the store looks for each key each time. */
     if (is_of_this_host(fd) && fstat(fd, &store->notify) == 0)
         store->absent = calloc(ABSENT_COUNT, sizeof(store->absent[0]));
     return SYMMEM_OK;

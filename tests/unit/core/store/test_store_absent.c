@@ -102,7 +102,7 @@ TEST("looked for once") {
     symmem_store_close(store);
 }
 
-/* Nobody has told of the value. */
+/* The writer has named the value and has not told of it. */
 TEST("a writer that is killed") {
     symmem_store *store = open_store();
     CU_ASSERT_EQUAL(get(store, "killed"), SYMMEM_NOT_FOUND);
