@@ -2,9 +2,11 @@
 /*
  * One gathering through the store. Each rank sets its own key. Rank 0 waits for all keys and sets
  * the combined value, for which the other ranks wait. A rank that has read the combined value
- * removes its own key. The last rank to do so also removes the combined value. Each rank thus makes
- * a constant number of store writes, and no write waits for another rank's write. On processors
- * that ranks share, such a chain of writes would cost one wake-up per rank.
+ * removes its own key. Rank 0 removes the combined value in the next exchange: every rank that
+ * comes there has finished this one. The last rank that leaves the session removes the value of
+ * the last exchange. Each rank thus makes a constant number of store calls, and no write waits for
+ * another rank's write. On processors that ranks share, such a chain of writes would cost one
+ * wake-up per rank.
  *
  * A rank that has failed before the exchange sets its failure in place of its part. The combined
  * value is then the failure of the lowest failing rank, and all ranks return it.
@@ -96,21 +98,10 @@ static void name_the_absent(sm_gathering *x, int32_t over) {
         sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.absent, "did not arrive");
 }
 
-/* Whether a rank's part, or its mark that it gave up, is there. A status other than OK and
- * NOT_FOUND means that the store does not tell. */
-static symmem_status look_for_part(const sm_gathering *x, int32_t rank) {
-    SM_ATTEMPT(look);
-    char key[SM_SESSION_KEY_BYTES];
-    sm_part part;
-    size_t bytes = 0;
-    sm_exchange_rank_key(x->session, x->id, x->sequence, rank, key);
-    symmem_status status = sm_session_get(x->session, x->call, key, &part, sizeof(part), &bytes);
-    return status == SYMMEM_OUT_OF_RANGE ? SYMMEM_OK : status;
-}
-
 /* Whether the parts of all ranks have come. `there` counts the first ranks whose parts have. */
 static bool all_are_there(sm_gathering *x) {
-    while (x->there < x->session->config.world_size && look_for_part(x, x->there) == SYMMEM_OK)
+    while (x->there < x->session->config.world_size &&
+           sm_exchange_look_for_part(x, x->there) == SYMMEM_OK)
         x->there++;
     return x->there == x->session->config.world_size;
 }
@@ -237,67 +228,6 @@ static sm_outcome deliver(sm_gathering *x) {
     return sm_outcome_of(SYMMEM_OK);
 }
 
-static void remove_common(const sm_session *session, uint64_t id, uint64_t sequence) {
-    static const char *const names[] = {"all", "d"};
-    char key[SM_SESSION_KEY_BYTES];
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        sm_exchange_key(session, id, sequence, names[i], key);
-        sm_session_remove(session, key);
-    }
-}
-
-static void remove_part(const sm_session *session, uint64_t id, uint64_t sequence, int32_t rank) {
-    char key[SM_SESSION_KEY_BYTES];
-    sm_exchange_rank_key(session, id, sequence, rank, key);
-    sm_session_remove(session, key);
-}
-
-/* A rank that has the combined value takes its own part back. The search begins at the next rank,
- * so that all but the last few ranks soon find one that has yet to read. */
-static bool others_are_to_read(const sm_gathering *x) {
-    const int32_t world_size = x->session->config.world_size;
-    for (int32_t i = 1; i < world_size; i++) {
-        const int32_t rank = (x->session->config.rank + i) % world_size;
-        symmem_status status = look_for_part(x, rank);
-        if (status != SYMMEM_OK && status != SYMMEM_NOT_FOUND)
-            status = look_for_part(x, rank); /* or all keys of the exchange would stay */
-        if (status != SYMMEM_NOT_FOUND)
-            return true;
-    }
-    return false;
-}
-
-/* Parts that are read one by one stay until every rank has read all of them. */
-static bool is_last_reader(const sm_gathering *x) {
-    uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
-    SM_ATTEMPT(counting);
-    char key[SM_SESSION_KEY_BYTES];
-    sm_exchange_key(x->session, x->id, x->sequence, "d", key);
-    int64_t count = 0;
-    limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
-    symmem_status status = symmem_store_add(x->session->config.store, key, 1, &count, limit_ms);
-    /* If this rank is not counted, all keys of the exchange stay. A slow store may have counted
-     * it. */
-    if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
-        status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
-    return status == SYMMEM_OK && count == x->session->config.world_size;
-}
-
-/* Cleans up after an exchange that was completed, with data or with an agreed failure. A failure
- * here leaves keys behind, but the result is right. */
-static void finish(sm_gathering *x, bool failed) {
-    const sm_session *session = x->session;
-    const bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
-    sm_session_observe(session, "exchange.clean.before");
-    if (together)
-        remove_part(session, x->id, x->sequence, session->config.rank);
-    if (together ? others_are_to_read(x) : !is_last_reader(x))
-        return;
-    for (int32_t rank = 0; !together && rank < session->config.world_size; rank++)
-        remove_part(session, x->id, x->sequence, rank);
-    remove_common(session, x->id, x->sequence);
-}
-
 static sm_outcome run(sm_gathering *x) {
     note(x, sm_session_point(x->session, x->call, "exchange.publish.before"));
     note(x, sm_gathering_allocate(x));
@@ -314,7 +244,7 @@ static sm_outcome run(sm_gathering *x) {
         outcome = deliver(x);
     if (outcome.status != SYMMEM_OK)
         return outcome;
-    finish(x, status != SYMMEM_OK);
+    sm_exchange_finish(x, status != SYMMEM_OK);
     x->published = false;
     sm_session_observe(x->session, "exchange.done");
     outcome.status = status;
@@ -402,74 +332,4 @@ symmem_status sm_session_peer_failure(sm_session *session, const char *operation
         }
     }
     return SYMMEM_OK;
-}
-
-/* Adds the ranks that have ended by now. */
-static void note_lost(const sm_session *session, sm_abandoned *entry) {
-    const sm_session_config *config = &session->config;
-    for (int32_t rank = 0; rank < config->world_size; rank++)
-        if (rank != config->rank &&
-            sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
-                               &session->joins[rank].identity) == SYMMEM_PEER_GONE)
-            entry->lost[rank / 64] |= 1ull << (rank % 64);
-}
-
-static bool is_lost(const sm_abandoned *entry, int32_t rank) {
-    return (entry->lost[rank / 64] >> (rank % 64) & 1) != 0;
-}
-
-static void remove_abandoned(const sm_session *session, const sm_abandoned *entry,
-                             uint64_t sequence) {
-    remove_part(session, entry->id, sequence, session->config.rank);
-    for (int32_t rank = 0; entry->any_lost && rank < session->config.world_size; rank++)
-        if (is_lost(entry, rank))
-            remove_part(session, entry->id, sequence, rank);
-    remove_common(session, entry->id, sequence);
-}
-
-/* Whether a living rank has yet to take its part of that exchange back, and so to read it. */
-static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
-    const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
-    const sm_gathering x = {
-        .session = session, .call = &look, .id = entry->id, .sequence = sequence};
-    for (int32_t rank = 0; rank < session->config.world_size; rank++)
-        if (!is_lost(entry, rank) && look_for_part(&x, rank) != SYMMEM_NOT_FOUND)
-            return true;
-    return false;
-}
-
-void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome) {
-    if (outcome.published) {
-        SM_ATTEMPT(marking);
-        sm_part mark = {.magic = SM_PART_MAGIC, .flags = SM_PART_GAVE_UP};
-        char key[SM_SESSION_KEY_BYTES];
-        sm_exchange_rank_key(session, id, sequence, session->config.rank, key);
-        (void)!symmem_store_set(session->config.store, key, &mark, sizeof(mark), SM_STORE_CLEAN_MS);
-    }
-    if (session->abandoned_count == SM_ABANDONED_MAX) {
-        remove_abandoned(session, &session->abandoned[0], session->abandoned[0].sequence);
-        session->abandoned_count--;
-        memmove(&session->abandoned[0], &session->abandoned[1],
-                (size_t)session->abandoned_count * sizeof(session->abandoned[0]));
-    }
-    sm_abandoned *entry = &session->abandoned[session->abandoned_count++];
-    *entry = (sm_abandoned){.id = id, .sequence = sequence, .any_lost = outcome.lost >= 0};
-    if (entry->any_lost)
-        note_lost(session, entry);
-}
-
-void sm_exchange_sweep(sm_session *session, bool all) {
-    for (int32_t i = 0; i < session->abandoned_count; i++) {
-        sm_abandoned *entry = &session->abandoned[i];
-        if (entry->any_lost && !all) /* only while all its ranks are known */
-            note_lost(session, entry);
-        remove_abandoned(session, entry, entry->sequence);
-        /* In the previous exchange a reader may have given up or ended before it took its part
-         * back. A slow reader may still need the keys while not all ranks are known to have
-         * left. */
-        if (entry->sequence > 0 &&
-            (all || (entry->any_lost && !is_being_read(session, entry, entry->sequence - 1))))
-            remove_abandoned(session, entry, entry->sequence - 1);
-    }
-    session->abandoned_count = 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One gathering in progress. exchange.c runs it, and exchange_value.c encodes its parts and
- * values. */
+/* One gathering in progress. exchange.c runs it, exchange_value.c encodes its parts and values, and
+ * exchange_clean.c removes its keys. */
 #ifndef SYMMEM_CORE_EXCHANGE_H
 #define SYMMEM_CORE_EXCHANGE_H
 
@@ -96,5 +96,13 @@ sm_outcome sm_gathering_combine(sm_gathering *x);
 symmem_status sm_gathering_read_all(sm_gathering *x);
 /* Returns the rank whose failure `all` holds, or -1. */
 int32_t sm_gathering_failed_rank_of(const sm_gathering *x);
+
+/* --- exchange_clean.c --- */
+/* Whether a rank's part, or its mark that it gave up, is there. A status other than OK and
+ * NOT_FOUND means that the store does not tell. */
+symmem_status sm_exchange_look_for_part(const sm_gathering *x, int32_t rank);
+/* Cleans up after an exchange that was completed, with data or with an agreed failure. A failure
+ * here leaves keys behind, but the result is right. */
+void sm_exchange_finish(sm_gathering *x, bool failed);
 
 #endif

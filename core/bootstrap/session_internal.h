@@ -8,10 +8,10 @@
  *                      It is below the name's prefix and has the rank's number in the world, so
  *                      that groups of one name with other members see each other
  *   <id>/<seq>/<rank>  what a rank gives in exchange number seq, or the mark that it gave up
- *   <id>/<seq>/all     the combined value. Each rank that has it removes its own key, and the last
- *                      one also this key
- *   <id>/<seq>/d       if the parts are too large for `all`: how many ranks have read all parts.
- *                      The last one removes these keys
+ *   <id>/<seq>/all     the combined value. Each rank that has it removes its own key. Rank 0
+ * removes the value in the next exchange, the last rank that leaves that of the last <id>/<seq>/d
+ * if the parts are too large for `all`: how many ranks have read all parts. The last one removes
+ * these keys
  */
 #ifndef SYMMEM_CORE_SESSION_INTERNAL_H
 #define SYMMEM_CORE_SESSION_INTERNAL_H
@@ -61,6 +61,13 @@ typedef struct sm_abandoned {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64]; /* ranks that ended and cannot remove their keys */
 } sm_abandoned;
 
+/* The last completed exchange whose combined value may still be in the store. */
+typedef struct sm_finished {
+    uint64_t id;
+    uint64_t sequence;
+    bool is_left;
+} sm_finished;
+
 typedef struct sm_own_fd sm_own_fd;
 
 struct sm_session {
@@ -89,6 +96,7 @@ struct sm_session {
     int32_t left_by;
     uint8_t left_for[SM_IPC_NOTE_BYTES];
     bool renew; /* a peer's socket is gone: the next call brings the session up anew */
+    sm_finished finished;
     int32_t abandoned_count;
     sm_abandoned abandoned[SM_ABANDONED_MAX];
     /* The operation that took the session down. Its later steps must not start a bring-up. */
@@ -235,6 +243,7 @@ bool sm_session_has_given_up(const sm_session *session, int32_t rank);
 sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kind, uint64_t id,
                        uint64_t sequence, const symmem_error_record *own, const void *in,
                        size_t bytes, void *out);
+/* --- exchange_clean.c --- */
 /* Marks this rank's part as given up and remembers the keys. */
 void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm_outcome outcome);
 /* Removes the keys of exchanges that were given up. `all`: every rank has left those sessions. */

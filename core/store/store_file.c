@@ -1,156 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The file store: a directory with one file a key. A value is written to a temporary file and
- * renamed, so a reader sees all of it or the one before. Waiters sleep on words of a small shared
- * file ("notify"), one word for all keys with the same hash; a short tick covers a writer that
- * was killed between rename and wake.
+ * The file store is a directory with one file a key. A value is written to a file without a name,
+ * which is then linked to the key's name. A reader thus sees a whole value or none, and a writer
+ * that is killed leaves no other file. If the key has a value already, or the file system has no
+ * files without a name, the file gets a temporary name and is renamed.
  *
- * File names: "k" and the key with '/' as '%', "t" and a random number while being written,
- * "notify", "lock". add takes the lock file; a set and an add of one key at the same time leave
- * either value.
+ * File names: "k" and the key with '/' as '%', "t" and a random number for a value not in place
+ * yet, "notify", "lock". add takes the lock file. A set and an add of one key at the same time
+ * leave either value.
  *
- * Nothing is believed, mapped or locked that another user could have put there or could change: a
- * file that is shortened ends those who map it, a lock that is kept stops all.
+ * The store does not map, lock or believe a file that another user could have made or could
+ * change. A file that is shortened ends the processes that map it, and a lock that is kept stops
+ * all ranks.
  *
- * A process that has run out of descriptors must still be able to tell its peers that it has.
- * Therefore the store keeps as many in reserve as one of its calls needs at a time.
+ * The kernel has one lock for a directory. It is taken to make, rename or remove a name, and to
+ * look for a name that is absent. A set of a new key takes it once. A look for a key that is known
+ * to be absent does not take it (see store_file_notify.c).
  */
-#include "base/fork.h"
 #include "base/rights.h"
-#include "store/store.h"
+#include "store/store_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#define WORD_COUNT 1024u
-#define NOTIFY_BYTES (WORD_COUNT * sizeof(uint32_t))
 #define NAME_BYTES (SYMMEM_STORE_KEY_MAX + 2)
 #define TICK_MS 50u
 #define BACKOFF_FIRST_NS 20000u
 #define BACKOFF_LAST_NS 1000000u
 #define RIGHTS_LOOKS 20 /* of the longest backoff */
-
-#define RESERVE 2 /* add: the lock and the value */
-
-typedef struct file_store {
-    int directory;
-    _Atomic uint32_t *words;
-    sm_fork_lock reserve_lock;
-    int reserve[RESERVE]; /* further descriptors of the directory; -1: lent */
-} file_store;
-
-/* --- descriptors ------------------------------------------------------------------------------ */
-
-static int *reserved(file_store *store, bool lent) {
-    for (int i = 0; i < RESERVE; i++)
-        if ((store->reserve[i] < 0) == lent)
-            return &store->reserve[i];
-    return NULL;
-}
-
-/* With mode 0600, which it has at least from its name on, or as soon as it is opened: a umask may
- * take the owner's rights from what is made, and another rank may see it before they are back. */
-static int open_once(const file_store *store, const char *name, int flags) {
-    int fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
-    if (fd < 0 && errno == EACCES) { /* its maker may have given them back by now */
-        (void)sm_rights_give_at(store->directory, name, 0600);
-        fd = openat(store->directory, name, flags | O_CLOEXEC, 0600);
-    }
-    const int error = fd >= 0 && (flags & O_CREAT) != 0 ? sm_rights_give(fd, 0600) : 0;
-    if (error == 0)
-        return fd;
-    close(fd);
-    errno = error;
-    return -1;
-}
-
-/* As openat in the store's directory, if need be on a descriptor of the reserve. */
-static int open_file(file_store *store, const char *name, int flags) {
-    int fd = open_once(store, name, flags);
-    if (fd >= 0 || errno != EMFILE)
-        return fd;
-    pthread_mutex_lock(&store->reserve_lock.mutex);
-    int *spare = reserved(store, false);
-    if (spare != NULL) {
-        close(*spare);
-        *spare = -1;
-        fd = open_once(store, name, flags);
-        int error = errno;
-        if (fd < 0) /* the name, or another thread was quicker */
-            *spare = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
-        errno = error;
-    }
-    pthread_mutex_unlock(&store->reserve_lock.mutex);
-    return fd;
-}
-
-/* Fills up the reserve first: making the descriptor one of the directory needs no new one. */
-static void close_file(file_store *store, int fd) {
-    pthread_mutex_lock(&store->reserve_lock.mutex);
-    int *spare = reserved(store, true);
-    if (spare != NULL) {
-        (void)dup3(store->directory, fd, O_CLOEXEC);
-        *spare = fd;
-    } else {
-        close(fd);
-    }
-    pthread_mutex_unlock(&store->reserve_lock.mutex);
-}
-
-static symmem_status open_reserve(file_store *store) {
-    for (int i = 0; i < RESERVE; i++) {
-        store->reserve[i] = fcntl(store->directory, F_DUPFD_CLOEXEC, 0);
-        if (store->reserve[i] < 0)
-            return sm_fail_errno(errno, "store_open_file", "", "no descriptor for the reserve");
-    }
-    return SYMMEM_OK;
-}
-
-static void close_reserve(file_store *store) {
-    for (int i = 0; i < RESERVE; i++)
-        if (store->reserve[i] >= 0)
-            close(store->reserve[i]);
-    sm_fork_lock_close(&store->reserve_lock);
-}
-
-/* --- whose files they are --------------------------------------------------------------------- */
-
-/* Whether only this user may do what the `forbidden` bits of a mode permit. */
-static symmem_status check_owner(const struct stat *about, mode_t forbidden, const char *operation,
-                                 const char *stage, const char *what) {
-    if (about->st_uid != geteuid())
-        return sm_fail(SYMMEM_PERMISSION, operation, stage,
-                       "%.120s belongs to user %u, this process to user %u", what,
-                       (unsigned)about->st_uid, (unsigned)geteuid());
-    if ((about->st_mode & forbidden) != 0)
-        return sm_fail(SYMMEM_PERMISSION, operation, stage,
-                       "others than its owner have rights to %.120s: mode %04o, not %04o", what,
-                       (unsigned)(about->st_mode & 07777),
-                       (unsigned)(about->st_mode & 07777 & ~forbidden));
-    return SYMMEM_OK;
-}
-
-/* The store makes its files with mode 0600: a reader, too, could lock them. */
-static symmem_status check_file(int fd, const char *name, const char *operation) {
-    struct stat about;
-    if (fstat(fd, &about) != 0)
-        return sm_fail_errno(errno, operation, name, "cannot look at a file of the store");
-    if (!S_ISREG(about.st_mode))
-        return sm_fail(SYMMEM_CORRUPT, operation, name, "the store's %s is no file", name);
-    return check_owner(&about, 0077, operation, name, name);
-}
 
 /* --- the calls -------------------------------------------------------------------------------- */
 
@@ -162,25 +45,8 @@ static void name_of_key(const char *key, char name[NAME_BYTES]) {
     name[i] = '\0';
 }
 
-static _Atomic uint32_t *word_of_key(const file_store *store, const char *key) {
-    return &store->words[sm_hash(key, strlen(key), SM_HASH_SEED) % WORD_COUNT];
-}
-
-static void notify(const file_store *store, const char *key) {
-    _Atomic uint32_t *word = word_of_key(store, key);
-    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with: file_wait's load */
-    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-    sm_clock_changed();
-}
-
-/* 0, or an errno: beyond its limit the kernel would end the process instead. */
-static int check_length(size_t bytes) {
-    uint64_t limit;
-    return sm_file_limit(&limit) && bytes > limit ? EFBIG : 0;
-}
-
 static symmem_status write_whole(int fd, const void *value, size_t bytes, const char *operation) {
-    const int too_long = check_length(bytes);
+    const int too_long = sm_file_check_length(bytes);
     if (too_long != 0)
         return sm_fail_errno(too_long, operation, "", "cannot write a value of %zu bytes", bytes);
     for (size_t done = 0; done < bytes;) {
@@ -194,28 +60,79 @@ static symmem_status write_whole(int fd, const void *value, size_t bytes, const 
     return SYMMEM_OK;
 }
 
-static symmem_status replace(file_store *store, const char *key, const void *value, size_t bytes,
+/* A value on its way to its name. */
+typedef struct setting {
+    sm_file_store *store;
+    const char *operation;
+    char name[NAME_BYTES];
+    char temporary[32];
+} setting;
+
+static symmem_status rename_temporary(const setting *to) {
+    const int directory = to->store->directory;
+    if (renameat(directory, to->temporary, directory, to->name) == 0)
+        return SYMMEM_OK;
+    const int error = errno;
+    (void)unlinkat(directory, to->temporary, 0);
+    return sm_fail_errno(error, to->operation, "", "cannot name a value %.120s", to->name + 1);
+}
+
+/* *is_done_p false: it cannot be had here, or something went wrong that another try may tell. */
+static symmem_status name_it(const setting *to, int fd, bool *is_done_p) {
+    const int directory = to->store->directory;
+    char path[32];
+    (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    *is_done_p = linkat(AT_FDCWD, path, directory, to->name, AT_SYMLINK_FOLLOW) == 0;
+    if (*is_done_p || errno != EEXIST ||
+        linkat(AT_FDCWD, path, directory, to->temporary, AT_SYMLINK_FOLLOW) != 0)
+        return SYMMEM_OK;
+    *is_done_p = true;
+    return rename_temporary(to);
+}
+
+static symmem_status set_nameless(const setting *to, const void *value, size_t bytes,
+                                  bool *is_done_p) {
+    *is_done_p = false;
+    const int fd = sm_file_open(to->store, ".", O_WRONLY | O_TMPFILE);
+    if (fd < 0)
+        return SYMMEM_OK;
+    symmem_status status = write_whole(fd, value, bytes, to->operation);
+    if (status == SYMMEM_OK)
+        status = name_it(to, fd, is_done_p);
+    else
+        *is_done_p = true;
+    sm_file_close(to->store, fd);
+    return status;
+}
+
+static symmem_status set_named(const setting *to, const void *value, size_t bytes) {
+    const int fd = sm_file_open(to->store, to->temporary, O_WRONLY | O_CREAT | O_EXCL);
+    if (fd < 0)
+        return sm_fail_errno(errno, to->operation, "", "cannot create a file in the store");
+    const symmem_status status = write_whole(fd, value, bytes, to->operation);
+    sm_file_close(to->store, fd);
+    if (status == SYMMEM_OK)
+        return rename_temporary(to);
+    (void)unlinkat(to->store->directory, to->temporary, 0);
+    return status;
+}
+
+static symmem_status replace(sm_file_store *store, const char *key, const void *value, size_t bytes,
                              const char *operation) {
     uint64_t number;
+    bool is_done;
+    setting to = {.store = store, .operation = operation};
     symmem_status status = sm_random(&number, sizeof(number));
     if (status != SYMMEM_OK)
         return status;
-    char temporary[32], name[NAME_BYTES];
-    snprintf(temporary, sizeof(temporary), "t%016llx", (unsigned long long)number);
-    name_of_key(key, name);
-    int fd = open_file(store, temporary, O_WRONLY | O_CREAT | O_EXCL);
-    if (fd < 0)
-        return sm_fail_errno(errno, operation, "", "cannot create a file in the store");
-    status = write_whole(fd, value, bytes, operation);
-    close_file(store, fd);
-    if (status == SYMMEM_OK && renameat(store->directory, temporary, store->directory, name) != 0)
-        status = sm_fail_errno(errno, operation, "", "cannot name a value %.120s", key);
-    if (status != SYMMEM_OK) {
-        unlinkat(store->directory, temporary, 0);
-        return status;
-    }
-    notify(store, key);
-    return SYMMEM_OK;
+    (void)snprintf(to.temporary, sizeof(to.temporary), "t%016llx", (unsigned long long)number);
+    name_of_key(key, to.name);
+    sm_file_begin_change(store, key);
+    status = set_nameless(&to, value, bytes, &is_done);
+    if (!is_done)
+        status = set_named(&to, value, bytes);
+    sm_file_end_change(store, key);
+    return status;
 }
 
 static symmem_status file_set(void *self, const char *key, const void *value, size_t bytes,
@@ -245,7 +162,7 @@ static symmem_status read_open(int fd, const char *key, void *value, size_t capa
         return sm_fail_errno(errno, "store_get", "", "cannot look at a value");
     if (!S_ISREG(about.st_mode))
         return sm_fail(SYMMEM_CORRUPT, "store_get", "", "what has a value's name is no file");
-    symmem_status status = check_owner(&about, 0077, "store_get", "", key);
+    symmem_status status = sm_file_check_owner(&about, 0077, "store_get", "", key);
     if (status != SYMMEM_OK)
         return status;
     size_t bytes = (size_t)about.st_size;
@@ -263,39 +180,58 @@ static symmem_status read_open(int fd, const char *key, void *value, size_t capa
 static symmem_status file_get(void *self, const char *key, void *value, size_t capacity,
                               size_t *bytes_p, uint32_t timeout_ms) {
     (void)timeout_ms;
-    file_store *store = self;
+    sm_file_store *store = self;
     char name[NAME_BYTES];
+    if (sm_file_is_absent(store, key))
+        return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
+    const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
     /* Not to be led elsewhere by a link, nor kept waiting by a pipe without a writer. */
-    int fd = open_file(store, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0 && errno == ENOENT)
+    int fd = sm_file_open(store, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno == ENOENT) {
+        sm_file_note_absent(store, key, &look);
         return sm_fail(SYMMEM_NOT_FOUND, "store_get", "", "no key %.200s", key);
+    }
     if (fd < 0 && (errno == ELOOP || errno == ENXIO)) /* a link, a socket */
         return sm_fail(SYMMEM_CORRUPT, "store_get", "", "key %.120s has no file", key);
     if (fd < 0)
         return sm_fail_errno(errno, "store_get", "", "cannot open key %.120s", key);
     symmem_status status = read_open(fd, key, value, capacity, bytes_p);
-    close_file(store, fd);
+    sm_file_close(store, fd);
     return status;
 }
 
-static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms) {
-    const file_store *store = self;
-    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
+/* Whether the key is there, or an errno. */
+static int look_for(sm_file_store *store, const char *key, bool *is_there_p) {
     char name[NAME_BYTES];
+    *is_there_p = false;
+    if (sm_file_is_absent(store, key))
+        return 0;
+    const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
-    _Atomic uint32_t *word = word_of_key(store, key);
+    *is_there_p = faccessat(store->directory, name, F_OK, 0) == 0;
+    if (!*is_there_p && errno == ENOENT)
+        sm_file_note_absent(store, key, &look);
+    return *is_there_p || errno == ENOENT ? 0 : errno;
+}
+
+static symmem_status file_wait(void *self, const char *key, uint32_t timeout_ms) {
+    sm_file_store *store = self;
+    uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     for (;;) {
-        /* Before the look at the file: a key that comes after it changes the word. */
-        uint32_t seen = atomic_load_explicit(word, memory_order_acquire); /* pairs with: notify */
-        if (faccessat(store->directory, name, F_OK, 0) == 0)
+        /* Before the look: a key that comes after it changes the word. */
+        const sm_file_look before = sm_file_begin_look(store, key);
+        bool is_there;
+        const int error = look_for(store, key, &is_there);
+        if (error != 0)
+            return sm_fail_errno(error, "store_wait", "", "cannot look for key %.120s", key);
+        if (is_there)
             return SYMMEM_OK;
-        if (errno != ENOENT)
-            return sm_fail_errno(errno, "store_wait", "", "cannot look for key %.120s", key);
+        /* A writer that was killed before it changed the word wakes no waiter. */
         uint32_t sleep_ms = sm_remaining_ms(deadline_ns, TICK_MS);
         if (sleep_ms == 0)
             return sm_store_expired("store_wait", key);
-        sm_futex_wait(word, seen, sleep_ms * 1000000ull);
+        sm_futex_wait(before.word, before.seen, sleep_ms * 1000000ull);
     }
 }
 
@@ -314,21 +250,21 @@ static symmem_status take_lock(int fd, const char *key, uint64_t deadline_ns) {
 }
 
 /* A descriptor of its own for each call: flock excludes open files, not processes or threads. */
-static symmem_status lock(file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
-    int fd = open_file(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+static symmem_status lock(sm_file_store *store, const char *key, uint64_t deadline_ns, int *fd_p) {
+    int fd = sm_file_open(store, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return sm_fail_errno(errno, "store_add", "", "cannot open the store's lock");
-    symmem_status status = check_file(fd, "lock", "store_add");
+    symmem_status status = sm_file_check(fd, "lock", "store_add");
     if (status == SYMMEM_OK)
         status = take_lock(fd, key, deadline_ns);
     if (status == SYMMEM_OK)
         *fd_p = fd;
     else
-        close_file(store, fd);
+        sm_file_close(store, fd);
     return status;
 }
 
-static symmem_status add_locked(file_store *store, const char *key, int64_t delta,
+static symmem_status add_locked(sm_file_store *store, const char *key, int64_t delta,
                                 int64_t *value_p) {
     /* Read into a copy: a missing key is no failure here and must leave no record. */
     uint64_t value = 0;
@@ -353,34 +289,39 @@ static symmem_status add_locked(file_store *store, const char *key, int64_t delt
 
 static symmem_status file_add(void *self, const char *key, int64_t delta, int64_t *value_p,
                               uint32_t timeout_ms) {
-    file_store *store = self;
+    sm_file_store *store = self;
     int fd = -1;
     symmem_status status = lock(store, key, sm_deadline_ns(timeout_ms), &fd);
     if (status != SYMMEM_OK)
         return status;
     status = add_locked(store, key, delta, value_p);
     flock(fd, LOCK_UN); /* not left to close: a child forked meanwhile holds the same open file */
-    close_file(store, fd);
+    sm_file_close(store, fd);
     return status;
 }
 
 static symmem_status file_remove(void *self, const char *key, uint32_t timeout_ms) {
     (void)timeout_ms;
-    const file_store *store = self;
+    sm_file_store *store = self;
     char name[NAME_BYTES];
+    if (sm_file_is_absent(store, key))
+        return SYMMEM_OK;
+    const sm_file_look look = sm_file_begin_look(store, key);
     name_of_key(key, name);
-    if (unlinkat(store->directory, name, 0) != 0 && errno != ENOENT)
+    if (unlinkat(store->directory, name, 0) == 0)
+        return SYMMEM_OK;
+    if (errno != ENOENT)
         return sm_fail_errno(errno, "store_remove", "", "cannot remove key %.120s", key);
+    sm_file_note_absent(store, key, &look);
     return SYMMEM_OK;
 }
 
 static void file_close(void *self) {
-    file_store *store = self;
-    if (store->words != NULL)
-        munmap(store->words, NOTIFY_BYTES);
+    sm_file_store *store = self;
+    sm_file_close_notify(store);
     if (store->directory >= 0)
         close(store->directory);
-    close_reserve(store);
+    sm_file_close_reserve(store);
     free(store);
 }
 
@@ -431,7 +372,7 @@ static int make_directory(const char *path) {
     return 0;
 }
 
-static symmem_status open_directory(file_store *store, const char *given) {
+static symmem_status open_directory(sm_file_store *store, const char *given) {
     char path[PATH_MAX];
     symmem_status status = copy_path(given, path);
     if (status != SYMMEM_OK)
@@ -445,37 +386,10 @@ static symmem_status open_directory(file_store *store, const char *given) {
     struct stat about;
     if (fstat(store->directory, &about) != 0)
         return sm_fail_errno(errno, "store_open_file", "directory", "cannot look at %.120s", path);
-    status = check_owner(&about, 0022, "store_open_file", "directory", path);
+    status = sm_file_check_owner(&about, 0022, "store_open_file", "directory", path);
     if (status == SYMMEM_OK && faccessat(store->directory, ".", W_OK | X_OK, AT_EACCESS) != 0)
         status =
             sm_fail_errno(errno, "store_open_file", "directory", "cannot write to %.120s", path);
-    return status;
-}
-
-/* Any number of openers at once: allocation only ever extends and keeps what is there. */
-static symmem_status map_notify(file_store *store, int fd) {
-    struct stat about;
-    const bool is_there = fstat(fd, &about) == 0 && about.st_size >= (off_t)NOTIFY_BYTES;
-    int error = is_there ? 0 : check_length(NOTIFY_BYTES);
-    while (error == 0 && (error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES)) == EINTR)
-        error = 0;
-    if (error != 0)
-        return sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
-    void *words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (words == MAP_FAILED)
-        return sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
-    store->words = words;
-    return SYMMEM_OK;
-}
-
-static symmem_status open_notify(file_store *store) {
-    int fd = open_once(store, "notify", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
-        return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
-    symmem_status status = check_file(fd, "notify", "store_open_file");
-    if (status == SYMMEM_OK)
-        status = map_notify(store, fd);
-    close(fd);
     return status;
 }
 
@@ -483,17 +397,18 @@ symmem_status symmem_store_open_file(const char *path, symmem_store **store_p) {
     SM_PUBLIC_CALL;
     if (path == NULL || path[0] == '\0' || store_p == NULL)
         return sm_fail(SYMMEM_INVALID_ARGUMENT, "store_open_file", "", "no path");
-    file_store *store = calloc(1, sizeof(*store));
+    sm_file_store *store = calloc(1, sizeof(*store));
     if (store == NULL)
         return sm_fail(SYMMEM_OUT_OF_MEMORY, "store_open_file", "", "no memory for the store");
     store->directory = -1;
     store->reserve[0] = store->reserve[1] = -1;
     (void)sm_fork_lock_open(&store->reserve_lock, false);
+    (void)sm_fork_lock_open(&store->absent_lock, false);
     symmem_status status = open_directory(store, path);
     if (status == SYMMEM_OK)
-        status = open_notify(store);
+        status = sm_file_open_notify(store);
     if (status == SYMMEM_OK)
-        status = open_reserve(store);
+        status = sm_file_open_reserve(store);
     if (status == SYMMEM_OK)
         status = sm_store_wrap(&file_ops, store, store_p);
     if (status != SYMMEM_OK)

@@ -219,3 +219,63 @@ TEST("one of a large world") {
     CU_ASSERT_TRUE(run_threads(ranks, 1));
     symmem_store_close(store);
 }
+
+/* --- what is left of one ------------------------------------------------------------------------
+ */
+
+static _Thread_local int parts_read;
+static _Thread_local bool reads_late;
+static atomic_int left;
+
+/* Counts looks at ranks' parts, and lets the combined value be read once the others have left. */
+static symmem_status counted_get(void *s, const char *k, void *v, size_t n, size_t *b, uint32_t t) {
+    const char *name = strrchr(k, '/');
+    const bool is_exchanges = strncmp(k, "g/test/", 7) == 0 && strstr(k, "/j/") == NULL;
+    parts_read += is_exchanges && name[1] >= '0' && name[1] <= '9';
+    if (reads_late && ends_with(k, "/all"))
+        await_counter(&left, 2);
+    return c_get(s, k, v, n, b, t);
+}
+
+static void run_counted(rank_body of_each) {
+    test_rank ranks[3];
+    counting counts;
+    symmem_store_ops ops = counting_ops;
+    symmem_store *store = NULL;
+    memset(&counts, 0, sizeof(counts));
+    ops.get = counted_get;
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_memory(&counts.inner), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(symmem_store_open_custom(&ops, &counts, &store), SYMMEM_OK);
+    prepare_ranks(ranks, 3, store, of_each, NULL);
+    CU_ASSERT_TRUE(run_threads(ranks, 3));
+    symmem_store_close(store);
+}
+
+static int body_counted(test_rank *self) {
+    parts_read = 0;
+    for (int i = 0; i < 4; i++)
+        EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    EXPECT(self->rank == 0 || parts_read == 0);
+    return 0;
+}
+
+/* But the rank that combines them. */
+TEST("nobody looks for all parts") {
+    run_counted(body_counted);
+}
+
+static int body_leaving(test_rank *self) {
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    reads_late = self->rank == 2;
+    EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
+    if (self->rank < 2) {
+        rank_close(self);
+        (void)atomic_fetch_add(&left, 1);
+    }
+    return 0;
+}
+
+/* Leaves the value to who has yet to read it. */
+TEST("who leaves first") {
+    run_counted(body_leaving);
+}

@@ -87,7 +87,7 @@ int NAME(open)(const char *path, int flags, ...);
 int NAME(open)(const char *path, int flags, ...) {
     va_list args;
     va_start(args, flags);
-    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    mode_t mode = (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
     /* Fails like a file system without nameless files, for which the caller needs another way. */
     if (FAILS(FILES, false, open)) {
@@ -101,7 +101,7 @@ int NAME(openat)(int directory, const char *path, int flags, ...);
 int NAME(openat)(int directory, const char *path, int flags, ...) {
     va_list args;
     va_start(args, flags);
-    mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
+    mode_t mode = (flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
     if (FAILS(FILES, false, openat)) {
         errno = EMFILE;

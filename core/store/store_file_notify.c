@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank learns of changes in the file store without a look into its folder. Ranks that look for an
+ * absent name and ranks that make a name wait for one lock of the kernel. The holder of that lock
+ * may be kept from a processor for long.
+ *
+ * The file "notify" is mapped by all ranks. It has two words for all keys of one hash. The first
+ * counts the changes that have ended, the second those that have begun. A change is a call that may
+ * give a key a value. Waiters sleep on the first word. A rank that finds a key absent need not look
+ * again while the second word equals what the first one was before that look. A rank that is killed
+ * during a change leaves the words unequal for good, and all ranks then look for the keys of that
+ * hash each time.
+ *
+ * This needs memory that all ranks share, so it is used on local file systems only, and only while
+ * the mapped file is still in the folder.
+ */
+#include "store/store_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define WORD_COUNT 1024u
+#define NOTIFY_BYTES (2 * WORD_COUNT * sizeof(uint32_t)) /* ended, then begun */
+#define ABSENT_COUNT 512u
+#define ABSENT_NS 60000000000u /* the words wrap, but not in that time */
+#define CHECK_NS 1000000000u
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+
+struct sm_absent_key {
+    uint64_t until_ns; /* 0: none */
+    uint32_t ended;    /* before it was looked for */
+    char key[SYMMEM_STORE_KEY_MAX + 1];
+};
+
+static uint64_t hash_of(const char *key) {
+    return sm_hash(key, strlen(key), SM_HASH_SEED);
+}
+
+static _Atomic uint32_t *ended_of_key(const sm_file_store *store, const char *key) {
+    return &store->words[hash_of(key) % WORD_COUNT];
+}
+
+static _Atomic uint32_t *begun_of_key(const sm_file_store *store, const char *key) {
+    return ended_of_key(store, key) + WORD_COUNT;
+}
+
+void sm_file_begin_change(const sm_file_store *store, const char *key) {
+    /* Sequentially consistent: a rank that sees the name also sees this. */
+    atomic_fetch_add(begun_of_key(store, key), 1);
+}
+
+void sm_file_end_change(const sm_file_store *store, const char *key) {
+    _Atomic uint32_t *word = ended_of_key(store, key);
+    atomic_fetch_add_explicit(word, 1, memory_order_release); /* pairs with: begin_look's load */
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    sm_clock_changed();
+}
+
+sm_file_look sm_file_begin_look(const sm_file_store *store, const char *key) {
+    sm_file_look look = {.word = ended_of_key(store, key)};
+    look.seen = atomic_load_explicit(look.word, memory_order_acquire); /* pairs with: end_change */
+    return look;
+}
+
+/* --- what is not there ------------------------------------------------------------------------ */
+
+/* Whether the mapped file is the one that other ranks map. The caller holds the lock. */
+static bool is_in_place(sm_file_store *store, uint64_t now_ns) {
+    struct stat now;
+    if (now_ns < store->next_check_ns)
+        return store->is_in_place;
+    store->next_check_ns = now_ns + CHECK_NS;
+    store->is_in_place = fstatat(store->directory, "notify", &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+                         now.st_dev == store->notify.st_dev && now.st_ino == store->notify.st_ino;
+    return store->is_in_place;
+}
+
+static sm_absent_key *entry_of(const sm_file_store *store, const char *key) {
+    return &store->absent[hash_of(key) / WORD_COUNT % ABSENT_COUNT];
+}
+
+void sm_file_note_absent(sm_file_store *store, const char *key, const sm_file_look *look) {
+    if (store->absent == NULL)
+        return;
+    pthread_mutex_lock(&store->absent_lock.mutex);
+    sm_absent_key *entry = entry_of(store, key);
+    entry->until_ns = sm_now_ns() + ABSENT_NS;
+    entry->ended = look->seen;
+    sm_copy_text(entry->key, sizeof(entry->key), key);
+    pthread_mutex_unlock(&store->absent_lock.mutex);
+}
+
+bool sm_file_is_absent(sm_file_store *store, const char *key) {
+    if (store->absent == NULL)
+        return false;
+    const uint64_t now_ns = sm_now_ns();
+    pthread_mutex_lock(&store->absent_lock.mutex);
+    const sm_absent_key *entry = entry_of(store, key);
+    const bool is_absent = now_ns < entry->until_ns && strcmp(entry->key, key) == 0 &&
+                           entry->ended == atomic_load(begun_of_key(store, key)) &&
+                           is_in_place(store, now_ns);
+    pthread_mutex_unlock(&store->absent_lock.mutex);
+    return is_absent;
+}
+
+/* Whether all ranks that map a file of this file system share its memory. */
+static bool is_of_this_host(int fd) {
+    struct statfs about;
+    if (fstatfs(fd, &about) != 0)
+        return false;
+    switch ((unsigned long)about.f_type) {
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+/* Any number of openers at once: allocation only ever extends and keeps what is there. */
+static symmem_status map_notify(sm_file_store *store, int fd) {
+    struct stat about;
+    const bool is_there = fstat(fd, &about) == 0 && about.st_size >= (off_t)NOTIFY_BYTES;
+    int error = is_there ? 0 : sm_file_check_length(NOTIFY_BYTES);
+    while (error == 0 && (error = posix_fallocate(fd, 0, (off_t)NOTIFY_BYTES)) == EINTR)
+        error = 0;
+    if (error != 0)
+        return sm_fail_errno(error, "store_open_file", "notify", "cannot size the notify file");
+    void *words = mmap(NULL, NOTIFY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (words == MAP_FAILED)
+        return sm_fail_errno(errno, "store_open_file", "notify", "cannot map the file");
+    store->words = words;
+    /* Without this memory the store looks for each key each time. */
+    if (is_of_this_host(fd) && fstat(fd, &store->notify) == 0)
+        store->absent = calloc(ABSENT_COUNT, sizeof(store->absent[0]));
+    return SYMMEM_OK;
+}
+
+symmem_status sm_file_open_notify(sm_file_store *store) {
+    int fd = sm_file_open_once(store, "notify", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return sm_fail_errno(errno, "store_open_file", "notify", "cannot open the notify file");
+    symmem_status status = sm_file_check(fd, "notify", "store_open_file");
+    if (status == SYMMEM_OK)
+        status = map_notify(store, fd);
+    close(fd);
+    return status;
+}
+
+void sm_file_close_notify(sm_file_store *store) {
+    if (store->words != NULL)
+        munmap(store->words, NOTIFY_BYTES);
+    free(store->absent);
+    sm_fork_lock_close(&store->absent_lock);
+}
