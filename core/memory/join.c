@@ -154,6 +154,14 @@ symmem_status sm_join_alone(symmem_context *context) {
     return join_world(context, 0, sm_deadline_ns(context->default_timeout_ms));
 }
 
+symmem_status symmem_progress(symmem_context *context) {
+    SM_PUBLIC_CALL;
+    symmem_status status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        (void)sm_heap_progress(context);
+    return status;
+}
+
 symmem_status symmem_join(symmem_context *context, const symmem_join_options *options,
                           uint32_t timeout_ms) {
     SM_PUBLIC_CALL;
