@@ -11,11 +11,11 @@
 set -u
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." || exit 1
 limit=1
-strict=(core/base core/backend core/memory core/rendezvous core/stream core/ops core/include core/doc
-    core/SPEC.md core/README.md README.md CONTRIBUTING.md coverage/README.md
+strict=(core README.md CONTRIBUTING.md coverage/README.md
     kernels backend_shm_emul backend_nccl backend_cuda
     tests/bad_backends tests/bench tests/fakes tests/faults tests/fuzz tests/launchers tests/mutants
     tests/on_fakes tests/on_gpus tests/plugin_example tests/plugins tests/pytorch tests/report
+    tests/unit tests/conformance
     tests/{example,inputs,inputs_kept}.c tests/{flat_backend,quiet_host,strange_floats}.h
     tests/{check_floors,check_profiles,check_readme,conformance,gpu,gpu_sanitize,inputs,lib,run_ranks,stages,test}.sh)
 counted=(core tests)

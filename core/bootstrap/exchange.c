@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One gathering through the store. Each rank sets its own key. Rank 0 waits for all keys and sets
- * the combined value, which the others wait for. Who has it removes its own key, and the last one
- * the combined value. So a rank makes a constant number of store writes, and no two of them have to
- * take turns: where ranks share processors, each turn would cost a wake-up, one after the other.
+ * the combined value, for which the other ranks wait. A rank that has read the combined value
+ * removes its own key. The last rank to do so also removes the combined value. Each rank thus makes
+ * a constant number of store writes, and no write waits for another rank's write. On processors
+ * that ranks share, such a chain of writes would cost one wake-up per rank.
  *
- * A rank that has nothing to give, because it has failed already, sets its failure instead. The
- * combined value is then the lowest failing rank's failure, which all ranks return.
+ * A rank that has failed before the exchange sets its failure in place of its part. The combined
+ * value is then the failure of the lowest failing rank, and all ranks return it.
  *
- * A rank that gives up overwrites its key with a mark: the exchange can then not be completed
- * behind its back, and others that time out do not take it for missing.
+ * A rank that gives up overwrites its key with a mark. The mark keeps the others from completing
+ * the exchange without that rank. Ranks that time out then do not report it as missing.
  */
 #include "bootstrap/exchange.h"
 
@@ -40,7 +41,8 @@ static symmem_status publish(sm_gathering *x) {
     return SYMMEM_OK;
 }
 
-/* Which ranks have no part here, which have given up, and of which the store does not tell. */
+/* The ranks without a part, those that have given up, and those of which the store tells
+ * nothing. */
 typedef struct roll {
     uint64_t absent[SYMMEM_MAX_WORLD_SIZE / 64];
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64];
@@ -67,8 +69,8 @@ static void call_roll(sm_gathering *x, roll *r) {
     }
 }
 
-/* Who is it that we waited for? Those without a part; if there is none, those that gave up; if all
- * others are there, `otherwise` is the reason. */
+/* Names the ranks for which this one waited: those without a part, otherwise those that gave up. If
+ * all others are there, `otherwise` is the reason. */
 static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
     roll r;
     call_roll(x, &r);
@@ -82,7 +84,8 @@ static symmem_status timed_out(sm_gathering *x, const char *otherwise) {
                                         : otherwise);
 }
 
-/* A peer that was here and has given up did so for want of another: that one is to be named. */
+/* A peer that came and gave up did so because another rank was missing. The record names that
+ * rank. */
 static void name_the_absent(sm_gathering *x, int32_t over) {
     roll r;
     {
@@ -93,8 +96,8 @@ static void name_the_absent(sm_gathering *x, int32_t over) {
         sm_session_fail_ranks(x->session, x->call, SYMMEM_TIMEOUT, r.absent, "did not arrive");
 }
 
-/* Whether a part, or the mark of one who gave up, is there; other than OK and NOT_FOUND: the store
- * does not say. */
+/* Whether a rank's part, or its mark that it gave up, is there. A status other than OK and
+ * NOT_FOUND means that the store does not tell. */
 static symmem_status look_for_part(const sm_gathering *x, int32_t rank) {
     SM_ATTEMPT(look);
     char key[SM_SESSION_KEY_BYTES];
@@ -105,15 +108,15 @@ static symmem_status look_for_part(const sm_gathering *x, int32_t rank) {
     return status == SYMMEM_OUT_OF_RANGE ? SYMMEM_OK : status;
 }
 
-/* Of the ranks up to `there` the parts have come. */
+/* Whether the parts of all ranks have come. `there` counts the first ranks whose parts have. */
 static bool all_are_there(sm_gathering *x) {
     while (x->there < x->session->config.world_size && look_for_part(x, x->there) == SYMMEM_OK)
         x->there++;
     return x->there == x->session->config.world_size;
 }
 
-/* Until the next look at the peers, for the combined value or, of who is to make it, for the next
- * part. *tick_ms_p 0: the time is up. */
+/* Sleeps until the next look at the peers, for the combined value, or on the combining rank for the
+ * next part. Sets *tick_ms_p to 0 if the time is up. */
 static symmem_status sleep_once(const sm_gathering *x, uint32_t *tick_ms_p) {
     char key[SM_SESSION_KEY_BYTES];
     if (sm_gathering_combines(x))
@@ -124,8 +127,8 @@ static symmem_status sleep_once(const sm_gathering *x, uint32_t *tick_ms_p) {
     return *tick_ms_p == 0 ? SYMMEM_TIMEOUT : sm_session_wait(x->session, key, *tick_ms_p);
 }
 
-/* Nothing more comes, or the value is there. Looked at last: a peer may have ended or moved on
- * because the exchange is complete. */
+/* Looks for the value a last time, because a peer may have ended or moved on after it completed the
+ * exchange. */
 static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
     if (sm_gathering_combines(x) && all_are_there(x))
         return sm_gathering_combine(x);
@@ -140,7 +143,7 @@ static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
             return sm_outcome_of(status);
         }
     }
-    /* TIMEOUT without a peer that started over is the store's: it says nothing of the peers. */
+    /* TIMEOUT is the store's unless a peer started over, and then tells nothing about the peers. */
     const bool is_stores = outcome.status == SYMMEM_TIMEOUT && !outcome.again;
     if (outcome.status == SYMMEM_OK || (is_stores && expired))
         outcome.status =
@@ -153,7 +156,7 @@ static sm_outcome come_to_an_end(sm_gathering *x, sm_outcome outcome) {
 static sm_outcome wait_for_all(sm_gathering *x) {
     const bool combines = sm_gathering_combines(x);
     sm_session_observe(x->session, "exchange.wait.before");
-    x->there = 1; /* the own one */
+    x->there = 1; /* this rank */
     while (!combines || x->there < x->session->config.world_size) {
         uint32_t tick_ms;
         symmem_status status = sleep_once(x, &tick_ms);
@@ -180,7 +183,7 @@ static symmem_status judge_failure(const sm_gathering *x, int32_t rank) {
     return sm_verdict_apply(x->session, x->call, rank, &all.verdict);
 }
 
-/* All ranks see the same summaries, so all come to the same verdict. */
+/* All ranks see the same summaries, so all reach the same result. */
 static symmem_status judge(const sm_gathering *x) {
     int32_t failed_rank = sm_gathering_failed_rank_of(x);
     if (failed_rank >= 0)
@@ -217,7 +220,7 @@ static sm_outcome deliver(sm_gathering *x) {
         memcpy(x->out, sm_gathering_payloads_of(x), sm_gathering_world_size(x) * bytes);
         return sm_outcome_of(SYMMEM_OK);
     }
-    /* Too much for one value: everybody's part is read on its own. */
+    /* The parts are too large for one value, so this rank reads each rank's part. */
     for (int32_t rank = 0; rank < x->session->config.world_size; rank++) {
         sm_part found;
         bool gave_up;
@@ -249,8 +252,8 @@ static void remove_part(const sm_session *session, uint64_t id, uint64_t sequenc
     sm_session_remove(session, key);
 }
 
-/* Who has the combined value takes its own part back. Begun beside the own rank, so that all but
- * the last few see soon that they are not the last one. */
+/* A rank that has the combined value takes its own part back. The search begins at the next rank,
+ * so that all but the last few ranks soon find one that has yet to read. */
 static bool others_are_to_read(const sm_gathering *x) {
     const int32_t world_size = x->session->config.world_size;
     for (int32_t i = 1; i < world_size; i++) {
@@ -264,7 +267,7 @@ static bool others_are_to_read(const sm_gathering *x) {
     return false;
 }
 
-/* The parts are read one by one, and stay until all have all of them. */
+/* Parts that are read one by one stay until every rank has read all of them. */
 static bool is_last_reader(const sm_gathering *x) {
     uint32_t limit_ms = sm_remaining_ms(x->call->deadline_ns, SM_STORE_CALL_MS);
     SM_ATTEMPT(counting);
@@ -273,14 +276,15 @@ static bool is_last_reader(const sm_gathering *x) {
     int64_t count = 0;
     limit_ms = limit_ms < SM_STORE_CLEAN_MS ? SM_STORE_CLEAN_MS : limit_ms;
     symmem_status status = symmem_store_add(x->session->config.store, key, 1, &count, limit_ms);
-    /* Uncounted, all keys of the exchange would stay. A store that is slow may have counted. */
+    /* If this rank is not counted, all keys of the exchange stay. A slow store may have counted
+     * it. */
     if (status != SYMMEM_OK && status != SYMMEM_TIMEOUT)
         status = symmem_store_add(x->session->config.store, key, 1, &count, SM_STORE_CLEAN_MS);
     return status == SYMMEM_OK && count == x->session->config.world_size;
 }
 
-/* Cleaning up after an exchange that was complete, with data or with an agreed failure. What goes
- * wrong here leaves keys, but the result is right. */
+/* Cleans up after an exchange that was completed, with data or with an agreed failure. A failure
+ * here leaves keys behind, but the result is right. */
 static void finish(sm_gathering *x, bool failed) {
     const sm_session *session = x->session;
     const bool together = failed || sm_gathering_inside(x, (size_t)x->own.bytes);
@@ -337,7 +341,7 @@ sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kin
         x.failure = *own;
     sm_outcome outcome = run(&x);
     outcome.published = x.published;
-    /* Who follows a peer that started over goes on: that is no failure of this call's. */
+    /* A call that follows a peer which started over goes on, so this is no failure of the call. */
     const bool follows = outcome.again && call->restart;
     if (outcome.status != SYMMEM_OK && !outcome.agreed && !follows && sm_gathering_has_failed(&x))
         outcome.status = sm_earlier_failure(session, call, &x.failure, outcome.status);
@@ -348,8 +352,8 @@ sm_outcome sm_exchange(sm_session *session, const sm_call *call, const char *kin
     return outcome;
 }
 
-/* In a buffer that holds failures only, which are what is looked for. *told_p: the store answered.
- */
+/* Reads into a buffer that has room only for failures, which are all that matters here. *told_p:
+ * the store answered. */
 static symmem_status read_failure(sm_gathering *x, int32_t rank, bool *told_p) {
     sm_part found;
     sm_failed_part failed;
@@ -374,10 +378,10 @@ static uint64_t earlier(uint64_t one_ns, uint64_t other_ns) {
 symmem_status sm_session_peer_failure(sm_session *session, const char *operation,
                                       uint64_t deadline_ns) {
     const sm_session_config *config = &session->config;
-    /* One who waits has other things to look at, too. */
+    /* The limit is short, because a waiting rank has to look at other things, too. */
     const sm_call call =
         sm_call_start(operation, "peers", earlier(deadline_ns, sm_now_ns() + LOOK_NS));
-    SM_ATTEMPT(look); /* not knowing is no failure */
+    SM_ATTEMPT(look); /* a store without an answer is no failure */
     sm_gathering x = {
         .session = session,
         .call = &call,
@@ -423,7 +427,7 @@ static void remove_abandoned(const sm_session *session, const sm_abandoned *entr
     remove_common(session, entry->id, sequence);
 }
 
-/* Whether a rank that lives has yet to take its part of that exchange back, and so to read it. */
+/* Whether a living rank has yet to take its part of that exchange back, and so to read it. */
 static bool is_being_read(sm_session *session, const sm_abandoned *entry, uint64_t sequence) {
     const sm_call look = sm_call_start("clean", "", sm_deadline_ns(SM_STORE_CLEAN_MS));
     const sm_gathering x = {
@@ -457,11 +461,12 @@ void sm_exchange_abandon(sm_session *session, uint64_t id, uint64_t sequence, sm
 void sm_exchange_sweep(sm_session *session, bool all) {
     for (int32_t i = 0; i < session->abandoned_count; i++) {
         sm_abandoned *entry = &session->abandoned[i];
-        if (entry->any_lost && !all) /* as long as it is known who was in it */
+        if (entry->any_lost && !all) /* only while all its ranks are known */
             note_lost(session, entry);
         remove_abandoned(session, entry, entry->sequence);
-        /* The exchange before may lack a reader that gave up or ended before it took its part back;
-         * a slow one may still need it as long as not all ranks are known to have left. */
+        /* In the previous exchange a reader may have given up or ended before it took its part
+         * back. A slow reader may still need the keys while not all ranks are known to have
+         * left. */
         if (entry->sequence > 0 &&
             (all || (entry->any_lost && !is_being_read(session, entry, entry->sequence - 1))))
             remove_abandoned(session, entry, entry->sequence - 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What travels in an exchange: keys, each rank's part, and the combined value. */
+/* Encodes an exchange's keys, each rank's part, and the combined value. */
 #include "bootstrap/exchange.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static size_t payload_bytes(size_t bytes) {
     return bytes <= SM_PART_BYTES_MAX ? bytes : 0;
 }
 
-/* Of `all` without a failure. */
+/* The size of `all` if no rank failed. */
 static size_t all_bytes(const sm_gathering *x, size_t bytes) {
     return sizeof(sm_all_head) + sm_gathering_world_size(x) * (sizeof(sm_summary) + bytes);
 }
@@ -94,7 +94,7 @@ size_t sm_gathering_make_part(sm_gathering *x) {
     size_t bytes = payload_bytes((size_t)x->own.bytes);
     if (sm_gathering_has_failed(x)) {
         sm_failed_part failed;
-        memset(&failed, 0, sizeof(failed)); /* travels as bytes */
+        memset(&failed, 0, sizeof(failed)); /* sent as bytes */
         failed.part = x->own;
         failed.part.flags = SM_PART_FAILED;
         sm_verdict_make(&x->failure, &failed.verdict);
@@ -169,7 +169,7 @@ static sm_outcome set_failure(sm_gathering *x, int32_t rank, const sm_verdict *v
     return set_all(x, sizeof(all));
 }
 
-/* The thread's record becomes everybody's, if the store still takes it. */
+/* Makes the thread's record the result of all ranks, if the store still accepts a value. */
 static sm_outcome cannot_combine(sm_gathering *x) {
     sm_verdict verdict;
     (void)sm_error_get(&x->failure);
@@ -181,8 +181,8 @@ bool sm_gathering_combines(const sm_gathering *x) {
     return x->session->config.rank == 0;
 }
 
-/* All parts into one value. A rank that has failed itself only looks for a
- * lower one that has, too. */
+/* Combines all parts into one value. A rank that has failed itself only looks for a lower rank that
+ * has failed. */
 sm_outcome sm_gathering_combine(sm_gathering *x) {
     const sm_session *session = x->session;
     size_t bytes = (size_t)x->own.bytes;
@@ -228,7 +228,8 @@ int32_t sm_gathering_failed_rank_of(const sm_gathering *x) {
     return first.failed_rank;
 }
 
-/* Whether `all` holds what this rank gave, and the payloads exactly if all ranks gave alike. */
+/* Whether `all` holds what this rank gave, and holds the payloads exactly if all ranks gave
+ * alike. */
 static bool is_complete(const sm_gathering *x, size_t bytes) {
     const sm_summary *summaries = sm_gathering_summaries_of(x);
     const sm_summary own = summaries[x->session->config.rank];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Why a rank has ended before others have met it: for a lack of its own (memory, descriptors,
- * rights), or for what a process has left that may be an earlier job's. A rank that waits for it
- * reads this record in the store, and need not wait any longer once the process has ended. Ranks
- * that have met are told by messages, see session_cause.c, and no record is left for them. The last
- * rank that could read it removes it; so does the next process of that rank.
+ * Exit records: why a rank ended before its peers met it. The rank lacked something (memory,
+ * descriptors, rights), or a process left something that may be an earlier job's. A peer that waits
+ * for the rank reads the record in the store, and stops waiting once the process has ended. Ranks
+ * that have met tell each other by messages, see session_cause.c, and leave no record. The last
+ * rank that can read the record removes it, and so does the next process of its rank.
  */
 #include "bootstrap/session_internal.h"
 
@@ -13,14 +13,14 @@
 #include <time.h>
 
 #define EXIT_RECORD_MAGIC 0x54495845u /* "EXIT" */
-/* A rank that comes later than that to the same store is of another job. */
+/* A rank that comes to the same store later than this belongs to another job. */
 #define TOLD_S 60u
 
 typedef struct exit_record {
     uint32_t magic;
     int32_t rank;
     uint64_t made_s;      /* since 1970: all machines have the same */
-    sm_identity identity; /* zeros: not known */
+    sm_identity identity; /* zeros: unknown */
     sm_verdict verdict;
 } exit_record;
 _Static_assert(sizeof(exit_record) <= 1024, "it fits a value of every store");
@@ -60,7 +60,7 @@ static uint64_t now_s(void) {
 /* --- who has met ------------------------------------------------------------------------------ */
 
 static bool has_met(const sm_world *world, int32_t rank) {
-    /* Relaxed: a bit that is just being set is one that is not yet. */
+    /* Relaxed: a bit that is set at this moment may count as not set. */
     const uint64_t word =
         world->met == NULL ? 0 : __atomic_load_n(&world->met[rank / 64], __ATOMIC_RELAXED);
     return rank == world->rank || (word >> (rank % 64) & 1) != 0;
@@ -68,15 +68,16 @@ static bool has_met(const sm_world *world, int32_t rank) {
 
 /* --- leaving one ------------------------------------------------------------------------------ */
 
-/* It has seen that itself, and has taken it away. Who was told by another one's record has nothing
- * to add. */
+/* Whether this rank saw and removed the traces of an earlier job itself. A rank that knows of them
+ * from another rank's record has nothing to add. */
 static bool is_of_an_earlier_job(const symmem_error_record *record) {
     return record->status == SYMMEM_PEER_LOST &&
            strstr(record->message, SM_MAY_BE_EARLIER) != NULL &&
            strstr(record->message, SM_FOR_EARLIER) == NULL;
 }
 
-/* What the rank lacks, and no argument of its program's, nor what others have told. */
+/* Whether the rank itself lacks something. Wrong arguments and the failures of peers do not
+ * count. */
 static bool is_own_lack(const symmem_error_record *record) {
     const symmem_status status = record->status;
     /* Before the first group only failpoints' stages have names with a dot. */
@@ -98,8 +99,9 @@ static bool is_there(const sm_world *world, int32_t rank) {
     return status == SYMMEM_OK || status == SYMMEM_OUT_OF_RANGE;
 }
 
-/* This rank's member key is gone. Who is there still may want to read, and who has not come: that
- * one reads this rank's record, if one is left, and otherwise needs that of an earlier job. */
+/* Removes what no rank needs any more, after this rank's member key is gone. Ranks that are there
+ * may still want to read, and so may ranks that have not come. Those read this rank's record if it
+ * left one, and otherwise the record of an earlier job. */
 static void sweep(const sm_world *world, bool own_is_left) {
     uint64_t left[SYMMEM_MAX_WORLD_SIZE / 64] = {0}, needed[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
     bool any = false, any_there = false, any_to_come = false;
@@ -142,7 +144,7 @@ void sm_exit_record_leave(const sm_world *world, const symmem_error_record *reco
     if (leaves) {
         char key[SYMMEM_STORE_KEY_MAX + 1];
         exit_record own;
-        memset(&own, 0, sizeof(own)); /* travels as bytes */
+        memset(&own, 0, sizeof(own)); /* sent as bytes */
         own.magic = EXIT_RECORD_MAGIC;
         own.rank = world->rank;
         own.made_s = now_s();

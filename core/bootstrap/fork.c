@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a child of fork may not touch. It has copies of the parent's objects, but none of the
- * parent's threads, and taking back what they stand for would take it from the parent. So each
- * object that has no other object above it remembers in which process it was made.
+ * Objects in the child of a fork. The child has copies of the parent's objects, but none of the
+ * parent's threads. Releasing the resources of such a copy would release the parent's. So each
+ * object that belongs to no other object remembers the process that made it.
  */
 #include "bootstrap/bootstrap.h"
 #include "store/store_tcp_server.h"
@@ -10,13 +10,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How many forks lie between the process that loaded the library and this one. */
+/* The number of forks between the process that loaded the library and this one. */
 static _Atomic uint32_t generation;
 
 /* --- locks ------------------------------------------------------------------------------------ */
 
 static struct {
-    pthread_mutex_t mutex; /* over the list */
+    pthread_mutex_t mutex; /* guards the list */
     sm_fork_lock *first;
 } locks = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -54,7 +54,7 @@ static void take_locks(void) {
         (void)pthread_mutex_lock(&lock->mutex);
 }
 
-/* Those who wait for a condition stay in the parent, and in the condition. */
+/* Threads that wait for a condition stay in the parent. The child makes its conditions anew. */
 static void give_locks(bool in_child) {
     for (sm_fork_lock *lock = locks.first; lock != NULL; lock = lock->next) {
         if (in_child && lock->waits)
@@ -66,7 +66,7 @@ static void give_locks(bool in_child) {
 
 /* --- forks ------------------------------------------------------------------------------------ */
 
-/* No thread of the parent is then half way through opening or closing a socket. */
+/* Waits until no thread of the parent is opening or closing a socket. */
 static void before(void) {
     sm_tcp_server_lock_all();
     sm_ipc_lock_all();

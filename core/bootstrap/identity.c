@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who a process is. */
+/* A process's identity. */
 #include "bootstrap/bootstrap.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ uint64_t sm_boot_id(void) {
 
 symmem_status sm_identity_self(sm_identity *identity_p) {
     sm_identity identity;
-    memset(&identity, 0, sizeof(identity)); /* travels as bytes, padding included */
+    memset(&identity, 0, sizeof(identity)); /* sent as bytes, padding included */
     symmem_status status = sm_life_id(identity.life);
     if (status != SYMMEM_OK)
         return status;
@@ -66,7 +66,7 @@ void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file) {
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b) {
     if (a->boot_id != 0 && b->boot_id != 0)
         return a->boot_id == b->boot_id;
-    return strncmp(a->host, b->host, sizeof(a->host)) == 0; /* one of them could not be read */
+    return strncmp(a->host, b->host, sizeof(a->host)) == 0; /* one boot id could not be read */
 }
 
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b) {

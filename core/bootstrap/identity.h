@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who a process is, and where. */
+/* The identity of a process and of the places where it runs. */
 #ifndef SYMMEM_CORE_IDENTITY_H
 #define SYMMEM_CORE_IDENTITY_H
 
 #include "bootstrap/life.h"
 
-/* Who a process is, in a form that two processes can compare. Sent between ranks as is. All but
- * `life` and the files depends on who looks. */
+/* A process's identity, in a form that two processes can compare. Ranks send it to each other as
+ * is. Only `life` and the names of files mean the same in every namespace. */
 struct sm_identity {
     uint8_t life[SM_LIFE_ID_BYTES]; /* see life.c */
     uint64_t boot_id;               /* hash of the kernel's boot id, 0 if unknown */
@@ -16,7 +16,7 @@ struct sm_identity {
     uint64_t time_namespace;
     uint64_t start_time; /* of the process, in clock ticks since boot, 0 if unknown */
     int32_t pid;
-    int32_t listens; /* 1: its life can be seen by name, and by the file if there is one */
+    int32_t listens; /* 1: peers can see by name that it lives, and by the file if it has one */
     char life_file[SM_IPC_ADDRESS_MAX];
     char host[SYMMEM_NAME_MAX];
 };
@@ -24,15 +24,16 @@ struct sm_identity {
 /* A hash of the running kernel's boot id, 0 if that cannot be read. */
 uint64_t sm_boot_id(void);
 symmem_status sm_identity_self(sm_identity *identity_p);
-/* Makes this process's life seen by others, in the directory, too, if there is one. */
+/* Lets other processes see that this one lives, also through a file if `directory` is not NULL. */
 symmem_status sm_identity_listen(sm_identity *identity, const char *directory,
                                  sm_life_file **file_p);
-/* Once. */
+/* Undoes sm_identity_listen. To be called once. */
 void sm_identity_unlisten(const sm_identity *identity, sm_life_file *file);
-/* By what they say. That they say otherwise does not tell hosts apart: see sm_session_same_host. */
+/* Compares what the two processes report. Reports that differ do not prove two hosts: see
+ * sm_session_same_host. */
 bool sm_identity_same_host(const sm_identity *a, const sm_identity *b);
 bool sm_identity_same_process(const sm_identity *a, const sm_identity *b);
-/* Key under which global rank r's identity stands: "<world_prefix>/id/<r>". */
+/* Writes the key of global rank r's identity: "<world_prefix>/id/<r>". */
 void sm_identity_key(const char *world_prefix, int32_t rank, char *key, size_t capacity);
 
 #endif

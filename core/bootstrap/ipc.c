@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Messages between sessions, for descriptors. The kernel vouches for the user at the other end of a
- * connection, a secret nonce for its membership. What does not carry it is dropped, and its
- * descriptors closed.
+ * connection, and a secret nonce for its membership. A message without the nonce is dropped and its
+ * descriptors are closed.
  */
 #include "bootstrap/ipc_socket.h"
 
@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #define MESSAGE_MAGIC 0x4d534d53u /* "SMSM" */
-#define KERNEL_MAX_FDS 253        /* SCM_MAX_FD: what a stranger may send */
-#define NOTE_MAGIC 0x544f4e53u    /* "SNOT": a message with a note behind it */
+#define KERNEL_MAX_FDS 253        /* SCM_MAX_FD: the most that any sender may send */
+#define NOTE_MAGIC 0x544f4e53u    /* "SNOT": a note follows the message */
 #define KEPT_MAX 1024
 
 _Static_assert(sizeof(struct sockaddr_un) <= SM_IPC_ADDRESS_MAX, "an address fits");
@@ -25,12 +25,12 @@ typedef struct message {
     uint8_t present[(SM_IPC_MAX_FDS + 7) / 8]; /* bit i: entry i is a descriptor, not -1 */
 } message;
 
-/* An authentic message that was not asked for yet. */
+/* An authentic message that no call has asked for yet. */
 typedef struct kept {
     struct kept *next;
     message message;
     int fds[SM_IPC_MAX_FDS]; /* expanded, with -1 entries */
-    bool is_lost;            /* there was no room for all of them, and they are closed */
+    bool is_lost;            /* no room for all of them; they are closed */
     size_t sent, taken;
 } kept;
 
@@ -104,7 +104,7 @@ static void put_descriptors(struct msghdr *header, control *ancillary, const int
     memset(ancillary, 0, sizeof(*ancillary));
     ancillary->align.cmsg_level = SOL_SOCKET;
     ancillary->align.cmsg_type = SCM_RIGHTS;
-    /* Of another type with each C library. */
+    /* The member's type differs between C libraries. */
     ancillary->align.cmsg_len = (__typeof__(ancillary->align.cmsg_len))CMSG_LEN(bytes);
     memcpy(ancillary->bytes + CMSG_LEN((size_t)0), fds, bytes);
     header->msg_control = ancillary->bytes;
@@ -141,14 +141,14 @@ symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_
 
 /* --- receiving ---------------------------------------------------------------------- */
 
-/* What came with one message. */
+/* The content of one message. */
 typedef struct arrival {
     message message;
     uint8_t note[SM_IPC_NOTE_BYTES];
     size_t bytes;
     int fds[KERNEL_MAX_FDS];
     size_t fd_count;
-    bool cut; /* the kernel could not give us all descriptors */
+    bool cut; /* the kernel could not pass all descriptors */
 } arrival;
 
 static void take_entry(arrival *in, int type, const char *data, size_t bytes) {
@@ -158,8 +158,8 @@ static void take_entry(arrival *in, int type, const char *data, size_t bytes) {
     }
 }
 
-/* By offsets: CMSG_NXTHDR mixes signs in some C libraries and does not compile cleanly everywhere.
- * The kernel wrote the entries, so they fit. */
+/* Reads the entries by their offsets. CMSG_NXTHDR mixes signs in some C libraries and does not
+ * compile cleanly everywhere. The kernel wrote the entries, so they fit. */
 static void take_control(arrival *in, const control *ancillary, size_t filled_bytes) {
     const size_t header_bytes = CMSG_LEN((size_t)0);
     size_t at = 0;
@@ -176,8 +176,8 @@ static void take_control(arrival *in, const control *ancillary, size_t filled_by
     }
 }
 
-/* The next message, that begins with `magic` if that is not 0. TIMEOUT, without a record: nothing
- * there. */
+/* Takes the next message. If `magic` is not 0 it begins with that. TIMEOUT, without a record:
+ * none. */
 static symmem_status take(sm_ipc *ipc, uint32_t magic, arrival *in) {
     int connection = -1;
     control ancillary;
@@ -199,7 +199,7 @@ static symmem_status take(sm_ipc *ipc, uint32_t magic, arrival *in) {
     sm_ipc_socket_done(&ipc->socket, connection);
     if (got < 0)
         return sm_fail_errno(error, "socket", "receive", "cannot receive");
-    in->bytes = (size_t)got; /* the datagram's own size: a longer one shows */
+    in->bytes = (size_t)got; /* the message's own size, which shows a longer one */
     in->cut = (header.msg_flags & MSG_CTRUNC) != 0;
     take_control(in, &ancillary, (size_t)header.msg_controllen);
     return SYMMEM_OK;
@@ -216,7 +216,7 @@ static size_t present_count(const message *in) {
     return count;
 }
 
-/* Compared in full: the time taken tells nothing about where a guess went wrong. */
+/* Compares all bytes, so that the time taken does not tell where a guess went wrong. */
 static bool same_nonce(const uint8_t a[16], const uint8_t b[16]) {
     unsigned difference = 0;
     for (size_t i = 0; i < 16; i++)
@@ -235,7 +235,7 @@ static bool matches(const sm_ipc_tag *tag, const sm_ipc_tag *want) {
            (want->source == -1 || tag->source == want->source);
 }
 
-/* Left over from an exchange that was given up. */
+/* Whether the message is left over from an exchange that was given up. */
 static bool outdated(const sm_ipc_tag *tag, const sm_ipc_tag *want) {
     return tag->kind == want->kind && tag->sequence < want->sequence &&
            (want->source == -1 || tag->source == want->source);
@@ -254,7 +254,7 @@ static void deliver(const message *in, const int *expanded, int32_t *source_p, i
     *source_p = in->tag.source;
 }
 
-/* There was no room for its descriptors, which are gone; who waits for it has to know. */
+/* Reports a message whose descriptors were lost for lack of room to the call that waits for it. */
 static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
     sm_fail(SYMMEM_LIMIT, "socket", "receive",
             "of %zu descriptors that rank %d sent only %zu could be taken", sent, source, taken);
@@ -262,7 +262,7 @@ static symmem_status fail_lost(int32_t source, size_t sent, size_t taken) {
     return sm_error_sizes(sent, taken);
 }
 
-/* TIMEOUT without a record: it is not there. */
+/* Delivers a message that was kept. Answers TIMEOUT without a record if there is none. */
 static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p,
                                   int *fds_p, int *count_p) {
     for (kept **link_p = &ipc->first; *link_p != NULL;) {
@@ -287,7 +287,7 @@ static symmem_status deliver_kept(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *
     return SYMMEM_TIMEOUT;
 }
 
-/* NULL: a record. */
+/* Returns NULL with a record if there is no memory. */
 static kept *enlist(sm_ipc *ipc, const message *in) {
     kept *entry = ipc->kept_count < KEPT_MAX ? calloc(1, sizeof(*entry)) : NULL;
     if (entry == NULL) {
@@ -313,7 +313,7 @@ static symmem_status keep(sm_ipc *ipc, const message *in, const int *expanded) {
     return SYMMEM_OK;
 }
 
-/* That it came, for who will ask for it. */
+/* Notes for a later call that the message came without its descriptors. */
 static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size_t taken) {
     kept *entry = enlist(ipc, in);
     if (entry == NULL)
@@ -325,7 +325,7 @@ static symmem_status keep_lost(sm_ipc *ipc, const message *in, size_t sent, size
     return SYMMEM_OK;
 }
 
-/* The first one of each kind counts, and which peers sent one. */
+/* Keeps the first note of each kind, and the ranks that sent one. */
 static bool take_note(sm_ipc *ipc, const arrival *in) {
     sm_ipc_notes *notes = &ipc->notes;
     const int32_t source = in->message.tag.source;
@@ -443,7 +443,7 @@ const sm_ipc_notes *sm_ipc_notes_heard(const sm_ipc *ipc) {
 
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
     SM_ATTEMPT(look);
-    /* Messages with descriptors stay where they are: whose they are may not be known yet. */
+    /* Messages with descriptors stay in the socket: their group may not be known yet. */
     const uint32_t magic = members == NULL ? NOTE_MAGIC : 0;
     for (;;) {
         arrival in;
@@ -454,7 +454,7 @@ const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members) {
         if (members != NULL)
             (void)sort(ipc, &in, members, &source, fds, &count); /* none matches: kept or dropped */
         else {
-            (void)take_note(ipc, &in); /* or what only begins like one */
+            (void)take_note(ipc, &in); /* or only begins like a note */
             close_all(in.fds, in.fd_count);
         }
     }

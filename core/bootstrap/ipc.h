@@ -16,70 +16,75 @@ typedef struct sm_ipc_tag {
     uint32_t kind;
 } sm_ipc_tag;
 
-/* Creates and binds. `directory` NULL: an abstract name. Otherwise a file of mode 0600 with a
- * random name there; PATH_TOO_LONG, PERMISSION, EXISTS (someone else's file). `name` NULL: random;
- * not NULL: that file name, for tests. */
+/* Creates and binds a socket. If `directory` is NULL it has an abstract name, otherwise a file of
+ * mode 0600 in the directory. The file's name is `name`, which only tests give, or random if that
+ * is NULL. Answers PATH_TOO_LONG, PERMISSION or EXISTS (another user's file). */
 symmem_status sm_ipc_create(const char *directory, const char *name, sm_ipc **ipc_p);
-void sm_ipc_destroy(sm_ipc *ipc); /* unlinks a file of its own */
-/* Unlinks what killed processes of this user and host left in the directory, but for what others
- * may still have to see of their ends. `liveness` NULL: no store is known. Never fails.
- * (ipc_sweep.c) */
+void sm_ipc_destroy(sm_ipc *ipc); /* also unlinks the socket's file */
+/* Unlinks the files that killed processes of this user and host left in the directory. Files that
+ * peers may still need to see a process's end stay. `liveness` is NULL if no store is known. Never
+ * fails. (ipc_sweep.c) */
 void sm_ipc_sweep(const char *directory, sm_liveness *liveness);
-/* The same of those that take the host to have that boot id, as in a container. */
+/* Does the same for the files of processes that see `boot_id` as the host's, as in a container. */
 void sm_ipc_sweep_of(const char *directory, uint64_t boot_id, sm_liveness *liveness);
-/* What names begin with. A directory may be shared by hosts, and only a socket's own knows whether
- * it is in use. */
+/* Writes the prefix of this host's file names. Hosts may share a directory, and only a socket's own
+ * host knows whether the socket is in use. */
 #define SM_IPC_PREFIX_BYTES 16 /* the zero included */
 void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]);
-/* The address for the peers, *bytes_p of it. */
+/* Writes the address for the peers, of which *bytes_p bytes count. */
 void sm_ipc_address(const sm_ipc *ipc, uint8_t address[SM_IPC_ADDRESS_MAX], uint32_t *bytes_p);
 int sm_ipc_descriptor(const sm_ipc *ipc); /* for poll */
-/* Around a fork: nobody opens or closes a socket meanwhile. */
+/* Held around a fork, so that no thread opens or closes a socket meanwhile. */
 void sm_ipc_lock_all(void);
 void sm_ipc_unlock_all(void);
-/* In the child: closes the parent's sockets, which otherwise would seem to live as long as it. */
+/* Closes the parent's sockets in the child. Otherwise they would stay open as long as the child. */
 void sm_ipc_forget_all(void);
-/* One message with `count` descriptors (-1 entries allowed). Retries a full queue until the
- * deadline or `step_ms` (0: none): TIMEOUT, or LIMIT with ETOOMANYREFS. A vanished peer socket:
- * PEER_LOST. A socket of another user under its name: PERMISSION. */
+/* Sends one message with `count` descriptors (-1 entries allowed). While the queue is full it
+ * retries until the deadline, or for `step_ms` if that is not 0. Answers TIMEOUT, LIMIT
+ * (ETOOMANYREFS), PEER_LOST if the peer's socket is gone, or PERMISSION if the name belongs to
+ * another user. */
 symmem_status sm_ipc_send(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                           const sm_ipc_tag *tag, const int *fds, int count, uint32_t step_ms);
-/* The next authentic message whose nonce, group, sequence and kind are those of *want; source -1
- * in *want: any. Others are dropped, their descriptors closed (a later sequence is kept for later).
- * *source_p, *count_p filled; fds_p has room for SM_IPC_MAX_FDS. TIMEOUT after step_ms. LIMIT: no
- * descriptors are left to take a message's; *source_p tells whose, if it was a wanted one. */
+/* Receives the next authentic message that has the nonce, group, sequence and kind of *want. A
+ * source of -1 in *want stands for any rank. A message of a later sequence is kept; all other
+ * messages are dropped and their descriptors closed. Sets *source_p and *count_p; fds_p has room
+ * for SM_IPC_MAX_FDS. Answers TIMEOUT after step_ms. Answers LIMIT if this process has no
+ * descriptors left for a message; *source_p then names its sender, if the message was a wanted
+ * one. */
 symmem_status sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *source_p, int *fds_p,
                           int *count_p, uint32_t step_ms);
 
-/* Why a peer has given a session up, and that a rank of another group takes this one for its own:
- * the kinds of their tags. A note waits in the socket until somebody looks, and goes with it. */
+/* The kinds of two notes. With the first a peer says why it gave the session up. The second comes
+ * from a rank whose group has the same name and other members. A note waits in the receiver's
+ * socket until the receiver looks, and vanishes with the socket. */
 enum { SM_IPC_GAVE_UP = 5, SM_IPC_CONTRADICTS = 6 };
 #define SM_IPC_NOTE_BYTES 576
 typedef struct sm_ipc_notes {
-    uint8_t nonce[16]; /* of those that are for this socket */
+    uint8_t nonce[16]; /* of the notes that are for this socket */
     bool any;
-    int32_t first; /* whose came first, and what it says */
+    int32_t first; /* the sender of the first note, and its text */
     uint8_t bytes[SM_IPC_NOTE_BYTES];
     uint64_t sources[SYMMEM_MAX_WORLD_SIZE / 64];
-    bool is_contradicted; /* and by what; the source is in the world's numbers, not the group's */
+    bool is_contradicted; /* `contradiction` is set; its source is a rank of the world */
     uint8_t contradiction[SM_IPC_NOTE_BYTES];
-    /* Why a handle was spoiled, which gives up no session: the last one, and whose. */
+    /* The last remark and its sender. A remark says why a handle was poisoned; it gives up no
+     * session. */
     bool is_remarked;
     int32_t remarked_by;
     uint8_t remark[SM_IPC_NOTE_BYTES];
 } sm_ipc_notes;
 enum { SM_IPC_REMARK = 7 }; /* the kind of its tag */
-/* One try, no record. False: it did not go off. */
+/* Tries once and makes no record. False: the note was not sent. */
 bool sm_ipc_send_note(sm_ipc *ipc, const uint8_t *address, uint32_t address_bytes,
                       const sm_ipc_tag *tag, const uint8_t note[SM_IPC_NOTE_BYTES]);
-/* The one that is there is over. */
+/* Drops the last remark. */
 void sm_ipc_forget_remark(sm_ipc *ipc);
-/* Forgets those that came before. */
+/* Sets the nonce of the notes to come and forgets the earlier ones. */
 void sm_ipc_expect_notes(sm_ipc *ipc, const uint8_t nonce[16]);
-/* What has come by now. `members`: a tag of the session's that no message has; NULL before there is
- * one. Never waits, leaves the record alone. */
+/* Reads the notes that have come by now. `members` is a tag of the session that no message has, or
+ * NULL before there is a session. Never waits and leaves the record alone. */
 const sm_ipc_notes *sm_ipc_notes_of(sm_ipc *ipc, const sm_ipc_tag *members);
-/* What has been taken of them so far. */
+/* Returns the notes read so far, without a look at the socket. */
 const sm_ipc_notes *sm_ipc_notes_heard(const sm_ipc *ipc);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A session's socket listens, and each message comes over a connection of its own. A name says
- * nothing about who answers to it: a rank that died has left it to whoever takes it first, and a
- * file can be exchanged for another one at any moment. A connection stays with the socket that it
- * was made to, and the kernel says whose that is, to both sides, before anything is sent.
+ * A session's socket listens, and each message comes over its own connection. A name does not tell
+ * which process answers to it: another process can take the name of a rank that died, and can
+ * replace a file at any moment. A connection stays with the socket to which it was made, and the
+ * kernel tells both sides the owner of the other end before anything is sent.
  *
- * A message waits in its connection until the receiver takes it, whatever has become of the sender.
+ * A message waits in its connection until the receiver takes it, even if the sender ends.
  */
 #include "bootstrap/ipc_socket.h"
 #include "base/rights.h"
@@ -19,14 +19,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG 1024 /* the kernel may allow less: 128 in older ones */
+#define BACKLOG 1024 /* older kernels allow 128 only */
 #define RETRY_FIRST_NS 50000u
 #define RETRY_LAST_NS 2000000u
 #define LONGEST_NAME 48
 
 /* --- the sockets of this process, for its forks ------------------------------------- */
 
-/* Also over what an open one holds: a descriptor that stands there is open. */
+/* Also guards the descriptors of open sockets: a number that is in one is open. */
 static pthread_mutex_t open_sockets_lock = PTHREAD_MUTEX_INITIALIZER;
 static sm_ipc_socket *open_sockets;
 
@@ -80,7 +80,7 @@ static int new_socket(void) {
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* The spare one's descriptor, -1 if there is none, and `fd` in its place. */
+/* Returns the spare descriptor, or -1 if there is none, and puts `fd` in its place. */
 static int exchange_spare(sm_ipc_socket *own, int fd) {
     sm_ipc_lock_all();
     const int spare = own->spare;
@@ -101,7 +101,7 @@ static void renew_spare(sm_ipc_socket *own) {
 
 /* --- life --------------------------------------------------------------------------- */
 
-/* Ends with the socket's own number: see ipc_whose.c. */
+/* Makes a name that ends with the socket's own number, see ipc_whose.c. */
 static symmem_status random_name(int fd, char name[LONGEST_NAME]) {
     uint8_t random[8];
     struct stat about;
@@ -166,7 +166,7 @@ static symmem_status bind_socket(sm_ipc_socket *own, bool path) {
         return sm_fail_errno(errno, "socket", "bind", "cannot bind the socket");
     }
     own->unlink_path = path;
-    /* But for what the umask takes. */
+    /* The umask may have taken rights from the file. */
     const int error = path ? sm_rights_give_at(AT_FDCWD, own->address.sun_path, 0600) : 0;
     if (error != 0)
         return sm_fail_errno(error, "socket", "bind", "cannot permit the socket's use");
@@ -205,7 +205,7 @@ static symmem_status fail_not_peers(const char *path, const struct stat *file) {
                    (unsigned)file->st_mode, (unsigned)file->st_uid);
 }
 
-/* Why there is no connection. */
+/* Reports why there is no connection. */
 static symmem_status fail_connect(const struct sockaddr_un *to, uint32_t bytes, int error) {
     char path[sizeof(to->sun_path) + 1];
     struct stat file;
@@ -221,7 +221,8 @@ static symmem_status fail_connect(const struct sockaddr_un *to, uint32_t bytes, 
     return sm_fail_errno(error, "socket", "send", "cannot connect to the peer's socket");
 }
 
-/* Who gets descriptors has the memory. */
+/* Checks the receiver's user before a message is sent, because descriptors give access to
+ * memory. */
 static symmem_status check_receiver(int connection, const struct sockaddr_un *to, uint32_t bytes) {
     struct ucred holder;
     char path[sizeof(to->sun_path) + 1];
@@ -267,7 +268,7 @@ static symmem_status send_over(int connection, const struct msghdr *message, uin
     uint64_t sleep_ns = RETRY_FIRST_NS;
     while (sendmsg(connection, message, MSG_NOSIGNAL) < 0) {
         const int error = errno;
-        /* The other one is just closing its socket. */
+        /* The other process is closing its socket. */
         if (error == ECONNREFUSED || error == EPIPE || error == ECONNRESET || error == ENOTCONN)
             return sm_fail(SYMMEM_PEER_LOST, "socket", "send", "the peer's socket is gone");
         /* ETOOMANYREFS: too many descriptors in flight, which passes as receivers take theirs. */
@@ -314,7 +315,7 @@ static bool make_room(sm_ipc_socket *own) {
     return waiting != NULL;
 }
 
-/* Out of the list; it stays open. */
+/* Takes a connection out of the list and leaves it open. */
 static int take_out(sm_ipc_socket *own, int32_t at) {
     sm_ipc_lock_all();
     const int connection = own->waiting[at];
@@ -325,7 +326,7 @@ static int take_out(sm_ipc_socket *own, int32_t at) {
     return connection;
 }
 
-/* It stays where it is, and a later call takes it. */
+/* Reports that a connection cannot be accepted. It stays, and a later call accepts it. */
 static symmem_status cannot_take(int error) {
     symmem_status status = sm_fail_errno(error, "socket", "receive", "cannot take a connection");
     if (status == SYMMEM_LIMIT) {
@@ -334,7 +335,7 @@ static symmem_status cannot_take(int error) {
     return status;
 }
 
-/* The next connection of this user's into the list. TIMEOUT without a record: there is none. */
+/* Accepts this user's next connection into the list. TIMEOUT without a record: there is none. */
 static symmem_status take_connection(sm_ipc_socket *own) {
     struct ucred other;
     if (!make_room(own))
@@ -359,7 +360,8 @@ static symmem_status take_connection(sm_ipc_socket *own) {
     }
 }
 
-/* Whether a message is there that begins so. One that ended without a message is closed. */
+/* Whether a message waits that begins with `magic`. Closes a connection that ended without a
+ * message. */
 static bool has_message(sm_ipc_socket *own, int32_t at, uint32_t magic) {
     uint32_t first = 0;
     const ssize_t got = recv(own->waiting[at], &first, sizeof(first), MSG_PEEK);
@@ -392,7 +394,7 @@ void sm_ipc_socket_done(sm_ipc_socket *own, int connection) {
     renew_spare(own);
 }
 
-/* Senders send at once: a connection without a message is seldom, and soon looked at again. */
+/* Senders send at once, so a connection without a message is rare and is soon looked at again. */
 int sm_ipc_socket_wait(const sm_ipc_socket *own, uint32_t ms) {
     return sm_poll(own->fd, own->waiting_count > 0 && ms > 1 ? 1 : ms);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The socket of a session, and a connection for each message to another one. See ipc_socket.c. */
+/* A session's socket, which makes one connection for each message. See ipc_socket.c. */
 #ifndef SYMMEM_CORE_IPC_SOCKET_H
 #define SYMMEM_CORE_IPC_SOCKET_H
 
@@ -10,38 +10,41 @@
 
 typedef struct sm_ipc_socket {
     int fd;    /* listens */
-    int spare; /* for the next message, so that one can be had without another descriptor; or -1 */
-    struct sm_ipc_socket *next, *before; /* of all that are open */
+    int spare; /* reserved for the next message, when descriptors have run out; or -1 */
+    struct sm_ipc_socket *next, *before; /* in the list of all open sockets */
     bool is_listed;
     bool unlink_path;
     socklen_t address_bytes;
     struct sockaddr_un address;
-    int *waiting; /* connections taken, in order, from which nothing was received yet */
+    int *waiting; /* accepted connections, in order, from which nothing was received yet */
     int32_t waiting_count, waiting_room;
 } sm_ipc_socket;
 
-/* `directory`, `name`: see sm_ipc_create. After a failure, too, close takes back what there is. */
+/* `directory` and `name` are those of sm_ipc_create. After a failure sm_ipc_socket_close cleans
+ * up. */
 symmem_status sm_ipc_socket_open(sm_ipc_socket *own, const char *directory, const char *name);
 void sm_ipc_socket_close(sm_ipc_socket *own);
-/* One message, without an address, over a connection of its own. PERMISSION: who has the name is
- * not this user. PEER_LOST: nobody has. TIMEOUT: no room for it until the deadline. */
+/* Sends one message, without an address, over a new connection. Answers PERMISSION if the name
+ * belongs to another user, PEER_LOST if no socket has it, and TIMEOUT if the receiver has no room
+ * for the message until the deadline. */
 symmem_status sm_ipc_socket_send(sm_ipc_socket *own, const uint8_t *address, uint32_t address_bytes,
                                  const struct msghdr *message, uint64_t deadline_ns);
-/* The first connection of this user's from which a message can be received, that begins with
- * `magic` if that is not 0. TIMEOUT without a record: there is none. The caller receives once, at
- * once, and hands it back. */
+/* Finds the first connection of this user from which a message can be received. If `magic` is not 0
+ * the message begins with it. Answers TIMEOUT without a record if there is none. The caller
+ * receives one message at once and then calls sm_ipc_socket_done. */
 symmem_status sm_ipc_socket_next(sm_ipc_socket *own, uint32_t magic, int *connection_p);
 void sm_ipc_socket_done(sm_ipc_socket *own, int connection);
-/* Until something may have come. Negative, with errno. */
+/* Waits until a connection may have come. Answers a negative number, with errno, on failure. */
 int sm_ipc_socket_wait(const sm_ipc_socket *own, uint32_t ms);
 
 /* --- ipc_whose.c --- */
-/* With a zero behind it; "" for an abstract name. */
+/* Copies the path and ends it with a zero. An abstract name gives "". */
 void sm_ipc_path_of(const struct sockaddr_un *address, uint32_t bytes,
                     char path[sizeof(address->sun_path) + 1]);
-/* Of this user, or root. */
+/* Whether the id is this user's or root's. */
 bool sm_ipc_is_own_user(uid_t uid);
-/* Who connected, and who answers at an address to which the connection was made. */
+/* Check the user that made a connection, or the user that holds the address to which one was
+ * made. */
 bool sm_ipc_is_of_user(int connection, struct ucred *other_p);
 bool sm_ipc_is_socket_of_user(int connection, const struct sockaddr_un *to, uint32_t bytes,
                               struct ucred *holder_p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Socket files of processes that were killed. A file outlives its socket, and nobody answers there
- * any more: that tells it from one in use, whoever made it on this host.
+ * Removes socket files of killed processes. A file outlives its socket, and a connection to it is
+ * then refused. This distinguishes the file from one in use, for every process of this host.
  */
 #include "bootstrap/bootstrap.h"
 
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* As a life file's time of last access: since its last change it has been seen dead. */
+/* Mark in a life file's access time: the file was seen dead after its last change. */
 #define SEEN_DEAD 1
 #define KEPT_S 3600
 
@@ -28,7 +28,7 @@ void sm_ipc_prefix(char prefix[SM_IPC_PREFIX_BYTES]) {
     prefix_of(sm_boot_id(), prefix);
 }
 
-/* Ours by name, kind and owner. */
+/* Whether name, kind and owner of the file are those of this library and user. */
 static bool is_ours(int directory, const char *prefix, const char *name) {
     struct stat file;
     return strncmp(name, prefix, strlen(prefix)) == 0 &&
@@ -36,8 +36,8 @@ static bool is_ours(int directory, const char *prefix, const char *name) {
            file.st_uid == geteuid();
 }
 
-/* Sockets of another kind answer that they are (EPROTOTYPE), from the moment they are bound, so a
- * new one is never taken for dead. Whatever else goes wrong says nothing. */
+/* Whether the file's socket is dead. A socket of another kind answers EPROTOTYPE from the moment it
+ * is bound, so a new one is never taken for dead. Other errors prove nothing. */
 static bool is_dead(const char *directory, const char *name) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t directory_bytes = strlen(directory);
@@ -56,8 +56,8 @@ static bool is_dead(const char *directory, const char *name) {
     return dead;
 }
 
-/* Nothing else dates it: what is waited for is to be over although its job's ranks do not clean up.
- */
+/* Whether the file is old enough that its job's waits have ended, even if no rank of the job cleans
+ * up. Only the time of the file tells. */
 static bool is_old(int directory, const char *name) {
     struct stat file;
     struct timespec now;
@@ -71,8 +71,9 @@ static bool is_old(int directory, const char *name) {
     return false;
 }
 
-/* By a life's file those of other networks see that its process has ended. It stays until the store
- * says so, or, if this store knows nothing of it, for long. */
+/* Whether the file may be removed. Ranks in other network namespaces see a process's end by its
+ * life file. The file stays until the store tells of the end or, if this store does not know the
+ * process, for a long time. */
 static bool may_go(int directory, const char *prefix, const char *name, sm_liveness *liveness) {
     if (name[strlen(prefix)] != SM_LIFE_MARK)
         return true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whose a socket is, by the kernel's word. It says so in numbers of this process's user namespace,
- * and one number stands for all users that the namespace does not know. Where that is this
- * process's own number, too, the number says nothing, and other things have to tell.
+ * The owner of a socket, as the kernel reports it. The kernel reports user ids of this process's
+ * user namespace, and one id stands for all users that the namespace does not know. If that is this
+ * process's own id, the id proves nothing, and other evidence has to.
  */
 #include "bootstrap/ipc_socket.h"
 
@@ -23,7 +23,7 @@ void sm_ipc_path_of(const struct sockaddr_un *address, uint32_t bytes,
         memcpy(path, address->sun_path, bytes - offset);
 }
 
-/* In the first user namespace, and in one like it, each number is one user's. */
+/* Whether each id is one user's, as in the first user namespace and in namespaces like it. */
 static bool knows_all_users(void) {
     unsigned long inside = 1, outside = 1, count = 0;
     FILE *map = fopen("/proc/self/uid_map", "re");
@@ -42,7 +42,7 @@ bool sm_ipc_is_own_user(uid_t uid) {
     return uid == geteuid() || uid == 0;
 }
 
-/* What comes from nobody knows whom has to know the session's secret, as all has. */
+/* A peer whose user id is hidden has to prove itself by the session's secret, as all peers do. */
 bool sm_ipc_is_of_user(int connection, struct ucred *other_p) {
     socklen_t bytes = sizeof(*other_p);
     *other_p = (struct ucred){.uid = OVERFLOW_UID};
@@ -50,7 +50,8 @@ bool sm_ipc_is_of_user(int connection, struct ucred *other_p) {
            sm_ipc_is_own_user(other_p->uid);
 }
 
-/* Only its owner may write to such a file, in a directory where nobody else exchanges it. */
+/* Whether only the owner may write to the file, and no other user can replace it in its
+ * directory. */
 static bool is_own_file(const char *path) {
     char directory[sizeof(((struct sockaddr_un *)NULL)->sun_path) + 1];
     struct stat file, folder;
@@ -64,8 +65,9 @@ static bool is_own_file(const char *path) {
            ((folder.st_mode & 022) == 0 || (folder.st_mode & S_ISVTX) != 0);
 }
 
-/* A session's abstract name ends with the number of its socket. Who takes a free name has a socket
- * of another number; and if the right one has it now, it had it when this one was connected. */
+/* A session's abstract name ends with the number of its socket. A process that takes a free name
+ * has a socket of another number. If the right socket has the name now, it had it when it was
+ * connected. */
 static bool is_named_after(const char *name) {
     char line[512];
     bool found = false;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rank and size of the world from the variables of the launcher that started this process. All come
- * from one: those of another one, which started that, count its own processes.
+ * Rank and size of the world from the variables of the launcher that started this process. All
+ * values come from one launcher, because an outer launcher that started this one counts its own
+ * processes.
  */
 #include "bootstrap/bootstrap.h"
 
@@ -9,11 +10,11 @@
 #include <string.h>
 
 typedef struct launcher {
-    const char *name; /* in SYMMEM_LAUNCHER */
+    const char *name; /* as in SYMMEM_LAUNCHER */
     const char *rank, *size, *local;
 } launcher;
 
-/* The first one that tells all that is asked for. PMIx has no variable for the size. */
+/* The first launcher that gives all wanted values is used. PMIx has no variable for the size. */
 static const launcher launchers[] = {
     {"env", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
     {"pmix", "PMIX_RANK", NULL, "PMIX_LOCAL_RANK"},
@@ -50,7 +51,8 @@ static symmem_status fail_named(const launcher *chosen, const sm_launch *launch)
                          "%s has no variable for world_size: give it in the options", chosen->name);
 }
 
-/* Said as what is there: one launcher's rank and another one's size are no pair. */
+/* Names the variables that are there. One launcher's rank and another one's size do not belong
+ * together. */
 static symmem_status fail_missing(const sm_launch *launch) {
     const char *rank = NULL, *size = NULL;
     for (size_t i = 0; i < LAUNCHERS; i++) {
@@ -70,7 +72,7 @@ static symmem_status fail_missing(const sm_launch *launch) {
                    lacks_size ? launchers[0].size : launchers[0].rank);
 }
 
-/* What the other one says need not be a number: then it says nothing. */
+/* Reads the other launcher's value, which is ignored if it is no number. */
 static bool says(const char *other, int32_t *theirs_p) {
     SM_ATTEMPT(reading);
     return is_set(other) && read_number(other, 0, INT32_MAX, theirs_p) == SYMMEM_OK;
@@ -101,7 +103,7 @@ static symmem_status compare(const launcher *chosen, const sm_launch *launch) {
     return status;
 }
 
-/* NULL: none is named. */
+/* Sets *chosen_p to NULL if no launcher is named. */
 static symmem_status named(const launcher **chosen_p) {
     const char *name = getenv("SYMMEM_LAUNCHER");
     *chosen_p = NULL;
@@ -120,7 +122,7 @@ static symmem_status named(const launcher **chosen_p) {
 static symmem_status read_local(const launcher *chosen, sm_launch *launch) {
     const char *variable = chosen->local;
     for (size_t i = 0; i < LAUNCHERS && !launch->wants_rank && !is_set(variable); i++)
-        variable = launchers[i].local; /* what started this process does not matter */
+        variable = launchers[i].local; /* any launcher's */
     launch->local = -1;
     return is_set(variable) ? read_number(variable, 0, INT32_MAX, &launch->local) : SYMMEM_OK;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A socket that lives as long as its process is the program that made it. It listens and nothing is
- * ever sent to it: that it can be connected to tells from every pid namespace that the process
- * lives, that it runs on the same kernel, and, by the kernel's word, which process it is. exec
- * closes it, and so does the child of a fork.
+ * Life sockets. Such a socket lives as long as its process runs the program that made it. The
+ * socket listens, and peers never send to it. A successful connection tells, from every pid
+ * namespace, that the process lives and runs on the same kernel. The kernel also tells which
+ * process it is. exec and the child of a fork close the socket.
  *
- * One has an abstract name and is the process's, as long as it has a context. Those names end at
- * the network namespace, so a context with a socket directory has one in there besides. A context
- * that ends in good order takes its identity from the store first: then nobody takes the socket's
- * end for the process's.
+ * A process with a context has one socket with an abstract name. An abstract name is visible only
+ * in its network namespace, so a context with a socket directory has another socket there. A
+ * context that ends in good order first takes its identity out of the store, so that no peer
+ * mistakes the socket's end for the process's.
  */
 #include "base/rights.h"
 #include "bootstrap/bootstrap.h"
@@ -27,24 +27,25 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
-/* Whoever looks leaves an entry; nobody waits for one. Full, it answers EAGAIN, as good a sign. */
+/* Each look leaves an entry in the queue and does not wait. A full queue answers EAGAIN, which
+ * proves life as well. */
 #define BACKLOG 128
 #define SERVING_NS 500000000u
 #define LONGEST_NAME 56
-#define UNKNOWN_MARK '+' /* in place of the other one */
+#define UNKNOWN_MARK '+' /* in place of SM_LIFE_MARK */
 
 struct sm_life_file {
-    sm_life_file *next; /* of all that are open */
+    sm_life_file *next; /* in the list of all open ones */
     int fd;
-    struct sockaddr_un address; /* its name now */
+    struct sockaddr_un address; /* its present name */
     char known[sizeof(((struct sockaddr_un *)0)->sun_path)];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all below, and around a fork */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held around a fork */
 static bool is_named;
 static uint8_t own_id[SM_LIFE_ID_BYTES];
 static int own_fd = -1;
-static int32_t users; /* of own_fd */
+static int32_t users; /* contexts that use own_fd */
 static sm_life_file *files;
 
 void sm_life_lock_all(void) {
@@ -69,7 +70,7 @@ void sm_life_forget_all(void) {
 
 symmem_status sm_life_id(uint8_t id[SM_LIFE_ID_BYTES]) {
     symmem_status status = SYMMEM_OK;
-    (void)sm_fork_generation(); /* a child has another one */
+    (void)sm_fork_generation(); /* a child gets another one */
     sm_life_lock_all();
     if (!is_named)
         status = sm_random(own_id, sizeof(own_id));
@@ -91,7 +92,7 @@ static size_t name_of(const uint8_t id[SM_LIFE_ID_BYTES], char name[LONGEST_NAME
     return used;
 }
 
-/* Not with the boot id, which others may see otherwise. */
+/* The name does not have the boot id, which other containers may see differently. */
 static socklen_t abstract_address(const uint8_t id[SM_LIFE_ID_BYTES], struct sockaddr_un *address) {
     static const char prefix[] = "symmem-life-";
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -103,7 +104,7 @@ static socklen_t abstract_address(const uint8_t id[SM_LIFE_ID_BYTES], struct soc
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used);
 }
 
-/* -1 with errno. The file, if it is one, never has a wider mode than its owner's. */
+/* Returns -1 with errno on failure. A file never has a wider mode than its owner's. */
 static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -112,7 +113,7 @@ static int listen_at(const struct sockaddr_un *address, socklen_t bytes) {
         fchmod(fd, 0600) == 0 && bind(fd, (const struct sockaddr *)address, bytes) == 0;
     int error = is_bound && listen(fd, BACKLOG) == 0 ? 0 : errno;
     const bool has_file = is_bound && address->sun_path[0] != '\0';
-    if (has_file && error == 0) /* what the umask took */
+    if (has_file && error == 0) /* restores what the umask took */
         error = sm_rights_give_at(AT_FDCWD, address->sun_path, 0600);
     if (error == 0)
         return fd;
@@ -150,8 +151,7 @@ void sm_life_end(void) {
     sm_life_unlock_all();
 }
 
-/* What is wrong with the directory shows in the group's own socket there, and all ranks hear of it.
- */
+/* The group's own socket reports a faulty directory, and all ranks learn of it. */
 sm_life_file *sm_life_file_begin(const char *directory) {
     uint8_t random[SM_LIFE_ID_BYTES];
     char name[LONGEST_NAME];
@@ -196,7 +196,7 @@ const char *sm_life_file_path(const sm_life_file *file) {
     return file->known;
 }
 
-/* The name first: a socket behind a name that is closed is one of a process that has ended. */
+/* Removes the name first: a name whose socket is closed would mean that the process has ended. */
 void sm_life_file_end(sm_life_file *file) {
     if (file == NULL)
         return;
@@ -214,7 +214,7 @@ void sm_life_file_end(sm_life_file *file) {
     free(file);
 }
 
-/* There is no hurry, and a call in a wait is one of many. */
+/* Serving is not urgent, and a waiting call makes many attempts. */
 static bool is_time_to_serve(void) {
     static uint64_t next_ns; /* with the lock */
     struct timespec now;
@@ -245,14 +245,14 @@ void sm_life_serve(void) {
 
 /* --- asking --------------------------------------------------------------------------------- */
 
-/* The socket is connected. Who listens there is to be of this user, or root: a name that is free
- * again can be taken by anybody. */
+/* Checks that a connected socket belongs to this user or root, because any user can take a free
+ * name. */
 static sm_life_state take_answer(int fd, bool wants_process, sm_life_answer *answer) {
     struct ucred owner;
     socklen_t bytes = sizeof(owner);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0)
         return SM_LIFE_UNKNOWN;
-    if (owner.uid == OVERFLOW_UID) /* one that this user namespace does not know */
+    if (owner.uid == OVERFLOW_UID) /* a user that this namespace does not know */
         return SM_LIFE_UNKNOWN;
     if (owner.uid != geteuid() && owner.uid != 0)
         return SM_LIFE_FOREIGN;
@@ -279,15 +279,15 @@ static sm_life_state ask_at(const struct sockaddr_un *address, socklen_t bytes, 
     if (connect(fd, (const struct sockaddr *)address, bytes) == 0)
         state = take_answer(fd, wants_process, answer);
     else if (errno == EAGAIN)
-        state = SM_LIFE_LIVES; /* of others' looks */
+        state = SM_LIFE_LIVES; /* its queue is full of other processes' looks */
     else if (errno == ECONNREFUSED)
         state = SM_LIFE_REFUSED;
     close(fd);
     return state;
 }
 
-/* Older kernels only say the number, and only where it has one. It is that process's if the socket
- * answers once the descriptor holds the number. */
+/* Finds the pidfd by number on kernels that report only that, if the process has a number here. The
+ * number is that process's if the socket still answers once the descriptor holds the number. */
 static void hold_by_number(const struct sockaddr_un *address, socklen_t bytes,
                            sm_life_answer *answer) {
     if (!answer->cannot_hold || answer->pid == 0)
@@ -320,6 +320,6 @@ void sm_life_ask(const sm_identity *identity, bool wants_process, sm_life_answer
     sm_copy_text(address.sun_path, sizeof(address.sun_path), identity->life_file);
     const char *name = strrchr(address.sun_path, '/');
     if (answer->by_name == SM_LIFE_LIVES || name == NULL || strncmp(name, "/symmem-", 8) != 0)
-        return; /* nobody else's socket is to be tried */
+        return; /* only a socket of symmem is to be tried */
     answer->by_file = ask(&address, sizeof(address), wants_process, answer);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether the processes of a world still run. Each is held by a pidfd, which no later process of
- * the same number can be mistaken for, and which tells of the end when the system is through with
- * it. How it is had: by number where both see the same numbers, clocks and kernel, and otherwise
- * from the process's own socket (life.c). That is also looked at now and then: once it is closed
- * and the process is not ending, it has become another program.
+ * Whether the processes of a world still run. A pidfd holds each process: no later process of the
+ * same number can be mistaken for it, and it reports the end once the kernel has finished it. A
+ * process is opened by number if both see the same numbers, clock and kernel, and otherwise through
+ * its own life socket (life.c). That socket is also tried now and then: if it is closed and the
+ * process is not ending, the process runs another program.
  */
 #include "bootstrap/bootstrap.h"
 
@@ -23,21 +23,21 @@
 #define SYS_process_mrelease 448 /* Linux 5.15 */
 #endif
 
-/* Between two looks at one socket: more where there are more of them. */
+/* Time between two tries of one socket. It grows with the number of sockets. */
 #define LOOK_NS 200000000u
 #define LOOK_A_RANK_NS 10000000u
 #define LOOK_MOST_NS 1500000000u
-/* A socket is closed before a process has ended: by so much at the most where nobody says
- * which it is, whatever its devices' drivers have to do. */
+/* A kernel closes a socket before its process has ended. If no pidfd tells of the process, its
+ * drivers' clean-up is given this long. */
 #define CLOSED_NS 10000000000u
 
-/* With one system call, whose arguments are on the stack. */
+/* The processes of one system call, whose arguments are on the stack. */
 #define GLANCE_PROCESSES 64
 
-/* For a look into the store, of one who must not wait. */
+/* Limit of a look into the store by a call that must not wait. */
 #define STORE_MS 20u
-/* For all looks for whose a file is; so many are made however long they take: a process that got no
- * processor meanwhile would leave the file behind for good. */
+/* Limit of all looks for the owner of a file. MARK_LOOKS of them are made in any case, because a
+ * process without processor time would otherwise leave the file behind for good. */
 #define MARK_NS 200000000u
 #define MARK_LOOKS 64
 
@@ -45,20 +45,20 @@ typedef struct watched {
     sm_identity identity;
     int pidfd; /* -1: not opened yet or not possible */
     bool known, gone;
-    bool answered;      /* its socket did once */
-    uint64_t look_ns;   /* not to look at its socket before */
-    uint64_t closed_ns; /* since when it is closed, 0: it is not */
+    bool answered;      /* its socket has answered */
+    uint64_t look_ns;   /* when to try its socket again */
+    uint64_t closed_ns; /* since when its socket is closed; 0: it is not */
 } watched;
 
 struct sm_liveness {
     pthread_mutex_t mutex;
     sm_identity self;
     int32_t world_size;
-    bool numbers_are_ours; /* those of /proc */
-    int spare;             /* given up for a moment where a descriptor is needed and none is left */
+    bool numbers_are_ours; /* /proc shows this process's own numbers */
+    int spare;             /* closed for a moment if a descriptor is needed and none is left */
     uint64_t *kernels;     /* boot ids that processes on this kernel see */
     int32_t kernel_count;
-    symmem_store *store; /* NULL: nobody says what is in it */
+    symmem_store *store; /* NULL: no store to read */
     const char *world_prefix;
     watched ranks[];
 };
@@ -95,7 +95,7 @@ void sm_liveness_read(sm_liveness *liveness, symmem_store *store, const char *wo
     pthread_mutex_unlock(&liveness->mutex);
 }
 
-/* Processes do not go by a context's clock. */
+/* The machine's time: processes do not follow a context's clock. */
 static uint64_t machine_ns(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
@@ -141,13 +141,14 @@ bool sm_liveness_knows(sm_liveness *liveness, int32_t rank) {
     return known;
 }
 
-/* --- what can be seen of it ----------------------------------------------------------------- */
+/* --- what can be seen of a process ---------------------------------------------------------- */
 
 static bool same(uint64_t one, uint64_t other) {
     return one != 0 && one == other;
 }
 
-/* A kernel can have several boot ids, for containers, but none of them is another kernel's. */
+/* Whether the process is on this kernel. A kernel can have several boot ids, for containers, but no
+ * two kernels have one in common. */
 static bool on_this_kernel(const sm_liveness *liveness, const sm_identity *identity) {
     bool found = same(liveness->self.boot_id, identity->boot_id);
     for (int32_t i = 0; i < liveness->kernel_count && !found; i++)
@@ -161,19 +162,19 @@ static void note_kernel(sm_liveness *liveness, const sm_identity *identity) {
         liveness->kernels[liveness->kernel_count++] = identity->boot_id;
 }
 
-/* Its number there is its number here. */
+/* Whether the process has the same number in this process's namespace. */
 static bool has_our_number(const sm_liveness *liveness, const sm_identity *identity) {
     return identity->pid > 0 && same(liveness->self.boot_id, identity->boot_id) &&
            same(liveness->self.pid_namespace, identity->pid_namespace);
 }
 
-/* And what /proc says of it can be compared. */
+/* Whether what /proc says about it can be compared. */
 static bool is_in_proc(const sm_liveness *liveness, const sm_identity *identity) {
     return has_our_number(liveness, identity) && liveness->numbers_are_ours &&
            identity->start_time != 0 && liveness->self.time_namespace == identity->time_namespace;
 }
 
-/* If need be with the spare descriptor given up meanwhile. */
+/* Tries the socket, if necessary after closing the spare descriptor. */
 static void look(sm_liveness *liveness, watched *entry, bool wants_process,
                  sm_life_answer *answer) {
     sm_life_ask(&entry->identity, wants_process, answer);
@@ -191,8 +192,8 @@ static void look(sm_liveness *liveness, watched *entry, bool wants_process,
     note_kernel(liveness, &entry->identity);
 }
 
-/* Nobody answers where the process's socket would be. A file that is not there proves nothing:
- * somebody may have removed it, or it is hidden. */
+/* The process's socket refuses connections. An absent file proves nothing: it may have been
+ * removed, or be hidden from this process. */
 static bool is_closed(const sm_liveness *liveness, const watched *entry,
                       const sm_life_answer *answer) {
     const sm_identity *identity = &entry->identity;
@@ -216,7 +217,7 @@ static bool pidfd_ended(int pidfd) {
     return poll(&poll_fd, 1, 0) == 1;
 }
 
-/* Without a pidfd: is this the process, and has it not ended? */
+/* Tells by /proc, without a pidfd, whether the process has ended. */
 static bool ended_by_proc(const sm_identity *identity) {
     sm_process state;
     if (!sm_process_read(identity->pid, &state))
@@ -236,7 +237,7 @@ static bool ended_without_pidfd(sm_liveness *liveness, const sm_identity *identi
     return result;
 }
 
-/* Its first look. */
+/* Opens the process by number at the first look. */
 static bool ended_by_number(sm_liveness *liveness, watched *entry) {
     const sm_identity *identity = &entry->identity;
     int pidfd = (int)syscall(SYS_pidfd_open, identity->pid, 0); /* close-on-exec always */
@@ -252,8 +253,8 @@ static bool ended_by_number(sm_liveness *liveness, watched *entry) {
     return pidfd_ended(pidfd);
 }
 
-/* Whether a context that is not seen any more has gone without taking back what stands in the
- * store, which one that ends in good order does before. */
+/* Whether a context that is not seen any more left its identity in the store. A context that ends
+ * in good order removes it first. */
 static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const watched *entry) {
     if (liveness->store == NULL)
         return true;
@@ -265,8 +266,8 @@ static bool is_left_in_store(const sm_liveness *liveness, int32_t rank, const wa
     symmem_status status =
         symmem_store_get(liveness->store, key, &found, sizeof(found), &bytes, STORE_MS);
     if (status != SYMMEM_OK || (bytes != sizeof(found) && bytes != sizeof(found.identity)))
-        return false; /* it is looked at again */
-    /* Who is not held has gone for its successor, too. */
+        return false; /* the next call looks again */
+    /* Without a pidfd, a successor's identity in the key also proves that the process has gone. */
     return entry->pidfd < 0 ||
            memcmp(&found.identity, &entry->identity, sizeof(found.identity)) == 0;
 }
@@ -282,7 +283,7 @@ static const char *base_of(const char *path) {
     return slash == NULL ? path : slash + 1;
 }
 
-/* Whoever removed the file has left in the store whose it was. */
+/* A process that removed the file has left the identity of the file's owner in the store. */
 static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
                             const sm_life_answer *answer) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
@@ -299,7 +300,7 @@ static bool is_marked_ended(const sm_liveness *liveness, int32_t rank, const wat
            memcmp(life, entry->identity.life, sizeof(life)) == 0;
 }
 
-/* In the store as that rank's, and said to have ended. */
+/* Marks the rank's process as ended if the store has it with that file. */
 static bool mark_ended(const sm_liveness *liveness, int32_t rank, const char *file_name) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member found;
@@ -333,9 +334,9 @@ bool sm_liveness_mark_ended(sm_liveness *liveness, const char *file_name) {
 
 enum memory { MEMORY_UNKNOWN, MEMORY_THERE, MEMORY_GONE };
 
-/* A process that ends gives up its memory before its sockets, and one that becomes another program
- * has new memory by then. The call takes back that of a process that is being killed, and says
- * whether there was anything to do; from any namespace. */
+/* The kernel releases the memory of an ending process before its sockets, and a process that starts
+ * another program has new memory by then. This call releases the memory of a process that is being
+ * killed. It reports, from any namespace, whether there was any. */
 static enum memory memory_of(int pidfd) {
     if (pidfd < 0)
         return MEMORY_UNKNOWN;
@@ -344,20 +345,20 @@ static enum memory memory_of(int pidfd) {
     return errno == EINVAL ? MEMORY_THERE : MEMORY_UNKNOWN;
 }
 
-/* Its socket is closed. A process that is seen here is ending, or is another program. */
+/* The process's socket is closed. If it is visible here it is ending, or runs another program. */
 static bool closed_is_ended(const sm_liveness *liveness, int32_t rank, const watched *entry,
                             uint64_t now_ns) {
     if (!is_left_in_store(liveness, rank, entry))
         return false;
     if (entry->pidfd < 0 && !is_in_proc(liveness, &entry->identity))
-        return true; /* nothing else will tell */
+        return true; /* nothing else tells of its end */
     sm_process state;
     switch (memory_of(entry->pidfd)) {
     case MEMORY_THERE:
         return true;
     case MEMORY_GONE:
         return false;
-    default: /* One that had begun to end before its socket was closed would be seen to. */
+    default: /* A process that began to end before its socket was closed would be seen ending. */
         return (is_in_proc(liveness, &entry->identity) &&
                 sm_process_read(entry->identity.pid, &state) && !state.is_exiting) ||
                now_ns - entry->closed_ns >= CLOSED_NS;
@@ -400,7 +401,7 @@ static bool ended(sm_liveness *liveness, int32_t rank, watched *entry, bool is_s
     return ended_by_socket(liveness, rank, entry);
 }
 
-/* The mutex is held. `is_seen`: it was looked at just now, if it is held. */
+/* The mutex is held. `is_seen`: a pidfd, if there is one, was polled just now. */
 static bool is_gone(sm_liveness *liveness, int32_t rank, watched *entry, bool is_seen) {
     if (entry->known && !entry->gone &&
         !sm_identity_same_process(&liveness->self, &entry->identity) &&
@@ -428,7 +429,8 @@ symmem_peer_state sm_liveness_seen(sm_liveness *liveness, int32_t rank) {
     return known_state(liveness, rank, true);
 }
 
-/* One that is not held: another one is known in its place. */
+/* Whether a process has gone that has no entry, because another one is known in its place. The look
+ * leaves no pidfd open. */
 static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *identity) {
     watched entry = {.identity = *identity, .pidfd = -1, .known = true};
     bool gone = is_gone(liveness, rank, &entry, false);
@@ -436,8 +438,8 @@ static bool is_gone_now(sm_liveness *liveness, int32_t rank, const sm_identity *
     return gone;
 }
 
-/* The one that is known may be a successor, and while another group reads what is in the store yet
- * even one of before. */
+/* The known process may be a successor. It may also be an earlier one, while another group still
+ * reads an old entry of the store. */
 static symmem_peer_state state_of(sm_liveness *liveness, int32_t rank, const sm_identity *identity,
                                   bool is_seen) {
     if (rank < 0 || rank >= liveness->world_size)

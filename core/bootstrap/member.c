@@ -26,7 +26,7 @@
 enum { SAME_RANK = 1, OTHER_SIZE = 2 };
 
 typedef struct objection {
-    uint8_t to[16]; /* the other one's token */
+    uint8_t to[16]; /* the other process's token */
     uint32_t kind;
     int32_t rank, world_size;
     uint32_t reserved;
@@ -37,7 +37,7 @@ static void objection_key(const char *world_prefix, int32_t rank, char *key, siz
     (void)snprintf(key, capacity, "%s/no/%d", world_prefix, rank);
 }
 
-/* When a context of this process ended last: it may live through several jobs. */
+/* When a context of this process last ended. The process may take part in several jobs. */
 static _Atomic uint64_t last_end_ns;
 
 uint64_t sm_since_boot_ns(void) {
@@ -46,7 +46,7 @@ uint64_t sm_since_boot_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* NOT_FOUND without a record: nothing, or nothing that is known. */
+/* Answers NOT_FOUND without a record if the key holds no valid member. */
 static symmem_status read_member(symmem_store *store, const char *key, uint32_t limit_ms,
                                  sm_member *member_p) {
     SM_ATTEMPT(reading);
@@ -94,13 +94,14 @@ static void remove_key(symmem_store *store, const char *key) {
     (void)status;
 }
 
-/* The thread's record stays. The other one removes its key first and objections then. */
+/* Leaves an objection. The thread's record stays. The other process removes first its key and then
+ * the objections. */
 static void object_to(symmem_store *store, const char *world_prefix, const sm_member *own,
                       uint32_t kind, const sm_member *found) {
     SM_ATTEMPT(objecting);
     char key[SYMMEM_STORE_KEY_MAX + 1], its_key[SYMMEM_STORE_KEY_MAX + 1];
     objection no;
-    memset(&no, 0, sizeof(no)); /* travels as bytes */
+    memset(&no, 0, sizeof(no)); /* sent as bytes */
     memcpy(no.to, found->token, sizeof(no.to));
     no.kind = kind;
     no.rank = own->rank;
@@ -115,7 +116,7 @@ static void object_to(symmem_store *store, const char *world_prefix, const sm_me
         remove_key(store, key);
 }
 
-/* The kind of an objection to `own`, or 0. */
+/* Returns the kind of an objection to `own`, or 0. */
 static uint32_t read_objection(symmem_store *store, const char *world_prefix, const sm_member *own,
                                uint32_t limit_ms, objection *no_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
@@ -131,7 +132,8 @@ static uint32_t read_objection(symmem_store *store, const char *world_prefix, co
 
 /* --- who comes and leaves ------------------------------------------------------------ */
 
-/* Of `from` for `to`; -1: that there is any. */
+/* Writes the key of the word that `from` left for `to`. -1: the key of the sign that there is
+ * one. */
 static void left_key(const char *world_prefix, int32_t to, int32_t from, char *key,
                      size_t capacity) {
     if (from < 0)
@@ -140,7 +142,7 @@ static void left_key(const char *world_prefix, int32_t to, int32_t from, char *k
         (void)snprintf(key, capacity, "%s/left/%d/%d", world_prefix, to, from);
 }
 
-/* What is there of any rank's for that one. */
+/* Removes what any rank left for that one. */
 static void forget_left(const sm_world *world, int32_t to) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     for (int32_t rank = -1; rank < world->size; rank++) {
@@ -154,14 +156,15 @@ static void leave_word(const sm_world *world, int32_t to, const char *its_key,
     symmem_store *store = world->store;
     char key[SYMMEM_STORE_KEY_MAX + 1];
     sm_member now;
-    /* In this order: others may remove both meanwhile, and it looks for the second one alone. */
+    /* In this order: peers may remove both meanwhile, and the rank looks for the second key
+     * alone. */
     left_key(world->prefix, to, world->rank, key, sizeof(key));
     bool is_said = symmem_store_set(store, key, world->identity, sizeof(*world->identity),
                                     SM_STORE_CLEAN_MS) == SYMMEM_OK;
     left_key(world->prefix, to, -1, key, sizeof(key));
     is_said = is_said && symmem_store_set(store, key, "1", 1, SM_STORE_CLEAN_MS) == SYMMEM_OK;
-    /* One that has gone meanwhile does not take it away, and what others left it may be there yet.
-     */
+    /* A rank that has gone meanwhile does not remove the word, and earlier words for it may be
+     * there, too. */
     if (!is_said || read_member(store, its_key, SM_STORE_CLEAN_MS, &now) != SYMMEM_OK ||
         !is_own(there, &now))
         forget_left(world, to);
@@ -210,7 +213,7 @@ bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm
 
 /* --- this process's key ------------------------------------------------------------- - */
 
-/* That very one runs, as far as can be told from here. */
+/* Whether that very process runs, as far as this one can tell. */
 static bool surely_lives(const sm_world *world, const sm_identity *other) {
     const sm_identity *own = world->identity;
     return own->boot_id != 0 && own->boot_id == other->boot_id && own->pid_namespace != 0 &&
@@ -221,7 +224,7 @@ static bool surely_lives(const sm_world *world, const sm_identity *other) {
 static symmem_status refuse_taken(const sm_world *world, sm_member *own, const char *key) {
     sm_member found;
     {
-        SM_ATTEMPT(look); /* not knowing is no failure */
+        SM_ATTEMPT(look); /* a store without an answer is no failure */
         if (read_member(world->store, key, world->timeout_ms, &found) != SYMMEM_OK)
             return SYMMEM_OK;
     }
@@ -230,7 +233,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
         return SYMMEM_OK;
     if (!surely_lives(world, &found.identity)) {
         own->took_over = 1;
-        /* As long as the key tells whose the ended one's file is. */
+        /* Only while the key still tells whose file that is. */
         if (world->socket_dir != NULL)
             sm_ipc_sweep(world->socket_dir, world->liveness);
         return SYMMEM_OK;
@@ -243,7 +246,7 @@ static symmem_status refuse_taken(const sm_world *world, sm_member *own, const c
 symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p) {
     char key[SYMMEM_STORE_KEY_MAX + 1];
     *published_p = false;
-    memset(own, 0, sizeof(*own)); /* travels as bytes */
+    memset(own, 0, sizeof(*own)); /* sent as bytes */
     own->identity = *world->identity;
     own->magic = MEMBER_MAGIC;
     own->rank = world->rank;
@@ -261,7 +264,7 @@ symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *pub
     *published_p = status == SYMMEM_OK;
     if (status == SYMMEM_OK)
         sm_exit_record_clear(world);
-    /* Another one may have looked before this one had set. */
+    /* Another process may have looked before this one had set the key. */
     return status == SYMMEM_OK
                ? sm_member_check(world->store, world->prefix, own, "init", world->timeout_ms)
                : status;
@@ -278,7 +281,7 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     bool is_there;
     uint32_t kind;
     {
-        SM_ATTEMPT(look); /* not knowing is no failure */
+        SM_ATTEMPT(look); /* a store without an answer is no failure */
         is_there = read_member(store, key, limit_ms, &found) == SYMMEM_OK;
         kind = read_objection(store, world_prefix, own, limit_ms, &no);
     }
@@ -295,13 +298,13 @@ symmem_status sm_member_check(symmem_store *store, const char *world_prefix, con
     return SYMMEM_MISMATCH;
 }
 
-/* The key first: who leaves an objection behind that takes it back. */
+/* Removes the key first: a process that objects later then removes its objection itself. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own) {
     sm_member found;
     objection no;
     char key[SYMMEM_STORE_KEY_MAX + 1];
     SM_ATTEMPT(withdrawing);
-    /* Relaxed: what follows in this process is ordered by its caller. */
+    /* Relaxed: the caller orders what follows in this process. */
     atomic_store_explicit(&last_end_ns, sm_since_boot_ns(), memory_order_relaxed);
     sm_identity_key(world->prefix, world->rank, key, sizeof(key));
     symmem_status status = read_member(world->store, key, world->timeout_ms, &found);
@@ -337,13 +340,14 @@ symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, con
     return SYMMEM_MISMATCH;
 }
 
-/* By one clock. */
+/* Whether both processes use one clock. */
 static bool are_comparable(const sm_identity *one, const sm_identity *other) {
     return one->boot_id != 0 && one->boot_id == other->boot_id &&
            one->time_namespace == other->time_namespace;
 }
 
-/* A process that has become another program goes on under its number, and began long ago. */
+/* Whether the other process goes on under its number. A process that started another program does,
+ * and began long ago. */
 static bool goes_on(const sm_identity *own, const sm_identity *other) {
     sm_process process;
     return own->pid_namespace == other->pid_namespace && sm_process_read(other->pid, &process) &&
@@ -354,7 +358,7 @@ bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace) {
     const long ticks = sysconf(_SC_CLK_TCK);
     if (own->start_time == 0 || ticks <= 0 || !are_comparable(own, trace.identity))
         return true;
-    /* It is rounded down, by one tick at the most. */
+    /* The start time is rounded down, by at most one tick. */
     const uint64_t tick_ns = 1000000000u / (uint64_t)ticks;
     return trace.made_ns <= (own->start_time + 1) * tick_ns ||
            trace.made_ns <= atomic_load_explicit(&last_end_ns, memory_order_relaxed) ||

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which process is which rank of a store's world. */
+/* The process of each rank of a store's world. */
 #ifndef SYMMEM_CORE_MEMBER_H
 #define SYMMEM_CORE_MEMBER_H
 
 #include "bootstrap/liveness.h"
 
-/* What stands in a rank's key. Sent between ranks as is. */
+/* The value of a rank's key. Ranks send it to each other as is. */
 typedef struct sm_member {
     sm_identity identity; /* first: some keys hold nothing else */
     uint32_t magic;
@@ -15,60 +15,63 @@ typedef struct sm_member {
     uint64_t published_ns; /* since boot */
     uint8_t token[16];     /* of the context */
 } sm_member;
-/* Whether another one is that rank, or has found that this one cannot be in its world: MISMATCH.
- * `own` NULL: nothing is known. */
+/* Answers MISMATCH if another process has this rank, or if a peer has found that this process does
+ * not fit its world. `own` is NULL if this rank published nothing. */
 symmem_status sm_member_check(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const char *operation, uint32_t limit_ms);
-/* It is of a world of another size. `own` NULL: nothing is known. */
+/* Whether `found` belongs to a world of another size. `own` is NULL if this rank published
+ * nothing. */
 bool sm_member_differs(const sm_member *own, const sm_member *found);
-/* MISMATCH if so, which it is told if it lives. */
+/* Answers MISMATCH if the worlds differ, and tells the other process if it lives. */
 symmem_status sm_member_judge(symmem_store *store, const char *world_prefix, const sm_member *own,
                               const sm_member *found, bool lives);
-/* Whether some rank that nobody had met has left this one word of itself, and who that one was. */
+/* The first tells whether a rank that left before it met any peer has left a word for this rank.
+ * The second reads the identity of that process. */
 bool sm_member_hears_of_left(symmem_store *store, const char *world_prefix, const sm_member *own);
 bool sm_member_read_left(symmem_store *store, const char *world_prefix, const sm_member *own,
                          int32_t rank, sm_identity *identity_p);
-/* For times that processes of one machine compare. */
+/* Returns a time that processes of one machine can compare. */
 uint64_t sm_since_boot_ns(void);
-/* What has an identity and a time, for instance a key, and what both are. */
+/* The identity and the time that something has, for instance a key. */
 typedef struct sm_trace {
     const sm_identity *identity;
     uint64_t made_ns; /* since boot, 0 if unknown */
 } sm_trace;
-/* An ended process's, which did not live any more when this one began: an earlier job's, perhaps.
- * False if it certainly did. */
+/* Whether a process that ended may belong to an earlier job. False only if it certainly lived when
+ * this process began. */
 bool sm_member_may_be_earlier(const sm_identity *own, sm_trace trace);
-/* The same of this context, which has taken an ended process's place. */
+/* Does the same for a context that took the place of a process that had ended. */
 bool sm_member_is_older(const sm_member *own, sm_trace trace);
-/* A context's place in its world: what it publishes there and where. */
+/* A context's place in its world: what it publishes and where. */
 typedef struct sm_world {
     symmem_store *store;
     const char *prefix;          /* of the world's keys */
     const char *socket_dir;      /* or NULL */
     const sm_identity *identity; /* own; NULL: it is not known */
     sm_liveness *liveness;
-    const uint64_t *met; /* bits of the ranks that messages can tell; NULL: none */
+    const uint64_t *met; /* bits of the ranks that messages reach; NULL: none */
     int32_t rank, size;
     uint32_t timeout_ms;
 } sm_world;
-/* The context's key in the store, see member.c. Once liveness is there. *published_p: it is there,
- * whatever the status. */
+/* Publishes the context's key in the store, see member.c. The liveness must exist by then.
+ * *published_p tells whether the key is there, whatever the status. */
 symmem_status sm_member_publish(const sm_world *world, sm_member *own, bool *published_p);
-/* Before the end of a context that has met no rank in a group. Others may come to wait for it: to
- * those that are there it says that it was. */
+/* Tells the ranks that are there that this rank was there as well. A context that met no rank in a
+ * group calls it before it ends, because peers may come later and wait for it. */
 void sm_member_say_left(const sm_world *world);
-/* The member was published: otherwise the key may be another process's. */
+/* Removes the member's key. Only for a published member: otherwise the key may be another
+ * process's. */
 void sm_member_withdraw(const sm_world *world, const sm_member *own);
-/* Why a rank has ended before others have met it, see exit_record.c. At the context's end, its
- * member key removed; `record` NULL: nothing has failed in it. */
+/* Leaves the reason why this rank ended before its peers met it, see exit_record.c. Called at the
+ * context's end, after its member key is removed. `record` is NULL if nothing failed. */
 void sm_exit_record_leave(const sm_world *world, const symmem_error_record *record);
-/* At its beginning: an earlier process's of this rank. */
+/* Removes the exit record of an earlier process of this rank. Called at the context's beginning. */
 void sm_exit_record_clear(const sm_world *world);
-/* Whether there is a recent one of `rank`, and whose. *earlier_job_p: it ended for what may be an
- * earlier job's. */
+/* Whether `rank` has left a recent exit record, and whose it is. *earlier_job_p tells whether that
+ * process ended because of what may belong to an earlier job. */
 bool sm_exit_record_read(const sm_world *world, int32_t rank, sm_identity *identity_p,
                          bool *earlier_job_p);
-/* Behind the message of a record that names `rank` of a group: what that one has left. */
+/* Appends to the message of a record that names `rank` of a group what that rank has left. */
 void sm_exit_record_explain(const sm_world *world, int32_t global_rank, int32_t rank,
                             symmem_error_record *record);
 

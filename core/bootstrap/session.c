@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A group's link to its peers. The bring-up:
- *   1. each rank publishes a join record with a fresh nonce and reads everybody's;
- *   2. the session's id is the hash of all nonces. An exchange under that id tells each rank that
- *      all have read the same records. A rank that sees a record change meanwhile reads all again;
- *   3. each rank removes its join record and only then goes on.
- * So a join record with another nonce than the session's always means that its rank has given the
- * session up, however far the others have got. Those follow it, or fail.
+ * A group's session. The bring-up has three steps.
+ *   1. Each rank publishes a join record with a fresh nonce and reads the records of all ranks.
+ *   2. The session's id is the hash of all nonces. An exchange under that id tells each rank that
+ *      all have read the same records. A rank that sees a record change meanwhile reads all again.
+ *   3. Each rank removes its join record and only then goes on.
+ * A join record with another nonce than the session's therefore always means that its rank has
+ * given the session up, whichever step the others have reached. Those follow it, or fail.
  */
 #include "bootstrap/session_internal.h"
 
@@ -25,8 +25,8 @@ sm_call sm_call_start(const char *operation, const char *stage, uint64_t deadlin
                      .deadline_ns = deadline_ns};
 }
 
-/* A store that its server left names the world's rank 0, whose number in the group is another, or
- * which is not in it. */
+/* Gives rank 0 of the world its number in the group, or none if it is no member. A store whose
+ * server has gone names that rank. */
 static void blame_in_group(const sm_session *session, symmem_error_record *record) {
     if (record->status != SYMMEM_PEER_LOST || strcmp(record->stage, SM_STORE_SERVER_STAGE) != 0)
         return;
@@ -153,13 +153,13 @@ static void remove_own_join(sm_session *session) {
         return;
     char key[SM_SESSION_KEY_BYTES];
     sm_session_join_key(session, session->config.rank, key);
-    /* Another process of this rank may have come meanwhile. */
+    /* Another process of this rank may have set its key meanwhile. */
     const sm_join *own = &session->joins[session->config.rank];
     sm_store_take_back(session->config.store, key, own, sizeof(*own), SM_STORE_CLEAN_MS);
     session->joining = false;
 }
 
-/* Who was killed cannot do it any more. Peers on this host may give it other names. */
+/* Removes the socket files of killed ranks. Peers on this host may use other prefixes. */
 static void sweep(const sm_session *session) {
     const sm_session_config *config = &session->config;
     uint64_t swept = config->identity->boot_id;
@@ -196,7 +196,7 @@ void sm_session_destroy(sm_session *session) {
     session->stands = false;
     close_down(session);
     if (session->has_listened && session->config.socket_dir != NULL)
-        sweep(session); /* at the end only: whoever waits to be told of a failure need not wait */
+        sweep(session); /* only at the end, so that ranks do not wait for their news of a failure */
     if (session->config.store != NULL)
         sm_exchange_sweep(session, false);
     free_memory(session);
@@ -237,7 +237,7 @@ static symmem_status open_socket(sm_session *session) {
     return status;
 }
 
-/* Own socket, nonce and join record. */
+/* Makes this rank's socket, nonce and join record. */
 static symmem_status prepare(sm_session *session, const sm_call *call) {
     const sm_session_config *config = &session->config;
     sm_join *own = &session->joins[config->rank];
@@ -278,11 +278,11 @@ static symmem_status publish(sm_session *session, const sm_call *call) {
     return status == SYMMEM_OK ? status : sm_session_store_failed(session, call, status);
 }
 
-/* Which join records were read, while they are read. */
+/* The join records that were read so far. */
 typedef struct reading {
     uint64_t have[SYMMEM_MAX_WORLD_SIZE / 64];
     uint64_t stale[SYMMEM_MAX_WORLD_SIZE / 64];   /* left by a process whose successor is awaited */
-    uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* which may be an earlier job's */
+    uint64_t earlier[SYMMEM_MAX_WORLD_SIZE / 64]; /* left by what may be an earlier job's process */
 } reading;
 
 static bool has(const uint64_t *ranks, int32_t rank) {
@@ -294,7 +294,7 @@ static void mark(uint64_t *ranks, int32_t rank, bool value) {
     ranks[rank / 64] = value ? ranks[rank / 64] | bit : ranks[rank / 64] & ~bit;
 }
 
-/* What became of a rank that has ended. */
+/* Describes the end of a rank. */
 static const char *how_it_ended(const sm_session *session, const sm_call *call, int32_t rank) {
     const sm_session_config *config = &session->config;
     const sm_world world = {.store = config->store, .prefix = config->world_prefix};
@@ -308,7 +308,8 @@ static const char *how_it_ended(const sm_session *session, const sm_call *call, 
                : "came and left, and has ended";
 }
 
-/* Who has ended in the bring-up may have found a contradiction, which is the cause then. */
+/* Reports a rank that ended in the bring-up. If any rank has found a contradiction, that is the
+ * cause. */
 static symmem_status fail_lost(const sm_session *session, const sm_call *call, int32_t rank,
                                const char *what) {
     uint64_t lost[SYMMEM_MAX_WORLD_SIZE / 64] = {0};
@@ -324,10 +325,11 @@ static symmem_status fail_lost(const sm_session *session, const sm_call *call, i
     return sm_session_fail_ranks(session, call, SYMMEM_PEER_LOST, lost, what);
 }
 
-/* The rank has ended. Not if it was of an earlier job, perhaps, and its next process may come. */
+/* Reports that a rank has ended. If its process may belong to an earlier job and the next one may
+ * still come, this rank goes on waiting. */
 static symmem_status lose(const sm_session *session, const sm_call *call, reading *r,
                           int32_t rank) {
-    /* Another rank may have taken its traces away meanwhile. */
+    /* Another rank may have removed the traces meanwhile. */
     const bool earlier = has(r->earlier, rank) || (!has(session->met, rank) &&
                                                    sm_session_may_be_earlier(session, call, rank));
     mark(r->earlier, rank, earlier);
@@ -343,7 +345,7 @@ static symmem_status lose(const sm_session *session, const sm_call *call, readin
     return status;
 }
 
-/* Tries to read one rank's record. */
+/* Tries to read one rank's join record. */
 static symmem_status read_one(sm_session *session, const sm_call *call, reading *r, int32_t rank) {
     symmem_status status = sm_session_read_join(session, call, rank, &session->joins[rank]);
     mark(r->stale, rank, false);
@@ -375,7 +377,7 @@ static symmem_status read_one(sm_session *session, const sm_call *call, reading 
     return SYMMEM_OK;
 }
 
-/* A bounded number of the missing ones a tick; all of them for the last look. */
+/* Tries to read a bounded number of missing records per tick, or all of them for the last look. */
 static symmem_status read_missing(sm_session *session, const sm_call *call, reading *r, bool all) {
     const sm_session_config *config = &session->config;
     int32_t size = config->world_size;
@@ -396,9 +398,9 @@ static symmem_status read_missing(sm_session *session, const sm_call *call, read
 }
 
 /*
- * Looks after all the others, also those whose records were read: who saw that one ended has left
- * the bring-up and will not publish the record that this rank waits for. *reread_p: a record that
- * was read is that of a rank whose successor has begun.
+ * Looks after all other ranks, including those whose records were read. A rank that saw one of them
+ * end has left the bring-up and will not publish the record for which this rank waits.
+ * *reread_p: a record that was read belongs to a rank whose successor has begun.
  */
 static symmem_status look_after(sm_session *session, const sm_call *call, reading *r,
                                 bool *reread_p) {
@@ -482,7 +484,7 @@ static symmem_status read_joins(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
-/* The first rank of which this one knows that it is on the same host. */
+/* Returns the first rank that this one knows to be on the same host. */
 static int32_t first_here(const sm_session *session) {
     int32_t rank = 0;
     while (rank < session->config.rank &&
@@ -492,7 +494,8 @@ static int32_t first_here(const sm_session *session) {
     return rank;
 }
 
-/* A rank names one before it, so those are settled already. False: one does not. */
+/* Makes all ranks of a host name the same first rank. A rank names one at or before itself, whose
+ * entry is already final. False: a rank names a later one. */
 static bool settle_hosts(sm_session *session) {
     for (int32_t rank = 0; rank < session->config.world_size; rank++) {
         const int32_t first = session->hosts[rank];
@@ -507,7 +510,7 @@ bool sm_session_same_host(const sm_session *session, int32_t one, int32_t other)
     return session->hosts[one] == session->hosts[other];
 }
 
-/* The id is public, it stands in keys; the secret is not. */
+/* Derives the public id, which is a part of keys, and the secret, which is not. */
 static uint64_t derive(sm_session *session) {
     uint64_t id = SM_HASH_SEED;
     memset(session->secret, 0, sizeof(session->secret));
@@ -520,7 +523,8 @@ static uint64_t derive(sm_session *session) {
     return id == 0 ? 1 : id;
 }
 
-/* Steps 1 and 2 until all ranks have the same records. `own`: NULL, or this rank's failure. */
+/* Repeats steps 1 and 2 until all ranks have the same records. `own` is NULL, or this rank's
+ * failure. */
 static symmem_status acknowledge(sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, uint64_t *id_p) {
     for (;;) {
@@ -528,7 +532,7 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
         if (status != SYMMEM_OK)
             return own == NULL ? status : sm_earlier_failure(session, call, own, status);
         for (int32_t rank = 0; rank < session->config.world_size; rank++)
-            sm_session_has_met(session, rank); /* and waits to be told */
+            sm_session_has_met(session, rank); /* the rank waits for this one's notes */
         uint64_t id = derive(session);
         const int32_t host = first_here(session);
         sm_outcome outcome =
@@ -541,7 +545,7 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
             return SYMMEM_OK;
         }
         if (!outcome.again)
-            remove_own_join(session); /* before the mark: who sees that must not read this */
+            remove_own_join(session); /* first: no rank that sees the mark may read the record */
         if (!outcome.complete)
             sm_exchange_abandon(session, id, 0, outcome);
         if (!outcome.again)
@@ -549,7 +553,8 @@ static symmem_status acknowledge(sm_session *session, const sm_call *call,
     }
 }
 
-/* Publishes. With the time up, after following a peer or in a slow store, says who is missing. */
+/* Publishes the join record. If the time is up by then, after following a peer or in a slow store,
+ * reports the missing ranks. */
 static symmem_status arrive(sm_session *session, const sm_call *call) {
     symmem_status status = publish(session, call);
     if (status != SYMMEM_TIMEOUT || !sm_expired(call->deadline_ns))
@@ -560,8 +565,8 @@ static symmem_status arrive(sm_session *session, const sm_call *call) {
     return status == SYMMEM_OK ? sm_error_raise(&late) : status;
 }
 
-/* Socket and join record, and whatever this rank cannot do: made known to all instead of letting
- * them wait. *own_p: its failure, if the status is not OK. */
+/* Makes the socket and publishes the join record. A failure here is told to all ranks, so that they
+ * do not wait. *own_p is that failure, if the status is not OK. */
 static symmem_status introduce(sm_session *session, const sm_call *call,
                                symmem_error_record *own_p) {
     symmem_status own = sm_session_point(session, call, "session.join.before");
@@ -609,7 +614,7 @@ static symmem_status join(sm_session *session, const sm_call *call) {
     return SYMMEM_OK;
 }
 
-/* What was tried in vain on the way is no failure of who joins. */
+/* A try that failed on the way is not a failure of the call that joins. */
 static symmem_status attempt_to_join(sm_session *session, const sm_call *call) {
     SM_ATTEMPT(joining);
     const symmem_status status = join(session, call);
@@ -648,7 +653,7 @@ symmem_status sm_session_up(sm_session *session, const sm_call *call) {
     return status;
 }
 
-/* A slow store is no failure: the call itself finds out who is missing. */
+/* A slow store is no failure here: the call itself finds out which ranks are missing. */
 static sm_outcome look_before(sm_session *session, const sm_call *call) {
     SM_ATTEMPT(look);
     sm_outcome outcome = sm_session_watch(session, call);

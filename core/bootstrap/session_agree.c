@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Making one rank's failure everybody's: what travels of its record, and which one counts. */
+/* Makes one rank's failure the failure of all ranks: the part of its record that is sent, and the
+ * choice between two failures. */
 #include "bootstrap/session_internal.h"
 
 #include <string.h>
@@ -41,7 +42,7 @@ symmem_status sm_verdict_apply(const sm_session *session, const sm_call *call, i
     (void)sm_error_get(&error);
     record->system_errno = verdict->system_errno;
     record->channel = verdict->channel;
-    /* A record that accuses others, lost ones for instance, is not made to accuse its own rank. */
+    /* A record that names other ranks, for instance lost ones, does not get its own rank added. */
     bool accuses = verdict->failed_rank >= 0 || verdict->missing_count > 0;
     record->failed_rank = accuses ? verdict->failed_rank : rank;
     record->expected = verdict->expected;
@@ -75,8 +76,8 @@ symmem_status sm_own_failure(const sm_session *session, const sm_call *call,
 
 symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
                                  const symmem_error_record *own, symmem_status status) {
-    /* Reports this rank's earlier failure, unless it merely echoes a lost peer (it names another
-     * rank, or none). Then PEER_LOST with the rank is more useful. */
+    /* Reports this rank's earlier failure, unless that is only a consequence of a lost peer (it
+     * names another rank, or none). PEER_LOST with the rank is then more useful. */
     bool of_another = own->failed_rank >= 0 && own->failed_rank != session->config.rank;
     bool nameless = own->status == SYMMEM_PEER_LOST && own->missing_count == 0;
     if (status == SYMMEM_PEER_LOST && (of_another || nameless))
@@ -84,9 +85,9 @@ symmem_status sm_earlier_failure(const sm_session *session, const sm_call *call,
     return sm_own_failure(session, call, own);
 }
 
-/* A backend's library may have noticed a peer's end, of which the backend tells without a name.
- * Only asked, not looked up: whose place another process has taken is gone for those who wait, too.
- */
+/* Names the lost ranks in a record of the backend, whose library may notice a peer's end without
+ * saying which peer. Asks only about known processes: a process that was replaced is lost for the
+ * waiting ranks, too. */
 static void name_the_lost(const sm_session *session, symmem_error_record *record) {
     const sm_session_config *config = &session->config;
     for (int32_t rank = 0; rank < config->world_size; rank++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Why a session was given up. A rank that leaves one tells its peers with what it failed, in a note
- * to their sockets: there it waits until they look, whatever has become of the sender by then, and
- * nothing of it stays behind. Who fails for want of a rank that came and left takes over what that
- * one said. So the first cause is everybody's, and who was there is not called absent.
+ * Why a session was given up. A rank that leaves a session sends its failure to its peers in a note
+ * to their sockets. The note waits there until they look, even if the sender has ended by then, and
+ * leaves nothing behind. A rank that fails because a peer came and left takes over that peer's
+ * failure. All ranks thus report the first cause, and no rank calls a peer absent that was there.
  */
 #include "bootstrap/session_internal.h"
 
@@ -13,7 +13,7 @@
 
 enum { GAVE_UP = 1, FINALIZED = 2, CONTRADICTED = 3, DESTROYED = 4, REMARKED = 5 };
 
-/* What a note holds. */
+/* The content of a note. */
 typedef struct reason {
     uint32_t kind;
     int32_t global_rank; /* the sender's */
@@ -29,7 +29,7 @@ static bool names(const symmem_error_record *record, int32_t rank) {
     return record->failed_rank == rank || has(record->missing, rank);
 }
 
-/* What has come; NULL: nothing. */
+/* Returns the notes that have come, or NULL. */
 static const sm_ipc_notes *listen_to_peers(sm_session *session) {
     if (session->ipc == NULL)
         return NULL;
@@ -56,7 +56,7 @@ static bool read_contradiction(const sm_session *session, const sm_ipc_notes *no
     return sm_verdict_valid(session, &reason_p->verdict);
 }
 
-/* To whom the tag is for. */
+/* Sends a note to the rank of the tag. */
 static bool send_reason(const sm_session *session, const sm_join *to, const reason *why) {
     uint8_t note[SM_IPC_NOTE_BYTES] = {0};
     sm_ipc_tag tag;
@@ -99,7 +99,7 @@ bool sm_session_has_given_up(const sm_session *session, int32_t rank) {
 
 /* --- telling ------------------------------------------------------------------------ */
 
-/* A peer may have come after this rank's last look. */
+/* Looks once more for a rank that may have come after the last look. */
 static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     if (session->id != 0 || has(session->met, rank))
         return true;
@@ -111,10 +111,9 @@ static bool is_known(sm_session *session, const sm_call *call, int32_t rank) {
     return sm_session_read_join(session, &look, rank, &session->joins[rank]) == SYMMEM_OK;
 }
 
-/* Begun beside the own rank, so that not all tell the same ones first. Who has given this session
- * up hears nothing in it any more, and who was told that it is given up is not told again at the
- * end.
- */
+/* Sends the notes, beginning at the next rank so that the ranks begin at different peers. A peer
+ * that has given this session up does not read its notes any more. At the end, a peer that already
+ * knows that the session is given up is not told again. */
 static void tell(sm_session *session, const sm_call *call, uint32_t kind,
                  const symmem_error_record *record) {
     const int32_t world_size = session->config.world_size;
@@ -131,7 +130,7 @@ static void tell(sm_session *session, const sm_call *call, uint32_t kind,
     }
 }
 
-/* Others may wait for this rank although it has never come. */
+/* Peers may wait for this rank although it has never entered the session. */
 void sm_session_tell_end(sm_session *session, bool finalized) {
     symmem_error_record record;
     const sm_call call = sm_call_start("finalize", "", 0);
@@ -159,7 +158,7 @@ void sm_session_forget_remarks(sm_session *session) {
 
 /* --- taking over -------------------------------------------------------------------- */
 
-/* Ranks of `all` without those of `some`. Their number. */
+/* Computes the ranks of `all` that are not in `some`, and returns their number. */
 static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *rest) {
     uint32_t count = 0;
     for (int32_t i = 0; i < SYMMEM_MAX_WORLD_SIZE / 64; i++) {
@@ -169,8 +168,8 @@ static uint32_t without(const uint64_t *all, const uint64_t *some, uint64_t *res
     return count;
 }
 
-/* A rank that came and left for want of others: those are the absent ones, but for whom this rank
- * has met since, and for itself. */
+/* Reports the absent ranks when a peer came and left because ranks were missing: the ranks that the
+ * peer missed, without this rank and those that it has met since. */
 static symmem_status absent(const sm_session *session, const sm_call *call,
                             const sm_ipc_notes *notes, const sm_verdict *verdict,
                             symmem_status own_failure) {
@@ -196,7 +195,7 @@ static symmem_status repeat(const sm_session *session, const sm_call *call, int3
     return sm_error_raise(&error);
 }
 
-/* With the scope's error, a TIMEOUT or a loss. */
+/* Called with the scope's error, which is a TIMEOUT or a loss. */
 static symmem_status take_over(const sm_session *session, const sm_call *call,
                                const sm_ipc_notes *notes, const sm_verdict *verdict) {
     uint64_t rest[SYMMEM_MAX_WORLD_SIZE / 64];
@@ -224,15 +223,16 @@ void sm_session_keep_cause(sm_session *session) {
     memcpy(session->left_for, &why, sizeof(why));
 }
 
-/* Not what this rank itself has failed with, which comes back to it where a peer was quicker. */
+/* Whether the failure is a peer's. This rank's own failure comes back to it if a peer was
+ * quicker. */
 static bool is_hearsay(const sm_session *session, const symmem_error_record *error,
                        symmem_status status) {
     return (status == SYMMEM_TIMEOUT || status == SYMMEM_PEER_LOST) &&
            error->failed_rank != session->config.rank;
 }
 
-/* Of a peer that this rank has followed and that it waited for in vain then: with `own`, if it was
- * for want of nobody. */
+/* Recalls the cause of the peer that this rank has followed, if the failure is that the peer is
+ * missing. With `own`, only a cause that was not itself a missing rank. */
 static bool recall(const sm_session *session, const symmem_error_record *error, bool own,
                    reason *reason_p) {
     if (session->left_by < 0 || !names(error, session->left_by))
@@ -263,7 +263,7 @@ symmem_status sm_session_give_up(sm_session *session, const sm_call *call, symme
     } else if (hearsay && recall(session, &record, false, &why)) {
         status = repeat(session, call, session->left_by, &why.verdict);
     }
-    /* That a group or a context has gone is its own rank's business. */
+    /* The end of a group or a context concerns its own rank only. */
     (void)sm_error_get(&record);
     SM_ATTEMPT(telling);
     if (session->ipc != NULL && status != SYMMEM_NOT_INITIALIZED && status != SYMMEM_STALE)
@@ -294,7 +294,7 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
                                       [DESTROYED] = "destroyed the group after"};
     reason why;
     const sm_ipc_notes *notes = listen_to_peers(session);
-    /* What spoiled the handle came before its rank went. */
+    /* The failure that poisoned the handle came before its rank ended. */
     if (read_remark(session, notes, &why) &&
         (rank < 0 ? names(record, notes->remarked_by) : rank == notes->remarked_by))
         append(record, notes->remarked_by, "failed with", &why);
@@ -305,11 +305,12 @@ void sm_session_explain(sm_session *session, int32_t rank, symmem_error_record *
 
 /* --- who comes late to a contradiction ---------------------------------------------- */
 
-/* As long as the call would have waited, within these: whoever comes by then may be of this job. */
+/* The record stands for the limit of the call, within these bounds. A rank that comes within that
+ * time may belong to this job. */
 #define STANDS_LEAST_S 10u
 #define STANDS_MOST_S 60u
 
-/* All see the same, whatever their machine and namespace. */
+/* All ranks see the same time, whatever their machine and namespace. */
 static uint64_t now_s(void) {
     struct timespec now;
     (void)clock_gettime(CLOCK_REALTIME, &now);
@@ -357,7 +358,7 @@ symmem_status sm_session_stood(const sm_session *session, const sm_call *call, i
 
 /* --- groups of one name ------------------------------------------------------------- */
 
-/* "1, 0, 2": as many as fit. */
+/* Writes a list such as "1, 0, 2", with as many members as fit. */
 static void list_members(const sm_join *join, char *text, size_t capacity) {
     size_t used = 0;
     text[0] = '\0';
@@ -378,7 +379,7 @@ symmem_status sm_session_contradict(const sm_session *session, const sm_call *ca
     const sm_trace trace = {&other->identity, other->made_ns};
     const bool ended = sm_liveness_ask_of(config->liveness, config->global_ranks[rank],
                                           &other->identity) == SYMMEM_PEER_GONE;
-    /* What an earlier job's process has left. */
+    /* An earlier job's process left this record. */
     if (ended && sm_member_may_be_earlier(config->identity, trace))
         return SYMMEM_NOT_FOUND;
     list_members(&session->joins[config->rank], own_list, sizeof(own_list));

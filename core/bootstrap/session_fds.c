@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Descriptors between ranks: a star through group rank 0, so that a rank sends one message and
- * rank 0 sends each rank as few as the kernel's limit allows.
+ * Descriptors between ranks. All go through group rank 0, so that a rank sends one message and rank
+ * 0 sends each rank as few as the kernel's limit allows.
  *
- * An empty message means "the sender cannot". Rank 0 treats such a rank's descriptors as -1 and
- * goes on, so that nobody waits for a rank that has failed; that rank's own status tells the others
- * in the agreement that follows. Without word from rank 0 there is nothing to go on with.
+ * An empty message means that the sender cannot send descriptors. Rank 0 then uses -1 for that
+ * rank's descriptors and goes on, so that no rank waits for a failed one. The failed rank's own
+ * status tells the others in the agreement that follows. Ranks without a message from rank 0 cannot
+ * go on.
  */
 #include "bootstrap/session_internal.h"
 
@@ -20,7 +21,7 @@ enum { KIND_GATHER = 1, KIND_SPREAD = 2, KIND_BROADCAST = 3, KIND_SINGLE = 4 };
 /* Each step of a transfer waits this long before it looks after the peers. */
 #define STEP_MS 50u
 #define GONE_LOOKS 50
-#define LEAST_LOOKS 10 /* though the time is up */
+#define LEAST_LOOKS 10 /* made even if the time is up */
 #define FAILURE_LOOKS 4
 
 static void close_fds(int *fds, size_t count) {
@@ -63,11 +64,12 @@ static symmem_status fail_rank(const sm_session *session, const sm_call *call, i
     return sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, ranks, what);
 }
 
-/* After a step without success: has a peer ended or started over, is the time up? */
+/* Looks at the peers after a step without success: whether one has ended or started over, and
+ * whether the time is up. */
 static symmem_status look_around(sm_session *session, const sm_call *call, int32_t waiting_for,
                                  bool root) {
     sm_outcome outcome = sm_session_watch(session, call);
-    /* The root knows who came: a rank that did and gave up is not the one to be named. */
+    /* Rank 0 knows which ranks came. It does not name a rank that came and gave up. */
     if (root && outcome.again)
         return fail_rank(session, call, waiting_for, "did not send descriptors");
     if (outcome.status != SYMMEM_OK)
@@ -79,20 +81,21 @@ static symmem_status look_around(sm_session *session, const sm_call *call, int32
             : SYMMEM_OK;
     if (status != SYMMEM_OK || !sm_expired(call->deadline_ns))
         return status;
-    /* Rank 0 may be about to say for whom it has waited in vain. */
+    /* Rank 0 may be about to report the rank for which it waited. */
     for (int i = 0; i < LEAST_LOOKS && !root && sm_session_given_up_by(session) < 0; i++)
         sm_sleep_ns(10000000);
     return fail_rank(session, call, waiting_for, "did not send or take descriptors");
 }
 
-/* As far as is known. In this order: one that is no longer ending is gone. */
+/* Whether the rank lives, as far as is known. The order matters: a process that no longer is ending
+ * has gone. */
 static bool lives(const sm_session *session, int32_t rank) {
     return !sm_session_peer_is_ending(session, rank) &&
            sm_session_peer_state(session, rank) == SYMMEM_PEER_ALIVE;
 }
 
-/* A socket vanishes with its process, before that counts as ended (a moment, or seconds where a
- * device's driver has a lot to do), or with a session. */
+/* Handles a peer's missing socket. A socket vanishes with its session, or with its process shortly
+ * before the process counts as ended (seconds before, if a device's driver has much to do). */
 static symmem_status socket_gone(sm_session *session, const sm_call *call, int32_t rank,
                                  const symmem_error_record *found) {
     const int looks = found->status == SYMMEM_PERMISSION ? LEAST_LOOKS : GONE_LOOKS;
@@ -104,14 +107,15 @@ static symmem_status socket_gone(sm_session *session, const sm_call *call, int32
             return outcome.status;
         sm_sleep_ns(10000000);
     }
-    if (found->status == SYMMEM_PERMISSION) /* another user has the name of one that lives */
+    if (found->status == SYMMEM_PERMISSION) /* another user has taken the name of a living rank */
         return sm_session_describe(session, call, sm_error_raise(found));
     if (sm_session_given_up_by(session) < 0 && sm_session_lost_socket(session, call, rank))
         return SYMMEM_SYSTEM;
     return fail_rank(session, call, rank, "gave the operation up");
 }
 
-/* *error_p: why not, with status SYMMEM_OK where there is only no answer. */
+/* Tries to send once. *error_p says why it failed, or has status SYMMEM_OK if there is only no
+ * answer. */
 static symmem_status try_send(sm_session *session, const sm_join *peer, const sm_ipc_tag *tag,
                               const int *fds, int count, uint32_t limit_ms,
                               symmem_error_record *error_p) {
@@ -145,7 +149,8 @@ static symmem_status send_to(sm_session *session, const sm_call *call, int32_t r
         if (status != SYMMEM_TIMEOUT && !in_flight)
             return raise_as(session, call, status, &error);
         status = look_around(session, call, rank, false);
-        /* The limit, and not the peer, is why the time is up. */
+        /* The time is up because of the limit on descriptors in flight, and not because of the
+         * peer. */
         if (status == SYMMEM_TIMEOUT && in_flight && sm_expired(call->deadline_ns))
             return raise_as(session, call, error.status, &error);
         if (status != SYMMEM_OK)
@@ -153,7 +158,7 @@ static symmem_status send_to(sm_session *session, const sm_call *call, int32_t r
     }
 }
 
-/* TIMEOUT without an error: nothing has come. */
+/* Tries to receive once. TIMEOUT without an error: nothing has come. */
 static symmem_status try_receive(sm_session *session, const sm_ipc_tag *want, int32_t *source_p,
                                  int *fds_p, int *count_p, uint32_t limit_ms) {
     SM_ATTEMPT(receiving);
@@ -164,7 +169,8 @@ static symmem_status try_receive(sm_session *session, const sm_ipc_tag *want, in
     return status;
 }
 
-/* The next message of `want`; *count_p 0: the sender cannot. fds_p has SM_IPC_MAX_FDS entries. */
+/* Receives the next message of `want`. *count_p is 0 if the sender cannot send descriptors. fds_p
+ * has SM_IPC_MAX_FDS entries. */
 static symmem_status receive_from(sm_session *session, const sm_call *call, const sm_ipc_tag *want,
                                   int32_t waiting_for, int32_t *source_p, int *fds_p,
                                   int *count_p) {
@@ -180,15 +186,16 @@ static symmem_status receive_from(sm_session *session, const sm_call *call, cons
     }
 }
 
-/* Tells a rank that nothing will come. One try: it is a kindness, not a duty. */
+/* Tells a rank that no descriptors will come. One try suffices, because the rank's deadline ends
+ * its wait in any case. */
 static void send_refusal(sm_session *session, int32_t rank, const sm_ipc_tag *tag) {
     const sm_join *peer = &session->joins[rank];
     SM_ATTEMPT(sending);
     (void)!sm_ipc_send(session->ipc, peer->address, peer->address_bytes, tag, NULL, 0, 20);
 }
 
-/* It may have failed for want of a rank that ended; if not, its own status tells all the others in
- * the agreement that follows. */
+/* Handles a refusal. The sender may have failed because of a rank that ended. Otherwise its own
+ * status tells all ranks in the agreement that follows. */
 static symmem_status refused(sm_session *session, const sm_call *call, int32_t rank) {
     sm_outcome outcome = sm_session_watch(session, call);
     if (outcome.status != SYMMEM_OK)
@@ -197,7 +204,7 @@ static symmem_status refused(sm_session *session, const sm_call *call, int32_t r
     return sm_error_failed_rank(rank);
 }
 
-/* The others find out about a rank that ended or does not come by themselves, and name it. */
+/* Whether the others need to be told. They notice themselves that a rank ended or does not come. */
 static bool worth_telling(symmem_status status) {
     return status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST;
 }
@@ -208,7 +215,8 @@ static size_t chunk_of(size_t total, size_t start) {
     return total - start < SM_IPC_MAX_FDS ? total - start : SM_IPC_MAX_FDS;
 }
 
-/* Rank 0: everybody's descriptors into fds_p; `served` marks those that want an answer. */
+/* Gathers all ranks' descriptors into fds_p on rank 0. `served` marks the ranks that want an
+ * answer. */
 static symmem_status root_gather(sm_session *session, const sm_call *call, uint64_t sequence,
                                  int count, int *fds_p, bool *served) {
     bool arrived[SYMMEM_MAX_WORLD_SIZE] = {true};
@@ -235,7 +243,8 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
             return sm_session_fail(session, call, SYMMEM_MISMATCH,
                                    "rank %d sent %d descriptors instead of %d", source, got, count);
         }
-        /* After a shortage the rest is taken all the same: ranks must not be stuck in sending. */
+        /* After a shortage the remaining messages are received as well, so that no rank is stuck in
+         * sending. */
         if (shortage.status != SYMMEM_OK)
             close_fds(fds, (size_t)got);
         else
@@ -252,7 +261,7 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
     return sm_error_raise(&shortage);
 }
 
-/* All messages to one rank. Of those that it will not get, the first is a refusal. */
+/* Sends all messages to one rank. If some cannot be sent, the first of those is a refusal. */
 static symmem_status spread_to(sm_session *session, const sm_call *call, int32_t rank,
                                uint64_t sequence, const int *fds, size_t total) {
     symmem_status status = SYMMEM_OK;
@@ -321,7 +330,7 @@ static symmem_status leaf_receive(sm_session *session, const sm_call *call, uint
         }
         memcpy(fds_p + start, fds, (size_t)got * sizeof(fds[0]));
         start += (size_t)got;
-        /* The rest is taken all the same: rank 0 must not be stuck in sending. */
+        /* The remaining messages are received as well, so that rank 0 is not stuck in sending. */
         if (sm_session_point(session, call, "ipc.recv.after") != SYMMEM_OK &&
             own.status == SYMMEM_OK)
             (void)sm_error_get(&own);
@@ -347,7 +356,8 @@ static symmem_status leaf_exchange(sm_session *session, const sm_call *call, uin
     return leaf_receive(session, call, sequence, total, fds_p);
 }
 
-/* A rank that was not heard of in time may come later with older numbers: start afresh. */
+/* Ends the session after a timeout: a late rank may come with older numbers, so the next call
+ * starts afresh. */
 static symmem_status closing(sm_session *session, const sm_call *call, symmem_status status) {
     if (status != SYMMEM_TIMEOUT && status != SYMMEM_PEER_LOST)
         return status;
@@ -368,7 +378,7 @@ symmem_status sm_session_all_gather_fds(sm_session *session, const char *operati
         status = sm_session_check_reach(session, &call);
     if (status != SYMMEM_OK)
         return status;
-    /* Counted before anything can fail: all ranks must stay in step. */
+    /* Counted before anything can fail, so that all ranks stay in step. */
     uint64_t sequence = session->fd_sequence;
     session->fd_sequence += (total + SM_IPC_MAX_FDS - 1) / SM_IPC_MAX_FDS;
     if (session->config.world_size == 1)
@@ -408,7 +418,8 @@ static symmem_status broadcast_send(sm_session *session, const sm_call *call, co
     return status;
 }
 
-/* *came_p: the message has come and is not to be asked for again, whatever became of it. */
+/* Receives one message. *came_p: the message has come, with or without success, and is not to be
+ * received again. */
 static symmem_status receive_one(sm_session *session, const sm_call *call, const sm_ipc_tag *want,
                                  int *fd_p, bool *came_p) {
     int32_t source = -1;
@@ -446,8 +457,8 @@ symmem_status sm_session_broadcast_fd(sm_session *session, const char *operation
 
 /* --- one to one --------------------------------------------------------------------- */
 
-/* What a rank sent itself, not received yet. No socket: a group of one has none, and a socket takes
- * only so many before somebody reads. */
+/* A descriptor that a rank sent to itself and has not received yet. It does not go through a
+ * socket: a group of one has none, and a socket's queue holds only so many unread messages. */
 struct sm_own_fd {
     sm_own_fd *next;
     int fd;
@@ -481,7 +492,7 @@ static symmem_status keep_own(sm_session *session, const sm_call *call, int fd) 
 
 static symmem_status take_own(sm_session *session, const sm_call *call, int *fd_p) {
     sm_own_fd *entry = session->own_fds;
-    /* Nobody else can send it meanwhile: this call has the group. */
+    /* No other thread can send it meanwhile, because this call holds the group. */
     if (entry == NULL)
         return fail_rank(session, call, session->config.rank, "has not sent itself a descriptor");
     session->own_fds = entry->next;
@@ -495,7 +506,7 @@ static symmem_status check_pair(sm_session *session, const sm_call *call, int32_
     if (rank < 0 || rank >= session->config.world_size)
         return sm_session_fail(session, call, SYMMEM_OUT_OF_RANGE, "no rank %d", rank);
     if (session->config.world_size == 1)
-        return sm_session_up(session, call); /* waits for nobody */
+        return sm_session_up(session, call); /* no peer to wait for */
     if (session->id == 0)
         return sm_session_fail(session, call, SYMMEM_INVALID_ARGUMENT,
                                "the group was not brought up by a collective call");

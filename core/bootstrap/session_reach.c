@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where descriptors cannot go: other hosts, and namespaces that hide a rank's socket. */
+/* Places that descriptors cannot reach: other hosts, and namespaces that hide a rank's socket. */
 #include "bootstrap/session_internal.h"
 
 #include <string.h>
@@ -11,7 +11,8 @@ static bool apart(uint64_t one_namespace, uint64_t other) {
     return one_namespace != 0 && other != 0 && one_namespace != other;
 }
 
-/* "" if it has none, and so lives in its network namespace. */
+/* Returns the address of the rank's socket file. The path is "" if the socket has an abstract name,
+ * which belongs to its network namespace. */
 static struct sockaddr_un file_of(const sm_join *join) {
     struct sockaddr_un address;
     memcpy(&address, join->address, sizeof(address));
@@ -39,7 +40,8 @@ const char *sm_session_out_of_reach(const sm_session *session, int32_t rank) {
                : NULL;
 }
 
-/* Whether it sees this rank's file only it knows. Most often that is as the other way round. */
+/* Only the rank itself knows whether it sees this one's file. Usually that is so in both directions
+ * or in none. */
 const char *sm_session_reaches_not(const sm_session *session, int32_t rank) {
     const sm_join *peer = &session->joins[rank];
     const sm_identity *own = session->config.identity;
@@ -79,7 +81,7 @@ static symmem_status look_at_all(sm_session *session, const sm_call *call) {
     return sm_session_fail_ranks(session, call, SYMMEM_UNREACHABLE, remote, why);
 }
 
-/* All ranks have the same records, and so the same answer. */
+/* All ranks have the same records, so all get the same answer. */
 static bool are_in_one_place(const sm_session *session) {
     const sm_identity *first = &session->joins[0].identity;
     for (int32_t rank = 1; rank < session->config.world_size; rank++) {
@@ -91,7 +93,7 @@ static bool are_in_one_place(const sm_session *session) {
     return true;
 }
 
-/* Between namespaces a rank may reach another one that does not reach it, and would wait for it. */
+/* A rank in one namespace may reach a rank that does not reach it, and would then wait for it. */
 symmem_status sm_session_check_reach(sm_session *session, const sm_call *call) {
     symmem_status own = look_at_all(session, call);
     if (session->reach_agreed || are_in_one_place(session))

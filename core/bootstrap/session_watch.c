@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Looking after peers while waiting: has one ended, has one started over? Asked once a tick, and
- * for a bounded number of peers a tick, so that a large world does not drown its store.
+ * The watch over peers during waits: whether one has ended or started over. It looks once per tick,
+ * and at a bounded number of peers, so that a large world does not overload its store.
  */
 #include "bootstrap/session_internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define JOINS_A_TICK 16 /* besides those of ranks that say that they have given up */
+#define JOINS_A_TICK 16 /* in addition to those of ranks that report to have given up */
 #define PROCESSES_A_TICK 256
-#define NEXT_PROCESS_NS 300000000u /* what waits for a rank's next process, for it to come */
-#define REMOVALS 2                 /* of a key: nobody else would do it */
+#define NEXT_PROCESS_NS 300000000u /* time for a rank's next process to come */
+#define REMOVALS 2                 /* of a key that no other rank removes */
 
 #define SERVE_MS 2 /* between two times that an engine is let work */
 
@@ -28,8 +28,8 @@ void sm_session_join_key(const sm_session *session, int32_t rank, char key[SM_SE
 
 symmem_status sm_session_get(const sm_session *session, const sm_call *call, const char *key,
                              void *value, size_t capacity, size_t *bytes_p) {
-    /* After the deadline last looks are still wanted, to say who is missing. All together they have
-     * a moment, and each at least one millisecond. */
+    /* After the deadline the last looks still have to find the missing ranks. They have a moment
+     * together, and at least one millisecond each. */
     uint32_t limit_ms = sm_remaining_ms(call->deadline_ns, SM_STORE_CALL_MS);
     if (limit_ms == 0)
         limit_ms = sm_remaining_ms(call->deadline_ns + SM_LAST_LOOKS_NS, SM_STORE_CALL_MS);
@@ -58,7 +58,7 @@ symmem_status sm_session_wait(const sm_session *session, const char *key, uint32
 }
 
 void sm_session_remove(const sm_session *session, const char *key) {
-    /* Cleaning never fails a call, and never touches its record. */
+    /* Cleaning up never fails a call and never touches its record. */
     SM_ATTEMPT(cleaning);
     symmem_status status = SYMMEM_SYSTEM;
     for (int i = 0; i < REMOVALS && status != SYMMEM_OK && status != SYMMEM_TIMEOUT; i++)
@@ -96,8 +96,8 @@ bool sm_session_next_is_awaited(const sm_call *call) {
     return !sm_expired(call->deadline_ns) && sm_now_ns() - call->start_ns < NEXT_PROCESS_NS;
 }
 
-/* What a rank that is not there has left of itself: a word to this one, or why it has ended. Its
- * next process removes that. */
+/* Reads what an absent rank has left: its word for this rank, or its exit record. The rank's next
+ * process removes both. */
 static bool read_what_is_left(const sm_session *session, const sm_call *call, int32_t global_rank,
                               sm_identity *identity_p) {
     const sm_session_config *config = &session->config;
@@ -110,14 +110,14 @@ static bool read_what_is_left(const sm_session *session, const sm_call *call, in
             sm_exit_record_read(&world, global_rank, identity_p, &earlier_job));
 }
 
-/* Not knowing is no failure. */
+/* Reads a key. A store without an answer is no failure. */
 static symmem_status look_for(const sm_session *session, const sm_call *call, const char *key,
                               void *value, size_t capacity, size_t *bytes_p) {
     SM_ATTEMPT(look);
     return sm_session_get(session, call, key, value, capacity, bytes_p);
 }
 
-/* NOT_FOUND: it is not there yet, or is none that can be waited for. */
+/* Answers NOT_FOUND if the rank has no identity yet, or one that this rank must not wait for. */
 static symmem_status learn(const sm_session *session, const sm_call *call, int32_t rank) {
     char key[SM_SESSION_KEY_BYTES];
     const sm_session_config *config = &session->config;
@@ -140,7 +140,8 @@ static symmem_status learn(const sm_session *session, const sm_call *call, int32
         return SYMMEM_NOT_FOUND;
     const bool ended =
         sm_member_differs(config->member, &found) && has_ended(session, rank, &found.identity);
-    /* No rank of this job was in another world, unless it was at odds with this one. */
+    /* A process of a world of another size is no rank of this job, unless both contradict each
+     * other. */
     if (ended && sm_member_may_be_earlier(config->identity, trace))
         return SYMMEM_NOT_FOUND;
     status = sm_member_judge(config->store, config->world_prefix, config->member, &found, !ended);
@@ -174,7 +175,7 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     join.identity.host[sizeof(join.identity.host) - 1] = '\0';
     const bool differs =
         join.count != session->config.world_size || join.list != sm_session_list(session);
-    /* A session that is up waits for no other list. */
+    /* A session that is up ignores records of other member lists. */
     if (differs && session->id != 0 && !session->joining)
         return SYMMEM_NOT_FOUND;
     if (!differs) {
@@ -183,13 +184,14 @@ symmem_status sm_session_read_join(const sm_session *session, const sm_call *cal
     }
     if (sm_session_stood(session, call, rank, &join) == SYMMEM_MISMATCH)
         return SYMMEM_MISMATCH;
-    /* Worlds that differ are the better news. */
+    /* A difference between the worlds explains more than one between the groups. */
     return learn(session, call, rank) == SYMMEM_MISMATCH
                ? SYMMEM_MISMATCH
                : sm_session_contradict(session, call, rank, &join);
 }
 
-/* The member key, or the join record where there is none, of a rank's process that has ended. */
+/* Whether the rank's ended process left a member key, or without one a join record, that may be an
+ * earlier job's. */
 bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, int32_t rank) {
     const sm_session_config *config = &session->config;
     char key[SM_SESSION_KEY_BYTES];
@@ -212,7 +214,7 @@ bool sm_session_may_be_earlier(const sm_session *session, const sm_call *call, i
            has_ended(session, rank, trace.identity);
 }
 
-/* What is there of the rank's process that has ended. */
+/* Removes the keys that the rank's ended process left. */
 void sm_session_remove_traces(const sm_session *session, const sm_call *call, int32_t rank) {
     const sm_session_config *config = &session->config;
     char key[SM_SESSION_KEY_BYTES];
@@ -220,7 +222,7 @@ void sm_session_remove_traces(const sm_session *session, const sm_call *call, in
     sm_join join;
     size_t bytes = 0;
     SM_ATTEMPT(removing);
-    /* As long as the member key tells whose the ended one's file is. */
+    /* Only while the member key still tells whose that process's file is. */
     if (config->socket_dir != NULL)
         sm_ipc_sweep(config->socket_dir, config->liveness);
     sm_identity_key(config->world_prefix, config->global_ranks[rank], key, sizeof(key));
@@ -265,7 +267,7 @@ bool sm_session_peer_is_ending(const sm_session *session, int32_t rank) {
            sm_liveness_is_ending(session->config.liveness, &session->joins[rank].identity);
 }
 
-/* As sm_session_peer_state behind a glance at all. */
+/* Does sm_session_peer_state after a glance at all processes. */
 static symmem_peer_state seen_state(const sm_session *session, int32_t rank) {
     const sm_session_config *config = &session->config;
     const int32_t global_rank = config->global_ranks[rank];
@@ -321,7 +323,7 @@ static sm_outcome watch_processes(const sm_session *session, const sm_call *call
 
 sm_outcome sm_session_started_over(const sm_session *session, const sm_call *call, int32_t rank) {
     if (!call->restart) {
-        /* It may have gone because it saw a rank end, before this one looked. */
+        /* The peer may have gone because it saw a rank end before this one looked. */
         sm_outcome lost = watch_processes(session, call, session->config.world_size);
         if (lost.status != SYMMEM_OK)
             return lost;
@@ -331,7 +333,7 @@ sm_outcome sm_session_started_over(const sm_session *session, const sm_call *cal
     sm_outcome outcome = sm_outcome_of(SYMMEM_TIMEOUT);
     outcome.again = true;
     outcome.over = rank;
-    /* No record if the caller will follow: the call may still succeed. */
+    /* A call that will follow the peer gets no record, because it may still succeed. */
     if (!call->restart)
         sm_session_fail_ranks(session, call, SYMMEM_TIMEOUT, ranks,
                               "gave the operation up and started over");
@@ -350,7 +352,7 @@ static sm_outcome watch_joins(sm_session *session, const sm_call *call) {
             continue;
         if (status != SYMMEM_OK)
             return sm_outcome_of(status);
-        /* The nonce of this bring-up is only a key not removed yet. */
+        /* With the nonce of this bring-up it is only a key that is not removed yet. */
         if (memcmp(join.nonce, session->joins[rank].nonce, sizeof(join.nonce)) != 0)
             return sm_session_started_over(session, call, rank);
     }
@@ -366,13 +368,13 @@ sm_outcome sm_session_watch(sm_session *session, const sm_call *call) {
     symmem_status status = sm_session_wanted(session, call);
     if (status != SYMMEM_OK)
         return sm_outcome_of(status);
-    const int32_t left = sm_session_given_up_by(session); /* hears of all that have come */
-    /* Joins first: a rank that was restarted and is back is no loss. */
+    const int32_t left = sm_session_given_up_by(session); /* reads all notes that have come */
+    /* Join records come first: a rank that was restarted and is back is not lost. */
     sm_outcome outcome = watch_joins(session, call);
     sm_life_serve();
     if (outcome.status == SYMMEM_OK)
         outcome = watch_processes(session, call, PROCESSES_A_TICK);
-    /* Who may follow a peer waits for its new bring-up. */
+    /* A call that may follow a peer waits for the peer's new bring-up instead. */
     if (outcome.status == SYMMEM_OK && !call->restart && session->id != 0 && left >= 0)
         outcome = sm_session_started_over(session, call, left);
     session->watch_next = (session->watch_next + JOINS_A_TICK) % session->config.world_size;

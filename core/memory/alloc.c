@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Symmetric allocations: their life, and the public calls on them. */
+/* Symmetric allocations: their life, and the public calls for them. */
 #include "memory/join.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "backend/heap.h"
 
 #define SIGNAL_PAD_LIMIT ((size_t)1 << 30)
-#define LEAST_LIMIT_MS 1000u /* to zero large memory, though signals have less */
+#define LEAST_LIMIT_MS 1000u /* large memory may take longer to zero than signals */
 
 /* --- life ------------------------------------------------------------------------------------- */
 
@@ -40,7 +40,8 @@ symmem_status sm_capture_check(symmem_context *context, const char *operation) {
                            "%d streams of the context are capturing", captures);
 }
 
-/* The device may have to come to the zeroing, and who allocates says no limit. */
+/* Gets memory within a limit: the device may reach the zeroing late, and the caller gives no
+ * limit. */
 static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t device,
                                  symmem_memory *memory) {
     const uint32_t default_ms = context->default_timeout_ms;
@@ -51,7 +52,7 @@ static symmem_status get_in_time(symmem_context *context, size_t bytes, int32_t 
     return status;
 }
 
-/* The backend's part. The instance is entered. */
+/* Gets the backend's memory. The instance is entered. */
 static symmem_status get_memory(symmem_context *context, size_t bytes, int32_t device,
                                 const char *operation, symmem_memory *memory) {
     symmem_status status = get_in_time(context, bytes, device, memory);
@@ -66,7 +67,8 @@ static symmem_status get_memory(symmem_context *context, size_t bytes, int32_t d
     return SYMMEM_BACKEND;
 }
 
-/* An allocation outside the table with one reference. The instance is entered and stays so. */
+/* Makes an allocation outside the table with one reference. The instance is entered and stays
+ * so. */
 static symmem_status make(symmem_context *context, size_t bytes, int32_t device,
                           const char *operation, sm_allocation **allocation_p) {
     sm_allocation *allocation = calloc(1, sizeof(*allocation));
@@ -121,7 +123,7 @@ symmem_status sm_allocation_create(symmem_context *context, size_t bytes, int32_
         (void)pthread_mutex_unlock(&context->lock);
     }
     if (status != SYMMEM_OK) {
-        sm_allocation_release(allocation); /* leaves the instance, too */
+        sm_allocation_release(allocation); /* also leaves the instance */
         return status;
     }
     *allocation_p = allocation;
@@ -133,7 +135,7 @@ static sm_block *first_block(sm_allocation *allocation) {
     (void)pthread_mutex_lock(&allocation->context->lock);
     if (!sm_list_empty(&allocation->blocks)) {
         block = SM_CONTAINER(allocation->blocks.next, sm_block, node);
-        sm_list_remove(&block->node); /* ours from here on */
+        sm_list_remove(&block->node); /* this thread's from here on */
     }
     (void)pthread_mutex_unlock(&allocation->context->lock);
     return block;
@@ -186,7 +188,7 @@ sm_allocation *sm_allocation_find(symmem_context *context, const void *ptr) {
 
 /* --- free ------------------------------------------------------------------------------------- */
 
-/* context->lock held. The allocation whose base is ptr, or the error. */
+/* Finds the allocation whose base is ptr, or reports the error. context->lock held. */
 static symmem_status find_base(symmem_context *context, void *ptr, sm_allocation **allocation_p) {
     sm_allocation *allocation = sm_allocation_covering(context, ptr);
     if (!allocation || !allocation->active || !sm_block_covering(allocation, ptr))
@@ -207,13 +209,13 @@ static symmem_status find_base(symmem_context *context, void *ptr, sm_allocation
     return SYMMEM_OK;
 }
 
-/* Ends it as far as the user is concerned; false if another thread was first. */
+/* Ends the allocation for the user. False if another thread was first. */
 static bool retire_allocation(symmem_context *context, sm_allocation *allocation) {
     if (allocation->alloc_id == 0)
         return sm_allocation_drop(allocation);
     (void)pthread_mutex_lock(&context->lock);
     bool ours = sm_allocation_live(allocation);
-    allocation->active = false; /* memory and rendezvous results wait for the next alloc */
+    allocation->active = false; /* kept for the next alloc, with rendezvous results */
     (void)pthread_mutex_unlock(&context->lock);
     return ours;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Blocks, pointer lookup, and the caches of what rendezvous have made.
+ * Blocks, pointer lookup, and the caches of what rendezvous calls have made.
  *
- * A cached object is always taken out of its list under context->lock and released after it: its
- * last release may call the backend.
+ * A cached object is always taken out of its list under context->lock and released after it,
+ * because the last release may call the backend.
  */
 #include "memory/mapping.h"
 

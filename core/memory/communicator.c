@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Communicators of the user's, which a backend takes in place of its own. */
+/* The user's communicators, which a backend takes in place of its own. */
 #include "memory/mapping.h"
 
 static const char operation[] = "group_set_communicator";
@@ -19,7 +19,7 @@ static symmem_status set(symmem_group *group, void *communicator) {
     return SYMMEM_OK;
 }
 
-/* The backend is open. Never waits: the holder of the call lock uses the communicator. */
+/* Never waits, because the holder of the call lock uses the communicator. The backend is open. */
 static symmem_status take_and_set(symmem_group *group, void *communicator) {
     symmem_context *context = group->context;
     if (!context->backend->communicator_check)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: their beginning and end, references, call lock, and questions to them. */
+/* Groups: creation, destruction, references, call lock and queries. */
 #include "memory/mapping.h"
 
 #include <inttypes.h>
@@ -26,7 +26,8 @@ symmem_status sm_group_check(const symmem_group *group, const char *operation) {
     return sm_fail(SYMMEM_STALE, operation, "", "group '%s' was destroyed", group->name);
 }
 
-/* `instance`: becomes a user of the instance, too, so that a finalize cannot close it. */
+/* Gets a reference. `instance`: also becomes a user of the instance, so that a finalize cannot
+ * close it. */
 static symmem_status acquire(symmem_group *group, const char *operation, bool instance) {
     symmem_status status = sm_group_check(group, operation);
     if (status != SYMMEM_OK)
@@ -61,8 +62,7 @@ void sm_group_release(symmem_group *group) {
 
 /* --- the call lock ------------------------------------------------------------------ */
 
-/* The caller holds the call lock, and the group is destroyed. Closes what peers and the backend
- * keep for it. */
+/* Closes what peers and the backend keep for a destroyed group. The caller holds the call lock. */
 static void close_group(symmem_group *group) {
     if (group->backend_group_open) {
         group->context->backend->group_close(group->context->instance, group->backend_group);
@@ -229,7 +229,7 @@ static symmem_status check_ranks(const symmem_context *context, const int32_t *r
     return SYMMEM_OK;
 }
 
-/* Readable, in the store's alphabet, and different for different names and lists. */
+/* Makes a readable prefix in the store's alphabet, which differs for different names and lists. */
 static void make_prefix(symmem_group *group) {
     static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     char readable[25];
@@ -253,7 +253,7 @@ static void free_group_shell(symmem_group *group) {
     free(group);
 }
 
-/* A group with all its fields, outside the list and without a session. */
+/* Makes a group with all its fields, outside the list and without a session. */
 static symmem_status make_shell(symmem_context *context, const char *name, const int32_t *ranks,
                                 int32_t count, symmem_group **group_p) {
     symmem_group *group = calloc(1, sizeof(*group));
@@ -381,7 +381,7 @@ symmem_status symmem_group_create(symmem_context *context, const char *name, con
 
 /* --- destroy ------------------------------------------------------------------------ */
 
-/* For the one caller that set `destroyed`. */
+/* Called only by the caller that set `destroyed`. */
 static void end_group(symmem_group *group) {
     sm_cache_drop_group(group);
     try_close(group);
@@ -413,7 +413,7 @@ symmem_status symmem_group_destroy(symmem_group *group) {
     symmem_last_error(&before);
     const bool is_own = sm_failed_in(context->number);
     SM_ATTEMPT(ending);
-    if (is_own) /* another context's is no news to this one's peers */
+    if (is_own) /* a failure in another context is no news to these peers */
         (void)sm_error_raise(&before);
     end_group(group);
     sm_context_observe(context, "group.destroyed");
@@ -437,7 +437,7 @@ void sm_group_destroy_all(symmem_context *context) {
 }
 
 void sm_group_free_shells(symmem_context *context) {
-    sm_list_move(&context->old_groups, &context->groups); /* of a context that never finalized */
+    sm_list_move(&context->old_groups, &context->groups); /* of a context never finalized */
     while (!sm_list_empty(&context->old_groups)) {
         symmem_group *group = SM_CONTAINER(context->old_groups.next, symmem_group, node);
         sm_list_remove(&group->node);
@@ -501,7 +501,7 @@ symmem_status symmem_group_find(symmem_context *context, const char *name, symme
                                name ? "group_p" : "name");
     symmem_group *group = NULL;
     (void)pthread_mutex_lock(&context->lock);
-    if (strnlen(name, SYMMEM_NAME_MAX) < SYMMEM_NAME_MAX) /* else none has it */
+    if (strnlen(name, SYMMEM_NAME_MAX) < SYMMEM_NAME_MAX) /* longer names belong to no group */
         group = find_live(context, name);
     (void)pthread_mutex_unlock(&context->lock);
     if (!group)

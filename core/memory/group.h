@@ -12,26 +12,27 @@ struct symmem_group {
     atomic_int references; /* live group + links; the members and session die with the last */
     uint64_t uid;          /* unique in this context, never reused */
     sm_index_node by_name;
-    sm_node cached; /* what it has in caches */
+    sm_node cached; /* its entries in caches */
     char name[SYMMEM_NAME_MAX];
-    char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* of all groups of that name */
+    char name_prefix[SYMMEM_STORE_KEY_MAX / 4]; /* shared by all groups of that name */
     char prefix[SYMMEM_STORE_KEY_MAX / 2];
     int32_t rank, world_size;
     int32_t *global_ranks;
     symmem_store *store;
     sm_session *session;
     sm_timed_mutex call_lock; /* held by the one collective call under way */
-    void *communicator;       /* the user's; under the call lock */
+    void *communicator;       /* the user's; guarded by the call lock */
     void *backend_group;      /* from group_open */
     bool backend_group_open;
     uint64_t backend_group_generation; /* of the rendezvous that opened it */
 };
 
-/* STALE for destroyed groups, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for NULL. */
+/* Answers STALE for a destroyed group, NOT_INITIALIZED after finalize, INVALID_ARGUMENT for
+ * NULL. */
 symmem_status sm_group_check(const symmem_group *group, const char *operation);
-/* OUT_OF_RANGE for a rank outside the group. */
+/* Answers OUT_OF_RANGE for a rank outside the group. */
 symmem_status sm_group_rank_check(const symmem_group *group, int32_t rank, const char *operation);
-/* Takes the group's call lock only (pairwise calls). On OK the caller must sm_group_leave. */
+/* Takes the group's call lock only (for pairwise calls). On OK the caller must sm_group_leave. */
 symmem_status sm_group_take(symmem_group *group, const char *operation, uint64_t deadline_ns);
 /* Takes the group's call lock and brings its session up. On OK the caller must sm_group_leave. */
 symmem_status sm_group_enter(symmem_group *group, const char *operation, uint64_t deadline_ns);
@@ -41,15 +42,15 @@ symmem_status sm_group_end_call(symmem_group *group, symmem_status status);
 /* Adds to the thread's record, if it is about a group, the failures that the ranks named there
  * reported, in that group or in another one. */
 void sm_group_explain(symmem_context *context);
-/* Tells the group's ranks of a failure of this one's own that spoiled a handle. */
+/* Tells the group's ranks of this rank's failure that poisoned a handle. */
 void sm_group_remark(symmem_group *group, const symmem_error_record *record);
-/* sm_group_check and sm_group_retain in one step, so that a destroy between them cannot end it. */
+/* Does sm_group_check and sm_group_retain in one step, so that no destroy comes between them. */
 symmem_status sm_group_acquire(symmem_group *group, const char *operation);
 void sm_group_retain(symmem_group *group);
 void sm_group_release(symmem_group *group);
 /* Fills *exchange for a backend's collective entry; valid while the group is entered. */
 void sm_group_exchange(symmem_group *group, uint64_t deadline_ns, symmem_exchange *exchange);
-/* Called by finalize: destroys every live group. */
+/* Destroys every live group, for finalize. */
 void sm_group_destroy_all(symmem_context *context);
 void sm_group_free_shells(symmem_context *context); /* with the context's memory */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The host-side exchange that a group offers, to users and to backends. */
+/* The exchange over the host that a group offers to users and to backends. */
 #include "memory/mapping.h"
 
 #include <string.h>
@@ -83,8 +83,8 @@ static symmem_status check_output(const void *output, const char *operation) {
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "the output pointer is NULL");
 }
 
-/* One rank's failure becomes every rank's: the others close the descriptors that they received. A
- * rank whose session broke cannot agree with the others, and they find that out by themselves. */
+/* Makes one rank's failure the failure of all, which then close the descriptors that they received.
+ * A rank whose session failed cannot agree with the others, which find that out themselves. */
 static symmem_status agree_on_fds(symmem_group *group, const char *operation, symmem_status own,
                                   const int *fds, int32_t count, uint64_t deadline_ns) {
     if (own != SYMMEM_OK && sm_session_id(group->session) == 0)
@@ -113,9 +113,9 @@ symmem_status symmem_group_all_gather_fds(symmem_group *group, int fd, int *fds_
     status = sm_group_enter(group, operation, deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    /* Descriptors go by way of one rank: the others would not learn who is missing. */
+    /* Descriptors go through one rank, and the others would not learn which rank is missing. */
     status = exchange_byte(group, operation, deadline_ns);
-    int fds[SYMMEM_MAX_WORLD_SIZE]; /* the caller's are written when all ranks have theirs */
+    int fds[SYMMEM_MAX_WORLD_SIZE]; /* copied to the caller once all ranks have theirs */
     if (status == SYMMEM_OK) {
         status = sm_session_all_gather_fds(group->session, operation, &fd, 1, fds, deadline_ns);
         status = agree_on_fds(group, operation, status, fds, group->world_size, deadline_ns);
@@ -134,7 +134,7 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
         status = check_output(fd_p, operation);
     if (status == SYMMEM_OK)
         status = sm_group_rank_check(group, root, operation);
-    if (status == SYMMEM_OK && root == group->rank) /* elsewhere fd is not looked at */
+    if (status == SYMMEM_OK && root == group->rank) /* other ranks' fd is ignored */
         status = check_fd(fd, operation);
     if (status != SYMMEM_OK)
         return status;
@@ -143,7 +143,7 @@ symmem_status symmem_group_broadcast_fds(symmem_group *group, int root, int fd, 
     if (status != SYMMEM_OK)
         return status;
     status = exchange_byte(group, operation,
-                           deadline_ns); /* nothing tells the root who did not take it */
+                           deadline_ns); /* the root does not learn which rank did not take it */
     int got = -1;
     if (status == SYMMEM_OK) {
         status = sm_session_broadcast_fd(group->session, operation, root, fd, &got, deadline_ns);
@@ -214,7 +214,7 @@ static symmem_status exchange_barrier(const symmem_exchange *exchange) {
 static symmem_status exchange_agree(const symmem_exchange *exchange, symmem_status own,
                                     const char *stage) {
     const symmem_group *group = exchange->self;
-    if (!sm_status_known(own)) /* peers would take it for a corrupt record */
+    if (!sm_status_known(own)) /* peers would take the record for a corrupt one */
         own = sm_backend_failed(group->context, own, backend_operation, stage);
     return sm_session_agree(group->session, backend_operation, stage, own, exchange->deadline_ns);
 }
@@ -226,7 +226,8 @@ static symmem_peer_state exchange_peer_state(const symmem_exchange *exchange, in
     return sm_session_peer_state(group->session, rank);
 }
 
-/* A call whose group has gone ends within a second, also where the backend has much to end. */
+/* Shortens the limit of a call whose group is gone to one second, even if the backend has much to
+ * release. */
 static void hurry(void) {
     const uint64_t until_ns = sm_now_ns() + GONE_NS;
     const uint64_t before_ns = sm_call_deadline(until_ns);

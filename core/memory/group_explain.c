@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Behind a record that names a rank: what that one has said it had failed with. */
+/* Appends to a record that names a rank what that rank has reported as its failure. */
 #include "memory/group.h"
 
 #include <string.h>
@@ -10,13 +10,14 @@ static bool is_hearsay(symmem_status status) {
     return status == SYMMEM_PEER_LOST || status == SYMMEM_TIMEOUT || status == SYMMEM_POISONED;
 }
 
-/* That others left because of it explains nothing. */
+/* Whether this rank itself was late. That others left because of it explains nothing. */
 static bool is_own(const symmem_error_record *record) {
     return record->status == SYMMEM_TIMEOUT && record->failed_rank >= 0 &&
            record->failed_rank == record->rank;
 }
 
-/* A group that is in use is left alone. `global_rank`: only what that one said; -1: see there. */
+/* Asks a group, unless it is in use. `global_rank`: only that rank's report; -1: see
+ * sm_session_explain. */
 static void ask_group(symmem_group *group, int32_t global_rank, symmem_error_record *record) {
     int32_t rank = global_rank < 0 ? -1 : 0;
     if (sm_group_take(group, record->operation, LONG_AGO_NS) != SYMMEM_OK)
@@ -28,7 +29,7 @@ static void ask_group(symmem_group *group, int32_t global_rank, symmem_error_rec
     sm_group_leave(group);
 }
 
-/* The next live group behind that one, counted; NULL: none. It gives `before` back. */
+/* Returns the next live group after `before`, counted, or NULL. Releases `before`. */
 static symmem_group *next_group(symmem_context *context, symmem_group *before) {
     symmem_group *found = NULL;
     (void)pthread_mutex_lock(&context->lock);
@@ -46,7 +47,7 @@ static symmem_group *next_group(symmem_context *context, symmem_group *before) {
     return found;
 }
 
-/* The only rank that the record names, in its group's numbers; -1. */
+/* Returns the only rank that the record names, in its group's numbers, or -1. */
 static int32_t named_rank(const symmem_error_record *record) {
     if (record->failed_rank >= 0 || record->missing_count != 1)
         return record->failed_rank;
@@ -56,7 +57,7 @@ static int32_t named_rank(const symmem_error_record *record) {
     return rank;
 }
 
-/* What fails in asking is no failure of the call's. */
+/* A failure while asking is no failure of the call. */
 static void add_reason(symmem_context *context, symmem_error_record *record) {
     SM_ATTEMPT(asking);
     symmem_group *group = NULL;
@@ -74,7 +75,7 @@ static void add_reason(symmem_context *context, symmem_error_record *record) {
             ask_group(other, global_rank, record);
     if (global_rank >= 0 && strlen(record->message) == before)
         sm_exit_record_explain(&world, global_rank, named, record);
-    /* Of several the first that has left word. */
+    /* Of several named ranks the first that has reported counts. */
     for (int32_t rank = 0; named < 0 && rank < group->world_size; rank++)
         if (symmem_error_is_missing(record, rank) && strlen(record->message) == before)
             sm_exit_record_explain(&world, group->global_ranks[rank], rank, record);
@@ -87,7 +88,7 @@ void sm_group_explain(symmem_context *context) {
     if (record.group[0] == '\0' || !is_hearsay(record.status) || is_own(&record) ||
         strstr(record.message, " after ") != NULL ||
         strstr(record.message, " failed with ") != NULL)
-        return; /* there is nothing to add, or it was */
+        return; /* nothing to add, or added already */
     add_reason(context, &record);
     (void)sm_error_raise(&record);
 }

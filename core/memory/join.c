@@ -10,7 +10,7 @@
 
 static const char operation[] = "join";
 
-/* What each rank tells the others before anything is started. No padding. */
+/* The record that each rank sends before anything is started. It has no padding. */
 typedef struct record {
     uint64_t backend, heap_bytes;
 } record;
@@ -30,7 +30,7 @@ static symmem_status disagree(const char *what, int32_t rank, uint64_t expected,
     return sm_error_sizes(expected, actual);
 }
 
-/* The same verdict on every rank. */
+/* All ranks reach the same result. */
 static symmem_status judge(const record *all, int32_t world_size) {
     for (int32_t r = 1; r < world_size; r++) {
         if (all[r].backend != all[0].backend)
@@ -60,7 +60,7 @@ static symmem_status compare(const joining *join) {
     return status;
 }
 
-/* What a backend may not answer is its failure. */
+/* An answer that a backend must not give is the backend's failure. */
 static symmem_status check_heap(const joining *join, const symmem_memory *heap) {
     if (heap->ptr && (uintptr_t)heap->ptr % SYMMEM_ALIGNMENT == 0 &&
         heap->bytes >= join->heap_bytes)
@@ -85,7 +85,7 @@ static symmem_status open_world(const joining *join) {
                                         .local_rank = context->local_rank,
                                         .device = device,
                                         .heap_bytes = join->heap_bytes};
-    /* No rank begins what another one cannot. */
+    /* No rank starts what another one cannot. */
     status = sm_session_agree(join->group->session, operation, "world", status, join->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
@@ -104,7 +104,7 @@ static symmem_status open_world(const joining *join) {
     return status;
 }
 
-/* The group is of this call alone. */
+/* Forms a group for this call alone. */
 static symmem_status meet(joining *join) {
     symmem_context *context = join->context;
     symmem_status status = symmem_group_create(context, SM_JOIN_GROUP, NULL, 0, NULL, &join->group);
@@ -126,7 +126,7 @@ static symmem_status meet(joining *join) {
                                                                       : status;
 }
 
-/* After the first time. */
+/* A later call of symmem_join. */
 static symmem_status again(const symmem_context *context, size_t asked) {
     const size_t there = sm_heap_bytes(context);
     if (asked == 0 || asked == there)

@@ -7,7 +7,8 @@
 
 #define SM_JOIN_GROUP "symmem.join" /* the group of the call; destroyed when the call returns */
 
-/* Joins a world of one that needs it and has not; else OK. The instance is entered. */
+/* Joins a world of one rank if the backend needs that and has not joined. Otherwise does nothing.
+ * The instance must be entered. */
 symmem_status sm_join_alone(symmem_context *context);
 
 #endif

@@ -12,7 +12,7 @@ typedef struct sm_mapping {
     sm_cached cached; /* in allocation->mappings */
     atomic_int references;
     sm_allocation *allocation; /* counted */
-    uint64_t generation; /* of the rendezvous that made it: the peers' memory is that of then */
+    uint64_t generation; /* of the rendezvous that made it: the peers' memory is of that time */
     int32_t rank, world_size;
     symmem_memory *peers; /* [rank]: see mapping.c */
     void **buffers;
@@ -21,9 +21,9 @@ void sm_mapping_release(sm_mapping *mapping);
 symmem_status sm_mapping_create(sm_allocation *allocation, const symmem_group *group,
                                 sm_mapping **mapping_p);
 void sm_mapping_retain(sm_mapping *mapping);
-/* The pointers that peers has got by now. */
+/* Fills in the pointers that `peers` has by now. */
 void sm_mapping_fill(sm_mapping *mapping);
-/* Whether a backend filled it in. */
+/* Whether a backend has filled in the memory. */
 bool sm_memory_exists(const symmem_memory *memory);
 
 #endif

@@ -2,7 +2,7 @@
 /* symmem_alloc, ordinary and persistent. */
 #include "memory/mapping.h"
 
-/* A request whose arguments have been looked at. */
+/* A request with checked arguments. */
 typedef struct request {
     size_t bytes;
     int32_t device;
@@ -29,8 +29,8 @@ static symmem_status mismatch(symmem_context *context, const request *wanted,
                           size ? wanted->bytes : (uint64_t)wanted->device);
 }
 
-/* context->lock held. *found_p: there is one of that id; then *ptr_p or the error. Exchanges the
- * default group with the request's: the caller releases the old one. */
+/* Looks for an allocation of that id, and sets *found_p, then *ptr_p or the error. Exchanges the
+ * default group with the request's; the caller releases the old one. context->lock held. */
 static symmem_status reactivate(symmem_context *context, request *wanted, bool *found_p,
                                 void **ptr_p) {
     sm_allocation *found = sm_persistent_find(context, wanted->alloc_id);
@@ -52,7 +52,7 @@ static symmem_status reactivate(symmem_context *context, request *wanted, bool *
     return SYMMEM_OK;
 }
 
-/* context->lock held. Gives a new allocation its block and id. */
+/* Gives a new allocation its block and id. context->lock held. */
 static symmem_status furnish(symmem_context *context, const request *wanted,
                              sm_allocation *allocation) {
     sm_block *block = NULL;
@@ -88,7 +88,7 @@ static symmem_status allocate(symmem_context *context, const request *wanted, vo
     return status;
 }
 
-/* Everything that can be said about the arguments, in the order of the header. */
+/* Checks all that concerns the arguments alone, in the header's order. */
 static symmem_status check_persistent(symmem_context *context, size_t bytes, int32_t device,
                                       const symmem_alloc_options *options, const void *output,
                                       request *wanted) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pools: blocks out of symmetric segments.
+ * Pools: blocks in symmetric segments.
  *
- * A segment is cut into ranges, in order of their offsets, each free or handed out; two free ranges
- * never touch. Requests take the smallest free range that is large enough, of equal ones that which
- * became free last, so equal calls give equal offsets on all ranks. Free ranges are in the order of
- * their sizes: a block costs the same however many are handed out, and however many gaps there are.
- * All of it is under context->lock.
+ * A segment is cut into ranges in order of their offsets. Each range is free or in use, and two
+ * free ranges never touch. A request takes the smallest free range that is large enough. Among
+ * equal ones it takes the range that became free last, so equal calls give equal offsets on all
+ * ranks. Free ranges are sorted by size, so the cost of a block depends neither on the number of
+ * blocks in use nor on that of gaps. context->lock guards all of this.
  *
  * The shell lives until symmem_pool_destroy or, if the context was finalized first, as long as the
- * context's own memory. Destroying a pool that another thread has bound is that caller's error.
+ * context's own memory. Destroying a pool that another thread has bound is an error of that caller.
  */
 #include "memory/mapping.h"
 
@@ -21,9 +21,9 @@ typedef struct range {
     sm_node node;
     size_t offset, bytes; /* rounded */
     bool used;
-    sm_treap_node gap; /* pool->gaps, unless it is used */
+    sm_treap_node gap; /* in pool->gaps while free */
     struct segment *segment;
-    sm_block *block; /* NULL while used: is being freed */
+    sm_block *block; /* NULL while in use: being freed */
 } range;
 
 typedef struct segment {
@@ -56,7 +56,7 @@ static void free_segment(segment *old) {
     free(old);
 }
 
-/* A segment that is one free range. */
+/* Makes a segment of one free range. */
 static segment *new_segment(symmem_pool *pool, sm_allocation *allocation) {
     segment *made = calloc(1, sizeof(*made));
     range *whole = calloc(1, sizeof(*whole));
@@ -80,7 +80,7 @@ static range *best_fit(const symmem_pool *pool, size_t bytes) {
     return node ? SM_CONTAINER(node, range, gap) : NULL;
 }
 
-/* The range that was handed out with a block covering ptr. */
+/* Finds the range in use whose block covers ptr. */
 static range *range_of(const symmem_pool *pool, const void *ptr) {
     const sm_allocation *allocation = sm_allocation_covering(pool->context, ptr);
     const sm_block *block = allocation ? sm_block_covering(allocation, ptr) : NULL;
@@ -88,7 +88,8 @@ static range *range_of(const symmem_pool *pool, const void *ptr) {
     return found && found->segment->pool == pool ? found : NULL;
 }
 
-/* Cuts `bytes` off the front of a free range, which is no gap any more; false without memory. */
+/* Cuts `bytes` off the front of a free range, which then is no gap any more. False without
+ * memory. */
 static bool cut(range *whole, size_t bytes) {
     sm_treap *gaps = &whole->segment->pool->gaps;
     range *rest = whole->bytes == bytes ? NULL : calloc(1, sizeof(*rest));
@@ -137,7 +138,7 @@ static void give_range(range *freed) {
 
 /* --- blocks ------------------------------------------------------------------------- */
 
-/* context->lock held. *ptr_p stays NULL if no range is large enough. */
+/* Takes a block. *ptr_p stays NULL if no range is large enough. context->lock held. */
 static symmem_status take_block(symmem_pool *pool, size_t bytes, size_t rounded, void **ptr_p) {
     symmem_status status = sm_context_check(pool->context, "pool_alloc");
     if (status != SYMMEM_OK)
@@ -235,7 +236,8 @@ symmem_status symmem_pool_alloc(symmem_pool *pool, size_t bytes, void **ptr_p) {
     return status;
 }
 
-/* context->lock held. The range whose block begins at ptr, its block taken out of every list. */
+/* Finds the range whose block begins at ptr and takes the block out of every list. context->lock
+ * held. */
 static symmem_status detach(symmem_pool *pool, void *ptr, range **range_p, sm_block **block_p) {
     symmem_status status = sm_context_check(pool->context, "pool_free");
     if (status != SYMMEM_OK)
@@ -273,8 +275,8 @@ symmem_status symmem_pool_free(symmem_pool *pool, void *ptr) {
     if (status != SYMMEM_OK)
         return status;
     sm_allocation *allocation = block->allocation;
-    sm_context_retain(context); /* a finalize and free meanwhile leave the shell to us */
-    sm_block_drop(block);       /* before the range can be handed out again */
+    sm_context_retain(context); /* a concurrent finalize and free leave the shell to this call */
+    sm_block_drop(block);       /* before the range can be used again */
     (void)pthread_mutex_lock(&context->lock);
     pool->stats.block_count--;
     pool->stats.used_bytes -= freed->bytes;
@@ -346,8 +348,8 @@ symmem_status symmem_pool_create(symmem_context *context, int32_t device, size_t
     return SYMMEM_OK;
 }
 
-/* The next segment's allocation that the pool still holds, the pool's reference now the caller's.
- */
+/* Takes the next segment's allocation that the pool still holds. The pool's reference becomes the
+ * caller's. */
 static sm_allocation *take_allocation(symmem_pool *pool) {
     sm_allocation *allocation = NULL;
     (void)pthread_mutex_lock(&pool->context->lock);
@@ -355,7 +357,7 @@ static sm_allocation *take_allocation(symmem_pool *pool) {
         segment *first = SM_CONTAINER(pool->segments.next, segment, node);
         allocation = first->allocation;
         first->allocation = NULL;
-        sm_list_remove(&first->node); /* behind those that still have one */
+        sm_list_remove(&first->node); /* behind the segments that still have one */
         sm_list_add(&pool->segments, &first->node);
     }
     (void)pthread_mutex_unlock(&pool->context->lock);
@@ -424,7 +426,7 @@ void sm_pool_free_shells(symmem_context *context) {
     }
 }
 
-/* --- the pair for pluggable allocators ---------------------------------------------- */
+/* --- the two functions for pluggable allocators ------------------------------------- */
 
 void symmem_pool_bind(symmem_pool *pool) {
     SM_PUBLIC_CALL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Handles: references, and queries of what their link knows. */
+/* Handles: references, and queries that their link answers. */
 #include <stdlib.h>
 
 #include "rendezvous/rendezvous.h"

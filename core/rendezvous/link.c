@@ -16,14 +16,14 @@ size_t sm_link_signal_total(const sm_link *link, size_t signal_bytes) {
     return sm_link_signal_offset(link) + signal_bytes;
 }
 
-/* Everything that the arrays of a link need; the rest of the link is zero. */
+/* Allocates the arrays of a link, whose other members are zero. */
 static bool allocate_arrays(sm_link *link, size_t world_size) {
     link->peer_signals = calloc(world_size, sizeof *link->peer_signals);
     link->identities = calloc(world_size, sizeof *link->identities);
     link->pads = calloc(world_size, sizeof *link->pads);
     link->signals = calloc(world_size, sizeof *link->signals);
     link->offsets = calloc(3 * world_size, sizeof *link->offsets);
-    /* At least one, because a pad without room for a channel is found out later, by all ranks. */
+    /* At least one: a pad without room for a channel is reported later, by all ranks. */
     link->channels = calloc((size_t)link->channel_count + 1, sizeof(sm_channel *));
     return link->peer_signals != NULL && link->identities != NULL && link->pads != NULL &&
            link->signals != NULL && link->offsets != NULL && link->channels != NULL;
@@ -84,7 +84,7 @@ static void set_signal_pointers(sm_link *link, int32_t rank, const symmem_memory
     link->signals[rank] = (char *)memory->ptr + sm_link_signal_offset(link);
 }
 
-/* Where the ranks' memory begins in their heaps: allocations, pads, signal state. */
+/* Sets where the ranks' memory begins in their heaps: allocations, pads, signal state. */
 static void set_offsets(sm_link *link) {
     const size_t ranks = (size_t)link->group->world_size, own = (size_t)link->group->rank;
     for (size_t r = 0; r < ranks; r++) {
@@ -211,7 +211,7 @@ void sm_link_ref(sm_link *link, symmem_ref *ref_p) {
     ref_p->object = link;
 }
 
-/* The channel's first use. */
+/* Makes a channel at its first use. */
 static sm_channel *make_channel(sm_link *link, int32_t index) {
     pthread_mutex_lock(&link->lock);
     sm_channel *channel = atomic_load_explicit(&link->channels[index], memory_order_relaxed);

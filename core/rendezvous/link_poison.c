@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a failed signal operation does to a link, and what backends ask of the core meanwhile. */
+/* Poisoning of a link after a failed signal operation, and the host services for backends. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/tensor.h"
 
-/* "rank 2" or "ranks 1, 3": as many as fit. */
+/* Writes "rank 2" or "ranks 1, 3", with as many ranks as fit. */
 static void list_missing(const symmem_fault *fault, int32_t world_size, char *text,
                          size_t capacity) {
     size_t used = 0;
@@ -17,7 +17,7 @@ static void list_missing(const symmem_fault *fault, int32_t world_size, char *te
             continue;
         int written = snprintf(text + used, capacity - used, "%s%d", count == 0 ? "" : ", ", r);
         if ((size_t)written >= capacity - used) {
-            text[used] = '\0'; /* a part of a number would be another rank's */
+            text[used] = '\0'; /* removes a cut-off number, which would name another rank */
             break;
         }
         used += (size_t)written;
@@ -85,7 +85,7 @@ static void describe_fault(const symmem_fault *fault, uint32_t missing_count, in
     }
 }
 
-/* For a failure that another call, or none, has to be told. */
+/* Describes a failure that a later call reports, or no call. */
 static void describe(const sm_link *link, symmem_error_record *record) {
     record->rank = link->group->rank;
     record->world_size = link->group->world_size;
@@ -114,7 +114,7 @@ static void build_record(const sm_link *link, const symmem_fault *fault,
                    sizeof record->message);
 }
 
-/* True for the first failure, whose record stays. link->lock held. */
+/* Sets the first failure, whose record stays, and returns true for it. link->lock held. */
 static bool set_poison(sm_link *link, const symmem_error_record *record) {
     if (atomic_load_explicit(&link->poisoned, memory_order_relaxed))
         return false;
@@ -124,18 +124,18 @@ static bool set_poison(sm_link *link, const symmem_error_record *record) {
     return true;
 }
 
-/* Once for each poisoning, so that ranks which poison each other come to an end; and after a reset
- * that failed, for it may have wiped out what was told. What fails on the way is no failure of the
- * caller's: his record stays. */
+/* Tells the peers once per poisoning, so that ranks which poison each other stop doing so. Also
+ * tells them after a reset that failed, which may have erased the earlier news. A failure on the
+ * way is none of the caller's, whose record stays. */
 static void tell_peers(const sm_link *link, const symmem_error_record *cause) {
     const sm_backend *backend = link->context->backend;
     SM_ATTEMPT(telling);
-    sm_group_remark(link->group, cause); /* first: a rank that the poison stops looks for it */
+    sm_group_remark(link->group, cause); /* first: a rank that the poison stops reads it */
     if (backend->signal_poison != NULL)
         backend->signal_poison(link->context->instance, &link->peers);
 }
 
-/* The call without stream that runs in this thread: its failure goes there. */
+/* The call without stream that runs in this thread, which gets the failure. */
 static _Thread_local struct {
     const sm_link *link;
     int32_t channel;
@@ -160,7 +160,7 @@ void sm_link_signal_failed(const symmem_peers *peers, const symmem_fault *fault,
     symmem_error_record record;
     build_record(link, fault, &record);
     pthread_mutex_lock(&link->lock);
-    /* Ranks whose calls differ all see it, at a point where nothing is half done. */
+    /* All ranks see that their calls differ, at a point where no work is half done. */
     bool calls_differ = fault->status == SYMMEM_MISMATCH && fault->own.kind != SYMMEM_CALL_NONE;
     bool first = !calls_differ && set_poison(link, &record);
     pthread_mutex_unlock(&link->lock);

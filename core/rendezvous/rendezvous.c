@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The call: finds the block and a cached link, or leads all ranks through the steps. */
+/* The rendezvous call: finds the block and a cached link, or leads all ranks through the steps. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,8 @@ static sm_mapping *cached_mapping(sm_rendezvous *rendezvous) {
     return found != NULL ? SM_CONTAINER(found, sm_mapping, cached) : NULL;
 }
 
-/* What the rest needs of the block. It is pinned, so it stays valid memory even if freed. */
+/* Copies what the later steps need of the block. The block is pinned, so it stays valid memory even
+ * if it is freed. */
 static void copy_block(sm_rendezvous *rendezvous, sm_block *block, const void *ptr) {
     rendezvous->allocation = block->allocation;
     rendezvous->block = block;
@@ -83,8 +84,8 @@ static symmem_status check_group(sm_rendezvous *rendezvous, symmem_group *group,
 }
 
 /*
- * Who takes part and with what. Only a group that cannot be used ends the call here: all else is
- * this rank's failure, which the other ranks, who are on their way, have to learn.
+ * Finds the group and this rank's memory. Only an unusable group ends the call here. Every other
+ * failure is sent to the other ranks, which are about to enter the call.
  */
 static symmem_status locate(sm_rendezvous *rendezvous, void *ptr, symmem_group *group) {
     sm_block *block = NULL;
@@ -115,7 +116,7 @@ static void prepare(sm_rendezvous *rendezvous) {
     sm_rendezvous_prepare(rendezvous);
 }
 
-/* Ends with the same verdict on every rank, unless the exchange breaks. */
+/* Exchanges the records. All ranks get the same result, unless the exchange fails. */
 static symmem_status exchange_metadata(sm_rendezvous *rendezvous) {
     prepare(rendezvous);
     sm_rendezvous_point(rendezvous, "rendezvous.metadata.before");
@@ -183,7 +184,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
     }
     sm_rendezvous_point(rendezvous, "rendezvous.commit.before");
     symmem_status status = sm_rendezvous_agree(rendezvous, "commit", rendezvous->status);
-    /* A rank that does not know how it went cannot know what the others keep. */
+    /* A rank that does not know the result does not know what the others keep, either. */
     if (handle != NULL && (status == SYMMEM_OK || sm_rendezvous_broke(rendezvous)))
         sm_rendezvous_lease(rendezvous);
     if (status == SYMMEM_OK && handle == NULL)
@@ -194,7 +195,7 @@ static symmem_status commit(sm_rendezvous *rendezvous, symmem_handle **handle_p)
     }
     sm_rendezvous_hold(rendezvous);
     cache_results(rendezvous);
-    /* A failure here would be one that the other ranks no longer hear of. */
+    /* The other ranks would not learn of a failure here. */
     (void)sm_context_point(rendezvous->context, SM_RENDEZVOUS, "rendezvous.commit.after");
     *handle_p = handle;
     return SYMMEM_OK;
@@ -251,7 +252,7 @@ static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle *
         sm_group_enter(rendezvous->group, SM_RENDEZVOUS, rendezvous->deadline_ns);
     if (status != SYMMEM_OK)
         return status;
-    if (tables != SYMMEM_OK) { /* nowhere to put the others' records: only tell them */
+    if (tables != SYMMEM_OK) { /* no memory for the others' records: only tells them */
         status = sm_rendezvous_agree(rendezvous, "metadata", tables);
         sm_group_leave(rendezvous->group);
         return status;
@@ -267,7 +268,7 @@ static symmem_status exchange_and_map(sm_rendezvous *rendezvous, symmem_handle *
     return status;
 }
 
-/* Multicast may fail on the way, which is not the call's failure. */
+/* Multicast may fail, which is not a failure of the call. */
 static symmem_status attempt_exchange(sm_rendezvous *rendezvous, symmem_handle **handle_p) {
     SM_ATTEMPT(exchange);
     symmem_status status = exchange_and_map(rendezvous, handle_p);
@@ -318,7 +319,7 @@ symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_grou
     symmem_status status = sm_context_check(context, SM_RENDEZVOUS);
     if (status != SYMMEM_OK)
         return status;
-    /* Nothing of the heap's yet: who cannot go on has the others to tell. */
+    /* Takes no heap memory: a rank that has none still has to tell the others. */
     sm_rendezvous rendezvous;
     memset(&rendezvous, 0, sizeof rendezvous);
     rendezvous.context = context;
@@ -331,7 +332,7 @@ symmem_status sm_rendezvous_call(symmem_context *context, void *ptr, symmem_grou
         rendezvous.failure = *own;
     }
 
-    /* To the last: the backend may have much to end. */
+    /* Holds to the end of the call, because the backend may have much to release. */
     const uint64_t before_ns = sm_call_deadline(rendezvous.deadline_ns);
     status = run(&rendezvous, ptr, group, handle_p);
     if (status != SYMMEM_OK)

@@ -2,25 +2,25 @@
 /*
  * The steps of a rendezvous.
  *
- *   prepare      own signal memory and exports; a failure travels in the record
- *   metadata     one record from every rank; all ranks check the same records the same way
- *   descriptors  of the ranks' memory, over sockets
- *   map          peers' memory into this process
- *   multicast    if every rank can; failing it is not failing the rendezvous
- *   commit       all ranks keep the result, or none
+ *   prepare      makes this rank's signal memory and exports; a failure is sent in the record
+ *   metadata     exchanges one record per rank; all ranks check the same records the same way
+ *   descriptors  exchanges the descriptors of the ranks' memory over sockets
+ *   map          maps the peers' memory into this process
+ *   multicast    makes a multicast object if every rank can; its failure fails no rendezvous
+ *   commit       all ranks keep the result, or none does
  */
 #ifndef SYMMEM_CORE_RENDEZVOUS_H
 #define SYMMEM_CORE_RENDEZVOUS_H
 
 #include "rendezvous/link.h"
 
-#define SM_RDV_MAGIC 0x73796d75u /* another one when the record changes */
+#define SM_RDV_MAGIC 0x73796d75u /* changes with the record */
 
 #define SM_RDV_MULTICAST (1u << 1) /* this rank could do multicast */
 #define SM_RDV_OVERLAP (1u << 2)   /* this rank accepts overlapping devices, and can */
 #define SM_RDV_CHECKING (1u << 3)  /* this rank compares what the ranks call */
 
-/* symmem_share as it travels: without the descriptor, which goes over a socket. */
+/* symmem_share as ranks send it. The descriptor goes over a socket instead. */
 typedef struct sm_rdv_share {
     int32_t kind;
     int32_t reserved;
@@ -28,7 +28,7 @@ typedef struct sm_rdv_share {
     uint8_t bytes[64], more_bytes[64];
 } sm_rdv_share;
 
-/* What each rank tells all others. No padding, so that every byte is set. */
+/* The record that each rank sends to all others. It has no padding, so that every byte is set. */
 typedef struct sm_rendezvous_record {
     uint32_t magic, abi;
     int32_t status, system_errno;
@@ -39,7 +39,7 @@ typedef struct sm_rendezvous_record {
     uint64_t ordinal, alloc_id;
     uint64_t mapping_generation; /* generation of this rank's mapping of the allocation for the
                                     group; 0: none */
-    uint64_t group_generation;   /* of its backend's group; 0: closed */
+    uint64_t group_generation;   /* of the rendezvous that opened its backend's group; 0: closed */
     uint64_t allocation_bytes, block_offset, block_bytes, signal_pad_size;
     int32_t device;
     uint32_t flags;
@@ -59,21 +59,21 @@ typedef struct sm_rendezvous {
     uint64_t block_ordinal;
     size_t block_offset, block_bytes, signal_pad_size, pointer_offset;
 
-    /* This rank's first failure. It travels to the next step in which the ranks agree. */
+    /* This rank's first failure. The next step in which the ranks agree sends it to the peers. */
     symmem_status status;
     symmem_error_record failure;
 
-    symmem_share data, signals, multicast; /* own exports, open until the end */
+    symmem_share data, signals, multicast; /* this rank's exports, open until the end */
     sm_rendezvous_record own;
     sm_rendezvous_record *records; /* world_size of them, after metadata */
-    int *descriptors;              /* descriptor_count of each rank; room for 3 */
+    int *descriptors;              /* descriptor_count for each rank; room for 3 */
     int descriptor_count;          /* 0 before the descriptors phase */
-    uint64_t generation;           /* of this one, after metadata; on all ranks the same */
-    bool exchange_data;            /* the ranks have no mapping of one rendezvous */
-    bool open_anew;                /* nor the backend's group open from one */
+    uint64_t generation;           /* of this rendezvous; set after metadata, equal on all ranks */
+    bool exchange_data;            /* the ranks' mappings, if any, are not of one rendezvous */
+    bool open_anew;                /* nor are their backend's groups, if open */
     bool overlap;                  /* some ranks share a device */
     bool cross_host;               /* some ranks are on different hosts */
-    bool incomplete;               /* a peer sent no descriptors, and reports that itself */
+    bool incomplete;               /* a peer sent no descriptors, and reports its failure itself */
     bool attempt_multicast;        /* the same on all ranks */
 
     sm_mapping *mapping; /* counted */
@@ -82,47 +82,51 @@ typedef struct sm_rendezvous {
 } sm_rendezvous;
 
 /* rendezvous_record.c */
-/* Fills rendezvous->own from the rest. */
+/* Fills rendezvous->own from the other members. */
 void sm_rdv_record_fill(sm_rendezvous *rendezvous);
-/* Checks all records, with the same result on every rank. Sets exchange_data, overlap,
+/* Checks all records, with the same result on every rank. Sets exchange_data, overlap and
  * cross_host. */
 symmem_status sm_rdv_records_check(sm_rendezvous *rendezvous);
-/* An export as it travels, and rank r's of that name as this rank may use it. */
+/* The first makes the sent form of an export. The second makes an export of rank r's sent form that
+ * this rank may use. */
 sm_rdv_share sm_rdv_share_pack(const symmem_share *share);
 symmem_share sm_rdv_share_unpack(const sm_rendezvous *rendezvous, int32_t rank,
                                  const sm_rdv_share *share, int fd);
 
 /* rendezvous_multicast.c */
-/* Before metadata: whether this rank could, and on rank 0 the object. Never fails. */
+/* Decides before metadata whether this rank can do multicast, and makes the object on rank 0. Never
+ * fails. */
 void sm_multicast_offer(sm_rendezvous *rendezvous);
-/* Collective. Not OK only if the exchange itself broke. */
+/* Joins the multicast object. Collective. Fails only if the exchange itself failed. */
 symmem_status sm_multicast_join(sm_rendezvous *rendezvous, int fd);
 void sm_multicast_release(sm_link *link);
 
 /* rendezvous_map.c */
-/* Own signal memory and exports. */
+/* Makes this rank's signal memory and exports. */
 void sm_rendezvous_prepare(sm_rendezvous *rendezvous);
-/* Collective. Not OK only if the exchange itself broke. */
+/* Exchanges the descriptors. Collective. Fails only if the exchange itself failed. */
 symmem_status sm_rendezvous_descriptors(sm_rendezvous *rendezvous);
 symmem_status sm_rendezvous_map(sm_rendezvous *rendezvous);
 void sm_rendezvous_close_exports(sm_rendezvous *rendezvous);
-/* With an engine's heap. The peers have, or may have, what this rank has shared: it stays aside
- * until they give it back. */
+/* Keeps this rank's memory in an engine's heap reserved until the peers, which may have it by now,
+ * give it back. */
 void sm_rendezvous_lease(sm_rendezvous *rendezvous);
-/* This rank keeps what the peers have shared, and tells them when it gives it back. */
+/* Holds the peers' memory and tells them when this rank gives it back. */
 void sm_rendezvous_hold(sm_rendezvous *rendezvous);
 
 /* rendezvous.c */
-/* Keeps `status` and the thread's record as this rank's failure unless there is one already. */
+/* Keeps `status` and the thread's record as this rank's failure, unless it has one already. */
 void sm_rendezvous_set_failure(sm_rendezvous *rendezvous, symmem_status status);
-/* Passes the caller's failpoint. A failure there is this rank's failure. */
+/* Passes the caller's failpoint, whose failure is this rank's failure. */
 void sm_rendezvous_point(sm_rendezvous *rendezvous, const char *name);
-/* Collective; `own` as for sm_session_agree, its record in rendezvous->failure if it is that. */
+/* Agrees on a status. Collective. `own` is that of sm_session_agree, with its record in
+ * rendezvous->failure if it is rendezvous->status. */
 symmem_status sm_rendezvous_agree(sm_rendezvous *rendezvous, const char *stage, symmem_status own);
-/* After a failed collective call: the exchange broke, rather than a rank reporting a failure. */
+/* Whether a collective call failed because the exchange failed, and not because a rank reported a
+ * failure. */
 bool sm_rendezvous_broke(const sm_rendezvous *rendezvous);
 
-/* link.c. Without peers so far. */
+/* link.c. Makes a link that has no peers yet. */
 symmem_status sm_link_create(const sm_rendezvous *rendezvous, sm_link **link_p);
 
 #endif

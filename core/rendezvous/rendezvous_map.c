@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The memory side of a rendezvous: own signal memory, exports, descriptors, peers' mappings. */
+/* The memory steps of a rendezvous: this rank's signal memory, exports, descriptors, peers'
+ * mappings. */
 #include <stdio.h>
 #include <unistd.h>
 
 #include "backend/heap.h"
 #include "rendezvous/rendezvous.h"
 
-/* Places of one rank's descriptors in the descriptor phase. */
+/* The order of one rank's descriptors in the descriptor step. */
 enum { SIGNALS_FD, DATA_FD, MULTICAST_FD };
 
-/* The record of a failed entry names the entry as the stage. */
+/* Names the failed entry as the record's stage. */
 static symmem_status described(const sm_rendezvous *rendezvous, symmem_status status,
                                const char *entry) {
     if (status != SYMMEM_OK)
@@ -37,7 +38,7 @@ static symmem_status export_memory(symmem_context *context, symmem_memory *memor
     if (status != SYMMEM_OK)
         return status;
     if ((share.kind & (SYMMEM_SHARE_FD | SYMMEM_SHARE_BYTES)) == 0) {
-        sm_memory_unshare(context, &share); /* without a kind the core does not close it */
+        sm_memory_unshare(context, &share); /* the core does not close a share without a kind */
         return sm_fail(SYMMEM_BACKEND, SM_RENDEZVOUS, "memory_share",
                        "nothing to share: kind %d is neither SYMMEM_SHARE_FD nor "
                        "SYMMEM_SHARE_BYTES",
@@ -61,7 +62,7 @@ void sm_rendezvous_prepare(sm_rendezvous *rendezvous) {
     bool collective = registers(context);
     if (status == SYMMEM_OK && !collective)
         status = export_memory(context, &link->own_signals, world_size, &rendezvous->signals);
-    /* Exported even with a mapping of one's own: a peer may have none. */
+    /* Exported even if this rank has a mapping, because a peer may have none. */
     if (status == SYMMEM_OK && !collective)
         status =
             export_memory(context, &rendezvous->allocation->memory, world_size, &rendezvous->data);
@@ -117,7 +118,8 @@ symmem_status sm_rendezvous_descriptors(sm_rendezvous *rendezvous) {
         needed = needed || has_descriptor(&theirs->signals) ||
                  (rendezvous->exchange_data && has_descriptor(&theirs->data));
     }
-    /* Descriptors do not leave a host; the judgment saw to it that there are bytes as well. */
+    /* Descriptors do not leave a host. The record check has made sure that there are bytes as
+     * well. */
     if (!needed || rendezvous->cross_host || rendezvous->group->world_size == 1)
         return SYMMEM_OK;
     const int own[3] = {
@@ -139,8 +141,8 @@ static int descriptor_of(const sm_rendezvous *rendezvous, int32_t rank, int whic
     return rendezvous->descriptors[rank * rendezvous->descriptor_count + which];
 }
 
-/* Descriptors that were to come and did not, even where bytes would do: their rank says why at the
- * next agreement. */
+/* Whether expected descriptors are absent, even where bytes would suffice. Their rank reports the
+ * reason at the next agreement. */
 static bool lacks_descriptors(const sm_rendezvous *rendezvous) {
     if (rendezvous->cross_host)
         return false; /* none are sent */
@@ -176,7 +178,7 @@ static symmem_status import_data(sm_rendezvous *rendezvous, int32_t rank) {
                          &rendezvous->mapping->peers[rank]);
 }
 
-/* The record says whose memory it is about, and to whom: all ranks get this one. */
+/* The record names the importing rank and the memory's rank, because all ranks get this record. */
 static symmem_status import_of(sm_rendezvous *rendezvous, int32_t rank) {
     symmem_status status = import_signals(rendezvous, rank);
     if (status == SYMMEM_OK && rendezvous->mapping_is_new)
@@ -243,7 +245,7 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
     symmem_context *context = rendezvous->context;
     symmem_group *group = rendezvous->group;
     symmem_status status = SYMMEM_OK;
-    if (rendezvous->open_anew) /* a rank may have it open still, from when a peer was another */
+    if (rendezvous->open_anew) /* a rank may have it open with a peer's earlier process */
         close_group(group);
     if (context->backend->group_open != NULL && !group->backend_group_open) {
         status = context->backend->group_open(context->instance, exchange, rendezvous->link->device,
@@ -261,7 +263,8 @@ static symmem_status open_group(sm_rendezvous *rendezvous, const symmem_exchange
     return agreed;
 }
 
-/* For backends that register memory collectively: nothing may start before all can take part. */
+/* Exchanges for backends that register memory collectively: no rank may start before all can take
+ * part. */
 static symmem_status exchange_all(sm_rendezvous *rendezvous) {
     sm_link *link = rendezvous->link;
     symmem_exchange exchange;
@@ -281,8 +284,8 @@ static symmem_status exchange_all(sm_rendezvous *rendezvous) {
     return status;
 }
 
-/* A mapping to fill, unless all have one of the same rendezvous: another may be of memory that a
- * peer had before, or of a peer that ended. */
+/* Makes a new mapping to fill, unless all ranks have one of the same rendezvous. Any other mapping
+ * may be of a peer's earlier memory, or of a peer that ended. */
 static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
     if (!rendezvous->exchange_data)
         return SYMMEM_OK;
@@ -298,7 +301,7 @@ static symmem_status renew_mapping(sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-/* Local, but for backends with memory_exchange. */
+/* Local, except for backends with memory_exchange. */
 static symmem_status map_peers(sm_rendezvous *rendezvous) {
     if (rendezvous->status == SYMMEM_OK)
         sm_rendezvous_set_failure(rendezvous, renew_mapping(rendezvous));

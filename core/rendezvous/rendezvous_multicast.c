@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Multicast at rendezvous. Rank 0 makes the object before the metadata phase, so that its share
- * travels with everything else; then all attach, all agree, all bind, all agree. A group that
- * cannot goes without, on all ranks alike.
+ * Multicast at rendezvous. Rank 0 makes the object before the metadata step, so that its share is
+ * sent in the record. Then all ranks attach, agree, bind and agree. If one of them cannot, all
+ * ranks go on without multicast.
  */
 #include "rendezvous/rendezvous.h"
 
@@ -51,7 +51,7 @@ static symmem_status bind_own(sm_rendezvous *rendezvous) {
         &link->peers, &link->multicast_address);
 }
 
-/* One step and its agreement. A rank whose rendezvous failed already makes the step fail. */
+/* Does one step and its agreement. The step fails if a rank's rendezvous has failed already. */
 static symmem_status step(sm_rendezvous *rendezvous, const char *stage, int fd, bool is_attach) {
     symmem_status own = rendezvous->status;
     if (own == SYMMEM_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks tell each other at rendezvous, and how it is checked. Every rank checks the same
+ * The records that ranks send each other at rendezvous, and their check. Every rank checks the same
  * records in the same order, so all reach the same result without another exchange.
  */
 #include <inttypes.h>
@@ -109,8 +109,8 @@ static symmem_status disagree(int32_t rank, symmem_status status, const char *wh
     return sm_error_sizes(expected, actual);
 }
 
-/* First of all: nothing else in a record of another format means anything. Texts are closed here,
- * so that whatever the store held cannot be read past. */
+/* Checks the format first, because no other value of a foreign record has a meaning. Also ends all
+ * texts with a zero, so that they cannot be read past. */
 static symmem_status check_format(const sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         sm_rendezvous_record *theirs = &rendezvous->records[r];
@@ -156,7 +156,7 @@ static symmem_status check_protocol(const sm_rendezvous *rendezvous) {
     return check_option(rendezvous);
 }
 
-/* Sizes and places. The ordinals tell whether it is the same allocation at all. */
+/* Checks sizes and places. The ordinals tell whether all ranks use the same allocation. */
 static symmem_status check_sizes(const sm_rendezvous *rendezvous) {
     static const struct {
         const char *what;
@@ -202,7 +202,8 @@ static symmem_status check_channels(const sm_rendezvous *rendezvous) {
     return sm_error_sizes(needed, there);
 }
 
-/* Numbers differ between processes that see different devices, ids do not, where there are any. */
+/* Whether two ranks have the same device. Processes that see different devices number them
+ * differently, so ids are compared if there are any. */
 static bool same_device(const sm_rendezvous_record *a, const sm_rendezvous_record *b) {
     static const uint8_t none[sizeof a->device_id] = {0};
     if (memcmp(a->device_id, none, sizeof none) == 0 ||
@@ -214,7 +215,7 @@ static bool same_device(const sm_rendezvous_record *a, const sm_rendezvous_recor
 /* Fails on the first pair of ranks that share a device and must not. */
 static symmem_status check_overlap(sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
-    bool allowed = true; /* on every rank, or they would go on differently */
+    bool allowed = true; /* by every rank: all ranks must decide the same */
     for (int32_t r = 0; r < rendezvous->group->world_size; r++)
         allowed = allowed && (rendezvous->records[r].flags & SM_RDV_OVERLAP) != 0;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
@@ -235,7 +236,7 @@ static symmem_status check_overlap(sm_rendezvous *rendezvous) {
     return SYMMEM_OK;
 }
 
-/* The first rank on another host than rank 0; 0: there is none. */
+/* Returns the first rank on another host than rank 0, or 0 if there is none. */
 static int32_t first_far_rank(const sm_rendezvous *rendezvous) {
     sm_session *session = rendezvous->group->session;
     for (int32_t r = 1; r < rendezvous->group->world_size; r++) {
@@ -245,7 +246,8 @@ static int32_t first_far_rank(const sm_rendezvous *rendezvous) {
     return 0;
 }
 
-/* The first rank whose memory only descriptors lead to, which do not leave its host; -1: none. */
+/* Returns the first rank whose memory is reachable only by descriptors, which do not leave its
+ * host; or -1. */
 static int32_t first_bound_rank(const sm_rendezvous *rendezvous) {
     for (int32_t r = 0; r < rendezvous->group->world_size; r++) {
         const sm_rendezvous_record *theirs = &rendezvous->records[r];

@@ -2,7 +2,7 @@
 /* Tensors as arguments of collective operations. */
 #include "rendezvous/tensor.h"
 
-#define MAX_NDIM 64 /* as PyTorch has it */
+#define MAX_NDIM 64 /* PyTorch's limit */
 
 static const DLDataType dl_types[SYMMEM_DTYPE_COUNT] = {
     [SYMMEM_UINT8] = {kDLUInt, 8, 1},     [SYMMEM_INT8] = {kDLInt, 8, 1},
@@ -18,7 +18,7 @@ DLDataType sm_dtype_to_dl(symmem_dtype dtype) {
 }
 
 bool sm_dtype_of(DLDataType type, symmem_dtype *dtype_p) {
-    /* By code, and by the number of whole bytes. */
+    /* By type code and number of whole bytes. */
     static const uint8_t known[5][9] = {
         [kDLInt] = {[1] = 1 + SYMMEM_INT8,
                     [2] = 1 + SYMMEM_INT16,
@@ -44,7 +44,7 @@ static symmem_status refuse(const char *operation, const char *what, const char 
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s %s", what, why);
 }
 
-/* Elements, and whether the strides are those of a dense tensor. */
+/* Counts the elements and checks that the strides are those of a dense tensor. */
 static symmem_status measure(const DLTensor *from, const char *operation, const char *what,
                              size_t *count_p) {
     size_t count = 1;
@@ -64,14 +64,15 @@ static symmem_status measure(const DLTensor *from, const char *operation, const 
     return dense || empty ? SYMMEM_OK : refuse(operation, what, "is not contiguous");
 }
 
-/* Memory of the backend's devices, or of the host such as they reach. Type 0 is what programs leave
- * that say nothing. */
+/* Whether the memory is of the backend's devices, or of the host if they reach it. Programs that
+ * set no type leave it 0. */
 static bool is_served(int32_t served, DLDeviceType type) {
     return (int)type == 0 || (int)type == served || type == kDLCPU || type == kDLCUDAHost ||
            type == kDLCUDAManaged || type == kDLROCMHost;
 }
 
-/* A device's type stays what it is, so a backend is asked for it once. NULL: one of too many. */
+/* A device's type never changes, so the backend is asked for it once. NULL: the table has no entry
+ * for the device. */
 static atomic_int *type_of(symmem_context *context, int32_t device) {
     return device >= 0 && device < SM_KNOWN_DEVICES ? &context->device_types[device] : NULL;
 }
@@ -136,7 +137,7 @@ symmem_status sm_tensor_locate(const DLTensor *from, const char *operation, cons
         return sm_fail(SYMMEM_OVERFLOW, operation, "",
                        "%p + %llu bytes, the place of %s, overflows", from->data,
                        (unsigned long long)from->byte_offset, what);
-    if ((begin & (element - 1)) != 0) /* a power of two */
+    if ((begin & (element - 1)) != 0) /* `element` is a power of two */
         return sm_fail(SYMMEM_MISALIGNED, operation, "",
                        "%s at %p is not aligned to elements of %zu bytes", what, (void *)begin,
                        element);
@@ -196,7 +197,7 @@ symmem_status sm_tensor_gathers(const sm_tensor *in, const sm_tensor *out, int32
 
 symmem_status sm_tensor_disjoint(const sm_tensor *a, const sm_tensor *b, const char *operation) {
     uintptr_t a_begin = (uintptr_t)a->data, b_begin = (uintptr_t)b->data;
-    bool empty = a->bytes == 0 || b->bytes == 0; /* wherever it is */
+    bool empty = a->bytes == 0 || b->bytes == 0; /* at any address */
     if (empty || a_begin >= b_begin + b->bytes || b_begin >= a_begin + a->bytes)
         return SYMMEM_OK;
     return sm_fail(SYMMEM_INVALID_ARGUMENT, operation, "", "%s overlaps %s", a->what, b->what);

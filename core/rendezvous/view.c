@@ -6,7 +6,7 @@
 
 #define MAX_NDIM 8
 
-/* A tensor together with all that it points to. */
+/* A tensor with all that it points to. */
 typedef struct view {
     DLManagedTensor tensor;
     int64_t shape[MAX_NDIM];
@@ -14,7 +14,7 @@ typedef struct view {
     symmem_handle *handle; /* counted */
 } view;
 
-/* The memory a view is taken of, and the shape asked for. */
+/* The memory and the shape of a requested view. */
 typedef struct view_request {
     symmem_handle *handle;
     const char *operation;
@@ -62,7 +62,7 @@ static symmem_status overflow(const view_request *request) {
     return sm_fail(SYMMEM_OVERFLOW, request->operation, "", "the size of the tensor overflows");
 }
 
-/* Strides of a contiguous tensor, and its number of elements. */
+/* Computes the strides of a contiguous tensor and its number of elements. */
 static symmem_status lay_out(const view_request *request, int64_t *strides, size_t *numel_p) {
     size_t stride = 1, numel = 1;
     if (request->storage_offset < 0)
@@ -72,7 +72,7 @@ static symmem_status lay_out(const view_request *request, int64_t *strides, size
         if (size < 0)
             return out_of_range(request, "size", size);
         strides[d] = (int64_t)stride;
-        /* An empty dimension counts as one, so that the strides mean something. */
+        /* An empty dimension counts as one, so that the strides have a meaning. */
         if (!sm_mul_size(stride, size == 0 ? 1 : (size_t)size, &stride))
             return overflow(request);
         numel = size == 0 ? 0 : numel;
@@ -149,7 +149,7 @@ static symmem_status take_view(const view_request *request, DLManagedTensor **te
     return status == SYMMEM_OK ? make_view(request, strides, tensor_p) : status;
 }
 
-/* All that can be checked before the memory is known. */
+/* Checks what does not depend on the memory. */
 static symmem_status check_request(const view_request *request, DLManagedTensor **tensor_p) {
     symmem_status status = sm_handle_check(request->handle, request->operation);
     if (status != SYMMEM_OK)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whose operations a capture holds: links are noted while it lasts, and are then the graph's. */
+/* The operations that a capture holds. Their links are noted for the capture while it lasts, and
+ * then for its graph. */
 #include <stdlib.h>
 
 #include "stream/stream.h"
@@ -7,11 +8,12 @@
 typedef struct sm_captured {
     sm_node node;
     sm_index_node by_link;   /* context->noted */
-    uint64_t capture, graph; /* of a graph, or 0 while the capture lasts */
-    const sm_link *link;     /* to be compared only; the graph keeps what its operations use */
+    uint64_t capture, graph; /* of the graph, or 0 during the capture */
+    const sm_link *link;     /* for comparisons only; the graph keeps what its operations use */
 } sm_captured;
 
-/* Backends may give the numbers of captures again, and graphs last longer. */
+/* Returns the key of a note: the graph's once there is one, because backends may reuse the numbers
+ * of captures while graphs last. */
 static uint64_t key_of(const sm_link *link, uint64_t capture, uint64_t graph) {
     return sm_index_key(link, graph != 0 ? ~graph : capture);
 }
@@ -34,7 +36,7 @@ symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char 
     if (capture == 0)
         return SYMMEM_OK;
     pthread_mutex_lock(&context->lock);
-    /* Else it is the program's own, of whose graph the context knows nothing. */
+    /* Otherwise the program began it itself, and the context does not know its graph. */
     bool ours = atomic_load_explicit(&context->captures, memory_order_relaxed) > 0;
     bool known = !ours || is_noted(context, link, capture, 0);
     sm_captured *noted = known ? NULL : malloc(sizeof *noted);
@@ -53,13 +55,13 @@ symmem_status sm_capture_note(const sm_link *link, uint64_t capture, const char 
 
 uint64_t sm_capture_of(const symmem_context *context, void *native) {
     uint64_t capture = 0;
-    /* Where that fails the capture's end does, too. */
+    /* If this fails, so does the capture's end. */
     if (context->backend->capture_id(context->instance, native, &capture) != SYMMEM_OK)
         return 0;
     return capture;
 }
 
-/* context->lock held. From the capture's to the graph's. */
+/* Moves a note from the capture to its graph. context->lock held. */
 static void pass_on(symmem_context *context, sm_captured *noted, uint64_t graph) {
     sm_index_remove(&context->noted, &noted->by_link);
     noted->graph = graph;
@@ -67,7 +69,7 @@ static void pass_on(symmem_context *context, sm_captured *noted, uint64_t graph)
 }
 
 uint64_t sm_capture_take(symmem_context *context, uint64_t capture, sm_node *links) {
-    sm_node nobodys; /* of captures of the program's at the same time */
+    sm_node nobodys; /* of the program's own captures at the same time */
     sm_list_init(&nobodys);
     pthread_mutex_lock(&context->lock);
     const uint64_t graph = ++context->last_graph;

@@ -43,7 +43,8 @@ static symmem_status call_backend(const sm_channel_op *op, void *stream, bool ca
     }
 }
 
-/* As backend.h calls it: its author reads this. Of a composed one the part has told already. */
+/* Returns the entry's name in backend.h, for the backend's author. A part of a composed operation
+ * has reported its own. */
 static const char *entry_of(const sm_channel_op *op) {
     return op->kind == SM_BARRIER       ? "barrier"
            : op->kind == SM_PUT_SIGNAL  ? "put_signal"
@@ -67,7 +68,7 @@ static symmem_status capture_of(const sm_channel_op *op, void *stream, uint64_t 
     return context->backend->capture_id(context->instance, stream, capture_p);
 }
 
-/* Makes `stream` wait for the frontier, if that is another stream's. */
+/* Makes `stream` wait for the frontier if that is on another stream. */
 static symmem_status wait_frontier(const sm_channel_op *op, void *stream, void **event_p,
                                    const void *last_stream) {
     symmem_context *context = op->link->context;
@@ -78,7 +79,7 @@ static symmem_status wait_frontier(const sm_channel_op *op, void *stream, void *
     return context->backend->stream_wait_event(context->instance, stream, *event_p);
 }
 
-/* Where a channel's operations of one kind, eager or captured, have got to. */
+/* The frontier of a channel's eager or captured operations. */
 typedef struct frontier {
     uint64_t capture; /* 0: eager */
     void **event_p, **stream_p;
@@ -88,11 +89,11 @@ static frontier frontier_of(sm_channel *channel, uint64_t capture) {
     if (capture == 0)
         return (frontier){0, &channel->eager_event, &channel->eager_stream};
     if (capture != channel->capture)
-        channel->capture_stream = NULL; /* the frontier of a capture that is over */
+        channel->capture_stream = NULL; /* that capture is over */
     return (frontier){capture, &channel->capture_event, &channel->capture_stream};
 }
 
-/* Behind what is on the stream now. */
+/* Moves the frontier after the work that is on the stream now. */
 static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                              void *stream) {
     symmem_context *context = op->link->context;
@@ -100,15 +101,17 @@ static symmem_status advance(const sm_channel_op *op, sm_channel *channel, const
     if (own->capture != 0)
         channel->capture = own->capture;
     symmem_status status = context->backend->event_record(context->instance, *own->event_p, stream);
-    /* The frontier lags behind; a capture's only orders what is not running yet. */
+    /* The frontier lags behind now, so this call waits for the stream instead. A capture needs no
+     * wait, because its work does not run yet. */
     if (status != SYMMEM_OK && own->capture == 0 &&
         sm_stream_drain(context, stream, op->timeout_ms))
         *own->stream_p = NULL;
     return status;
 }
 
-/* A part of its work may be on the stream: what comes next on the channel comes behind that. Not if
- * another capture has begun there meanwhile: outside of it nothing could wait for the mark. */
+/* Handles a failure that may leave a part of the operation's work on the stream: the channel's next
+ * operation comes after it. Does nothing if another capture has begun there meanwhile, because
+ * nothing outside of that could wait for the mark. */
 static symmem_status fail_behind(const sm_channel_op *op, sm_channel *channel, const frontier *own,
                                  void *stream, symmem_status status) {
     uint64_t capture;
@@ -156,7 +159,7 @@ static symmem_status busy(const sm_channel_op *op, uint64_t begin_ns) {
     return sm_error_elapsed(sm_now_ns() - begin_ns);
 }
 
-/* Until the channel's last operation on a stream is over. */
+/* Waits until the channel's last operation on a stream is over. */
 static symmem_status wait_for_stream(const sm_channel_op *op, sm_channel *channel,
                                      uint64_t begin_ns) {
     symmem_context *context = op->link->context;
@@ -185,16 +188,16 @@ static symmem_status run_now(const sm_channel_op *op, sm_channel *channel, uint6
             return status;
     }
     symmem_error_record record;
-    record.status = SYMMEM_OK; /* the rest matters only once it is filled */
+    record.status = SYMMEM_OK; /* the other members matter only once it is filled */
     sm_link_set_caller(op->link, op->channel, &record);
     symmem_status status = call_backend(op, NULL, false);
     sm_link_set_caller(NULL, 0, NULL);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    /* No record: it failed as a call rather than as a signal operation. */
+    /* Without a record the call failed, and not a signal operation. */
     if (record.status != status)
         return failed(op, status, entry_of(op));
-    sm_copy_text(record.operation, sizeof record.operation, op->name); /* a part's, it may be */
+    sm_copy_text(record.operation, sizeof record.operation, op->name); /* or it has a part's name */
     return sm_error_raise(&record);
 }
 
@@ -209,7 +212,8 @@ symmem_status sm_signal_check_channel(const sm_link *link, int32_t channel, cons
     return sm_error_sizes((uint64_t)link->channel_count, (uint64_t)(int64_t)channel);
 }
 
-/* *begin_ns_p: when that began; 0, for the clock is read where there is something to wait for. */
+/* Takes the call lock. *begin_ns_p is the time before that, or 0: the clock is read only if there
+ * is something to wait for. */
 static symmem_status lock_channel(const sm_channel_op *op, sm_channel *channel,
                                   uint64_t *begin_ns_p) {
     *begin_ns_p = 0;
@@ -256,8 +260,9 @@ void sm_channel_let_go(const sm_link *link, int32_t channel) {
         &atomic_load_explicit(&link->channels[channel], memory_order_acquire)->call_lock);
 }
 
-/* An operation that this one waited for may have poisoned the handle. Else the call has asked the
- * device when it began, unless it is a part of one that began long before. */
+/* Answers POISONED if the handle is. An operation that this one waited for may have poisoned it.
+ * Otherwise the call asked the device when it began, unless it is a part of an operation that began
+ * long before. */
 static symmem_status refuse_poisoned(const sm_channel_op *op, bool has_waited) {
     return has_waited || op->is_held ? sm_link_refuse_poisoned(op->link, op->name)
                                      : sm_link_refuse_known_poison(op->link, op->name);

@@ -52,7 +52,7 @@ static symmem_status check_range(const DLTensor *tensor, const char *operation, 
     return SYMMEM_OK;
 }
 
-/* The device the work runs on, and the memory it needs. */
+/* Finds the device of the work and the memory that it needs. */
 static symmem_status prepare(symmem_context *context, sm_refs *refs, const char *operation,
                              const void *dst, size_t bytes, const symmem_stream *stream,
                              int32_t *device_p) {

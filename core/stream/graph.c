@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Captures and the graphs that they make. */
+/* Captures and their graphs. */
 #include <stdlib.h>
 
 #include "stream/stream.h"
 
-/* What finalize waits for launches of a graph. Those on streams of the context's have been waited
- * for by then; others give up what they wait for within a tick. */
+/* How long finalize waits for a graph's launches. Launches on the context's streams have ended by
+ * then. Other launches give up their waits within a tick. */
 #define GIVE_UP_MS 300u
 
 static symmem_status check_capture(const symmem_stream *stream, const char *operation) {
@@ -27,7 +27,7 @@ symmem_status symmem_stream_begin_capture(symmem_stream *stream) {
     status = sm_context_point(context, operation, "capture.begin");
     if (status != SYMMEM_OK)
         return status;
-    /* Before it begins: what other threads capture at once has to be known as the context's own. */
+    /* First, so that other threads know their captures as the context's own. */
     atomic_fetch_add_explicit(&context->captures, 1, memory_order_relaxed);
     status = context->backend->capture_begin(context->instance, stream->native);
     if (status != SYMMEM_OK) {
@@ -48,7 +48,8 @@ static bool enlist(symmem_graph *graph) {
     return live;
 }
 
-/* Off the list, or a finalize meanwhile would end what is waited for. NULL: it has been ended. */
+/* Takes the graph out of the list, because a finalize would otherwise end what is waited for. NULL:
+ * a finalize has ended it. */
 static void *begin_ending(symmem_graph *graph) {
     symmem_context *context = graph->context;
     pthread_mutex_lock(&context->graphs_lock);
@@ -57,7 +58,7 @@ static void *begin_ending(symmem_graph *graph) {
     return native;
 }
 
-/* From now on a query for pending launches looks at the graph, until one query has found none. */
+/* Makes queries for pending launches look at the graph, until one query has found none. */
 static void begin_launching(symmem_graph *graph) {
     pthread_mutex_lock(&graph->context->graphs_lock);
     sm_list_remove(&graph->launched);
@@ -72,7 +73,7 @@ static void stop_launching(symmem_graph *graph) {
     pthread_mutex_unlock(&graph->context->graphs_lock);
 }
 
-/* Makes the graph's shell; its native part is there already and stays the caller's on failure. */
+/* Makes the graph's shell. The native graph exists already and stays the caller's on failure. */
 static symmem_status make_graph(symmem_context *context, int32_t device, void *native,
                                 sm_node *links, uint64_t number, const char *operation,
                                 symmem_graph **graph_p) {
@@ -127,7 +128,7 @@ symmem_status symmem_stream_end_capture(symmem_stream *stream, symmem_graph **gr
     sm_context_observe(context, "capture.end");
     const uint64_t capture = sm_capture_of(context, stream->native);
     status = context->backend->capture_end(context->instance, stream->native, &native);
-    /* It is over, whatever became of it. */
+    /* The capture is over even if its end failed. */
     stream->capturing = false;
     const uint64_t number = sm_capture_take(context, capture, &links);
     if (status != SYMMEM_OK) {
@@ -160,7 +161,8 @@ symmem_status symmem_stream_is_capturing(symmem_stream *stream, bool *capturing_
 
 /* --- launch and destroy ------------------------------------------------------------- */
 
-/* The graph's call lock is held. A launch on another stream waits for the one before it. */
+/* Launches a graph whose call lock is held. A launch on another stream waits for the one before
+ * it. */
 static symmem_status launch(symmem_graph *graph, const symmem_stream *stream,
                             const char **entry_p) {
     symmem_context *context = graph->context;
@@ -249,8 +251,7 @@ static void end_graph(symmem_context *context, void *native, void *done_event) {
     sm_instance_release(context);
 }
 
-/* A launch is using it: it is the caller's as before. False: the context was finalized meanwhile.
- */
+/* Puts back a graph that a launch still uses. False: the context was finalized meanwhile. */
 static bool keep_graph(symmem_graph *graph, void *native) {
     symmem_context *context = graph->context;
     graph->native = native;
@@ -258,7 +259,7 @@ static bool keep_graph(symmem_graph *graph, void *native) {
         graph->native = NULL;
         return false;
     }
-    sm_context_release(context); /* the shell has its own yet */
+    sm_context_release(context); /* the shell still has its own */
     return true;
 }
 
@@ -286,8 +287,9 @@ symmem_status symmem_graph_destroy(symmem_graph *graph) {
     return SYMMEM_OK;
 }
 
-/* graphs_lock held. Graphs whose launches have ended are not looked at again, so that this takes as
- * long as there are launches under way, however many graphs there are. */
+/* Looks at the graphs with pending launches. Graphs whose launches have ended are not looked at
+ * again, so the time depends on the pending launches and not on the number of graphs. graphs_lock
+ * held. */
 static symmem_status look_at_launched(symmem_context *context, const sm_link *link,
                                       bool *pending_p) {
     for (sm_node *node = context->launched.next, *next; node != &context->launched; node = next) {
@@ -317,7 +319,7 @@ symmem_status sm_graph_pending(const sm_link *link, const char *operation, bool 
                                : sm_backend_failed(context, status, operation, "event_query");
 }
 
-/* The next graph that finalize has to end, out of the list. */
+/* Takes the next graph that finalize has to end out of the list. */
 static bool take_graph(symmem_context *context, void **native_p, void **done_event_p) {
     bool found = false;
     pthread_mutex_lock(&context->graphs_lock);
@@ -340,7 +342,7 @@ void sm_graph_destroy_all(symmem_context *context, uint64_t deadline_ns) {
     void *native, *done_event;
     while (take_graph(context, &native, &done_event)) {
         uint32_t left_ms = sm_remaining_ms(deadline_ns, GIVE_UP_MS);
-        /* A launch that does not end goes on; the backend keeps for it what it needs. */
+        /* A launch that does not end goes on, and the backend keeps what it needs. */
         (void)await_launches(context, done_event, left_ms > 0 ? left_ms : 1);
         end_graph(context, native, done_event);
     }

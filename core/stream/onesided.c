@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One-sided copies, and what all operations on memory check and keep alive. */
+/* One-sided copies, and the checks and references of all operations on memory. */
 #include "stream/channel.h"
 
 symmem_status sm_handle_bounds(const symmem_handle *handle, const char *operation, size_t offset,
@@ -31,7 +31,7 @@ static void allocation_ref_release(void *object) {
 }
 
 void sm_refs_init(sm_refs *refs, sm_link *link) {
-    refs->count = refs->held_count = 0; /* of the arrays nothing is used yet */
+    refs->count = refs->held_count = 0; /* the arrays are not in use yet */
     refs->device = -1;
     if (link != NULL)
         sm_link_ref(link, &refs->refs[refs->count++]);
@@ -101,7 +101,7 @@ symmem_exec sm_refs_exec(sm_refs *refs, const symmem_stream *stream) {
     };
 }
 
-/* Where the peer's bytes are: an address, or else a place that the group reach leads to. */
+/* The place of the peer's bytes: an address, or a place for the backend's reach entries. */
 typedef struct remote {
     char *address;
     symmem_place place;
@@ -126,7 +126,7 @@ static symmem_status locate(const symmem_handle *handle, const char *operation, 
     return sm_error_failed_rank(rank);
 }
 
-/* What put and get share: the peer's place, and everything checked. */
+/* Checks a put or a get and finds the peer's place. */
 static symmem_status check_transfer(symmem_handle *handle, const char *operation, int32_t rank,
                                     size_t offset, const void *local, size_t bytes,
                                     const symmem_stream *stream, remote *remote_p) {
@@ -143,7 +143,7 @@ static symmem_status check_transfer(symmem_handle *handle, const char *operation
     return status == SYMMEM_OK ? locate(handle, operation, rank, offset, remote_p) : status;
 }
 
-/* One of put and get. */
+/* A put or a get. */
 typedef struct transfer {
     sm_link *link;
     const char *operation;
@@ -153,7 +153,7 @@ typedef struct transfer {
     size_t bytes;
 } transfer;
 
-/* A put without stream is over when the bytes are there. */
+/* Moves bytes by the reach entries. A put without stream returns when the bytes are in place. */
 static symmem_status over_reach(const transfer *move, const symmem_exec *exec, const char **entry) {
     const symmem_context *context = move->link->context;
     const symmem_place *place = &move->remote->place;

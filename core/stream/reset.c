@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The collective way back from a failed signal operation. */
+/* The collective reset after a failed signal operation. */
 #include <stdlib.h>
 
 #include "backend/reach.h"
@@ -57,7 +57,8 @@ static symmem_status check_pending(sm_link *link) {
     return check_graphs(link);
 }
 
-/* Of operations whose parts do not look at it; nothing is pending. */
+/* Forgets failures of composite operations whose parts do not look at them. No operation is
+ * pending. */
 static void forget_failures(sm_link *link) {
     pthread_mutex_lock(&link->lock);
     for (int32_t c = 0; link->used_channels && c < link->channel_count; c++)
@@ -78,8 +79,9 @@ static symmem_status reset_state(sm_link *link) {
     return sm_context_point(context, operation, "reset.state.after");
 }
 
-/* Who has waited for an operation has not waited for the mark behind it, which the device may be a
- * moment late with. Half of the caller's time at most: the others have to be told. */
+/* Waits until operations count as settled. A caller that has waited for an operation has not waited
+ * for the mark after it, which may come a moment later. Takes at most half of the caller's time, so
+ * that the other ranks can still be told. */
 static symmem_status check_settled(sm_link *link, uint64_t deadline_ns) {
     const uint64_t begin_ns = sm_now_ns();
     uint64_t wait_ns = MARK_LATE_NS;
@@ -95,7 +97,7 @@ static symmem_status check_settled(sm_link *link, uint64_t deadline_ns) {
     }
 }
 
-/* What a rank says before the reset begins. */
+/* The state that a rank reports before the reset begins. */
 typedef struct readiness {
     int32_t status;
     int32_t channel;
@@ -115,13 +117,13 @@ static symmem_status check_readiness(const sm_link *link, const readiness *all) 
     return SYMMEM_OK;
 }
 
-/* What poisons it may come to light only now: by the look at the streams, or where a device told.
- */
+/* Finds out this rank's state. Only the look at the streams, or at what a device reported, may find
+ * that the link is poisoned. */
 static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
     readiness own = {.status = sm_context_point(link->context, operation, "reset.begin")};
     if (own.status == SYMMEM_OK)
         own.status = check_settled(link, deadline_ns);
-    /* What is on its way to the peers' state may not come behind their reset. */
+    /* Writes under way to the peers' state must not arrive after their reset. */
     if (own.status == SYMMEM_OK)
         own.status = sm_reach_quiet(link->context, &link->peers, operation, deadline_ns);
     symmem_error_record error;
@@ -132,8 +134,8 @@ static readiness get_ready(sm_link *link, uint64_t deadline_ns) {
     return own;
 }
 
-/* The backend hears of it on every rank that goes on from here. Where some do not, the reset fails
- * on those that do, which poisons them: the next one tells all. */
+/* Tells the backend of lost ranks, on every rank that goes on from here. If some ranks do not go
+ * on, the reset fails and poisons those that do, and the next reset tells all. */
 static void tell_lost(const sm_link *link, const readiness *all) {
     const sm_backend *backend = link->context->backend;
     int32_t poisoned = 0;
@@ -143,13 +145,13 @@ static void tell_lost(const sm_link *link, const readiness *all) {
         backend->signal_lost(link->context->instance, &link->peers);
 }
 
-/* An all_gather rather than an agreement: as the operation's first exchange it has to follow a
- * peer that started over after an earlier failure. */
+/* Begins the reset by an all_gather. An agreement would not do: as the operation's first exchange
+ * it has to follow a peer that started over after an earlier failure. */
 static symmem_status begin_together(sm_link *link, uint64_t deadline_ns) {
     const readiness own = get_ready(link, deadline_ns);
     sm_session *session = link->group->session;
     readiness *all = calloc((size_t)link->group->world_size, sizeof *all);
-    if (all == NULL) { /* nowhere to put what the others say: only tell them */
+    if (all == NULL) { /* no memory for the others' states: only tells them */
         (void)sm_fail(SYMMEM_OUT_OF_MEMORY, operation, "reset.begin", "no memory for %d ranks",
                       (int)link->group->world_size);
         symmem_error_record failure;
@@ -181,7 +183,7 @@ static symmem_status reset_together(sm_link *link, uint64_t deadline_ns) {
     if (status == SYMMEM_OK)
         sm_link_clear_poison(link);
     else
-        sm_link_poison_after_reset(link, &error); /* some ranks' state is reset, some may not be */
+        sm_link_poison_after_reset(link, &error); /* some ranks' state may not be reset */
     return status;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The second stream that an operation uses beside the caller's: each stream has one of its own. */
+/* The second stream of an operation beside the caller's. Each stream has its own. */
 #include "stream/stream.h"
 
 #include <stdlib.h>
 
-/* Returns the stream's own second stream, or one whose user was destroyed and which becomes its
- * own. context->lock held. */
+/* Returns the stream's second stream, or one whose first stream was destroyed and which it takes
+ * over. context->lock held. */
 static symmem_stream *find_second(symmem_context *context, const symmem_stream *first) {
     sm_second_stream *found = NULL;
     for (sm_second_stream *second = context->second_streams; second != NULL; second = second->next)
@@ -21,8 +21,8 @@ static symmem_stream *find_second(symmem_context *context, const symmem_stream *
     return found->stream;
 }
 
-/* Keeps a new stream, unless another thread was faster. The context owns the shell, which so must
- * not count as one of its users. */
+/* Keeps a new stream, unless another thread was faster. The context owns the shell, so the shell
+ * must not count as a user of the context. */
 static symmem_stream *keep_second(symmem_context *context, sm_second_stream *second) {
     pthread_mutex_lock(&context->lock);
     symmem_stream *found = find_second(context, second->first);
@@ -62,7 +62,7 @@ symmem_status sm_second_stream_get(symmem_context *context, const symmem_stream 
     return status;
 }
 
-/* Out of the list. context->lock held. */
+/* Takes the second stream out of the list. context->lock held. */
 static symmem_stream *take_second(symmem_context *context, const symmem_stream *first) {
     sm_second_stream **link = &context->second_streams;
     while (*link != NULL && (*link)->first != first)

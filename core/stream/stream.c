@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams: thin wrappers, known to their context so that finalize can end them. */
+/* Streams: thin wrappers in their context's list, so that finalize can end them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +50,7 @@ bool sm_enlist(symmem_context *context, sm_node *head, sm_node *node) {
     bool live = !atomic_load_explicit(&context->finalized, memory_order_acquire);
     if (live) {
         sm_list_add(head, node);
-        sm_context_retain(context); /* the shell's own, beside the instance use */
+        sm_context_retain(context); /* the shell's own, in addition to the instance use */
     }
     pthread_mutex_unlock(&context->lock);
     return live;
@@ -147,7 +147,7 @@ symmem_status symmem_stream_wrap(symmem_context *context, int32_t device, void *
 static void abandon_capture(symmem_context *context, void *native) {
     void *graph = NULL;
     sm_node links;
-    SM_ATTEMPT(abandoning); /* that it was spoiled is no failure now */
+    SM_ATTEMPT(abandoning); /* its failure does not matter any more */
     sm_list_init(&links);
     sm_capture_take(context, sm_capture_of(context, native), &links);
     sm_capture_forget(context, &links);
@@ -155,13 +155,13 @@ static void abandon_capture(symmem_context *context, void *native) {
         context->backend->graph_destroy(context->instance, graph);
 }
 
-/* Whether a backend's record is that of what it answered. */
+/* Whether the backend's record describes its answer. */
 static bool tells_of(const symmem_error_record *record, symmem_status status) {
     return record->status == status && sm_status_known(status);
 }
 
-/* A capture that is given up most often is so for a failure before it, which has to be told still.
- */
+/* Reports the failure before a capture that is given up, because that is usually why it is given
+ * up. */
 static void tell_what_was_before(symmem_status status, const symmem_error_record *before) {
     char text[128];
     if (status != SYMMEM_CAPTURE || before->status == SYMMEM_OK)
@@ -177,7 +177,7 @@ static void tell_what_was_before(symmem_status status, const symmem_error_record
     sm_explain_text(text);
 }
 
-/* Ends the stream natively. Returns what its work did. */
+/* Ends the stream natively and returns its work's status. */
 static symmem_status end_stream(symmem_context *context, void *native, bool capturing,
                                 uint32_t timeout_ms) {
     symmem_error_record record = {.status = SYMMEM_OK};
@@ -185,13 +185,13 @@ static symmem_status end_stream(symmem_context *context, void *native, bool capt
         abandon_capture(context, native);
     symmem_status status =
         context->backend->stream_synchronize(context->instance, native, timeout_ms, &record);
-    /* After a timeout the backend gives the stream's resources back when the work ends. */
+    /* After a timeout the backend releases the stream's resources when the work ends. */
     context->backend->stream_destroy(context->instance, native);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
     if (!tells_of(&record, status))
         return sm_backend_failed(context, status, "stream_destroy", "stream_synchronize");
-    /* The stream's own answer, rather than that of an operation of its. */
+    /* The record is the stream's own answer, and not that of an operation on it. */
     if (strcmp(record.operation, "stream_synchronize") == 0)
         sm_copy_text(record.operation, sizeof(record.operation), "stream_destroy");
     return sm_error_raise(&record);
@@ -230,7 +230,7 @@ void sm_stream_give_up(symmem_stream *stream) {
     free(stream);
 }
 
-/* The next stream that finalize has to end, out of the list. */
+/* Takes the next stream that finalize has to end out of the list. */
 static symmem_stream *take_stream(symmem_context *context, void **native_p, bool *capturing_p) {
     symmem_stream *stream = NULL;
     pthread_mutex_lock(&context->lock);
@@ -277,7 +277,7 @@ symmem_status symmem_stream_synchronize(symmem_stream *stream, uint32_t timeout_
                                                   sm_context_timeout(context, timeout_ms), &record);
     if (status == SYMMEM_OK)
         return SYMMEM_OK;
-    /* Without a record it is this call that failed, not work of the stream. */
+    /* Without a record this call failed, and not work of the stream. */
     if (tells_of(&record, status)) {
         (void)sm_error_raise(&record);
         sm_group_explain(context);
@@ -291,7 +291,7 @@ bool sm_stream_drain(const symmem_context *context, void *native, uint32_t timeo
     SM_ATTEMPT(asking);
     uint64_t deadline_ns = sm_deadline_ns(timeout_ms);
     bool idle = false;
-    /* Asked, not synchronized: that would take the first failure of the stream from its user. */
+    /* Queries the stream. A synchronization would take its first failure away from the user. */
     while (context->backend->stream_query(context->instance, native, &idle) == SYMMEM_OK && !idle &&
            !sm_expired(deadline_ns))
         sm_sleep_ns(DRAIN_SLEEP_NS);

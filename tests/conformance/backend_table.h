@@ -6,26 +6,28 @@
 #include "../flat_backend.h"
 #include "kit.h"
 
-/* Required to be found. It stays. */
+/* Returns the backend's table, which the case requires. The table stays. */
 const symmem_backend *backend_table(struct tk *t);
-/* A new context in place of t->context, in which the backend does not declare `capability`, nor
- * what needs that one. All else is as it was. */
+/* Replaces t->context by a new context, in which the backend declares neither `capability` nor what
+ * needs it. Everything else is as before. */
 void backend_without(struct tk *t, uint64_t capability);
-/* The suite's own shared object of that name, which lies in a folder beside the runner's. */
+/* Writes the path of the suite's plugin of that name, in a folder beside the runner's. */
 void suite_plugin_path(struct tk *t, char *path, size_t capacity, const char *name);
-/* Sets t->context's backend, which is not set yet: the one under test if its engine starts on all
- * ranks (SYMMEM_CAP_WORLD), else the suite's own such. Nobody has joined. */
+/* Sets t->context's backend, which must not be set yet: the one under test if its engine starts on
+ * all ranks (SYMMEM_CAP_WORLD), otherwise the suite's own backend with such an engine. No rank has
+ * joined after it. */
 void use_engine(struct tk *t);
-/* Another table with some entries of its own. All constant once made. */
+/* A copy of a table with some entries replaced. It does not change once it is made. */
 struct table_twin {
     const char *name;
     void (*change)(flat_backend *table);
     const symmem_backend *real; /* NULL: not made yet */
     flat_backend table;
 };
-/* Makes it, registers it and sets it as t->context's backend. */
+/* Makes the copy, registers it and sets it as t->context's backend. */
 void use_twin(struct tk *t, struct table_twin *twin);
-/* The same of what use_engine would take. Nobody has joined. */
+/* Does the same with a copy of the table that use_engine would choose. No rank has joined after
+ * it. */
 void use_engine_twin(struct tk *t, struct table_twin *twin);
 
 #endif

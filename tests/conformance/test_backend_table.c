@@ -32,7 +32,7 @@ TK_TEST(backend_table, well_formed_tables, "SM-BACKEND-06", TK_ON_FAKES) {
     tk_end_context(t); /* before the tables on this stack go */
 }
 
-/* What lies beyond a group's size is no entry, whatever is there in memory. */
+/* Memory beyond a group's size holds no entry, whatever its bytes. */
 TK_TEST(backend_table, older_groups, "SM-BACKEND-06", TK_ON_FAKES) {
     flat_backend older;
     uint64_t capabilities = 0;
@@ -232,7 +232,8 @@ TK_TEST(backend_table, passive_by_nature, "SM-REACH-06", TK_ON_FAKES) {
     tk_end_context(t);
 }
 
-/* As built against the header that had no such groups: the memory behind it is somebody else's. */
+/* A backend built against a header without these groups of entries. The bytes in their place belong
+ * to something else. */
 TK_TEST(backend_table, older_backend, "SM-REACH-07,SM-BACKEND-06", .max_ranks = 4,
         .flags = TK_NO_BACKEND | TK_UNMET) {
     static const size_t garbage = 3;
@@ -379,7 +380,7 @@ static void fail_in_multicast(struct tk *t, const char *step, int32_t odd) {
     TK_OK(t, symmem_barrier(again, 0, LONG_MS, NULL));
 }
 
-/* That it goes without multicast is what is to happen. */
+/* Drops the notice, because going on without multicast is expected here. */
 static void say_nothing(void *arg, const char *text) {}
 
 TK_TEST(multicast, failure_on_one_rank, "SM-MCAST-05,SM-MCAST-02", .needs = SYMMEM_CAP_MULTICAST,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a record names is what was wrong first: who was absent, what failed, what differed. */
+/* A record names the first cause: the absent rank, the failure or the difference. */
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -245,7 +245,7 @@ TK_TEST(causes, lack_in_the_middle, "SM-ERROR-13,SM-TIMEOUT-07",
         TK_OK(t, symmem_set_matmul(t->context, no_product, NULL));
     const symmem_status status = pair_gather(x, LIMIT_MS, NULL);
     TK_STATUS(t, fails ? SYMMEM_LIMIT : SYMMEM_POISONED, status);
-    /* As long as it is spoiled. */
+    /* While the handle is poisoned. */
     for (int i = 0; !fails && i < 2; i++) {
         const symmem_error_record record = last_record();
         TK_EQ_INT(t, t->last, record.failed_rank);
@@ -254,7 +254,7 @@ TK_TEST(causes, lack_in_the_middle, "SM-ERROR-13,SM-TIMEOUT-07",
     }
     TK_OK(t, symmem_set_matmul(t->context, NULL, NULL));
     TK_OK(t, symmem_handle_reset(workspace, LIMIT_MS));
-    /* What was said before counts no more. */
+    /* Earlier remarks do not count after the reset. */
     if (!fails) {
         TK_STATUS(t, SYMMEM_TIMEOUT,
                   symmem_wait_signal(workspace, t->last, 1, tk_limit_ms(t, 50), NULL));
@@ -297,7 +297,7 @@ TK_TEST(causes, groups_of_one_name, "SM-GROUP-15,SM-GROUP-16", .ranks = {3, 3}) 
         uint64_t begin_ms = tk_now_ms();
         expect_told(t, symmem_group_barrier(group, LIMIT_MS), begin_ms, ways[i].first,
                     ways[i].second);
-        tk_out_of_band_barrier(t); /* who comes last sees the others' all the same */
+        tk_out_of_band_barrier(t); /* the last rank still sees the others' sockets */
         TK_OK(t, symmem_group_destroy(group));
         tk_out_of_band_barrier(t);
         TK_REQUIRE_OK(t, symmem_group_create(t->context, "one", all, 3, NULL, &group));
@@ -313,7 +313,7 @@ TK_TEST(causes, names_that_begin_alike, "SM-GROUP-16", .ranks = {2, 4}) {
     for (int i = 0; i < 4; i++)
         groups[i] = tk_group(t, names[i], NULL, 0);
     for (int round = 0; round < 2; round++) {
-        /* Not of one name at one time. */
+        /* The two groups with calls at the same time have different names. */
         symmem_group *own = groups[t->rank % 2];
         TK_FAILS(t, TIMEOUT, symmem_group_barrier(own, tk_limit_ms(t, 100)));
         tk_out_of_band_barrier(t);
@@ -452,7 +452,7 @@ static symmem_status pass_own(struct tk *t, symmem_group *group) {
     return status;
 }
 
-/* Somebody clears the sockets' directory. The next call makes new ones. */
+/* Another program clears the sockets' directory. The next call makes new sockets. */
 TK_TEST(causes, removed_sockets, "SM-EXCHANGE-19", .ranks = {2, 4}) {
     char directory[64];
     tk_short_path(t, "gone", t->rank, directory);
@@ -607,7 +607,7 @@ static void run_jobs_rank(struct tk *t, struct job *job) {
     TK_EQ_INT(t, dies ? TK_CHILD_KILLED : TK_CHILD_DONE, end);
 }
 
-/* Of the rank's predecessor the others know that it was an earlier job's. */
+/* The peers know that the rank's previous process belonged to an earlier job. */
 TK_TEST(causes, killed_early_after_a_killed_job, "SM-LIFE-20,SM-TIMEOUT-08", .ranks = {2, 4},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK, .timeout_s = 60) {
     struct job job = {.store = t->store, .is_killed = true, .world_size = t->world_size};
@@ -666,8 +666,8 @@ static void run_late_job(struct tk *t, void *arg) {
     symmem_context_free(context);
 }
 
-/* Of the killed job all ranks but the first have ended in good order. They come back, find what
- * that one has left and end. It comes back after that or not at all. */
+/* All ranks of the killed job but rank 0 ended in good order. They start again, find what rank 0
+ * left, and end. Rank 0 starts after that or not at all. */
 static void start_after_a_killed_rank(struct tk *t, bool comes) {
     struct job job = {.store = t->store, .is_killed = t->rank == 0, .world_size = t->world_size};
     enum tk_child_end end = tk_run_child(t, run_job, &job, LIMIT_MS);
@@ -740,7 +740,7 @@ TK_TEST(causes, process_of_two_jobs, "SM-LIFE-21", .ranks = {3, 3},
     tk_out_of_band_barrier(t);
 }
 
-/* --- who comes and leaves --------------------------------------------------------------------- */
+/* --- ranks that come and leave ---------------------------------------------------------------- */
 
 struct leaving {
     symmem_store *store;
@@ -813,7 +813,7 @@ TK_TEST(causes, came_and_ended, "SM-EXCHANGE-21", .ranks = {2, 4},
     check_left(t, true);
 }
 
-/* --- who comes late -------------------------------------------------------------------------- */
+/* --- ranks that come late -------------------------------------------------------------------- */
 
 enum { LISTS, SIZES, ONE_RANK, CONTRADICTIONS };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is given back, when, and that nobody has to wait for it. */
+/* The release of memory and objects: what is given back, when, and that no rank has to wait for
+ * it. */
 #include <sys/stat.h>
 
 #include "case_help.h"
@@ -83,7 +84,8 @@ TK_PORTED(test_pg_rendezvous_abort_after, "SM-RDV-18,SM-GROUP-07", .max_ranks = 
     TK_OK(t, symmem_barrier(handle, 1, LIMIT_MS, NULL));
 }
 
-/* One rank after the other lets go; those that have not still read everybody. */
+/* The ranks release their memory one after the other. The remaining ranks still read the memory of
+ * all. */
 TK_TEST(life, free_and_release_are_local, "SM-LIFE-04", .max_ranks = 4) {
     uint8_t other[BYTES], found[BYTES];
     void *next = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* That nothing is left of what begins and ends many times: contexts, allocations, groups. */
+/* Repeated cycles leave nothing behind: of contexts, allocations and groups. */
 #include "case_help.h"
 #include "device_used.h"
 #include "life_help.h"
@@ -9,17 +9,17 @@
 #define BYTES 4096
 #define DEVICE_TYPE_CPU 1 /* kDLCPU */
 
-/* A device's free memory belongs to all who use it: how long a shortage may be somebody else's,
- * such as another runner's ranks that are started anew. */
+/* Limit on a shortage of device memory that other users of the device may cause, such as the ranks
+ * of another runner that start anew. */
 #define OTHERS_MS 20000u
 
 /* --- devices' memory ---------------------------------------------------------------------------
  */
 
-/* By what: chosen at a case's first look, for all of it. */
+/* How the memory in use is measured. The case's first look chooses that for the whole case. */
 struct gauge {
     bool is_chosen;
-    bool by_process; /* somebody says what this process uses */
+    bool by_process; /* the driver reports what this process uses */
 };
 
 struct reading {
@@ -57,18 +57,20 @@ static void take_reading(struct tk *t, symmem_context *context, struct reading *
     reading->free = free_bytes(t, context);
 }
 
-/* What is free belongs to others as well, unless there are none. */
+/* Whether everything was given back. Free memory also depends on other processes, unless there are
+ * none. */
 static bool is_back(const struct reading *before, const struct reading *after) {
     bool by_free = !before->gauge->by_process || (before->alone && after->alone);
     return after->used <= before->used && (!by_free || after->free >= before->free);
 }
 
-/* One cycle of some kind; the reading, unless it is NULL, is taken at a place that is the same in
- * each. */
+/* One cycle of some kind. If `reading` is not NULL the cycle takes it, at the same place in each
+ * cycle. */
 typedef void (*cycle_fn)(struct tk *t, const symmem_context_options *options,
                          struct reading *reading);
 
-/* What cycles keep is missing after more of them as well. */
+/* Expects that everything is back, at the latest after some more cycles. What the cycles keep is
+ * still missing then, and what another process used for a while is not. */
 static void expect_all_back(struct tk *t, cycle_fn cycle, const symmem_context_options *options,
                             const struct reading *before, struct reading *after) {
     enum { MORE = 40, MINE = 0, IN_TIME = 1 };
@@ -200,7 +202,8 @@ static void take_held(struct held *held) {
     held->mapped_bytes = resources_shared_bytes();
 }
 
-/* Of each the least, or for what is free the most; alone in all of them. */
+/* Keeps the smallest value of each, and the largest of the free memory. `alone` if it held each
+ * time. */
 static void take_best(struct held *best, const struct held *held) {
     if (held->descriptors < best->descriptors)
         best->descriptors = held->descriptors;
@@ -236,7 +239,7 @@ static int allocation_count(const struct tk *t) {
     return t->world_size <= 2 ? 1000 : t->world_size <= 4 ? 400 : 100;
 }
 
-/* What is kept of each cycle is missing at the end in the best of some cycles as well. */
+/* Memory that each cycle keeps is missing at the end even in the best of several cycles. */
 TK_TEST(life, allocations_leave_nothing, "SM-LIFE-14", .max_ranks = 16, .flags = TK_PROCESS_ONLY,
         .timeout_s = 90) {
     enum { ALLOCATIONS = 4, SOME = 10 }; /* a cycle's; enough for what is kept to be replaced */
@@ -262,7 +265,7 @@ TK_TEST(life, allocations_leave_nothing, "SM-LIFE-14", .max_ranks = 16, .flags =
 
 /* --- groups ----------------------------------------------------------------------------------- */
 
-/* As PyTorch's test, with counts in place of the device's free memory. */
+/* PyTorch's test, with counts in place of the device's free memory. */
 TK_PORTED(test_internal_signal_pad_freed_with_its_group, "SM-LIFE-01,SM-LIFE-05", .max_ranks = 4,
           .flags = TK_PROCESS_ONLY) {
     struct resources_open descriptors = {0};

@@ -68,7 +68,7 @@ static uint64_t look_at_threads(struct tk *t, const struct threads *known, struc
     return blocked;
 }
 
-/* Of those that are not `known`: a sanitizer has its own. */
+/* Looks at the threads that are not `known`, because a sanitizer has threads of its own. */
 static void expect_faults_open(struct tk *t, const struct threads *known) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     struct threads now;

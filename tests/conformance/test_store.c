@@ -47,7 +47,7 @@ static void for_each_store(struct tk *t, store_fn fn) {
     }
 }
 
-/* Above the body of a case of one rank, which gets t and each store in turn. */
+/* Heads the body of a case of one rank. The body runs once with each kind of store. */
 #define IN_EACH_STORE(name_, requirements_)                                                        \
     static void name_##_in(struct tk *t, symmem_store *store);                                     \
     TK_TEST(store, name_, requirements_, .max_ranks = 1) {                                         \
@@ -317,7 +317,7 @@ IN_EACH_STORE(refuses_bad_keys_and_values, "SM-STORE-06,SM-ERROR-04") {
              symmem_store_set(store, "k", large, SYMMEM_STORE_VALUE_MAX + 1, LIMIT_MS));
 }
 
-/* Keys are names: none of these may be read as a path, and no two may meet. */
+/* Keys are names: none of these may be read as a path, and no two may denote one value. */
 TK_TEST(store, keys_are_no_paths, "SM-STORE-01,SM-STORE-05", .max_ranks = 1) {
     static const char *const keys[] = {".",     "..",   "/",    "//",    "/etc", "../up", "a/../b",
                                        "a/./b", "a//b", "a/b/", "a/b",   "b",    "up",    "-",

@@ -72,7 +72,7 @@ TK_TEST(store_tcp, serves_a_context, "SM-STORE-14,SM-STORE-20", .flags = TK_NO_C
         TK_OK(t, symmem_group_all_gather(group, &t->rank, sizeof(t->rank), ranks, LIMIT_MS));
         for (int32_t rank = 0; rank < t->world_size; rank++)
             TK_EQ_INT(t, rank, ranks[rank]);
-        symmem_context_free(context); /* rank 0 first or last: nobody waits for it here */
+        symmem_context_free(context); /* rank 0 may be first: no rank waits for it */
         symmem_store_close(store);
     }
 }
@@ -115,7 +115,7 @@ TK_TEST(store_tcp, waiting_is_not_asking, "SM-STORE-19", .max_ranks = 1,
     symmem_store_close(store);
 }
 
-/* --- who does not get in ---------------------------------------------------------------------- */
+/* --- connections that fail -------------------------------------------------------------------- */
 
 TK_TEST(store_tcp, nobody_serves, "SM-STORE-15,SM-ERROR-04", .max_ranks = 1) {
     char address[ADDRESS_BYTES];
@@ -127,7 +127,7 @@ TK_TEST(store_tcp, nobody_serves, "SM-STORE-15,SM-ERROR-04", .max_ranks = 1) {
     TK_FAILS(t, TIMEOUT, symmem_store_open(address, 1, 2, SHORT_MS, &store));
     TK_CHECK(t, blames_rank_0());
     TK_WITHIN(t, SHORT_MS + 1000, begin_ms);
-    /* One that listens, and says nothing. */
+    /* A server that listens and sends nothing. */
     const int listener = tcp_socket(t, &port);
     TK_REQUIRE(t, listen(listener, 4) == 0);
     begin_ms = tk_now_ms();
@@ -315,10 +315,10 @@ TK_TEST(store_tcp, what_answers_is_no_store, "SM-STORE-17,SM-ERROR-04", .max_ran
     }
 }
 
-/* --- the end of the one that serves ----------------------------------------------------------- */
+/* --- the end of the serving process ----------------------------------------------------------- */
 
-/* A process that serves as rank 0 until it is killed. `forks`: it leaves a child behind, which ends
- * when nobody has the other end of `stay` any more. */
+/* Serves as rank 0 until the process is killed. With `forks` it leaves a child behind, which ends
+ * when the other end of `stay` is closed in all processes. */
 static void serve(const char *address, bool forks, const int ready[2], const int stay[2]) {
     symmem_store *store = NULL;
     char byte;

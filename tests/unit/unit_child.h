@@ -56,7 +56,7 @@ static inline bool has_chosen(int status) {
     return WIFEXITED(status) && WEXITSTATUS(status) == CHOSEN;
 }
 
-/* Whoever touches that is killed, or lives if it is a 1. */
+/* The address that touch() reads. The child is killed, or ends with CHOSEN if the byte is 1. */
 static const char *touched;
 
 static inline void touch(void) {

@@ -52,7 +52,8 @@ static inline void unit_clock_change(unit_clock *self) {
     syscall(SYS_futex, &self->changes, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* With the lock. Where nobody's wait ends by itself, only something outside can change. */
+/* Advances the clock, with the lock held. If no thread's wait has an end, only an event from
+ * outside can change something. */
 static inline void unit_clock_pass(unit_clock *self) {
     if (self->waiting < self->threads || self->waiting == 0 || self->earliest_ns == UINT64_MAX)
         return;

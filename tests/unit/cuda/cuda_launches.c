@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The CUDA backend's collectives with kernels that run on the CPU: each rank is a process, buffers
- * and signals are shared memory. What is seen here is how kernels follow each other, meetings,
- * failures and what they leave; what the loops compute in detail is cuda_collective.cpp's.
+ * The CUDA backend's collectives with kernels that run on the CPU. Each rank is a process; buffers
+ * and signals are shared memory. The cases check how kernels follow each other, the barrier phases,
+ * and failures with their effects. cuda_collective.cpp checks in detail what the loops compute.
  */
 #include "cuda/product.h"
 #include "cuda_host_kernels.h"
@@ -87,7 +87,7 @@ RANKS_TEST("all-reduces of uneven shards") {
     return true;
 }
 
-/* By ways that hold all, a part, or next to nothing of it. */
+/* The buffers hold all of the data, a part, or next to nothing of it. */
 RANKS_TEST("all-reduces by way of the buffers") {
     static const size_t ways[] = {MOST, 9000, 100, 40000};
     for (int round = 0; round < 2 * ROUNDS; round++) {
@@ -99,7 +99,7 @@ RANKS_TEST("all-reduces by way of the buffers") {
         call.out = round % 5 == 0 ? in : out;
         call.in_row = ways[round / 3 % 4];
         if (call.count > 5000 && call.in_row == 100)
-            call.in_row = 3000; /* each piece is a meeting of processes */
+            call.in_row = 3000; /* each piece is a barrier phase of processes */
         expect(round, call.count, call.op);
         CHECK(run(&call, round % 2 != 0, LIMIT_MS) == SYMMEM_OK);
         CHECK(same(call.out, wanted, call.count));
@@ -123,7 +123,7 @@ RANKS_TEST("reduce-scatters") {
         expect(round, all, call.op);
         CHECK(run(&call, round % 3 == 0, LIMIT_MS) == SYMMEM_OK);
         CHECK(same(out, wanted + (size_t)rank * call.count, call.count));
-        /* After a push the buffer is not the peers' to leave alone before they meet again. */
+        /* After a push, peers may still write to the buffer until the next barrier phase. */
         const symmem_collective meeting = {.name = "test", .kind = SYMMEM_CALL_BROADCAST};
         CHECK(run(&meeting, false, LIMIT_MS) == SYMMEM_OK);
     }
@@ -199,8 +199,8 @@ RANKS_TEST("all-to-alls") {
     return true;
 }
 
-/* Another stream's kernel fails while this one's block looks whether one has: all of its threads
- * meet their peers, or none. */
+/* Another stream's kernel fails while this kernel's block looks for a failure. Either all of the
+ * block's threads take part in the barrier phase, or none does. */
 RANKS_TEST("all-to-alls beside a failure") {
     const char *own = fake.peers.signals[rank];
     const symmem_cuda_state *state =
@@ -228,8 +228,8 @@ static symmem_status capture(const symmem_collective *call, bool checking) {
     return status;
 }
 
-/* What was captured does in each launch what the call does, with the data of that moment, and
- * eager operations on the same channel in between. */
+/* Each launch of a captured call does what the call does, with the data of that time. Eager
+ * operations on the same channel run in between. */
 RANKS_TEST("graphs of all-reduces") {
     for (int round = 0; round < ROUNDS; round++) {
         symmem_collective call = reduction(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, round);
@@ -292,7 +292,7 @@ RANKS_TEST("graphs that fail") {
 
 RANKS_TEST("splits that differ") {
     size_t in_splits[RANKS], out_splits[RANKS];
-    for (int round = 1; round < 7; round++) { /* small and large by turns */
+    for (int round = 1; round < 7; round++) { /* small and large alternately */
         symmem_collective call = exchange(rank, round, in_splits, out_splits);
         if (rank == 1)
             out_splits[2]++;
@@ -335,7 +335,7 @@ RANKS_TEST("calls that differ") {
     return true;
 }
 
-/* One rank does not come, and nothing is moved. */
+/* One rank does not come, and no data is moved. */
 static bool one_is_late(int32_t rank, size_t count) {
     symmem_collective call = call_of(SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, count);
     call.out = out;
@@ -361,8 +361,8 @@ RANKS_TEST("one is late, several kernels") {
     return one_is_late(rank, MOST);
 }
 
-/* The limit is the whole operation's: a rank that comes late to the first meeting, and not to the
- * last, uses up one limit. */
+/* The limit holds for the whole operation. If a rank is late in the first barrier phase and absent
+ * from the last, the call takes one limit. */
 static bool limit_is_for_all_of(int32_t rank, symmem_call_kind kind, bool checking) {
     symmem_collective call = call_of(kind, MOST);
     call.out = out;
@@ -386,7 +386,7 @@ RANKS_TEST("one limit for all meetings") {
     return limit_is_for_all_of(rank, SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, false);
 }
 
-/* Its second meeting is each block's own. */
+/* The second barrier phase is each block's own. */
 RANKS_TEST("one limit for all meetings of blocks") {
     return limit_is_for_all_of(rank, SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, true);
 }
@@ -417,7 +417,7 @@ RANKS_TEST("a clock that is behind") {
     return true;
 }
 
-/* Of a part that finds its rank poisoned. */
+/* Runs a part that finds its rank poisoned. */
 static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
     uint32_t *own = fake.peers.signals[fake.peers.rank];
     symmem_cuda_signal_args args = {.signals = fake.peers.signals,
@@ -435,7 +435,7 @@ static void fail_part(symmem_cuda_state *state, symmem_cuda_fault *fault) {
     *own = 0;
 }
 
-/* Likewise one that fails: it took no time, and not 500 years. */
+/* The same for an operation that fails: it took no time, and not 500 years. */
 RANKS_TEST("what fails behind its clock") {
     uint32_t word = 0;
     symmem_cuda_state state = {.start_ns = cuda_now_ns() + LIMIT_MS * CUDA_NS_PER_MS};
@@ -487,7 +487,7 @@ RANKS_TEST("a launch fails") {
     symmem_collective call = call_of(SYMMEM_CALL_TWO_SHOT_ALL_REDUCE, MOST);
     call.out = out;
     fake.fail_launch = rank == 1 ? 1 : -1;
-    if (rank != 1) /* here the first meeting is over, and the core of rank 1 tells nobody */
+    if (rank != 1) /* the first barrier phase is over, and rank 1's core tells no peer */
         return run(&call, false, 500) == SYMMEM_TIMEOUT || fake.fault.status == SYMMEM_POISONED;
     CHECK(run(&call, false, LIMIT_MS) == SYMMEM_BACKEND);
     CHECK(fake.fault.status == SYMMEM_BACKEND && fake.fault.failed_rank == 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small all-reduces by lines, on kernels that run on the CPU. Of cuda_launches.c. */
+/* Small all-reduces by lines, on kernels that run on the CPU. A part of cuda_launches.c. */
 #ifndef UNIT_CUDA_LINES_H
 #define UNIT_CUDA_LINES_H
 
@@ -7,8 +7,8 @@
 
 #define LINE_ROUNDS 120
 
-/* Of few warps and of all, in short rounds and in two long ones, by turns: what is left of one is
- * in the way of the next. */
+/* Counts for few warps and for all, for short rounds and for two long ones. They are mixed, so that
+ * the remains of one call are in the way of the next. */
 static const size_t line_counts[] = {1, 2, 1024, 1793, 3, 7680, 2049, 700, 5000, 1792};
 
 static symmem_collective small_sum(int round, bool in_place) {
@@ -23,7 +23,7 @@ static symmem_collective small_sum(int round, bool in_place) {
                                .out = in_place ? NULL : out};
 }
 
-/* What all ranks' values of that round add up to, in rank order. */
+/* Adds up all ranks' values of the round, in rank order. */
 static void add_up(int round, size_t count) {
     for (size_t i = 0; i < count; i++) {
         wanted[i] = value(0, round, i);
@@ -32,7 +32,7 @@ static void add_up(int round, size_t count) {
     }
 }
 
-/* One rank after the other is late. */
+/* The ranks are late one after the other. */
 static bool small_ones_in_a_row(int32_t rank) {
     for (int round = 0; round < LINE_ROUNDS; round++) {
         const bool in_place = round % 3 == 0;
@@ -90,7 +90,7 @@ RANKS_TEST("a launch of lines fails") {
         CHECK(fake.launches == 1 && fake.control.poisoned == 1);
         return true;
     }
-    CHECK(run(&call, true, AWAY_MS) == SYMMEM_TIMEOUT); /* the core of rank 1 tells nobody here */
+    CHECK(run(&call, true, AWAY_MS) == SYMMEM_TIMEOUT); /* rank 1's core tells no peer here */
     CHECK(fake.fault.missing[0] == 2 && fake.fault.failed_rank == 1);
     return true;
 }

@@ -7,7 +7,7 @@
 
 #define PARTS 3
 
-/* Barriers on two channels and two streams by turns, the first of which compares calls. */
+/* Barriers that alternate between two channels and two streams. The first one compares calls. */
 static bool capture_parts(symmem_composite *composite, uint32_t parts, uint64_t detail,
                           uint32_t timeout_ms, cuda_signal_op *held) {
     static cuda_stream streams[2];
@@ -44,8 +44,8 @@ static void drop_parts(const cuda_signal_op *held, uint32_t parts) {
     fake.node_count = 0;
 }
 
-/* What follows a mismatch does nothing, on the other channel and stream too: the rank that differs
- * has no such parts, and nobody waits for it. The next operation begins anew. */
+/* After a mismatch the following parts do nothing, on the other channel and stream as well. The
+ * rank that differs has no such parts, and no rank waits for it. The next operation begins anew. */
 RANKS_TEST("parts that differ") {
     symmem_composite composite = {.peers = &fake.peers};
     const symmem_cuda_state *state = cuda_state_of(&composite);

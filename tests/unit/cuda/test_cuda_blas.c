@@ -31,7 +31,7 @@ static const symmem_host host = {.size = sizeof host, .notice = notice, .fail = 
 static cuda_instance instance;
 static bool shared;
 
-/* What blas.c asks the backend's other files for. */
+/* The functions of the backend's other files that blas.c calls. */
 bool cuda_reenter(const cuda_instance *own, int32_t device) {
     return true;
 }
@@ -173,7 +173,7 @@ TEST("many shapes") {
     cuda_blas_close(&instance);
 }
 
-/* One that is asked for and is none does not open; nothing is said if nobody wants one. */
+/* A library that is named but unusable does not open. If none is wanted, nothing is reported. */
 TEST("no library") {
     static const char *const wrong[] = {"libcublasLt-that-is-not-there.so", "libm.so.6",
                                         "nonsense"};

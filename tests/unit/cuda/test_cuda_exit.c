@@ -66,14 +66,16 @@ static void too_late(void) {
     exit(CHOSEN);
 }
 
-/* As out of a function of the user's that the thread calls. It does not wait for itself. */
+/* Exits from inside a user's function that the thread calls. The exit does not wait for that
+ * thread. */
 static void by_who_is_busy(void) {
     if (!cuda_busy_begin())
         _exit(NO_WORLD);
     exit(CHOSEN);
 }
 
-/* What others were at in the parent is not the child's affair, and its own comes out even. */
+/* The work of the parent's other threads does not count in the child, and the child's own count is
+ * balanced. */
 static void by_a_child(void) {
     static int at_once = 0;
     int status = 0;
@@ -121,7 +123,8 @@ TEST("nothing begins any more") {
     CU_ASSERT(end_by(too_late) >= 0);
 }
 
-/* Who waited in vain would do so for three seconds each time; a busy machine is not always slow. */
+/* A process that waits for itself takes three seconds each time. A busy machine is not slow each
+ * time. */
 static bool ends_soon(void (*algorithm)(void)) {
     int took_ms = 2500;
     for (int i = 0; i < 3 && took_ms >= 2500; i++)

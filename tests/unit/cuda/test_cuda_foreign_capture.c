@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * When backend_cuda tells of failures in graphs of the program's own, and when it lets go of what
- * they used: adopted.c, under a clock that the test sets, with all that it calls replaced.
+ * When backend_cuda reports failures in graphs that the program captured itself, and when it
+ * releases what they used. Tests foreign_capture.c with a clock that the test sets, and with
+ * replacements of all that it calls.
  */
 #include <stdarg.h>
 
@@ -82,7 +83,7 @@ bool cuda_is_consequence(const cuda_signal_op *signal) {
     return is_consequence;
 }
 
-/* What is told may come back to look. */
+/* The report of a failure may call back into the check. */
 void cuda_check_fault(cuda_stream *stream, const cuda_signal_op *signal) {
     told++;
     signal->fault->code = 0;
@@ -164,7 +165,7 @@ TEST("join") {
     CU_ASSERT(join() == SYMMEM_CAPTURE && instance.foreign_captures == NULL);
 }
 
-/* Where the driver would not say when the graph is gone. */
+/* The driver would not report the graph's end. */
 TEST("refused") {
     begin();
     create_result = CUDA_ERROR_NOT_SUPPORTED;
@@ -189,7 +190,7 @@ TEST("failures") {
     expect_gone();
 }
 
-/* Who waits for what is known by now does not wait for what comes later. */
+/* A caller that waits for what is known by now does not wait for later failures. */
 TEST("patience") {
     begin_held();
     fault.code = 1;
@@ -201,7 +202,7 @@ TEST("patience") {
     expect_gone();
 }
 
-/* It waits longer, for its cause; the capture too, though its graph is gone. */
+/* A consequence waits longer, for its cause. So does its capture, though the graph is gone. */
 TEST("consequences") {
     begin_held();
     is_consequence = true;
@@ -209,7 +210,7 @@ TEST("consequences") {
     CU_ASSERT(look_at(0) && look_at(10 * MS) && told == 0);
     graph_is_gone(object_arg);
     CU_ASSERT(look_at(11 * MS) && told == 0 && freed == 0);
-    CU_ASSERT(!look_at(20 * MS) && told == 1 && freed == 1); /* nobody told of one */
+    CU_ASSERT(!look_at(20 * MS) && told == 1 && freed == 1); /* no cause was reported */
     expect_gone();
     begin_held();
     is_consequence = true;

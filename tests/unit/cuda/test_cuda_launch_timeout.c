@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A call that was withdrawn comes back only once none of its blocks is at work: see withdrawn.c. */
+/* A call that was stopped at the launch timeout returns only once none of its blocks runs. See
+ * launch_timeout.c. */
 
 #include "cuda_internal.h"
 #include "unit_main.h"
@@ -7,7 +8,7 @@
 #define BUSY_ROUNDS 5
 #define MOST_ROUNDS 50
 
-/* One block is at work for a while. Others, which find that the call was stopped, come and go. */
+/* One block runs for a while. Other blocks, which find that the call was stopped, begin and end. */
 static struct device {
     int rounds, stopped_blocks;
     bool ended_first; /* which word a look reads first */
@@ -26,9 +27,9 @@ static uint32_t ended(void) {
     return begun() - (is_busy() ? 1 : 0);
 }
 
-/* --- what withdrawn.c calls ------------------------------------------------------------ */
+/* --- what launch_timeout.c calls ------------------------------------------------------- */
 
-/* A block comes and goes between the two words, and then there are no more of them. */
+/* A block begins and ends between the reads of the two words, until there are no more blocks. */
 CUresult cuda_channel_read(cuda_instance *instance, const symmem_peers *peers, int32_t channel,
                            symmem_cuda_state *state_p) {
     memset(state_p, 0, sizeof *state_p);
@@ -48,7 +49,7 @@ CUresult cuda_channel_stop(cuda_instance *instance, const symmem_peers *peers, i
     return CUDA_SUCCESS;
 }
 
-/* What was stopped fills the stream. */
+/* The stopped blocks keep the stream busy. */
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
     return ++device.rounds < MOST_ROUNDS ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;

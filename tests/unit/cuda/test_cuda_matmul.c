@@ -184,7 +184,8 @@ TEST("the library's") {
     expect(SYMMEM_OK, "");
 }
 
-/* What cannot be left out, or is scaled: by way of memory of the stream's. */
+/* The library's product cannot be skipped after a failure, and cannot scale both inputs. Such
+ * products go through memory of the stream. */
 TEST("sums apart") {
     const uint64_t word = 0;
     begin(SYMMEM_FLOAT32);
@@ -200,7 +201,8 @@ TEST("sums apart") {
     expect(SYMMEM_OK, "blas_apart finish_double_part ");
 }
 
-/* Without the library, or where it turns out not to do it before anything is enqueued. */
+/* The backend's own product: without the library, or if the library refuses before anything is
+ * enqueued. */
 TEST("the plain one") {
     static const int before[] = {-1, 7, 8, 15};
     const uint64_t word = 0;

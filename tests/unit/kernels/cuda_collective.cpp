@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The collectives of the device, all ranks and lanes of them run on the CPU one after the other:
-// the same plan, loops and arithmetic that the kernels consist of, against the scalar reference,
-// bit for bit. What a device adds, that lanes and ranks run at once, is looked at in two ways: no
-// rank may write between two meetings what another one touches, and whoever goes first, ranks
-// and lanes, the result is the same.
+// The collectives of the device, with all ranks and lanes run on the CPU one after the other. Plan,
+// loops and arithmetic are those of the kernels. The results are compared with the scalar reference
+// bit for bit. On a device lanes and ranks run at once. Two checks stand in for that: no rank may
+// write, between two barrier phases, what another one touches, and the result is the same for every
+// order of ranks and lanes.
 #include "unit_main.h"
 #include "cuda_world.h"
 
@@ -199,7 +199,8 @@ TEST("all-to-all") {
     }
 }
 
-// One pair's splits differ: both see it as their own, with both numbers, the others as theirs.
+// The splits of one pair differ. Both ranks report their own pair with both numbers, and the other
+// ranks report that pair, too.
 TEST("all-to-all dispute") {
     static world w;
     for (int round = 0; round < 200; round++) {
@@ -227,8 +228,8 @@ TEST("all-to-all dispute") {
     }
 }
 
-// What a peer may write on its board and on this rank's: nothing is moved by it, and nobody is
-// blamed who is none.
+// Values that a faulty peer may write into its split table and into this rank's. They move no data,
+// and the rank that is blamed exists.
 TEST("all-to-all corrupt") {
     static world w;
     for (int round = 0; round < 400; round++) {
@@ -325,7 +326,7 @@ TEST("half conversions") {
         CU_ASSERT_EQUAL(symmem_cuda_bits(symmem_cuda_from_bfloat(half)),
                         symmem_cuda_bits(symmem_reference_from_bfloat(half)));
     }
-    // Every upper half, with lower ones at and around where rounding turns.
+    // Every upper half, with lower halves at and around the rounding boundaries.
     static const uint32_t lows[] = {0,      1,      0xfff,  0x1000, 0x1001,
                                     0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff};
     for (uint32_t high = 0; high < 0x10000; high++)

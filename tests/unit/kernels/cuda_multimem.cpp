@@ -21,7 +21,7 @@ namespace {
 constexpr int RANKS = 3;
 constexpr size_t BYTES = 4096, BLOCKS = 3, THREADS = 5;
 
-alignas(16) char range[BYTES]; // stands for the multicast range; nobody may touch it
+alignas(16) char range[BYTES]; // stands for the multicast range; must not be touched
 alignas(16) char buffers[RANKS][BYTES], before[RANKS][BYTES], other[BYTES];
 void *table[RANKS];
 int failures;

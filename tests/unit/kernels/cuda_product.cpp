@@ -155,7 +155,7 @@ TEST("strided") {
             wrong += dst[at] != 0xee;
         CU_ASSERT_EQUAL(wrong, 0);
     }
-    // Of no dimensions: one element.
+    // A copy without dimensions moves one element.
     uint32_t one = 5, other = 0;
     symmem_cuda_strided copy = {};
     copy.count = 1;

@@ -118,7 +118,7 @@ static symmem_call_kind kind_of(const call &c) {
     }
 }
 
-// What rank `from` deals to rank `to`.
+// The number of elements that rank `from` sends to rank `to`.
 static size_t dealt_to(const call &c, int from, int to) {
     static const size_t few[2][2] = {{4, 0}, {8, 12}};
     return from == 0 && to == 1 ? c.count : few[from][to];
@@ -162,7 +162,7 @@ static symmem_cuda_job job_of(const call &c) {
 static symmem_cuda_step step_of(const symmem_cuda_job &job) {
     symmem_cuda_cursor place = {};
     symmem_cuda_step step;
-    (void)symmem_cuda_next(&job, &place, &step); // the meeting
+    (void)symmem_cuda_next(&job, &place, &step); // the barrier phase
     (void)symmem_cuda_next(&job, &place, &step);
     return step;
 }
@@ -261,7 +261,8 @@ static void run_lines(const call &c, const symmem_cuda_job &job, bool plain) {
         warp_launch(WARP_COLLECTIVE, blocks, 2, &general);
 }
 
-// Sometimes a warp that has no part in a meeting. Of many ranks there would be too many threads.
+// Some blocks have a warp without a part in the barrier phase. With many ranks that would take too
+// many threads.
 static void run_blocks(const call &c, const symmem_cuda_job &job, bool plain) {
     const unsigned int warps = ranks <= 4 && c.count == MOST ? 3 : 2;
     const symmem_cuda_fast_args args = blocks_args(c, job);
@@ -327,7 +328,7 @@ static void prepare(int count) {
     pthread_barrier_init(&shared->meeting, &attributes, static_cast<unsigned int>(ranks));
 }
 
-// Whoever waits for a rank that has failed need not do so until the limit.
+// Waits for all ranks. After a failure it ends the others, which would wait until their limit.
 static bool all_end_well(pid_t (&pids)[MOST_RANKS]) {
     bool right = true;
     for (int left = ranks; left > 0; left--) {

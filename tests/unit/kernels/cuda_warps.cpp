@@ -9,7 +9,7 @@
 
 static const uint32_t TIMEOUT = -SYMMEM_TIMEOUT, POISONED = -SYMMEM_POISONED;
 
-// The same numbers in all runs.
+// A random generator that gives the same numbers in all runs.
 struct dice {
     uint32_t state;
 
@@ -39,7 +39,7 @@ static bool is_sum(const float *values, uint32_t round, size_t count) {
     return true;
 }
 
-// Of rank `rank`, from its element `begin` on.
+// Whether these are the values of rank `rank`, from its element `begin` on.
 static bool is_of(const float *values, int rank, uint32_t round, size_t begin, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (values[i] != value(rank, round, begin + i))
@@ -54,7 +54,7 @@ static bool is_part_of_sum(const float *values, uint32_t round, size_t begin, si
     return true;
 }
 
-// What comes from each rank follows in out, one after the other.
+// Whether the parts of both ranks follow each other in out.
 static bool is_dealt(const call &c, uint32_t round) {
     const size_t first = dealt_to(c, 0, own), second = dealt_to(c, 1, own);
     return is_of(out, 0, round, own == 0 ? 0 : dealt_to(c, 0, 0), first) &&
@@ -89,7 +89,7 @@ static const symmem_cuda_fault &own_fault() {
     return shared->rank[own].fault;
 }
 
-// --- as usual ----------------------------------------------------------------------------------
+// --- calls without failures --------------------------------------------------------------------
 
 // By lines, in one round and in several; on the last channel in blocks.
 static call some_call(dice &all) {
@@ -113,8 +113,8 @@ static bool all_have_begun(uint32_t round) {
     return true;
 }
 
-// Whoever comes late, and whichever way each one goes. Some compare their calls, and what
-// they show of that is soon old: who does not compare takes it away.
+// Ranks are late in any order, and each chooses the plain or the general kernel. Some compare their
+// calls. What they publish for that is soon outdated, so a rank that does not compare erases it.
 static bool calls_in_a_row() {
     const uint32_t rounds = ranks <= 4 ? 24 : 16;
     dice all = {static_cast<uint32_t>(ranks)}, mine = {static_cast<uint32_t>(100 + own)};
@@ -133,7 +133,7 @@ static bool calls_in_a_row() {
     return true;
 }
 
-// What only two ranks do, with sums between.
+// A call of a kind that only two ranks do, mixed with sums.
 static call some_call_of_two(dice &all) {
     static const size_t counts[] = {4, 48, 128, 1000};
     call c = {};
@@ -168,7 +168,7 @@ template <int RANKS> static void test_calls() {
     linked = false;
 }
 
-// Nobody has wide lines then.
+// No rank uses wide lines then.
 TEST("a rank is not linked") {
     linked = true;
     unlinked = 1;
@@ -177,8 +177,8 @@ TEST("a rank is not linked") {
     unlinked = -1;
 }
 
-// All compared, then nobody: what the first rank showed of the first call is not compared with the
-// second one's third.
+// All ranks compare a call, then none compares one. What the first rank published of the first call
+// must not be compared with the second rank's third call.
 static bool old_call_is_taken_away() {
     call c = {COMM, 0, 0, 1, {0, 0}, 1, false};
     run(c, false);
@@ -200,7 +200,7 @@ TEST("an old call") {
 struct absence {
     int ranks, away;
     uint32_t limit_ms;            // in which all others come
-    const call *wanted, *instead; // of who is away: it ends sooner; nullptr: none
+    const call *wanted, *instead; // of the absent rank: `instead` ends sooner; nullptr: none
 };
 
 static const absence *absent;
@@ -255,7 +255,7 @@ TEST("a rank stays away") {
         {2, 1, 800, &chunks, nullptr},
         {3, 1, 1000, &more, &fewer}, // a first round, and no more
         {2, 0, 800, &sent_chunks, nullptr},
-        {4, 2, 1000, &blocks, &meeting} // in blocks, and no second meeting
+        {4, 2, 1000, &blocks, &meeting} // in blocks, without a second barrier phase
     };
     for (const absence &one : absences)
         for (const bool all : {false, true}) {
@@ -268,7 +268,7 @@ TEST("a rank stays away") {
 
 // --- a state is poisoned ------------------------------------------------------------------------
 
-// It does not come to what is called then, and all ranks hear of it.
+// A poisoned rank does not run the next call, and all ranks learn of it.
 static bool one_was_poisoned() {
     static const call calls[] = {{COMM, 0, 0, 1, {0, 0}, 0, false},
                                  {SUM_APART, 0, 128, 1, {2, SYMMEM_CUDA_SHORT_UNITS}, 0, false},
@@ -310,8 +310,8 @@ static bool one_is_poisoned() {
     return true;
 }
 
-// Before the first meeting, where one thread looks, and while all lanes look before the second one;
-// by lines all lanes look at once.
+// The rank is poisoned before the first barrier phase, where one thread looks, or while all lanes
+// look before the second one. With lines all lanes look at once.
 TEST("a rank is poisoned meanwhile") {
     static const uint32_t looks[] = {1, 2, 17};
     static const int counts[] = {2, 3, 4};

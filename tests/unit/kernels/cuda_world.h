@@ -22,7 +22,7 @@ const int MOST_RANKS = 9;
 
 // --- one world ---------------------------------------------------------------------------
 
-// What a test does: the same on all ranks, but for pointers.
+// A test's call, which is the same on all ranks except for pointers.
 struct test {
     symmem_call_kind kind;
     symmem_dtype dtype;
@@ -30,7 +30,7 @@ struct test {
     int ranks;
     size_t count;     // as in the call
     size_t in_bytes;  // of each rank's private input; 0: none
-    size_t out_bytes; // likewise
+    size_t out_bytes; // of each rank's private output; 0: none
     size_t buffer_bytes;
     size_t offset;
     size_t in_row, out_row;
@@ -367,7 +367,7 @@ void expect(picture &p, const world &w, const test &t) {
     }
 }
 
-// What a form may leave behind in the buffers, in bytes from `offset` on.
+// Bytes of the buffers, from `offset` on, that a form of the call may change.
 size_t scratch_bytes(const test &t) {
     const size_t element = symmem_reference_element_bytes(t.dtype, SYMMEM_SUM);
     if (t.in_bytes == 0 || t.out_bytes + (t.out_is_in ? 1 : 0) == 0)

@@ -40,8 +40,8 @@ static void lay(bool columns_first, int64_t rows, int64_t columns, int64_t *row_
     *column_p = columns_first ? rows + 3 : 1;
 }
 
-/* Of `layout` the bits are: a, b, out by columns, accumulating; scaled, and a by row, b by column.
- * All lies `shift` elements behind where it would be aligned. */
+/* The bits of `layout` select a, b and out by columns, accumulation, scaling, and scales of a by
+ * row and of b by column. All operands begin `shift` elements after an aligned address. */
 static symmem_matmul make_shifted(symmem_dtype dtype, symmem_dtype out, int64_t m, int64_t n,
                                   int64_t k, unsigned layout, size_t shift) {
     const size_t bytes = shift * symmem_reference_element_bytes(dtype, SYMMEM_SUM);

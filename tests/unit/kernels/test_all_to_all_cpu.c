@@ -9,8 +9,8 @@
 
 enum { COUNT = 4, BYTES = COUNT * 4, BUFFER = 256, MEETS = 3 };
 
-/* What rank 1's split_table has from a meeting on: where its part for rank 0 begins and ends, its
- * check. */
+/* The entries of rank 1's split_table after a barrier phase: the begin and the end of its part for
+ * rank 0, and its check. */
 typedef struct shown {
     uint64_t begin, end, check;
 } shown;

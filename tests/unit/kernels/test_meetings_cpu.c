@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CPU's collectives as one of two ranks, whose peer is memory alone: how often they meet, that
- * a failure of any meeting is the call's and the last, and that nothing is written before the
- * first. */
+/* The CPU's collectives as one of two ranks, whose peer is only memory. The cases check the number
+ * of barrier phases, that a failed phase fails the call and is its last, and that nothing is
+ * written before the first. */
 #include <string.h>
 
 #include "cpu/comm.h"

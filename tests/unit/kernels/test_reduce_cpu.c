@@ -17,13 +17,13 @@
 
 /* --- memory and data ---------------------------------------------------------------- */
 
-/* What the reductions see: arenas, each between two pages that nobody may touch. */
+/* Memory of the reductions: arenas, each between two inaccessible pages. */
 typedef struct arena {
     char *start, *end;
 } arena;
 
 static arena sources[MOST_SOURCES], destinations[MOST_DESTINATIONS];
-/* The same as generated, and what the reference made of it. */
+/* The sources as generated, and the reference's result. */
 static char data[MOST_SOURCES][MOST_BYTES], expected[MOST_BYTES];
 static char marks[MARKED_BYTES]; /* MARK everywhere */
 

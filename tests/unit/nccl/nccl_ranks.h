@@ -45,7 +45,7 @@ void *__wrap_dlopen(const char *name, int flags) {
     return __real_dlopen(driver_is_absent ? "libcuda-that-is-not-there.so" : NULL, flags);
 }
 
-/* Of its kernels only the one that resolves windows does anything. */
+/* Called at each kernel launch. Only the kernel that resolves windows does anything. */
 static void (*launching)(const char *name, void **arguments, const void *stream); /* or NULL */
 
 typedef struct resolution {
@@ -65,7 +65,7 @@ static inline void take_resolution(const fake_kernel *kernel, void *args, void *
         launching(kernel->name, arguments, stream);
 }
 
-/* What resolve.cu does. */
+/* Does the work of resolve.cu. */
 static inline void resolve(const void *args) {
     const resolution *wanted = args;
     for (int i = 0; i < wanted->count; i++)
@@ -94,7 +94,7 @@ const fake_kernel *fake_find_kernel(const char *name) {
     return &kernels[i];
 }
 
-/* What becomes of the next such call of a rank, until nccl->call is none. */
+/* Chooses the result of the rank's next call of that kind, until nccl->call is none. */
 static inline void fail_nccl_after(int skip, fake_nccl_call call, fake_nccl_way way, int rank,
                                    ncclResult_t result) {
     nccl->way = way;
@@ -157,7 +157,7 @@ static inline void use_driver(void) {
     is_used = true;
 }
 
-/* What a stream had to do when it was destroyed ends on a thread of its own. */
+/* Waits for a destroyed stream's last work, which ends on a thread of its own. */
 static inline bool driver_is_as_before(void) {
     AWAIT(5000, fake_live() == live_before);
     return fake_live() == live_before;
@@ -176,13 +176,14 @@ static inline void use_library(const char *path) {
     fake_cuda_hooks.is_busy = is_held;
 }
 
-/* One that ends is waited for only for a moment, and its thread may be kept from running. */
+/* Waits for ended roots. The backend waits only for a moment, and a root's thread may be
+ * delayed. */
 static inline bool roots_come_to(int roots) {
     AWAIT(5000, nccl->roots() == roots);
     return nccl->roots() == roots;
 }
 
-/* Nor has it closed its descriptor before. */
+/* Waits for the roots' threads, which close their descriptors before they end. */
 static inline void await_root_threads(void) {
     AWAIT(2000, atomic_load(&nccl->root_threads) == 0);
 }
@@ -217,7 +218,7 @@ static inline void run_on(const char *library, int domain, int32_t world, rank_b
     nccl->domain = 0;
 }
 
-/* One that is asked for pointers by a kernel, and one by the host. */
+/* Runs once with pointers that a kernel asks for, and once with pointers that the host asks for. */
 static inline void run_on_both(int domain, int32_t world, rank_body body, int argument) {
     run_on(PLAIN_NCCL, domain, world, body, argument);
     run_on(NEW_NCCL, domain, world, body, argument);
@@ -230,7 +231,7 @@ static inline void run_plain(plan p) {
 /* RANKS_TEST on PLAIN_NCCL. */
 #define NCCL_TEST(case_name, ...) RANKS_TEST_(case_name, __COUNTER__, run_plain, __VA_ARGS__)
 
-/* As it is before any rank goes on. */
+/* Reads the counter before any rank goes on. */
 static inline int count_of(rank_env *env, const atomic_int *counter) {
     env_meet(env);
     const int count = atomic_load(counter);
@@ -238,7 +239,7 @@ static inline int count_of(rank_env *env, const atomic_int *counter) {
     return count;
 }
 
-/* What each rank got, for comparison; between two meetings. */
+/* The outcome of each rank, for comparison between two barriers. */
 static symmem_status outcomes[MAX_RANKS];
 
 static inline void expect_agreed(rank_env *env, symmem_status own, symmem_status wanted) {

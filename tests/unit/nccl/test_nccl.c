@@ -252,7 +252,8 @@ NCCL_TEST("handles outlive groups", .world = 3) {
 
 /* --- what outlives an instance ------------------------------------------------------- */
 
-/* Where the driver refuses fabric handles memory is made without them, and it is asked but once. */
+/* If the driver refuses fabric handles, memory is made without them, and the driver is asked only
+ * once. */
 TEST("fabric handles are refused") {
     static const char *const refusals[] = {"create", "granularity"};
     for (int i = 0; i < 2; i++) {
@@ -264,8 +265,8 @@ TEST("fabric handles are refused") {
     unsetenv("FAKE_CUDA_REFUSAL");
 }
 
-/* Where the driver refuses them and has no room for memory without, that is asked for once more as
- * before. */
+/* If the driver refuses fabric handles and has no memory without them either, the next allocation
+ * asks for them once more. */
 NCCL_TEST("no room with or without them", .world = 1) {
     const int before = fake_fabric_refusals();
     fake_fail_calls("cuMemCreate", 1, 1, CUDA_ERROR_OUT_OF_MEMORY);
@@ -353,8 +354,8 @@ TEST("load/store domains") {
     run_on_both(2, 4, body_domains, 0);
 }
 
-/* Of communicators for domains one does not come up: no rank has pointers, and the next try works.
- */
+/* One of the communicators for domains does not start. No rank has pointers then, and the next try
+ * works. */
 static void body_domain_fails(rank_env *env) {
     const bool is_init = env->plan->argument != 0;
     symmem_handle *handle = NULL;

@@ -29,7 +29,7 @@ static direct direct_open(rank_env *env) {
     return d;
 }
 
-/* It is released by direct_close. */
+/* Allocates memory that direct_close releases. */
 static symmem_memory *direct_memory(direct *d, int32_t device) {
     symmem_memory *own = &d->own[d->own_count++];
     CHECK_OK(d->env, d->backend->memory->alloc(d->instance, device, BYTES, own));
@@ -92,7 +92,7 @@ static void body_odd(rank_env *env) {
     direct_close(&d);
 }
 
-/* Of the library, before a communicator is begun with it. */
+/* The ranks compare the library's versions before they begin a communicator. */
 static void body_versions(rank_env *env) {
     void *group = NULL;
     symmem_exchange exchange;
@@ -119,7 +119,7 @@ static void body_order(rank_env *env) {
     expect_agreed(env, direct_exchange(&d, first, one), SYMMEM_OK);
     int registrations = atomic_load(&nccl->registrations), inits = atomic_load(&nccl->inits);
     env_meet(env);
-    /* The same memory again: the same window, and no word to NCCL. */
+    /* The same memory again gives the same window without a call of NCCL. */
     expect_agreed(env, direct_exchange(&d, first, two), SYMMEM_OK);
     CHECK(env, one[0].priv == two[0].priv && one[0].ptr == two[0].ptr);
     CHECK(env, atomic_load(&nccl->registrations) == registrations);
@@ -130,7 +130,7 @@ static void body_order(rank_env *env) {
     expect_agreed(env, direct_exchange(&d, first, one), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->registrations) == registrations);
     env_meet(env);
-    /* One rank comes with memory that NCCL knows already, the others with new memory: NCCL would
+    /* One rank brings memory that NCCL already knows, and the others bring new memory. NCCL would
      * hang, so another communicator takes it. */
     expect_agreed(env, direct_exchange(&d, env->rank == 0 ? first : second, three), SYMMEM_OK);
     CHECK(env, atomic_load(&nccl->inits) == inits + env->world);
@@ -165,7 +165,7 @@ static void body_sweep(rank_env *env) {
     direct_close(&d);
 }
 
-/* One rank keeps more of the newer ones than ranks can tell each other of at a time. */
+/* One rank keeps more of the newer windows than ranks can tell each other at a time. */
 static void body_sweep_old(rank_env *env) {
     enum { OLD = 2, ALL = 20 };
     direct d = direct_open(env);
@@ -185,8 +185,8 @@ static void body_sweep_old(rank_env *env) {
     direct_close(&d);
 }
 
-/* One rank has given up more of the old ones than ranks can tell each other of at a time. What all
- * give up afterwards goes nevertheless, however many a time. */
+/* One rank has given up more old windows than ranks can tell each other at a time. Windows that all
+ * give up afterwards are still released, however many at a time. */
 static void body_hoard(rank_env *env) {
     enum { OLD = 40, CYCLES = 12, MOST = 3 };
     const int count = env->plan->argument;
@@ -215,7 +215,7 @@ static void body_hoard(rank_env *env) {
     direct_close(&d);
 }
 
-/* A window that nobody used any more and is used again is not one to deregister. */
+/* A window without users that is used again must not be deregistered. */
 static void body_again(rank_env *env) {
     direct d = direct_open(env);
     symmem_memory *own = direct_memory(&d, env->rank), peers[MAX_RANKS];
@@ -273,7 +273,7 @@ TEST("windows are used again") {
 
 /* --- where NCCL makes no windows ---------------------------------------------------- */
 
-/* It says so by a window that is none, on one rank perhaps. */
+/* NCCL reports that it makes no windows by an invalid window, perhaps on one rank only. */
 static void body_windowless(rank_env *env) {
     static const char *const says[] = {"NCCL makes no windows here", "without a window"};
     const int way = env->plan->argument;
@@ -288,7 +288,7 @@ static void body_windowless(rank_env *env) {
     check_fresh(env);
 }
 
-/* Where NCCL is asked by a kernel there may be memory of the host's behind it. */
+/* If a kernel asks NCCL for pointers, they may point to host memory. */
 TEST("no windows") {
     run_on_both(0, 2, body_windowless, 0);
     run_on(PLAIN_NCCL, 0, 2, body_windowless, 1);

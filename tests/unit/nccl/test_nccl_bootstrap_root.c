@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What NCCL keeps for an id whose ranks do not come, and how the backend ends it: see root.c. */
+/* The bootstrap root that NCCL keeps for an id whose ranks do not come, and its end: see
+ * bootstrap_root.c. */
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -52,8 +53,8 @@ static int take_address_of(const ncclUniqueId *id, nccl_bootstrap_root *root,
     return fd;
 }
 
-/* To end one takes a descriptor, so where there is none it is noted. Nobody else's goes, whatever
- * address it has. */
+/* Ending a bootstrap root takes a descriptor. Without a free one the root is noted for later.
+ * Sockets of other programs stay, whatever their address. */
 TEST("what waits for ranks") {
     nccl_state state = {.lock = PTHREAD_MUTEX_INITIALIZER};
     cuda_instance instance = {.extension = &state};

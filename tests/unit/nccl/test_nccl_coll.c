@@ -184,7 +184,7 @@ NCCL_TEST("within direct access", .world = 3) {
     CHECK(env, nccl_table()->collective->run == cuda_table.collective->run);
 }
 
-/* One of the calls of a group is refused: what the group then does is not the whole of it. */
+/* NCCL refuses one of the calls of a group, so the group does only a part of its work. */
 APART_TEST("a call of a group is refused", .runs = 2) {
     const bool scatters = env->plan->argument != 0;
     void *ptr = NULL;
@@ -194,7 +194,8 @@ APART_TEST("a call of a group is refused", .runs = 2) {
     int out[3] = {0};
     DLTensor in = tensor_of(env, ptr, 1, &count, 32), to = tensor_of(env, out, 1, &count, 32);
     DLTensor rows = tensor_of(env, ptr, 2, whole, 32), row = tensor_of(env, out, 2, part, 32);
-    /* Who is refused waits for nobody; but an all-to-all's ranks meet before that. */
+    /* The refused rank waits for no peer. In an all-to-all, the ranks have a barrier phase
+     * before. */
     const uint32_t others_ms = scatters ? LIMIT_MS : 2000;
     const uint32_t limit_ms = env->rank == 1 ? 10000 : others_ms;
     fail_after(env, 1, FAKE_NOTED, FAKE_FAILS_AT_ONCE, 1, ncclInvalidArgument);

@@ -56,7 +56,7 @@ static uint64_t ms_since(uint64_t begin_ns) {
     return (cuda_now_ns() - begin_ns) / CUDA_NS_PER_MS;
 }
 
-/* Whoever fails is told first; then the watcher gives the communicator up. */
+/* Waits for the watcher to give communicators up, which it does after the failing call is told. */
 static bool come_to(int comms) {
     AWAIT(10000, atomic_load(&nccl->comms) == comms);
     return atomic_load(&nccl->comms) == comms;
@@ -94,7 +94,7 @@ APART_TEST("limits", .runs = sizeof troubles / sizeof troubles[0]) {
     mend(env, handle, ptr, stream);
 }
 
-/* Who did not call has nothing under way, and has to hear of it all the same. */
+/* A rank that did not call has no work in flight, and still has to learn of the failure. */
 APART_TEST("one rank calls", .runs = 2) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -149,8 +149,9 @@ static void expect_at_limit(rank_env *env, uint64_t begin_ns) {
 
 enum { LONG_LIMIT, NO_LIMIT };
 
-/* It waits for its turn, as the other one does in NCCL for peers that do not come. Nor does it wait
- * for the communicator's end, which takes its time where the other has no limit. */
+/* A call waits for the call lock, which another call holds in NCCL while its peers do not come. The
+ * first call waits neither beyond its limit nor for the communicator's end, which takes long if the
+ * other call has no limit. */
 static void body_behind(rank_env *env) {
     const bool without = env->plan->argument == NO_LIMIT;
     void *pa = NULL, *pb = NULL;
@@ -212,7 +213,7 @@ static void body_late_stream(rank_env *env) {
     mend(env, handle, ptr, stream);
 }
 
-/* Where the call is through with NCCL its time counts from when the stream gets there. */
+/* After the call has left NCCL, its limit counts from when the stream reaches the work. */
 static void body_stream_in_time(rank_env *env) {
     const uint32_t limit_ms = 3000; /* in which all streams get there */
     void *ptr = NULL;
@@ -251,8 +252,8 @@ static void body_no_callback(rank_env *env) {
     mend(env, handle, ptr, stream);
 }
 
-/* Who leaves without his turn has not been in NCCL, where his peers may be: nobody goes on there.
- */
+/* A call that ends before it has the call lock was not in NCCL, where its peers may be. No call
+ * goes on with that communicator. */
 static void body_no_turn(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     pthread_t thread;
@@ -270,8 +271,8 @@ static void body_no_turn(rank_env *env) {
     mend(env, a, pa, NULL);
 }
 
-/* The driver refuses a call when it is about to begin, which its peers do not know: nobody goes on
- * there, for their next call would meet this one in NCCL. */
+/* The driver refuses a call that is about to begin, and the peers do not know that. No call goes on
+ * with that communicator, because NCCL would pair the peers' next call with this one. */
 static void body_no_begin(rank_env *env) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -311,7 +312,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
     return is_short ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
 }
 
-/* No rank has called by then, so the next call is everybody's. */
+/* No rank has called NCCL by then, so all ranks take part in the next call. */
 APART_TEST("no thread for the limits", .runs = 1) {
     void *ptr = NULL;
     symmem_handle *handle = env_kept_handle(env, &ptr);
@@ -342,8 +343,8 @@ static void *break_soon(void *unused) {
     return unused;
 }
 
-/* Whether nobody looks any more at what is under way there, which keeps neither its handle nor the
- * place where its failure stands. */
+/* Whether no call in flight is watched any more. A watched call keeps its handle and the memory of
+ * its failure. */
 static bool are_forgotten(nccl_state *state) {
     pthread_mutex_lock(&state->lock);
     const bool none = state->inflights == NULL;
@@ -355,7 +356,7 @@ enum { LOST_ON_STREAM, LOST_IN_CALL, LOST_WITHDRAWN };
 
 static int calls_before; /* of NCCL */
 
-/* When the next call is in NCCL, which has the turn for as long as it is there. */
+/* Takes the call lock after the next call, which holds it for as long as it is in NCCL. */
 static void *keep_turn_next(void *span) {
     AWAIT(10000, atomic_load(&nccl->collectives) != calls_before);
     return keep_turn(span);
@@ -366,7 +367,7 @@ static void begin_keeping_next(rank_env *env, pthread_t *keeper) {
     keep_by(env, keeper, keep_turn_next);
 }
 
-/* The last one is over its limit, and nobody can end its communicator. */
+/* The last call exceeds its limit, and nothing can end its communicator. */
 static void call_and_lose(rank_env *env, symmem_handle *handle, void *ptr, symmem_stream *stream) {
     const int way = env->plan->argument;
     pthread_t thread;
@@ -401,7 +402,7 @@ static void lose_device(rank_env *env, symmem_handle *handle, void *ptr, symmem_
     atomic_store(&breaks_with, NULL);
 }
 
-/* The driver calls nobody back on a device that is lost. */
+/* The driver makes no callbacks on a lost device. */
 static void body_lost(rank_env *env) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;
@@ -421,7 +422,7 @@ TEST("a device that is lost") {
 
 /* --- a kernel that goes on ----------------------------------------------------------- */
 
-#define STAY_MS 1000u /* a limit before which the keeper has the turn, or the watcher takes it */
+#define STAY_MS 1000u /* a limit before which the keeper or the watcher has the call lock */
 
 static void *go_on_late(void *unused) {
     usleep(1000 * (STAY_MS + 1500));
@@ -465,7 +466,7 @@ enum { ON_STREAM = 1, NCCL_FIRST = 2 };
 /* In memory that the processes share: whether rank 1 is, and how many have seen all of it. */
 static atomic_int *leaving, *through;
 
-/* Nobody is to miss another rank as well. */
+/* Waits until all ranks have looked, so that none misses another rank as well. */
 static void leave_together(int ranks) {
     atomic_fetch_add(through, 1);
     AWAIT(20000, atomic_load(through) >= ranks);

@@ -29,7 +29,7 @@ static void bring_down(rank_env *env) {
     env_meet(env);
 }
 
-/* Rank 0 calls alone: its communicator is given up, and nobody else's. */
+/* Rank 0 calls alone. Its communicator is given up, and those of its peers stay. */
 static void fail_alone(rank_env *env, symmem_handle *handle, void *ptr) {
     env_meet(env);
     if (env->rank == 0)
@@ -106,7 +106,7 @@ static void body_slow_end(rank_env *env) {
     symmem_handle_release(b);
 }
 
-/* Nor does it wait beyond its limit for a call that has the turn on one rank. */
+/* A rendezvous does not wait beyond its limit for a call that holds the call lock on one rank. */
 static void body_turn_kept(rank_env *env) {
     void *pa = NULL, *pb = env_memory(env);
     pthread_t keeper;
@@ -176,7 +176,7 @@ static void body_half_reset(rank_env *env) {
     CHECK_STATUS(env, reduce_once(env, b, pb, NULL), SYMMEM_STALE);
 }
 
-/* That a call on a stream has failed comes to light in the reset only. */
+/* The reset is the first to report that a call on a stream has failed. */
 static void body_reset_at_once(rank_env *env) {
     void *pa = NULL, *pb = NULL;
     symmem_stream *stream = env_stream(env);
@@ -195,9 +195,9 @@ static void body_reset_at_once(rank_env *env) {
 
 enum { HEALTHY, FAILED, MEETS };
 
-/* Rank 0 calls on the other handle before a reset, its peers after it. If nothing has failed, all
- * is well; else rank 0's call comes to an end, though it has no limit. MEETS: a rendezvous
- * meanwhile keeps its limit. */
+/* Rank 0 calls on the other handle before a reset, its peers after it. If nothing has failed, the
+ * calls succeed. Otherwise rank 0's call ends, though it has no limit. In the third case a
+ * rendezvous at that time keeps its limit. */
 static void body_between(rank_env *env) {
     const int way = env->plan->argument;
     void *pa = NULL, *pb = NULL, *pc = env_memory(env);

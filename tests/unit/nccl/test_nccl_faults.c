@@ -20,7 +20,7 @@ typedef struct fault {
     symmem_status wanted;
 } fault;
 
-/* What fails on a rank is everybody's, though the others wait in NCCL. */
+/* A failure of one rank is the result of all ranks, though the others wait in NCCL. */
 static const fault faults[] = {
     {FAKE_UNIQUE_ID, FAKE_FAILS_AT_ONCE, 0, 0, ncclSystemError, SYMMEM_BACKEND},
     {FAKE_INIT, FAKE_FAILS_AT_ONCE, 0, 0, ncclInvalidUsage, SYMMEM_BACKEND},
@@ -39,7 +39,7 @@ static const fault faults[] = {
     {FAKE_REGISTER, FAKE_HOST_WINDOW, 1, 1, ncclSuccess, SYMMEM_UNSUPPORTED},
 };
 
-/* Communicators' ends take their time, and nobody waits for that beyond his limit. */
+/* The end of a communicator takes time. No call waits for it beyond the call's limit. */
 #define SLOW 256
 
 static bool all_have_ended(int within_ms) {
@@ -68,7 +68,7 @@ static void body_faults(rank_env *env) {
         CHECK(env, atomic_load(&nccl->skip) < 0); /* it did go wrong */
     fail_none(env);
     atomic_store(&nccl->held, 0);
-    CHECK(env, all_have_ended(slow || hangs ? 5000 : 0)); /* at the limit nobody waits for that */
+    CHECK(env, all_have_ended(slow || hangs ? 5000 : 0)); /* at the limit no call waits for that */
     env_meet(env);
     check_at(env, ptr);
 }
@@ -89,8 +89,7 @@ TEST("calls of NCCL fail") {
     CU_ASSERT_EQUAL(atomic_load(&nccl->takers), 0);
 }
 
-/* A rank's own failure at each step of the backend: the others learn of it, nobody waits for long.
- */
+/* A rank fails at each step of the backend. The others learn of it, and no rank waits for long. */
 NCCL_TEST("steps fail", .world = 3) {
     static const char *const points[] = {"nccl.comm.before", "nccl.comm.done", "nccl.window.before",
                                          "nccl.window.done", "nccl.resolve"};
@@ -138,7 +137,8 @@ NCCL_TEST("the driver fails", .world = 3, .runs = 3) {
 static _Thread_local nccl_state *loader;
 static _Thread_local int loads, kept_waiting;
 
-/* It may wait for a callback of its own to return. */
+/* Notes whether the lock is free during a load, because the load may wait for a callback that takes
+ * it. */
 static void note_lock(void) {
     if (loader == NULL)
         return;
@@ -165,7 +165,7 @@ NCCL_TEST("the driver loads a kernel", .world = 3) {
     check_data(env, ptr, handle, 800);
 }
 
-/* One rank's kernel that asks for the pointers stays behind other work on its stream. */
+/* One rank's kernel that asks for the pointers waits behind other work on its stream. */
 static _Thread_local bool gets_stuck;
 
 static void launch_behind(const char *name, void **arguments, const void *stream) {
@@ -296,7 +296,7 @@ static void body_ends(rank_env *env) {
     CHECK(env, roots_come_to(0));
     symmem_context_free(env->context); /* no rank is needed for that */
     env->context = NULL;
-    /* One whose ranks do not meet would stay: none is begun for the sake of another. */
+    /* A communicator that some rank never joins would stay, so the backend begins no second one. */
     CHECK(env, atomic_load(&nccl->inits) <= inits + 1);
 }
 

@@ -33,7 +33,7 @@ static uint64_t busy_for_ns;      /* how long NCCL is at work */
 static ncclResult_t outcome;      /* what it comes to */
 static bool poisoned;
 static nccl_coll_comm its_span, other_span;
-static atomic_int asked_for_own; /* whether this rank has ended: nobody should */
+static atomic_int asked_for_own; /* questions whether this rank has ended; none is expected */
 
 static symmem_peer_state state_of(int32_t rank) {
     atomic_fetch_add(&asked_for_own, rank == 0);
@@ -120,7 +120,7 @@ static bool is_right(symmem_status status, symmem_status wanted, uint64_t most_n
     return in_time || status != wanted;
 }
 
-/* That comes in time, if it is tried often enough. */
+/* Repeats an attempt that a busy machine may delay. */
 #define IN_TIME(attempt)                                                                           \
     do {                                                                                           \
         int tries = 0;                                                                             \
@@ -179,7 +179,7 @@ TEST("but within the limit") {
     IN_TIME(fails_in(ncclInternalError, 200 * MS, 2, SYMMEM_BACKEND, 200 * MS));
 }
 
-/* What no peer can be the reason of. */
+/* Errors that no peer can have caused. */
 TEST("and not where nobody is to be waited for") {
     reset();
     IN_TIME(fails_in(ncclInvalidUsage, 0, 2, SYMMEM_BACKEND, 200 * MS));
@@ -210,7 +210,7 @@ TEST("NCCL is waited for") {
     IN_TIME(waits(0, SYMMEM_PEER_LOST, 1000 * MS));
 }
 
-/* Who does not come, and who came and failed then. */
+/* A peer that failed before it came ends the wait. A peer that failed after it came does not. */
 TEST("not for one that failed") {
     reset();
     busy_for_ns = 3000 * MS;
@@ -251,7 +251,7 @@ static symmem_status told(void) {
     return (symmem_status)(-(int32_t)fault.code);
 }
 
-/* As the backend asks until it is told, with an error of NCCL's or without. */
+/* Asks like the backend until a failure is reported, with an error of NCCL's or without. */
 static bool is_told_in(ncclResult_t result, uint32_t timeout_ms, symmem_status wanted,
                        uint64_t most_ns) {
     nccl_inflight flight = take_off(timeout_ms);
@@ -348,7 +348,8 @@ static bool is_told(const symmem_cuda_fault *its_fault) {
     return __atomic_load_n(&its_fault->code, __ATOMIC_ACQUIRE) != 0;
 }
 
-/* While nobody else looks: one limit is over, and with it ends what is on that communicator. */
+/* The watcher looks while no caller does. One limit is over, and with it all calls on that
+ * communicator end. */
 TEST("the watcher") {
     static symmem_cuda_fault faults[3];
     reset();
@@ -390,7 +391,7 @@ TEST("the watcher and an old call in flight") {
 
 static atomic_bool has_turn, is_to_let_go, has_let_go;
 
-/* As a call that the driver keeps. */
+/* Holds the lock like a call that the driver delays. */
 static void *keep_turn(void *opaque) {
     pthread_mutex_lock(&its_span.call_lock);
     atomic_store(&has_turn, true);
@@ -406,8 +407,8 @@ static void *have_it_let_go(void *opaque) {
     return NULL;
 }
 
-/* Whoever gives a communicator up waits for who has the turn until then, or, without a limit, as
- * long as it takes. */
+/* A thread that gives a communicator up waits for the holder of the call lock until its limit, or
+ * without a limit until the lock is free. */
 TEST("a turn that is kept") {
     pthread_t keeper, other;
     reset();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work that cannot be noted is refused before it is enqueued: nobody waits for it, for the device
- * may be at something that takes long. The CUDA backend's calls, which are the NCCL backend's too,
- * on a fake driver.
+ * Work that cannot be noted is refused before it is enqueued. No call waits for such work instead,
+ * because the device may be busy for long. The calls are the CUDA backend's, which the NCCL backend
+ * shares, on a fake driver.
  */
 #include <symmem/ops.h>
 #include <symmem/stream.h>
@@ -42,7 +42,7 @@ static bool is_held_or_all(const void *stream) {
     return atomic_load(&all_are_held) || is_held(stream);
 }
 
-static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first meeting */
+static symmem_cuda_fault *_Atomic last_fault; /* of a barrier, or an operation's first phase */
 
 static void count_launch(const char *name, void **arguments, const void *stream) {
     if (strcmp(name, "symmem_barrier") == 0)
@@ -53,7 +53,7 @@ static void count_launch(const char *name, void **arguments, const void *stream)
     atomic_fetch_add(&launches, 1);
 }
 
-/* As the kernel does. */
+/* Writes the fault as the kernel does. */
 static void write_fault(symmem_status status) {
     symmem_cuda_fault *fault = atomic_load(&last_fault);
     fault->failed_rank = 0;
@@ -226,7 +226,7 @@ HELD_TEST("on a stream", .world = 1) {
 
 /* --- without a stream ---------------------------------------------------------------- */
 
-/* The device does not come to the kernel, and so it would be withdrawn and left behind. */
+/* The device does not reach the kernel, so the call would be stopped at the launch timeout. */
 LATE_TEST("without a stream", .world = 1, .runs = 2) {
     symmem_handle *handle = env_kept_handle(env, NULL);
     begin(env);
@@ -266,7 +266,7 @@ LATE_TEST("a part of it fails", .world = 2) {
         write_fault(SYMMEM_POISONED);
         CHECK_STATUS(env, symmem_handle_reset(t.handle, 5000), SYMMEM_BUSY);
         end(env);
-        /* It has been told by the call. */
+        /* The call has reported it. */
         CHECK_OK(env, symmem_stream_synchronize(t.stream, 5000));
         CHECK(env, pending_count(env) == 0);
     } else {
@@ -277,7 +277,7 @@ LATE_TEST("a part of it fails", .world = 2) {
     env_drop(env, t.handle, ptr);
 }
 
-/* What is under way and has no mark is over then, which the watcher finds out. */
+/* Loses the context. The watcher then finds that work without a mark is over. */
 static void lose_context(rank_env *env) {
     fail_next("cuStreamQuery", CUDA_ERROR_ILLEGAL_ADDRESS);
     AWAIT(LONG_MS, pending_count(env) == 0);
@@ -307,7 +307,7 @@ LATE_TEST("its end is not marked", .world = 1, .runs = 2) {
         lose_context(env);
 }
 
-/* What is told is why the operation failed, and not that what is left of it has no mark. */
+/* The record tells why the operation failed, and not that its remaining work has no mark. */
 LATE_TEST("why it fails", .world = 1) {
     target t = target_of(env);
     hold(&t);
@@ -349,16 +349,15 @@ LATE_TEST("it copies to ordinary memory", .world = 1, .runs = 2) {
     CHECK(env, pending_count(env) == 0);
 }
 
-/* What writes to memory when a call's time is over: without a note of that the memory is kept for
- * good. */
+/* Begins work that writes to memory after the call's limit. Without a note of the work the memory
+ * is kept for good. */
 static void begin_unnoted(rank_env *env) {
     begin(env);
     short_of = sizeof(cuda_pending);
     atomic_store(&all_are_held, true);
 }
 
-/* What writes to memory when a call's time is over: without a note of that the memory is kept for
- * good. */
+/* The memory of such work is kept for good. */
 static void body_kept(rank_env *env) {
     symmem_handle *handle = env_kept_handle(env, NULL), *none = NULL;
     void *second = env_memory(env);
@@ -399,8 +398,8 @@ static void expect_half(rank_env *env, const target *t) {
     CHECK(env, fake_calls_failed() == 1);
 }
 
-/* It begins by clearing the state of its channel, which is on the stream when the rest of it is
- * refused, and is not to come when the memory is another's. */
+/* The operation begins by clearing the state of its channel. The clearing is on the stream when the
+ * rest is refused, and must not run after the memory is reused. */
 HELD_TEST("its first part fails", .world = 1, .runs = 2) {
     target t = target_of(env);
     t.others = env_memory(env);
@@ -415,7 +414,7 @@ HELD_TEST("its first part fails", .world = 1, .runs = 2) {
     CHECK_OK(env, gather(env, &t));
 }
 
-/* Likewise in a capture, which goes on: its graph may be launched when the handle is gone. */
+/* The same in a capture, which goes on: its graph may be launched after the handle is released. */
 HELD_TEST("it is captured", .world = 1, .runs = 2) {
     target t = target_of(env);
     const cuda_instance *instance = env->context->instance;

@@ -59,7 +59,7 @@ static ncclComm_t user_comm(rank_env *env) {
 
 static void user_end(rank_env *env, ncclComm_t comm) {
     env_meet(env);
-    CHECK(env, atomic_load(&nccl->comms) == env->world); /* the users', and nobody ended them */
+    CHECK(env, atomic_load(&nccl->comms) == env->world); /* the users', which still exist */
     env_meet(env);
     CHECK(env, user.CommAbort(comm) == ncclSuccess);
     env_meet(env);
@@ -140,7 +140,7 @@ static void body_refused(rank_env *env) {
     user_end(env, comm);
 }
 
-/* Only some ranks: nobody waits for NCCL, and all can agree to go without. */
+/* Only some ranks set a communicator. No rank waits for NCCL, and all can agree to go without. */
 static void body_some(rank_env *env) {
     symmem_handle *handle = NULL;
     ncclComm_t comm = user_comm(env);
@@ -180,7 +180,7 @@ static void body_hangs(rank_env *env) {
     fail_nccl(FAKE_REGISTER, FAKE_NEVER_ENDS, 1, ncclSuccess);
     const uint64_t begin_ns = cuda_now_ns();
     CHECK_STATUS(env, meet_at(env, ptr, 4000, &handle), SYMMEM_TIMEOUT);
-    CHECK(env, cuda_now_ns() - begin_ns < 3950 * CUDA_NS_PER_MS); /* nobody waits for NCCL then */
+    CHECK(env, cuda_now_ns() - begin_ns < 3950 * CUDA_NS_PER_MS); /* no rank waits for NCCL then */
     nccl->call = FAKE_NO_CALL;
     CHECK(env, atomic_load(&nccl->comms) == 1 && atomic_load(&nccl->aborts) == aborts);
     CHECK_STATUS(env, symmem_group_set_communicator(env->group, comm), SYMMEM_BUSY);
@@ -209,7 +209,7 @@ static void users_call(rank_env *env, ncclComm_t comm, const symmem_stream *stre
     CHECK(env, user.AllReduce(word, word, 1, ncclInt32, ncclSum, comm, native) == ncclInProgress);
 }
 
-/* One rank's call waits for its peer when the group's last use ends there. */
+/* One rank's call waits for its peer when the group's last use there ends. */
 NCCL_TEST("at work", .world = 2) {
     void *ptr = NULL;
     symmem_stream *stream = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The conformance runner judged from outside: runner-selfcheck, which is the runner on cases that
- * misbehave on purpose, lies beside the program that includes this. */
+/* Runs the conformance runner and checks its output. runner-selfcheck, which is the runner with
+ * cases that misbehave on purpose, lies beside the program that includes this. */
 #ifndef SYMMEM_RUNNER_RUN_H
 #define SYMMEM_RUNNER_RUN_H
 

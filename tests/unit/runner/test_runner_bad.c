@@ -131,7 +131,7 @@ static void expect(const struct expectation *expected, const char *mode, const c
     CU_ASSERT(closes_with("0 passed, 1 failed, 0 skipped\n"));
 }
 
-/* What the cases are there to leave behind. */
+/* Removes the names that the cases leave behind on purpose. */
 static void remove_leaks(void) {
     static const char *const sockets[] = {"/tmp/selfcheck-0", "/tmp/selfcheck-1",
                                           "/tmp/selfcheck-2", "/tmp/selfcheck-3"};
@@ -141,7 +141,8 @@ static void remove_leaks(void) {
         unlink(sockets[i]);
 }
 
-/* Where the run cannot have a /dev/shm of its own, a name that nobody holds any more is missed. */
+/* Whether a run can have a private /dev/shm. Without one it does not find a leaked name that no
+ * process has open any more. */
 static bool shm_can_be_private(void) {
     int status = 1;
     pid_t child = fork();
@@ -195,7 +196,7 @@ TEST("slow cases") {
     }
 }
 
-/* --- names that somebody else makes ----------------------------------------------------------- */
+/* --- names that another program makes --------------------------------------------------------- */
 
 static void make_names_of(int round) {
     char path[64];
@@ -258,7 +259,7 @@ TEST("strangers make names") {
         remove_names_of(round);
 }
 
-/* Whatever it was overwritten with: zeros would look as if nothing had failed. */
+/* Overwritten reports fail whatever the bytes are. Zeros would look as if nothing had failed. */
 TEST("overwritten reports") {
     static const char *const filters[] = {"bad.overwrites_reports", "bad.clears_reports"};
     for (int i = 0; i < 4; i++) {

@@ -48,7 +48,8 @@ TEST("kept ranks") {
              LAST "0 passed, 1 failed, 0 skipped\n");
 }
 
-/* How long an end may take grows with all limits; an end that nobody asked for is told of, too. */
+/* The time that ends of ranks may take grows with all limits. An unrequested end is reported as
+ * well. */
 TEST("ends of kept ranks") {
     CU_ASSERT_EQUAL(run("--backend fake --keep-ranks --filter kept.ends_slowly 2>&1"), 0);
     setenv("SYMMEM_TIMEOUT_SCALE", "0.1", 1);
@@ -69,7 +70,7 @@ TEST("many and few ranks") {
              LAST "12 passed, 0 failed, 1 skipped\n");
 }
 
-/* Of cases that this rank mode can never run a line is enough. */
+/* One line suffices for cases that this rank mode can never run. */
 TEST("many of the other mode") {
     const char *arguments =
         "--backend fake --rank-mode thread --filter 'good.dies*,walk.ch*,bad.stops,"
@@ -84,7 +85,7 @@ TEST("many of the other mode") {
     CU_ASSERT(says("not planned: bad.stops (needs ranks as processes)\n"));
 }
 
-/* What the walks of test points are made of, and the line that they say. */
+/* The tools for walks over failpoints, and the line that they print. */
 TEST("tools of walks") {
     RUN_SAYS(0, "--backend fake --filter 'walk.*'", " s): a line beside the verdict\n",
              LAST "2 passed, 0 failed, 0 skipped\n");
@@ -107,7 +108,7 @@ TEST("part") {
              LAST "0 passed, 0 failed, 0 skipped, part 2/2\n");
 }
 
-/* What a run without parts lists and plans is in the parts' lists, each once. */
+/* The lists of the parts together have each case of a run without parts, once. */
 TEST("part: lists") {
     static const char options[] = "--filter 'good.*,bad.fails*,walk.*' --no-large";
     char whole[4096], parts[4096] = "";
@@ -197,7 +198,7 @@ TEST("profiles") {
              LAST "15 passed, 0 failed, 0 skipped\n");
     RUN_SAYS(1, "--backend fake --filter bad.fails",
              "\nclaim: none, because profile core failed\n");
-    /* Not to have what was asked for is no pass. */
+    /* A missing profile that was asked for is a failure. */
     RUN_SAYS(1, "--backend fake --profile core,multicast 2>&1",
              "symmem-conformance: profile multicast: backend fake does not declare "
              "MULTICAST\n",

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check_calls.sh: every public function begins with SM_PUBLIC_CALL, and every deleter that a tensor is given with
-# SM_POINTED_CALL, so that none of them is a cancellation point or changes errno. Those that only read a table or
-# the calling thread's record need not.
+# check_calls.sh: every public function begins with SM_PUBLIC_CALL, and every deleter of a tensor with
+# SM_POINTED_CALL, so that none of them is a cancellation point or changes errno. Functions that only read a
+# table or the calling thread's record are exempt.
 set -u
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../../.." && pwd) || exit 1
 plain=(symmem_status_name symmem_status_text symmem_dtype_name symmem_dtype_size symmem_reduce_supported

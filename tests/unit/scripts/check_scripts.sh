@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# check_scripts.sh: the scripts for users, with programs of our own in place of cmake, nvidia-smi and the
-# suite: what they say of runs that were none, and what they leave behind when they are ended.
+# check_scripts.sh runs the scripts for users with programs of its own in place of cmake, nvidia-smi and the
+# suite. It checks what the scripts report when no run took place, and what they leave behind when a signal
+# ends them.
 set -u
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || exit 1
 # shellcheck source=tests/report/checks.sh
@@ -72,7 +73,7 @@ has "$work/err" 'usage: run_ranks.sh'
 expect_status 2 "$tree/tests/run_ranks.sh"
 # shellcheck disable=SC2016 # for the ranks' shells
 expect_status 1 "$tree/tests/run_ranks.sh" 2 bash -c 'exit "$RANK"'
-# Whoever ends it ends its ranks.
+# A signal that ends the script ends its ranks.
 # shellcheck disable=SC2016 # for the ranks' shells
 "$tree/tests/run_ranks.sh" 2 bash -c 'echo "$$" >"$0.$RANK"; exec sleep 50' "$work/rank" &
 script=$!

@@ -52,7 +52,7 @@ TEST("deadline") {
     CU_ASSERT(out[0] == 2 && out[1] == 4);
 }
 
-/* Without a limit: whoever destroys the stream ends the wait. */
+/* Without a limit the wait ends when the stream is destroyed. */
 TEST("destroyed") {
     symmem_matmul product = arriving();
     void *stream = NULL;
@@ -194,7 +194,7 @@ TEST("strange floats of a library") {
     dlclose(library);
 }
 
-/* Of libraries, whether the machine has some or not. */
+/* Hides BLAS libraries that the machine may have. */
 static bool has_no_library;
 static int loads;
 

@@ -100,8 +100,8 @@ static bool faults(const char *address) {
     return is_fatal(end_in_child(touch));
 }
 
-/* As on kernels that give all pages of a call back at a signal, if one comes within so many pages.
- */
+/* Acts like a kernel that gives all pages of a call back when a signal comes within that many
+ * pages. */
 static off_t most_at_once = INT64_MAX;
 int posix_fallocate(int fd, off_t at, off_t bytes) {
     static int interruptions;
@@ -212,11 +212,11 @@ TEST("import") {
     share.same_process = 1;
     CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 5000, &near), SYMMEM_OK);
     CU_ASSERT_PTR_EQUAL(near.ptr, own.ptr);
-    CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping in a process, whoever asks */
+    CU_ASSERT_PTR_EQUAL(far.ptr, own.ptr); /* one mapping per process, for all ranks */
     CU_ASSERT(far.imported && near.imported);
     strcpy((char *)own.ptr + 4990, "shared");
     CU_ASSERT_STRING_EQUAL((char *)far.ptr + 4990, "shared");
-    /* Not what was announced. */
+    /* Not the announced size, or not the announced process. */
     symmem_memory none = {.ptr = &none};
     CU_ASSERT_EQUAL(backend->memory->map(instance, 1, &share, 8193, &none), SYMMEM_MISMATCH);
     share.same_process = 0;
@@ -287,7 +287,7 @@ TEST("too much") {
     backend->instance->close(instance);
 }
 
-/* Each test point fails once: its status comes back and nothing is left behind. */
+/* Each failpoint fails once. The call returns its status and leaves nothing behind. */
 TEST("test points") {
     static const char *const names[] = {"shm.alloc.create", "shm.alloc.backing", "shm.alloc.map",
                                         "shm.export", "shm.import.map"};
@@ -399,7 +399,7 @@ TEST("worlds") {
     CU_ASSERT_EQUAL(fake_count_shared_mappings(), mappings);
 }
 
-/* Not a page more than is needed, and guards on either side still have addresses. */
+/* A block takes no more pages than it needs, and the guards on either side have addresses. */
 TEST("rounding") {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     static const int pages[] = {0, 1, 1, 1, 2, 2};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The emulation's test points: which ones each call passes, in order. The suite's walks fail and
- * kill at what they have seen passed, so a point that is no longer passed would be missed by nobody
- * else.
+ * The failpoints of the emulation that each call passes, in order. The suite's walks fail and kill
+ * ranks only at points that they have seen passed, so no other test notices a point that is no
+ * longer passed.
  */
 
 #include "shm.h"
@@ -14,7 +14,7 @@
 
 static fake_world *world;
 
-/* What rank 0 has passed, and the others. A rank that sleeps does so when it has to. */
+/* The points that rank 0 has passed, and those of the others. A rank sleeps only when it has to. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char passed[2][4096];
 static atomic_int sleeps;
@@ -107,8 +107,8 @@ TEST("signals") {
     passed[0][0] = '\0';
 }
 
-/* What waits in vain sleeps a few times, on the word that will change: on another one, whose value
- * is not the expected one, it would not sleep at all, but look again and again. */
+/* A wait without success sleeps a few times, on the word that will change. On another word, which
+ * does not have the expected value, it would not sleep but look again and again. */
 static void expect_sleep(const char *what, symmem_status status) {
     int count = atomic_exchange(&sleeps, 0);
     CU_ASSERT_EQUAL(status, SYMMEM_TIMEOUT);
@@ -147,7 +147,7 @@ TEST("streams") {
     CU_ASSERT_EQUAL_FATAL(backend->stream->create(self, 0, &stream), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(backend->stream->event_create(self, 0, &event), SYMMEM_OK);
     expect("stream_create, event_create", "stream.thread");
-    /* What has a reference passes the points around each operation. */
+    /* Work with a reference passes the points around each operation. */
     symmem_ref ref = {.retain = keep, .release = keep};
     const symmem_exec exec = {.stream = stream, .refs = &ref, .ref_count = 1};
     const symmem_exec alone = {.stream = NULL};

@@ -22,7 +22,7 @@ static int32_t table_words(const fake_rank *rank) {
     return (rank->peers.world_size * rank->peers.channel_count + 15) / 16 * 16;
 }
 
-/* Of even and of odd epochs. */
+/* The word for arrivals of even or odd epochs. */
 static shm_word *arrival_word(fake_rank *rank, int32_t owner, int32_t channel, int32_t source,
                               uint32_t epoch) {
     return slot_word(rank, owner, channel, source) + (1 + (int32_t)(epoch % 2)) * table_words(rank);
@@ -32,7 +32,7 @@ static shm_word *epoch_word(fake_rank *rank, int32_t channel) {
     return slot_word(rank, rank->peers.rank, 0, 0) + 3 * table_words(rank) + channel;
 }
 
-/* As if all had met in as many barriers of the channel. */
+/* Sets the state after that many barriers of all ranks on the channel. */
 static void set_epoch(fake_rank *rank, int32_t channel, uint32_t epoch) {
     atomic_store(epoch_word(rank, channel), epoch);
     for (int32_t p = 0; p < rank->peers.world_size; p++)
@@ -40,7 +40,7 @@ static void set_epoch(fake_rank *rank, int32_t channel, uint32_t epoch) {
             atomic_store(arrival_word(rank, rank->peers.rank, channel, p, e), e);
 }
 
-/* Nobody may leave round k before all have entered it. */
+/* No rank may leave round k before all have entered it. */
 static int barrier_rounds(fake_rank *rank, uint32_t rounds, bool delays) {
     unsigned seed = (unsigned)rank->peers.rank + 1;
     uint32_t *own = rank->peers.buffers[rank->peers.rank];
@@ -70,7 +70,7 @@ WORLD_TEST("barrier of 128", 128, 2, 4096) {
     CU_ASSERT(fake_now_ms() - start_ms < 20000);
 }
 
-/* As launchers bind them: who shares a processor sleeps at once. */
+/* Ranks bound as launchers bind them. A rank that shares its processor sleeps at once. */
 TEST("one processor for all") {
     cpu_set_t all, one;
     CU_ASSERT_EQUAL_FATAL(sched_getaffinity(0, sizeof all, &all), 0);
@@ -95,8 +95,8 @@ WORLD_TEST("barrier wraps", 3, 2, 4096) {
     }
 }
 
-/* What each rank puts on its tray before a barrier, all find there after it, with one barrier a
- * round and a late rank now and then. */
+/* Each rank fills its eager buffer before a barrier, and all ranks find the values after it. There
+ * is one barrier per round, and a rank is late now and then. */
 static int tray_rounds(fake_rank *rank) {
     const symmem_peers *peers = &rank->peers;
     uint64_t *trays[FAKE_MAX_RANKS];
@@ -126,7 +126,7 @@ WORLD_TEST("trays", 3, 2, 4096) {
     CU_ASSERT_EQUAL(fake_run_processes(world, tray_rounds), 0);
 }
 
-/* Whole lines inside the state, apart from each other. */
+/* The eager buffers take whole cache lines inside the state, apart from each other. */
 TEST("places of trays") {
     for (int32_t channels = 1; channels <= 9; channels += 4) {
         fake_world *world = fake_world_open(2, channels, 4096);
@@ -267,7 +267,7 @@ WORLD_TEST("missing of many", 66, 1, 4096) {
     }
 }
 
-/* A kind that no kernel has fails without a meeting, and the fault says whose it is. */
+/* A kind without a kernel fails before any barrier phase, and the fault names the rank. */
 WORLD_TEST("unknown collective", 2, 2, 4096) {
     fake_rank *rank = &world->ranks[1];
     const symmem_collective call = {

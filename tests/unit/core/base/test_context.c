@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Contexts: options, environment, store, identity, end. Lists and turns. */
+/* Contexts: options, environment, store, identity and end. Also lists and call order. */
 #include "unit.h"
 #include "stream/channel.h"
 #include "last_record.h"
@@ -102,7 +102,7 @@ TEST("flags in the environment") {
     }
 }
 
-/* Where the program was started is what makes it too long. */
+/* The program's working directory makes the path too long. */
 TEST("a relative socket directory") {
     char deep[150] = "/tmp/", message[sizeof(last_record().message)];
     memset(deep + 5, 'd', 100);
@@ -151,7 +151,7 @@ TEST("identity") {
     symmem_store_close(store);
 }
 
-/* What is not there is as if it was empty; the default's own name is the default. */
+/* A missing value counts as empty, and the default's own name selects the default. */
 TEST("nothing said") {
     symmem_context_options options = world_of(0, 1);
     for (int i = 0; i < 2; i++) {
@@ -172,7 +172,7 @@ TEST("nothing said") {
     unsetenv("SYMMEM_ALL_REDUCE_TABLE");
 }
 
-/* What is missing of the launcher that is named; the place on the host is anybody's to say. */
+/* The values that the named launcher lacks are reported. Any launcher may give the local rank. */
 TEST("launchers") {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(-1, -1);
@@ -204,7 +204,7 @@ static symmem_status broken_set(void *self, const char *key, const void *value, 
     return sm_fail(SYMMEM_PERMISSION, "store_set", "", "broken");
 }
 
-/* By another store, which is `self`. */
+/* Sets the key in another store, which is `self`. */
 static symmem_status fine_set(void *self, const char *key, const void *value, size_t bytes,
                               uint32_t timeout_ms) {
     return symmem_store_set(self, key, value, bytes, timeout_ms);
@@ -247,7 +247,7 @@ TEST("broken store") {
     symmem_store_close(store);
 }
 
-/* It does not keep a context from ending, nor does it leave a record. */
+/* A store that fails keeps no context from ending and leaves no record. */
 static void end_with(const symmem_store_ops *ops) {
     symmem_context *context = NULL;
     symmem_context_options options = world_of(0, 2);

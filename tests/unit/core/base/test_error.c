@@ -153,7 +153,7 @@ TEST("a call's error has all that the call knows, and is published at its end") 
     CU_ASSERT_STRING_EQUAL(last_record().operation, "later");
 }
 
-/* One call that fails, or that meets a failure and forgives it. */
+/* Makes one call that fails, or one that forgives a failure inside it. */
 static void call_on(uint64_t context, bool fails) {
     bool is_outermost = sm_call_begin("symmem_call");
     sm_call_is_in(context);

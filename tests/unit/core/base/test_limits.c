@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which limit a record names, and lines that nobody reads. */
+/* The limit that a record names, and output whose reader is gone. */
 #include "stream/channel.h"
 
 #include "unit.h"
@@ -57,7 +57,7 @@ FILE *__wrap_fopen(const char *path, const char *mode) {
     return __real_fopen(is_hidden ? in_place : path, mode);
 }
 
-/* Where /proc is not there, or says something else, the limit is told all the same. */
+/* If /proc is absent or holds something else, the record still names the limit. */
 TEST("nobody says what is used") {
     static const char *const places[] = {"", "/dev/null", "/etc/passwd"};
     for (int i = 0; i < 3 && UNIT_SHADOW_MEMORY == 0; i++) {
@@ -69,7 +69,7 @@ TEST("nobody says what is used") {
     }
 }
 
-/* What is used is this process's, not the limit's. */
+/* The use in the record is this process's own and does not depend on the limit. */
 TEST("what is used") {
     unsigned long long used = 0, expected = 0;
     (void)message_under(RLIMIT_AS, 200, ENOMEM);

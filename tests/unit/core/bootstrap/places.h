@@ -20,7 +20,7 @@ enum { LIMIT_MS = 10000, PLACE_LONGEST_S = 40, END_AFTER_MS = 400 };
 #define CLONE_NEWTIME 0x80
 #endif
 
-/* What a rank reports through its socket. */
+/* The report that a rank sends through its socket. */
 struct report {
     symmem_status status;
     symmem_error_record record;
@@ -28,7 +28,7 @@ struct report {
     uint64_t began_ms, told_ms; /* the call in which the other rank ends, if it does */
 };
 
-/* What a rank has of its own in a mount namespace. */
+/* The files of its own that a rank has in a mount namespace. */
 enum own { OWN_NOTHING = 0, OWN_SOCKET_DIR, OWN_BOOT_ID, OWN_EMPTY_BOOT_ID, OWN_NO_PROC };
 
 /* When the second rank ends. */
@@ -128,7 +128,7 @@ static symmem_status life(const struct place *place, int32_t rank, struct report
     return status;
 }
 
-/* In the process that is to be the rank. */
+/* Runs the rank's life in the process that was started for it. */
 static void be_rank(const struct place *place, int32_t rank, int to) {
     struct report report = {0};
     uint64_t begin_ms = now_ms();
@@ -218,7 +218,8 @@ static void enter_and_be(const struct place *place, int32_t rank, int to) {
 
 /* --- two ranks -------------------------------------------------------------------------------- */
 
-/* Neither begins where the other one's place cannot be made: it would wait for nobody. */
+/* Lets both ranks begin. If one rank's place cannot be made, neither begins, because the other
+ * would wait for a rank that never comes. */
 static bool let_begin(const int ends[2]) {
     bool both = true;
     for (int32_t r = 0; r < 2; r++) {

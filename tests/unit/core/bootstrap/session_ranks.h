@@ -40,7 +40,7 @@ struct test_rank {
     rank_body body;
     void *arg;
     int result;
-    /* The test point: fails once at `point_name`. */
+    /* The failpoint `point_name`, which fails once. */
     const char *point_name;
     symmem_status point_status;
     atomic_int point_hits;
@@ -109,10 +109,10 @@ static inline int rank_main(test_rank *self) {
     return result;
 }
 
-/* Of the program, once it has prepared ranks; NULL: it goes by the machine's. */
+/* The program's clock, once it has prepared ranks. NULL: the machine's. */
 static unit_clock *ranks_clock;
 
-/* By the program's first thread. */
+/* Called by the program's first thread. */
 static inline void open_clock(void) {
     if (ranks_clock == NULL)
         ranks_clock = unit_clock_open();
@@ -216,21 +216,21 @@ static inline int reap(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
-/* So many counters in memory that ranks forked from now on share; NULL if there is none. */
+/* Makes counters in memory that ranks forked from now on share. NULL if there is no memory. */
 static inline atomic_int *shared_counters(size_t count) {
     void *shared = mmap(NULL, count * sizeof(atomic_int), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return shared == MAP_FAILED ? NULL : shared;
 }
 
-/* Not for ever: what others wait for may have failed. */
+/* Waits for a limited time, because the awaited rank may have failed. */
 static inline void await_counter(const atomic_int *counter, int least) {
     uint64_t end_ns = sm_deadline_ns(20000);
     while (atomic_load(counter) < least && !sm_expired(end_ns))
         sm_sleep_ns(1000000);
 }
 
-/* Whoever has seen what is to be seen stays until so many have: none is to see another one end. */
+/* Waits until all ranks have checked what they had to check, so that none sees another one end. */
 static inline void leave_together(atomic_int *through, int ranks) {
     atomic_fetch_add(through, 1);
     await_counter(through, ranks);
@@ -248,7 +248,7 @@ static inline int count_files(const char *path, char prefix) {
     return count;
 }
 
-/* Of this process. */
+/* Counts this process's open descriptors. */
 static inline int open_fds(void) {
     return count_files("/proc/self/fd", '\0');
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the tests of sessions share beside their ranks: a memory store that counts, and that can be
- * told to fail, and an exchange that checks what came. */
+/* Shared by the tests of sessions: a memory store that counts calls and can be told to fail, and an
+ * exchange that checks what has come. */
 #ifndef SYMMEM_SESSION_STORE_H
 #define SYMMEM_SESSION_STORE_H
 
@@ -12,7 +12,7 @@ typedef struct counting {
     _Atomic(int64_t) live; /* keys set or counted and not removed, roughly */
 } counting;
 
-/* So many calls of the own thread's fail from now on, whatever other ranks call meanwhile. */
+/* The number of this thread's next calls that fail, whatever other ranks call meanwhile. */
 static _Thread_local int fail_sets;
 
 static inline symmem_status c_set(void *s, const char *k, const void *v, size_t n, uint32_t t) {

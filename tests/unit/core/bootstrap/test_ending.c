@@ -6,7 +6,7 @@
 #include <poll.h>
 #include <sys/syscall.h>
 
-/* Of pages of 4 KiB, which the system takes a while to take back. */
+/* Bytes in pages of 4 KiB, which take the kernel a while to release. */
 #define MUCH ((size_t)512 << 20)
 #define TRIES 5
 #define LONG_NS 10000000000u
@@ -70,7 +70,8 @@ static bool is_said_to_end(const sm_identity *child) {
     return said;
 }
 
-/* Nobody is told GONE before the system is through: till then a device may go on writing for it. */
+/* A process is not GONE before the kernel has finished its end. Until then a device may still write
+ * on its behalf. */
 static bool slow_end(void) {
     sm_identity child = {0};
     sm_liveness *liveness = NULL;

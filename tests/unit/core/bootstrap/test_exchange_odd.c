@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An exchange over a store that is slow, or hands out what nobody has set. */
+/* An exchange over a store that is slow, or that returns values which no rank has set. */
 #include "bootstrap/exchange.h"
 #include "session_store.h"
 #include "unit.h"
@@ -7,7 +7,7 @@
 
 #define LARGE (SYMMEM_STORE_VALUE_MAX - 1024) /* bytes a rank: read one by one */
 
-/* What rank 1's reading comes to. Rank 0 combines the parts and reads well. */
+/* The results of rank 1's reads. Rank 0 combines the parts, and its reads succeed. */
 typedef enum oddity {
     NONE,
     SLOW,             /* each takes its limit, and ends without an answer */
@@ -194,7 +194,7 @@ static symmem_status slow_set(void *s, const char *k, const void *v, size_t n, u
     return SYMMEM_TIMEOUT;
 }
 
-/* With a store that takes until its limit for its record, it still says who is missing. */
+/* The session names the missing ranks even if the store takes until the limit to set its record. */
 static int body_alone(test_rank *self) {
     for (int slow = 0; slow < 2; slow++) {
         slow_sets = slow == 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank leaves in the store that ends before others have met it. */
+/* The exit record of a rank that ends before its peers have met it. */
 #include "bootstrap/session_internal.h"
 #include "memory/group.h"
 #include "unit.h"
@@ -39,7 +39,7 @@ static void leave(int32_t rank, int32_t world_size) {
     sm_exit_record_leave(&world, &record);
 }
 
-/* One rank of two, whose record says so. */
+/* Whether rank 1 of two leaves an exit record after the failure of `record`. */
 static bool leaves_with(symmem_error_record record) {
     (void)sm_error_raise(&record);
     leave(1, 2);
@@ -139,7 +139,7 @@ static bool is_explained(const void *value, size_t bytes) {
     sm_exit_record_explain(&world, 1, 1, &record);
     const bool told = strstr(record.message, "; rank 1 finalized after LIMIT in init") != NULL;
     CU_ASSERT(told || record.message[0] == '\0');
-    world.size = 1; /* nobody else is in it */
+    world.size = 1; /* no other rank is in it */
     record.message[0] = '\0';
     sm_exit_record_explain(&world, 1, 1, &record);
     world.store = NULL;
@@ -217,7 +217,7 @@ TEST("whose end is told") {
     symmem_store_close(store);
 }
 
-/* Who comes later finds nothing else of the earlier job any more. */
+/* Later ranks find nothing else of the earlier job. */
 TEST("what tells of an earlier job goes last") {
     sm_identity self;
     CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
@@ -233,7 +233,7 @@ TEST("what tells of an earlier job goes last") {
     CU_ASSERT(is_left(0) && !is_left(1));
     (void)record_of(SYMMEM_LIMIT);
     leave(2, 3);
-    CU_ASSERT(!is_left(0)); /* who comes now reads that one's */
+    CU_ASSERT(!is_left(0)); /* later ranks read rank 2's record */
     drop(2);
     symmem_store_close(store);
 }
@@ -300,7 +300,8 @@ static void come_and_leave(void) {
     symmem_store_close(store);
 }
 
-/* Whoever removes what is left for a rank that has gone begins with what that one looks for. */
+/* A context leaves its word for a rank first, and then the sign for which that rank looks. A
+ * context that removes both begins with the sign. */
 TEST("the word before the sign") {
     come_and_leave();
     CU_ASSERT(words == 1 && told_before);

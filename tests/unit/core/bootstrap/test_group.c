@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Groups: names, turns, and the exchange that a backend gets. */
+/* Groups: names, call order, and the exchange that a backend gets. */
 #include "unit.h"
 #include "stream/channel.h"
 
@@ -16,7 +16,7 @@ static symmem_context *world(int32_t rank, int32_t world_size, symmem_store *sto
     return symmem_init(&options, &context) == SYMMEM_OK ? context : NULL;
 }
 
-/* --- turns -------------------------------------------------------------------------- */
+/* --- call order --------------------------------------------------------------------- */
 
 TEST("turns") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
@@ -124,7 +124,7 @@ static void run_ranks(int (*body)(symmem_context *context, int32_t rank)) {
     symmem_store_close(store);
 }
 
-/* What a backend gets. */
+/* Uses the exchange that a backend gets. */
 static int exchange_body(symmem_context *context, int32_t rank) {
     symmem_group *group = NULL;
     symmem_exchange exchange;

@@ -51,8 +51,7 @@ static bool got_one(sm_ipc *ipc, const sm_ipc_tag *want) {
     return count == 1;
 }
 
-/* Whatever its name: descriptors go to this user's socket alone, and come from this user's alone.
- */
+/* Descriptors go only to this user's socket and come only from this user's, whatever the names. */
 TEST("another user's socket") {
     int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
     sm_ipc *a = NULL, *b = NULL;
@@ -87,7 +86,7 @@ TEST("another user's socket") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* A sender that was stopped after it had connected holds nobody up, and one that ended neither. */
+/* A sender that stopped after it had connected delays no receiver, nor does one that ended then. */
 TEST("a connection without a message") {
     int before = open_fds(), file = open("/dev/null", O_RDWR | O_CLOEXEC);
     sm_ipc *a = NULL, *b = NULL;
@@ -210,7 +209,7 @@ TEST("sending that fails") {
     sm_ipc_address(a, address, &bytes);
     send_error = ECONNREFUSED;
     CU_ASSERT_FALSE(sm_ipc_send_note(a, address, bytes, &tag, note));
-    /* What cannot be an address, or names nobody. */
+    /* Bytes that cannot be an address, and an address that no socket has. */
     const uint32_t large = sizeof(struct sockaddr_un) + 1;
     CU_ASSERT_EQUAL(sm_ipc_send(a, address, large, &tag, NULL, 0, 50), SYMMEM_INVALID_ARGUMENT);
     CU_ASSERT_FALSE(sm_ipc_send_note(a, address, large, &tag, note));
@@ -381,7 +380,8 @@ TEST("foreign datagrams") {
     CU_ASSERT_EQUAL(sm_ipc_recv(b, &want, &source, got, &count, 30), SYMMEM_TIMEOUT);
     CU_ASSERT_EQUAL(open_fds(), ready);
 
-    /* Not even our form: a stranger's message with as many descriptors as the kernel takes. */
+    /* A message in another format, from a sender outside the session, with as many descriptors as
+     * the kernel takes. */
     uint8_t address[SM_IPC_ADDRESS_MAX];
     uint32_t bytes;
     sm_ipc_address(b, address, &bytes);

@@ -194,8 +194,9 @@ static int body_networks(test_rank *self) {
     return refused_at_once(self);
 }
 
-/* Rank 2's socket has no file name, and it is in another network: nobody reaches it, but it would
- * reach the others, whose sockets have names. It is told all the same, and soon. */
+/* Rank 2's socket has no file name and is in another network namespace. No rank reaches it,
+ * although it would reach the others, whose sockets have names. It is told all the same, and
+ * soon. */
 static int body_hidden(test_rank *self) {
     int fd = 0, all[3], got = -1;
     if (self->rank == 2)
@@ -264,7 +265,7 @@ static int body_bad_fd(test_rank *self) {
     own = self->rank == 0 ? 9999 : -1;
     status = sm_session_all_gather_fds(self->session, "op", &own, 1, all, sm_deadline_ns(3000));
     EXPECT(status == SYMMEM_SYSTEM);
-    /* Nobody leaves while others may still send to it. */
+    /* No rank leaves while others may still send to it. */
     EXPECT(sm_session_agree(self->session, "op", "end", status, sm_deadline_ns(3000)) ==
            SYMMEM_SYSTEM);
     EXPECT(last_record().failed_rank == 0);
@@ -286,7 +287,8 @@ TEST("refusals") {
     symmem_store_close(store);
 }
 
-/* To the own rank: more than a socket's queue holds, in order; what is not received is closed. */
+/* Messages from a rank to itself: more than a socket's queue holds, in order. Descriptors that are
+ * not received are closed. */
 static int body_to_itself(test_rank *self) {
     int32_t own = self->rank;
     int got = -2;
@@ -391,7 +393,7 @@ TEST("no room for a descriptor") {
     CU_ASSERT_EQUAL(open_fds(), before);
 }
 
-/* Of messages with descriptors so many are refused, as if too many were in flight. */
+/* The number of messages with descriptors that are refused, as if too many were in flight. */
 static atomic_int refusals;
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *header, int flags);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Only the socket files that nobody answers at go, whatever else lies beside them. Of one that is
- * removed the store tells whose it was. */
+/* The sweep removes only socket files at which no process answers, whatever else is in the
+ * directory. The store then tells whose a removed file was. */
 #include "bootstrap/session_internal.h"
 #include "unit_main.h"
 
@@ -8,7 +8,7 @@
 #include <sys/un.h>
 
 static char directory[] = "/tmp/symmem-sweep-XXXXXX";
-/* Names that this host may take away, if nobody answers there. */
+/* Names of this host, which the sweep may remove if no process answers there. */
 enum { NAME_BYTES = SM_IPC_PREFIX_BYTES + 8 };
 static char dead[NAME_BYTES], living[NAME_BYTES], plain[NAME_BYTES], linked[NAME_BYTES];
 
@@ -69,7 +69,7 @@ TEST("sweep") {
     remove_at(linked);
 }
 
-/* A path that no socket can have is nobody's socket. */
+/* A path that is too long for a socket's address belongs to no socket. */
 TEST("long path") {
     char path[160], name[80];
     memset(name, 'x', sizeof name - 1);

@@ -31,7 +31,8 @@ TEST("lives and ends") {
     kernel(false, false);
 }
 
-/* Its boot id is that of a container: the kernel is known to be this one once it has answered. */
+/* The process's boot id is a container's. Its kernel is known to be this one once its socket has
+ * answered. */
 TEST("a machine under another name") {
     process it = start(NULL), other = start(NULL);
     sm_liveness *liveness = watch(&it);
@@ -72,7 +73,7 @@ static int fill(const sm_identity *identity, int *fds) {
     return full;
 }
 
-/* Whoever looks leaves an entry in its queue. */
+/* Each look leaves an entry in the socket's queue. */
 TEST("a full queue is alive") {
     int fds[MANY];
     sm_identity self;
@@ -85,7 +86,7 @@ TEST("a full queue is alive") {
     CU_ASSERT_TRUE(is_lost_soon(liveness));
     for (int i = 0; i < MANY; i++)
         close(fds[i]);
-    /* And is emptied now and then. */
+    /* The queue is emptied now and then. */
     CU_ASSERT_EQUAL_FATAL(sm_identity_self(&self), SYMMEM_OK);
     CU_ASSERT_EQUAL_FATAL(sm_identity_listen(&self, NULL, &file), SYMMEM_OK);
     CU_ASSERT(fill(&self, fds) > 0);
@@ -101,7 +102,7 @@ TEST("a full queue is alive") {
     sm_liveness_destroy(liveness);
 }
 
-/* Where names do not reach: in another network. */
+/* In another network namespace the abstract name does not exist, so the file tells. */
 static void by_file(bool is_old, bool is_removed) {
     kernel(is_old, is_old);
     process it = start(directory);
@@ -115,7 +116,7 @@ static void by_file(bool is_old, bool is_removed) {
         CU_ASSERT_EQUAL(unlink(it.identity.life_file), 0);
     CU_ASSERT_TRUE(stays_alive(liveness));
     end(&it);
-    /* Nobody can tell where there is nothing to hold and nothing to ask. */
+    /* Without a pidfd and without a file, no process can tell that this one ended. */
     bool lost = is_old && is_removed ? !stays_alive(liveness) : is_lost_soon(liveness);
     CU_ASSERT_EQUAL(lost, !is_old || !is_removed);
     if (!is_removed)
@@ -130,8 +131,8 @@ TEST("by a file") {
     by_file(true, false);
     by_file(false, true);
     by_file(true, true);
-    /* One that ends in good order takes it away; a directory that cannot be is the group's affair.
-     */
+    /* A process that ends in good order removes its file. A directory that cannot be used is a
+     * failure of the group, not of this function. */
     process it = start(directory);
     tell(&it, AND_END_LIFE);
     CU_ASSERT_EQUAL(rmdir(directory), 0);
@@ -223,7 +224,7 @@ TEST("a fork is not its parent") {
     kernel(false, false);
 }
 
-/* Its socket closes, and it lives. What stands in the store tells why. */
+/* The process closes its socket and lives. The store tells why. */
 TEST("another program, and a context that has ended") {
     for (int is_here = 0; is_here < 2; is_here++) {
         for (int execs = 0; execs < 2; execs++) {

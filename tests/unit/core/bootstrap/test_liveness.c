@@ -105,7 +105,7 @@ TEST("looks are rare") {
     }
 }
 
-/* As a link says it of its rank; nobody is known to have gone where nobody is watched. */
+/* Asks as a link does for its rank. Without a liveness no rank is known to be gone. */
 static bool peer_is_ending(sm_liveness *liveness, const sm_identity *identity, int32_t rank) {
     int32_t global_ranks[2] = {0, 1};
     sm_identity identities[2] = {*identity, *identity};
@@ -117,8 +117,8 @@ static bool peer_is_ending(sm_liveness *liveness, const sm_identity *identity, i
     return sm_link_peer_is_ending(&peers, rank);
 }
 
-/* Of one that is not held what stands in the store need not be its own; what is no member's says
- * nothing. */
+/* Without a pidfd, any identity in the store counts, also a successor's. Bytes that are no identity
+ * prove nothing. */
 TEST("closed, with something in the store") {
     for (int kind = 0; kind < 3; kind++) {
         symmem_store *store = NULL;
@@ -139,7 +139,7 @@ TEST("closed, with something in the store") {
         CU_ASSERT_FALSE(peer_is_ending(liveness, &it.identity, 0)); /* this one itself */
         CU_ASSERT_FALSE(peer_is_ending(NULL, &it.identity, 1));
         CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1) == SYMMEM_PEER_GONE, kind != 2);
-        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &other.identity)); /* nobody's */
+        CU_ASSERT_FALSE(sm_liveness_is_ending(liveness, &other.identity)); /* of no rank */
         sm_liveness_destroy(liveness);
         symmem_store_close(store);
         kernel(false, false);
@@ -162,7 +162,7 @@ TEST("another user's file") {
     CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_GONE);
     sm_liveness_destroy(liveness);
     kernel(false, false);
-    /* And a file of another name is nobody's, and not tried. */
+    /* A file with another name belongs to no process of symmem, so it is not tried. */
     sm_life_answer answer;
     memcpy(it.identity.life_file, "/tmp/x", sizeof("/tmp/x"));
     sm_life_ask(&it.identity, false, &answer);
@@ -217,8 +217,8 @@ TEST("ranks that are none") {
     end(&it);
 }
 
-/* What it says of itself does not matter where its socket answers; more boot ids than ranks are not
- * kept, and one that says nothing is not known by that. */
+/* The identity's own values do not matter if the socket answers. At most one boot id per rank is
+ * kept, and an unknown one (0) is not. */
 TEST("odd identities") {
     process it = start(NULL);
     sm_liveness *liveness = watch(&it);

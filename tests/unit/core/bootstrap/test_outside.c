@@ -85,7 +85,7 @@ TEST("the lock is no link") {
     symmem_store_close(store);
 }
 
-/* --- a store of somebody else ---------------------------------------------------------------- */
+/* --- another program's store ----------------------------------------------------------------- */
 
 static size_t claimed_bytes;
 
@@ -166,8 +166,8 @@ static void open_exchange(exchange_test *t) {
         .store = t->store, .prefix = "g/outside", .group_name = "outside", .world_size = 2};
 }
 
-/* One of two ranks, in one exchange of 8 bytes against what stands under `name`: rank 0 combines
- * the other one's part, rank 1 takes the combined value. */
+/* One of two ranks in an exchange of 8 bytes, with `value` in the store under `name`. Rank 0
+ * combines the peer's part, and rank 1 takes the combined value. */
 static symmem_status exchange_with(const char *name, const void *value, size_t bytes,
                                    exchange_test *t) {
     open_exchange(t);
@@ -250,7 +250,8 @@ static sm_verdict honest_verdict(void) {
     return verdict;
 }
 
-/* As everybody's result, and as a peer's part that this rank combines. */
+/* The verdict comes once as the result of all ranks, and once as a peer's part that this rank
+ * combines. */
 static void expect_verdict(const sm_verdict *verdict, symmem_status expected) {
     exchange_test t;
     sm_failed_all all = {.head = {.magic = ALL_MAGIC, .failed_rank = 1}, .verdict = *verdict};

@@ -50,8 +50,8 @@ static bool await_restart(const char *path) {
     return member.took_over != 0;
 }
 
-/* In a process of its own: meets, and begins anew if it is to, with what it was left in the store.
- */
+/* Starts a rank in a new process. It forms a group, then starts its program again if it is to, with
+ * the values that it left in the store. */
 static pid_t start(const char *path, int32_t rank, bool restarts) {
     const pid_t parent = getpid();
     (void)fflush(NULL);
@@ -108,7 +108,7 @@ TEST("all ranks") {
     run(true);
 }
 
-/* One that has begun anew has no cases to run. */
+/* A process that has started its program again runs no cases. */
 int unit_setup(void) {
     const char *text = getenv(variable);
     char path[FOLDER_BYTES];

@@ -136,7 +136,7 @@ static int body_agree(test_rank *self) {
     EXPECT(strcmp(record->message, "from rank 1") == 0);
     EXPECT(strcmp(record->operation, "rendezvous") == 0 && strcmp(record->stage, "map") == 0);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK);
-    /* A record that names somebody else keeps doing so. */
+    /* A record that names another rank keeps naming it. */
     if (self->rank == 0) {
         own = sm_fail(SYMMEM_PEER_LOST, "op", "x", "lost");
         (void)sm_error_missing(2);
@@ -195,7 +195,7 @@ static int body_bad_join(test_rank *self) {
 }
 
 static int body_bad_socket(test_rank *self) {
-    /* One rank cannot make its socket: all hear it from the bring-up at once. */
+    /* Rank 1 cannot make its socket. The bring-up tells all ranks at once. */
     EXPECT(gather(self, "op", true, 5000) == SYMMEM_PATH_TOO_LONG);
     EXPECT(last_record().failed_rank == 1 && last_record().rank == self->rank);
     EXPECT(strcmp(last_record().stage, "join") == 0);
@@ -228,8 +228,8 @@ TEST("odds and ends") {
     sm_session_destroy(NULL);
 }
 
-/* A rank that gives up takes back the record that it left, not that of a successor who has come
- * meanwhile. Rank 0 is the successor of rank 1. */
+/* A rank that gives up removes its own join record and not that of a successor that has come
+ * meanwhile. Rank 0 acts as the successor of rank 1. */
 static int body_successor_joins(test_rank *self) {
     char key[SM_SESSION_KEY_BYTES] = "g/test/j/1";
     sm_join join, found;
@@ -258,7 +258,7 @@ TEST("a successor joins") {
     symmem_store_close(store);
 }
 
-/* By their names ranks 0 and 2 are on two hosts, and rank 1 on that of both. */
+/* By their identities ranks 0 and 2 are on two hosts, and rank 1 is on the host of both. */
 static int body_between(test_rank *self) {
     static const uint64_t boot_ids[] = {11, 0, 22};
     self->identity.boot_id = boot_ids[self->rank];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank learns of a peer's failure while it waits for something of its own, before the
- * agreement in which the peer has told it: sm_session_peer_failure. */
+/* A peer's failure as a rank learns it while it waits for a resource, before the agreement in which
+ * the peer has reported it: sm_session_peer_failure. */
 #include "bootstrap/session_internal.h"
 #include "session_store.h"
 #include "unit.h"
@@ -8,7 +8,7 @@
 
 #define LARGE 70 /* ranks: more than one look asks */
 
-/* One rank fails, and what the others are to hear. */
+/* One rank fails; the other values are what its peers learn. */
 typedef struct plan {
     int32_t world_size, failing;
     uint32_t give_up_ms; /* how long it waits for the others to come */
@@ -86,7 +86,7 @@ TEST("in a large world") {
         .world_size = LARGE, .failing = LARGE - 1, .give_up_ms = 10000, .wanted = SYMMEM_LIMIT});
 }
 
-/* It told of its failure and did not wait for those who did not come. */
+/* The peer reported its failure and gave up before the others came. */
 TEST("a peer that gave up") {
     run((plan){.world_size = 2,
                .failing = 1,
@@ -95,7 +95,7 @@ TEST("a peer that gave up") {
                .wanted = SYMMEM_TIMEOUT});
 }
 
-/* --- nobody failed ---------------------------------------------------------------------------- */
+/* --- no rank failed --------------------------------------------------------------------------- */
 
 /* A peer that has come is none that has failed, nor is one that is late; the record stays. */
 static int body_good(test_rank *self) {
@@ -130,7 +130,7 @@ static symmem_status slow_get(void *s, const char *k, void *v, size_t n, size_t 
     return SYMMEM_TIMEOUT;
 }
 
-/* It has other things to look at. */
+/* A waiting rank also looks at other things, so one look is short. */
 static int body_slow(test_rank *self) {
     EXPECT(gather(self, "op", true, 10000) == SYMMEM_OK);
     EXPECT(gather(self, "op", false, 10000) == SYMMEM_OK); /* all are done with the first */

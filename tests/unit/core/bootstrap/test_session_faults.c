@@ -95,7 +95,7 @@ TEST("nothing to give") {
             fprintf(stderr, "ranks %d and %d fail, rank %d comes last\n", plan.first, plan.second,
                     plan.late);
         CU_ASSERT_TRUE(fine);
-        CU_ASSERT_EQUAL(atomic_load(&c.adds), 0); /* no rank takes turns with others */
+        CU_ASSERT_EQUAL(atomic_load(&c.adds), 0); /* no rank's write waits for another's */
         symmem_store_close(store);
     }
 }

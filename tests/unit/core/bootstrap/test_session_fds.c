@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Descriptors in more than one message: whichever message a rank fails at, nobody waits in vain,
- * the agreement that follows names the rank, and the next exchange works.
+ * Descriptors in more than one message. Whichever message a rank fails at, no rank waits until its
+ * deadline, the agreement that follows names the rank, and the next exchange works.
  */
 #include "session_ranks.h"
 #include "unit_main.h"
@@ -28,7 +28,7 @@ static symmem_status gather_nothing(test_rank *self, uint64_t *took_ns_p) {
     return status;
 }
 
-/* What rank 0 finds in place of a message, by the number of those that it has taken. */
+/* What rank 0 gets in place of its messages, by their number. */
 enum { IS_FINE, NOBODYS, TOO_HIGH, TWICE, ONES, BOTH_ONES, LIES };
 static _Thread_local int lie, taken;
 static _Thread_local int32_t latest;
@@ -55,7 +55,8 @@ symmem_status __wrap_sm_ipc_recv(sm_ipc *ipc, const sm_ipc_tag *want, int32_t *s
     return sm_fail(SYMMEM_LIMIT, "test", "", "no descriptors are left");
 }
 
-/* Whoever's the message was that there was no room for: the others are told at once. */
+/* Rank 0 has no descriptors left for a message. The others are told at once, whichever rank sent
+ * it. */
 static int body_lacks(test_rank *self) {
     const int *which = self->arg;
     uint64_t took_ns;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank makes of each join record and each identity that it may find in the store. */
+/* The results of all join records and identities that a rank may find in the store. */
 #include "bootstrap/session_internal.h"
 #include "session_ranks.h"
 #include "session_store.h"
@@ -144,7 +144,7 @@ TEST("what is in the store") {
     }
 }
 
-/* What the own session says where there is no way to make one. */
+/* The session's own report when it cannot be created. */
 TEST("a session that cannot be") {
     char prefix[SYMMEM_STORE_KEY_MAX + 1];
     sm_session *session = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks that come late, start over, stop or end: who waits learns of it, and a retry works. */
+/* Ranks that come late, start over, stop or end. The waiting ranks learn of it, and a retry
+ * works. */
 #include "session_store.h"
 #include "unit.h"
 #include "last_record.h"
@@ -17,7 +18,7 @@ static int body_late(test_rank *self) {
     if (self->rank == 2) {
         sm_sleep_ns(1900000000);
     } else {
-        /* Different limits: who leaves first must not look like a missing rank. */
+        /* Different limits: a rank that gives up first must not look like a missing rank. */
         uint64_t start_ns = sm_now_ns();
         const uint32_t before_it = (uint32_t)(self->rank < 2 ? self->rank : self->rank - 1);
         const uint32_t limit_ms = 400 + 300 * before_it;
@@ -65,8 +66,8 @@ TEST("late at an exchange") {
 
 /* --- a peer that started over in the middle --------------------------------------------- */
 
-/* Of the two that wait the first to find out says so and starts over as well; the other one may see
- * only that, and then names whom the first one missed. */
+/* Two ranks wait. The first to find out reports it and starts over as well. The other one may see
+ * only that, and then names the rank that the first one missed. */
 static atomic_int found_out;
 
 static int body_started_over(test_rank *self) {
@@ -235,7 +236,7 @@ static int body_left_waiting(test_rank *self) {
         uint64_t start_ns = sm_now_ns();
         EXPECT(gather(self, "op", true, 10000) == SYMMEM_PEER_LOST);
         EXPECT(last_record().failed_rank == 0 && last_record().missing_count == 1);
-        EXPECT(sm_now_ns() - start_ns < 5000000000); /* likewise */
+        EXPECT(sm_now_ns() - start_ns < 5000000000); /* at once as well */
         atomic_fetch_add(through, 1);
     } else {
         await_counter(through, 1);
@@ -295,7 +296,7 @@ TEST("successor") {
     remove_tree(path);
 }
 
-/* --- killed with the value read, and the own part not taken back ---------------------------- */
+/* --- killed with the value read, and its part not taken back -------------------------------- */
 
 typedef struct clean_plan {
     int passes; /* exchanges that rank 1 cleans up after */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank makes of each note that a peer may send, and of what a peer has left that ended. */
+/* The results of all notes that a peer may send, and of what an ended peer has left. */
 #include "bootstrap/session_internal.h"
 #include "session_ranks.h"
 #include "session_store.h"
@@ -54,7 +54,7 @@ typedef struct plan {
     note sent;
     int (*look)(test_rank *self, const struct plan *p);
     symmem_status own, wanted; /* rank 0's failure, and what becomes of it */
-    int32_t failed_rank;       /* the own one's; in `wanted_rank` what becomes of that */
+    int32_t failed_rank;       /* of rank 0's failure; expected in the end: `wanted_rank` */
     int32_t wanted_rank, named;
     uint64_t missing, wanted_missing;
     const char *text; /* the message has it; NULL: nothing was appended */
@@ -165,7 +165,7 @@ TEST("why a rank went") {
 TEST("a remark is of whom the record names") {
     note sent = {SM_IPC_REMARK, REMARKED, 1, verdict(SYMMEM_NO_SPACE, -1, 0)};
     plan p = {.sent = sent, .look = look_explained, .named = -1, .failed_rank = -1};
-    run(2, p); /* it names nobody */
+    run(2, p); /* the failure names no rank */
     p.missing = 2;
     p.text = "failed with";
     run(2, p);
@@ -180,8 +180,7 @@ TEST("a remark is of whom the record names") {
     run(2, p);
 }
 
-/* --- which become the own failure ---------------------------------------------------------------
- */
+/* --- notes that replace this rank's failure --------------------------------------------------- */
 
 static int look_given_up(test_rank *self, const plan *p) {
     const sm_call call = sm_call_start("op", "step", sm_deadline_ns(10000));
@@ -198,7 +197,8 @@ static int look_given_up(test_rank *self, const plan *p) {
     return 0;
 }
 
-/* Of rank 0 of four: its status and bits of those it misses; what rank 1 says; what comes of it. */
+/* Rank 0 of four fails with `own` and the missing ranks of the bits `missing`. Rank 1's note says
+ * `said_`. The other arguments are the expected record. */
 static void expect_taken(symmem_status own, uint64_t missing, sm_verdict said_,
                          symmem_status wanted, int32_t wanted_rank, uint64_t wanted_missing,
                          const char *text) {
@@ -219,7 +219,7 @@ TEST("what was first counts") {
     /* Another failure explains whom this rank misses. */
     expect_taken(late, 4, verdict(full, -1, 0), full, 1, 0, "rank 1: what they say");
     expect_taken(lost, 2, verdict(full, 3, 0), full, 3, 0, "rank 1: what they say");
-    /* Absent is absent, whoever else has left for want of it. */
+    /* An absent rank stays absent, even if other ranks have left because of it. */
     expect_taken(late, 4, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");
     expect_taken(late, 6, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");
     expect_taken(late, 2, verdict(late, -1, 4), late, 2, 4, "rank 2 did not arrive");

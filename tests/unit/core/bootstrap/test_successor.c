@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank that ended and was started again: its successor joins new groups, and whoever knows that
- * one does not take it for the process that is gone, which handles and groups of before still need.
+ * A rank that ended and was started again. Its successor joins new groups. Ranks that know the
+ * successor do not mistake it for the ended process, which earlier handles and groups still name.
  */
 #include <glob.h>
 
@@ -16,7 +16,7 @@ const symmem_backend *symmem_backend_entry(uint32_t abi);
 
 enum { LIMIT_MS = 10000, SHORT_MS = 4000, SLOW_MS = 600, LONGEST_S = 60 };
 
-/* One rank of two. */
+/* This process's rank, one of two. */
 typedef struct world {
     symmem_store *store;
     symmem_store *slow; /* the same */
@@ -112,8 +112,8 @@ static void end_world(world *w) {
     symmem_store_close(w->slow);
 }
 
-/* Rank 1 in a process of its own, which meets rank 0 in that group, waits for it in the other one,
- * if there is one, and stays until it is killed. */
+/* Starts rank 1 in a new process. It forms the first group with rank 0, waits for rank 0 in the
+ * group `other` if that is not NULL, and stays until it is killed. */
 static pid_t start_peer(const char *path, const char *name, const char *other) {
     const pid_t parent = getpid();
     (void)fflush(NULL);
@@ -145,7 +145,7 @@ static void end_peer(pid_t pid) {
     CU_ASSERT(WIFSIGNALED(status));
 }
 
-/* It needs the one that is gone. */
+/* Expects PEER_LOST from a call that needs the ended process. */
 static void expect_lost(symmem_status status, uint64_t begin_ns) {
     symmem_error_record record;
     symmem_last_error(&record);
@@ -190,7 +190,7 @@ TEST("what is gone is not its successor") {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
-    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
+    await_join(path, "second"); /* an earlier call would report that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
 
     uint64_t begin_ns = sm_now_ns();
@@ -212,8 +212,8 @@ static void *wait_for_group(void *opaque) {
     return symmem_group_barrier(*group, 2 * SLOW_MS) == SYMMEM_TIMEOUT ? opaque : NULL;
 }
 
-/* In a group that the first one began with there is its record yet. Who reads that takes nobody
- * else's rank 1 for lost. */
+/* A group that the first process began still has its record. A rank that reads the record there
+ * does not take the successor, which is rank 1 in other groups, for lost. */
 TEST("a successor is not what is gone") {
     char path[FOLDER_BYTES];
     world w;
@@ -230,7 +230,7 @@ TEST("a successor is not what is gone") {
     end_peer(peer);
     peer = start_peer(path, "second", NULL);
     CU_ASSERT_FATAL(peer > 1);
-    await_join(path, "second"); /* who comes before it is told that rank 1 ended */
+    await_join(path, "second"); /* an earlier call would report that rank 1 ended */
     CU_ASSERT_EQUAL(meet(&w, "second", &second, &after), SYMMEM_OK);
     CU_ASSERT_EQUAL(symmem_group_create(w.context, "third", NULL, 0, NULL, &third), SYMMEM_OK);
 

@@ -7,8 +7,8 @@ static symmem_status point_fails(void *arg, const char *point) {
     return strcmp(arg, point) == 0 ? SYMMEM_SYSTEM : SYMMEM_OK;
 }
 
-/* The default one, for there is none in the call, from when the backend asks; and nobody else's
- * afterwards. */
+/* The call has no limit, so the default limit holds from when the backend asks for it. After the
+ * call no limit holds. */
 TEST("limit") {
     symmem_context *context = unit_context(FAKE_CAPABILITIES);
     void *ptr = NULL;

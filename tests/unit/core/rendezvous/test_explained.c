@@ -20,7 +20,7 @@ static symmem_error_record record_of(const rank_env *env, symmem_status status) 
     return record;
 }
 
-/* The text behind the own one. */
+/* Returns the text that was appended to the record's own message. */
 static const char *appended(rank_env *env, symmem_error_record record) {
     static _Thread_local symmem_error_record after;
     const size_t before = strlen(record.message);

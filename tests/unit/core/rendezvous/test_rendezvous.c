@@ -62,7 +62,7 @@ RANKS_TEST("another allocation", .world = 2) {
     }
 }
 
-/* --- ranks whose end nobody tells ------------------------------------------------------------- */
+/* --- ranks whose end no rank can see ---------------------------------------------------------- */
 
 static atomic_bool is_hidden; /* ranks from 1 on */
 static char noticed[3][256];  /* by each rank */

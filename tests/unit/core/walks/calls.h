@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The system and library calls that tests let fail, each with its class and what its failure looks
- * like. Whoever includes this makes functions of them by its own
+ * The system and library calls that tests let fail, each with its class and the result of its
+ * failure. A file that includes this makes functions of them with its own macros:
  *
  *   CALL(class, waits, type, name, parameters, arguments, error, result)  sets errno, gives result
  *   CALL_RETURNS(class, waits, name, parameters, arguments, error)        gives the error itself
- *   NAME(name), REAL(name)   how the function is called that stands for it, and the one behind it
- *   FAILS(class, waits, name)  true: it is this call that fails
+ *   NAME(name), REAL(name)   the name of the replacement, and of the real function
+ *   FAILS(class, waits, name)  true: this call fails
  *
- * waits: a signal may interrupt it. Calls that give memory are the includer's own affair.
+ * waits: a signal may interrupt the call. Calls that allocate memory are not listed here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,7 +89,7 @@ int NAME(open)(const char *path, int flags, ...) {
     va_start(args, flags);
     mode_t mode = (flags & O_CREAT) != 0 ? va_arg(args, mode_t) : 0;
     va_end(args);
-    /* As a file system that cannot make nameless files: then another way has to be found. */
+    /* Fails like a file system without nameless files, for which the caller needs another way. */
     if (FAILS(FILES, false, open)) {
         errno = (flags & O_TMPFILE) == O_TMPFILE ? EOPNOTSUPP : EACCES;
         return -1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The whole life of a rank, one step of which is made to fail by whoever includes this: whatever
- * fails, calls return a status with a record, nothing hangs, and no descriptor or mapping is left.
- * Include it in one file of a program.
+ * The whole life of a rank, of which the including file lets one step fail. Whatever fails, calls
+ * return a status with a record, nothing hangs, and no descriptor or mapping is left. Include it in
+ * one file of a program.
  */
 #ifndef LIFE_H
 #define LIFE_H
@@ -50,7 +50,7 @@ struct life {
     struct life_failure first;
 };
 
-/* What fails, and how; set by the program before ranks start. */
+/* The calls that fail, and how. The program sets them before ranks start. */
 static struct life_faults {
     const symmem_backend *table;
     /* The nth call of the calling thread fails; 0: none. NULL: life_strikes says so. */
@@ -72,7 +72,7 @@ static struct life_faults {
 static uint32_t life_limit_ms;
 static bool life_fails; /* in this run some call fails */
 static _Thread_local bool life_finalizing;
-/* Of the calling thread: whose life it is, what it calls, and what it called when a call failed. */
+/* The calling thread's rank, its current call, and the call in which a step failed. */
 static _Thread_local struct life *life_own;
 static _Thread_local const char *life_call, *life_failed_in;
 static _Thread_local int life_calls, life_fail_at;
@@ -92,7 +92,7 @@ static int life_disarm(const char **name_p) {
     return life_faults.arm != NULL ? life_faults.disarm(name_p) : life_calls;
 }
 
-/* For what may fail: true once, for the call that is to. */
+/* Counts a step that may fail. True once, for the step that fails. */
 __attribute__((unused)) static bool life_strikes(const char *name) {
     if (++life_calls != life_fail_at)
         return false;
@@ -101,7 +101,7 @@ __attribute__((unused)) static bool life_strikes(const char *name) {
     return true;
 }
 
-/* Of patterns with a NULL behind them. */
+/* `patterns` ends with NULL. */
 __attribute__((unused)) static bool life_is_one_of(const char *name, const char *const *patterns) {
     while (*patterns != NULL && fnmatch(*patterns, name, 0) != 0)
         patterns++;
@@ -120,7 +120,7 @@ static int life_count_descriptors(void) {
     return count;
 }
 
-/* For whoever reads of a failure. */
+/* Lists the open descriptors when a check of them failed. */
 static void life_list_descriptors(void) {
     char path[32], target[256];
     for (int fd = 0; fd < 64; fd++) {
@@ -344,7 +344,7 @@ static int life_run_once(int32_t world_size, int nth, bool files) {
     return odd->calls;
 }
 
-/* One worker's share of the walk, in a process of its own: most of a run is waiting. */
+/* Runs one worker's share of the walk in a process of its own, because a run mostly waits. */
 static void life_work(int32_t world_size, int first, int calls, bool files) {
     unsigned before = CU_get_number_of_failure_records();
     for (int nth = first; nth <= calls; nth += LIFE_WORKERS)
@@ -363,7 +363,8 @@ static void life_walk(int32_t world_size, bool files) {
     printf("\n  %d ranks, %s store: %d calls to fail in turn\n", world_size,
            files ? "file" : "memory", calls);
     fflush(stdout);
-    /* Of the calls that may be interrupted a rank alone makes few: memory has no name to draw. */
+    /* A single rank makes few calls that a signal may interrupt, because a memory store draws no
+     * name. */
     CU_ASSERT_TRUE(calls > (life_faults.harmless ? 10 : 20));
     for (int i = 0; i < LIFE_WORKERS; i++) {
         pid_t parent = getpid();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a rank does in its life, for life.h and for the jobs of tests/faults. */
+/* The steps of a rank's life, for life.h and for the jobs of tests/faults. */
 #ifndef LIFE_STEPS_H
 #define LIFE_STEPS_H
 
 /*
- * Whoever includes this has a life_note_at that looks at each call's status, life_limit_ms, and
- * LIFE_EXPECT for what must not fail.
+ * A file that includes this defines life_note_at, which checks each call's status, life_limit_ms,
+ * and LIFE_EXPECT for calls that must not fail.
  */
 #ifndef life_note
 #define life_note(call) (life_call = #call, life_note_at(call, __LINE__))
@@ -100,7 +100,7 @@ static DLTensor life_matrix(void *data, int64_t shape[2]) {
     return (DLTensor){.data = data, .ndim = 2, .dtype = {kDLFloat, 32, 1}, .shape = shape};
 }
 
-/* What the backend does in one step, of memory that is symmetric or not. */
+/* Collectives that the backend does in one step, with symmetric and with private memory. */
 static symmem_status life_collectives(const struct life *life, struct life_objects *own,
                                       symmem_stream *stream) {
     symmem_status status;
@@ -136,7 +136,7 @@ out:
     return status;
 }
 
-/* What is made of many steps. */
+/* Operations that consist of many steps. */
 static symmem_status life_products(const struct life *life, struct life_objects *own,
                                    symmem_stream *stream) {
     symmem_status status;
@@ -253,7 +253,7 @@ static void life_give_back(struct life_objects *own, bool finalize_first) {
     symmem_status status = symmem_graph_destroy(own->graph);
     if (status != SYMMEM_OK) /* then it is still ours */
         status = symmem_graph_destroy(own->graph);
-    /* Its work may go on for longer than twice the limit, for which each try waits. */
+    /* The graph's work may take longer than twice the limit, for which each try waits. */
     for (time_t begin = time(NULL);
          status == SYMMEM_TIMEOUT && time(NULL) - begin < LIFE_LONGEST_S / 3;)
         status = symmem_graph_destroy(own->graph);

@@ -17,7 +17,7 @@ static symmem_status refuse(const char *entry) {
     return SYMMEM_BACKEND;
 }
 
-/* What entries make, and others have to end. */
+/* The objects that entries make and other entries have to end. */
 typedef enum made { NOTHING, INSTANCE, MEMORY, SHARE, PEERS, STREAM, EVENT, GRAPH, MULTICAST } made;
 static atomic_int there[MULTICAST + 1];
 
@@ -27,7 +27,7 @@ static symmem_status makes(made kind, symmem_status status) {
     return status;
 }
 
-/* One entry: its name, what it makes, parameters and arguments. */
+/* A failing entry: its name, what it makes, parameters and arguments. */
 #define MAKER(name, kind, parameters, arguments)                                                   \
     static symmem_status faulty_##name parameters {                                                \
         return life_strikes(#name) ? refuse(#name) : makes(kind, real->name arguments);            \
@@ -154,7 +154,7 @@ static symmem_status faulty_multicast_create(void *instance, int32_t device, int
     return makes(MULTICAST, makes(SHARE, status));
 }
 
-/* Not in finalize: a graph whose work does not end stays there, on purpose. */
+/* Does not fail in finalize, which would keep a graph whose work does not end, on purpose. */
 static symmem_status faulty_event_synchronize(void *instance, void *event, uint32_t timeout_ms) {
     if (!life_finalizing && life_strikes("event_synchronize"))
         return refuse("event_synchronize");
@@ -225,8 +225,8 @@ static flat_backend faulty_table(void) {
 
 /* --- what it has to lead to ------------------------------------------------------------- */
 
-/* The others learn of it where they meet; elsewhere they wait in vain, or find the link poisoned.
- */
+/* In a collective call the other rank learns of the failure. In other calls it waits until its
+ * limit, or finds the link poisoned. */
 static void judge_other(const struct life_failure *own, const struct life_failure *other) {
     static const char *const meetings[] = {"rendezvous", "handle_reset", NULL};
     const symmem_error_record *mine = &own->record, *theirs = &other->record;
@@ -246,7 +246,7 @@ static void judge_other(const struct life_failure *own, const struct life_failur
     }
 }
 
-/* Where the core does without, or goes on to the end. */
+/* Failures that the core forgives: it does without, or goes on to the end. */
 static bool is_forgiven(const char *entry, const char *in) {
     static const char *const places[] = {
         "device_info@symmem_rendezvous",        "multicast_create@symmem_rendezvous",
@@ -269,7 +269,7 @@ static int most_after(const char *entry, const char *call) {
         return strcmp(entry, "memory_alloc") == 0 || strcmp(entry, "memory_share") == 0 ? 1 : 0;
     if (strncmp(call, "fused_", 6) == 0) /* one lane is to wait for what was begun on the other */
         return 8;
-    return life_is_one_of(entry, in_order) ? 2 : 0; /* likewise other streams */
+    return life_is_one_of(entry, in_order) ? 2 : 0; /* other streams follow the same order */
 }
 
 /* The entry that failed, unless it is part of a step, or its failure is news of a rank's. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Walks every test point that a rank passes in a complete run and lets it fail once there: the call
- * returns that status, with the point as its stage and the rank as the one that failed.
+ * Walks every failpoint that a rank passes in a complete run and lets it fail once there. The call
+ * returns that status, with the failpoint as its stage and the rank as the one that failed.
  */
 #include "life.h"
 
@@ -9,8 +9,8 @@ static symmem_status point(void *arg, const char *name) {
     return life_strikes(name) ? SYMMEM_LIMIT : SYMMEM_OK;
 }
 
-/* Where nothing can fail any more, or nothing may; and, in rendezvous, what multicast needs alone.
- */
+/* Points at which a failure may change nothing: the observing ones, and in rendezvous those that
+ * only multicast needs. */
 static bool may_finish(const char *name, const char *in) {
     static const char *const observed[] = {"*\\*",
                                            "*.begin",

@@ -10,7 +10,7 @@ typedef struct attempt {
     symmem_status status[RANKS];
     const char *failed; /* the call that did, at rank 0; NULL: none was left */
 } attempt;
-static attempt attempts[MANY]; /* each rank writes its own; read behind a meeting */
+static attempt attempts[MANY]; /* each rank writes its own, and reads the others' after a barrier */
 
 static void reset_with_fault(rank_env *env, symmem_handle *handle, attempt *made, int nth) {
     env_meet(env);
@@ -22,7 +22,8 @@ static void reset_with_fault(rank_env *env, symmem_handle *handle, attempt *made
     env_meet(env);
 }
 
-/* What the rank has to say, it had no room for: all fail alike, with a record of it. */
+/* Rank 0 has no memory for what it has to tell. All ranks fail alike, with a record of that
+ * failure. */
 static void expect_told(rank_env *env, const attempt *made) {
     CHECK(env, made->failed != NULL && strcmp(made->failed, "calloc") == 0);
     CHECK_STATUS(env, made->status[env->rank], SYMMEM_OUT_OF_MEMORY);
@@ -32,7 +33,7 @@ static void expect_told(rank_env *env, const attempt *made) {
     CHECK(env, last_record().rank == env->rank && last_record().world_size == RANKS);
 }
 
-/* A store without memory can tell nobody: the rank fails, or did without. */
+/* A store without memory cannot inform the peers: rank 0 fails, or does without that memory. */
 static void expect_end(rank_env *env, const attempt *made) {
     if (made->status[0] != SYMMEM_OK)
         CHECK_STATUS(env, made->status[0], SYMMEM_OUT_OF_MEMORY);

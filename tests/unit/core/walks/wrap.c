@@ -40,7 +40,7 @@ int wrap_live(void) {
     return atomic_load(&live);
 }
 
-/* True once, for the call that is to fail. */
+/* Counts a call. True once, for the call that fails. */
 static bool fails(const char *name, bool can_wait) {
     if ((interrupts && !can_wait) || ++calls != fail_at)
         return false;
