@@ -261,8 +261,10 @@ static void *meet(void *arg) {
     return NULL;
 }
 
-/* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time. */
-TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .ranks = {2, 4}, .timeout_s = 60) {
+/* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time.
+ * PASSIVE: a rank that is through waits for the others in neither job. */
+TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .needs = SYMMEM_CAP_PASSIVE,
+        .ranks = {2, 4}, .timeout_s = 60) {
     struct job jobs[2];
     struct meeting meeting = {.t = t, .job = &jobs[1]};
     pthread_t thread;
