@@ -169,6 +169,12 @@ static void lists_init(symmem_context *context) {
     sm_list_init(&context->pools);
 }
 
+static void destroy_locks(symmem_context *context) {
+    (void)pthread_mutex_destroy(&context->graphs_lock);
+    (void)pthread_mutex_destroy(&context->open_lock);
+    (void)pthread_mutex_destroy(&context->lock);
+}
+
 /* After the last reference. */
 static void free_memory(symmem_context *context) {
     sm_group_free_shells(context);
@@ -192,9 +198,8 @@ static void free_memory(symmem_context *context) {
         atomic_load_explicit(&context->all_reduce_table, memory_order_relaxed)); /* the last user */
     free(context->relative_socket_dir);
     free(context->socket_dir);
-    (void)pthread_mutex_destroy(&context->graphs_lock);
-    (void)pthread_mutex_destroy(&context->open_lock);
-    (void)pthread_mutex_destroy(&context->lock);
+    sm_timed_mutex_finish(&context->join_lock);
+    destroy_locks(context);
     free(context);
 }
 
@@ -212,6 +217,12 @@ static symmem_status create_empty(symmem_context **context_p) {
     error = pthread_mutex_init(&context->graphs_lock, NULL);
     if (error)
         goto fail_graphs_lock;
+    symmem_status status = sm_timed_mutex_init(&context->join_lock);
+    if (status != SYMMEM_OK) {
+        destroy_locks(context);
+        free(context);
+        return status;
+    }
     atomic_init(&context->references, 1);
     context->free_memory = free_memory;
     atomic_init(&context->instance_users, 1); /* the context's own, until it is finalized */

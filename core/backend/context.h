@@ -87,6 +87,7 @@ struct symmem_context {
     void *instance;            /* opened at first use */
     atomic_bool instance_open;
     pthread_mutex_t open_lock; /* around open and set_backend; taken before lock */
+    sm_timed_mutex join_lock;  /* held by the one call that joins; taken before all others */
     symmem_host host;
     _Atomic(sm_heap *) heap; /* NULL: not joined; from then on until the instance is closed */
 
@@ -160,7 +161,7 @@ static inline symmem_status sm_context_point(const symmem_context *context, cons
 /* A point where nothing can fail any more, or nothing may: its status is ignored. */
 static inline void sm_context_observe(const symmem_context *context, const char *name) {
     if (__builtin_expect(context->point != NULL, 0))
-        (void)context->point(context->point_arg, name);
+        (void)sm_point_call(context->point, context->point_arg, name);
 }
 void sm_context_notice(symmem_context *context, const char *text); /* once per text */
 bool sm_context_overlap_allowed(const symmem_context *context);

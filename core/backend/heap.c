@@ -10,7 +10,7 @@
 
 /* --- the heap ------------------------------------------------------------------------------- */
 
-symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memory) {
+symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memory, size_t bytes) {
     sm_heap *heap = calloc(1, sizeof *heap);
     sm_piece *whole = calloc(1, sizeof *whole);
     if (!heap || !whole || pthread_mutex_init(&heap->lock, NULL) != 0) {
@@ -21,9 +21,10 @@ symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memor
     }
     heap->context = context;
     heap->memory = *memory;
+    heap->bytes = bytes;
     sm_list_init(&heap->pieces);
     sm_list_init(&heap->leases);
-    whole->bytes = memory->bytes & ~(size_t)(SYMMEM_ALIGNMENT - 1);
+    whole->bytes = bytes;
     sm_list_add(&heap->pieces, &whole->node);
     sm_treap_add(&heap->gaps, &whole->gap, whole->bytes);
     /* release; pairs with: acquire in heap_of */
@@ -38,7 +39,7 @@ static sm_heap *heap_of(const symmem_context *context) {
 
 size_t sm_heap_bytes(const symmem_context *context) {
     const sm_heap *heap = heap_of(context);
-    return heap ? heap->memory.bytes : 0;
+    return heap ? heap->bytes : 0;
 }
 
 bool sm_heap_progress(symmem_context *context) {
@@ -154,7 +155,7 @@ static symmem_status no_space(const sm_heap *heap, size_t bytes) {
     (void)sm_context_fail(heap->context, SYMMEM_NO_SPACE, "alloc", "",
                           "%zu bytes asked for, the largest free piece of the heap of %zu bytes "
                           "has %zu; %zu pieces of %zu bytes are freed, but peers can reach them",
-                          bytes, heap->memory.bytes, largest, kept_by, kept);
+                          bytes, heap->bytes, largest, kept_by, kept);
     return sm_error_sizes(bytes, largest);
 }
 

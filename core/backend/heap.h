@@ -11,8 +11,9 @@
 
 #include "backend/context.h"
 
-/* Takes over *memory, which world_open has filled, as the context's heap. */
-symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memory);
+/* Takes over *memory, which world_open has filled, as the context's heap. Only `bytes` of it are
+ * used: what the ranks agreed on, though an engine may give one of them more. */
+symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memory, size_t bytes);
 /* Before the instance is closed: nothing of it is in use. */
 void sm_heap_destroy(symmem_context *context);
 /* Bytes that were joined with; 0: not joined. */

@@ -170,7 +170,7 @@ void sm_leases_free(sm_heap *heap) {
 symmem_status sm_view_make(const sm_heap *heap, const symmem_share *share, int32_t rank,
                            int32_t own, size_t bytes, sm_view **view_p) {
     const ticket told = ticket_of(share);
-    const size_t limit = heap->memory.bytes;
+    const size_t limit = heap->bytes;
     if (told.bytes < bytes || told.offset > limit || told.bytes > limit - told.offset ||
         told.lease_offset > limit)
         return sm_context_fail(heap->context, SYMMEM_CORRUPT, "rendezvous", "memory_map",

@@ -16,7 +16,8 @@ typedef struct sm_piece {
 struct sm_heap {
     symmem_context *context; /* which has it: not counted */
     pthread_mutex_t lock;
-    symmem_memory memory;
+    symmem_memory memory; /* as the engine gave it */
+    size_t bytes;         /* of each rank's heap; a multiple of SYMMEM_ALIGNMENT */
     sm_node pieces;
     sm_treap gaps;
     sm_node leases;

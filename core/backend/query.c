@@ -46,7 +46,7 @@ uint32_t sm_context_timeout(const symmem_context *context, uint32_t timeout_ms) 
 
 symmem_status sm_context_call_point(const symmem_context *context, const char *operation,
                                     const char *name) {
-    symmem_status status = context->point(context->point_arg, name);
+    symmem_status status = sm_point_call(context->point, context->point_arg, name);
     if (status == SYMMEM_OK)
         return status;
     return sm_context_fail(context, status, operation, name, "the failpoint %s failed: %s", name,

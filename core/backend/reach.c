@@ -8,7 +8,8 @@
  *   gave_up[w]     1: that rank's state is poisoned
  *   slot[c][w]     1: that rank's signal is here. Made 1 by it, 0 by the owner's wait
  *   sent[c][w]     1: this rank's signal to that rank is not consumed. Made 1 by the owner's put, 0
- * by that rank's wait arrival[c][w]  the number of the last barrier at which that rank has arrived
+ *                  by that rank's wait
+ *   arrival[c][w]  the number of the last barrier at which that rank has arrived
  *   round[c]       of the owner's last barrier; read by the owner alone
  * So a put need not ask the peer, and no word is written by two ranks at a time.
  */

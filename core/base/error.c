@@ -59,6 +59,18 @@ static const sm_scope *last_failed(void) {
     return scope;
 }
 
+symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name) {
+    sm_scope own;
+    open_scope(&own, true);
+    symmem_status status = point(arg, name);
+    sm_scope_close(&own);
+    if (has_error(&own) && own.outer->error.status == SYMMEM_OK) {
+        own.outer->error = own.error;
+        own.outer->is_clear = own.is_clear;
+    }
+    return status;
+}
+
 /* --- the public call ---------------------------------------------------------------- */
 
 bool sm_call_begin(const char *function) {

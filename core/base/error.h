@@ -6,11 +6,12 @@
  * has a stack of scopes. Each holds one error, and sm_fail writes that of the innermost scope:
  *
  *   base      the thread's record, which symmem_last_error copies
- *   call      the outermost public call; its end publishes its error, if there is one, one level
- * out attempt   SM_ATTEMPT: a step that may fail without failing what is around it
+ *   call      the outermost public call; its end publishes its error, if it has one, one level out
+ *   attempt   SM_ATTEMPT: a step that may fail without failing what is around it
  *
  * A public call made inside another one (by a custom store, by a tensor's deleter) has no scope of
- * its own: its failure is written where the outer call's is.
+ * its own: its failure is written where the outer call's is. A failpoint's has, because the call
+ * around it may have failed before: that error stays.
  */
 #ifndef SYMMEM_CORE_ERROR_H
 #define SYMMEM_CORE_ERROR_H
@@ -20,6 +21,7 @@
 #include <stdarg.h>
 #include "base/status.h"
 #include "base/util.h"
+#include <symmem/context.h>
 
 /* --- making an error ---------------------------------------------------------------- */
 
@@ -71,6 +73,10 @@ void sm_scope_close(const sm_scope *scope);
 #define SM_ATTEMPT(name)                                                                           \
     __attribute__((cleanup(sm_scope_close))) sm_scope name;                                        \
     sm_scope_open(&name)
+
+/* Calls the user's failpoint. What the user's function fails or clears is seen by itself, and
+ * afterwards where nothing had failed before. */
+symmem_status sm_point_call(symmem_point_fn point, void *arg, const char *name);
 
 /* --- the public call ---------------------------------------------------------------- */
 

@@ -101,7 +101,7 @@ symmem_status sm_session_fail_ranks(const sm_session *session, const sm_call *ca
 symmem_status sm_session_point(const sm_session *session, const sm_call *call, const char *name) {
     if (session->config.point == NULL)
         return SYMMEM_OK;
-    symmem_status status = session->config.point(session->config.point_arg, name);
+    symmem_status status = sm_point_call(session->config.point, session->config.point_arg, name);
     if (status == SYMMEM_OK)
         return status;
     sm_call at = *call;
@@ -112,7 +112,7 @@ symmem_status sm_session_point(const sm_session *session, const sm_call *call, c
 
 void sm_session_observe(const sm_session *session, const char *name) {
     if (session->config.point != NULL)
-        (void)session->config.point(session->config.point_arg, name);
+        (void)sm_point_call(session->config.point, session->config.point_arg, name);
 }
 
 /* --- life --------------------------------------------------------------------------- */

@@ -98,25 +98,22 @@ static symmem_status open_world(const joining *join) {
     status =
         sm_session_agree(join->group->session, operation, "world_open", status, join->deadline_ns);
     if (status == SYMMEM_OK)
-        status = sm_heap_create(context, &heap);
+        status = sm_heap_create(context, &heap, join->heap_bytes);
     if (status != SYMMEM_OK && opened)
         context->backend->world_close(context->instance, &heap);
     return status;
 }
 
-/* Forms a group for this call alone. */
+/* Forms a group for this call alone. The caller holds context->join_lock. */
 static symmem_status meet(joining *join) {
     symmem_context *context = join->context;
     symmem_status status = symmem_group_create(context, SM_JOIN_GROUP, NULL, 0, NULL, &join->group);
-    if (status == SYMMEM_EXISTS)
-        return sm_context_fail(context, SYMMEM_BUSY, operation, "",
-                               "another thread of this rank is joining");
     if (status != SYMMEM_OK)
         return status;
     status = sm_group_enter(join->group, operation, join->deadline_ns);
     if (status == SYMMEM_OK) {
-        status = sm_heap_bytes(context) != 0 ? SYMMEM_OK : compare(join);
-        if (status == SYMMEM_OK && sm_heap_bytes(context) == 0)
+        status = compare(join);
+        if (status == SYMMEM_OK)
             status = open_world(join);
         status = sm_group_end_call(join->group, status);
     }
@@ -137,6 +134,7 @@ static symmem_status again(const symmem_context *context, size_t asked) {
     return sm_error_sizes(there, asked);
 }
 
+/* The caller holds context->join_lock, unless the context has a heap. */
 static symmem_status join_world(symmem_context *context, size_t asked, uint64_t deadline_ns) {
     joining join = {.context = context, .deadline_ns = deadline_ns};
     if (!sm_round_up(asked == 0 ? SYMMEM_JOIN_HEAP_BYTES : asked, SYMMEM_ALIGNMENT,
@@ -151,7 +149,24 @@ static symmem_status join_world(symmem_context *context, size_t asked, uint64_t 
 symmem_status sm_join_alone(symmem_context *context) {
     if (context->world_size > 1 || !context->backend->world_open || sm_heap_bytes(context) != 0)
         return SYMMEM_OK;
-    return join_world(context, 0, sm_deadline_ns(context->default_timeout_ms));
+    const uint64_t deadline_ns = sm_deadline_ns(context->default_timeout_ms);
+    if (!sm_timed_mutex_lock(&context->join_lock, deadline_ns))
+        return sm_context_fail(context, SYMMEM_TIMEOUT, operation, "",
+                               "another thread of this rank is still joining");
+    symmem_status status = join_world(context, 0, deadline_ns);
+    sm_timed_mutex_unlock(&context->join_lock);
+    return status;
+}
+
+static symmem_status join_unless_busy(symmem_context *context, size_t asked, uint64_t deadline_ns) {
+    if (sm_heap_bytes(context) != 0)
+        return join_world(context, asked, deadline_ns);
+    if (!sm_timed_mutex_try_lock(&context->join_lock))
+        return sm_context_fail(context, SYMMEM_BUSY, operation, "",
+                               "another thread of this rank is joining");
+    symmem_status status = join_world(context, asked, deadline_ns);
+    sm_timed_mutex_unlock(&context->join_lock);
+    return status;
 }
 
 symmem_status symmem_progress(symmem_context *context) {
@@ -176,8 +191,8 @@ symmem_status symmem_join(symmem_context *context, const symmem_join_options *op
     if (status != SYMMEM_OK)
         return status;
     if (context->backend->world_open)
-        status = join_world(context, options ? options->heap_bytes : 0,
-                            sm_deadline_ns(sm_context_timeout(context, timeout_ms)));
+        status = join_unless_busy(context, options ? options->heap_bytes : 0,
+                                  sm_deadline_ns(sm_context_timeout(context, timeout_ms)));
     if (status != SYMMEM_OK)
         (void)sm_error_elapsed(sm_now_ns() - begin_ns);
     sm_instance_release(context);

@@ -214,6 +214,8 @@ static void fail_accept(sm_tcp_server *server, int error) {
 }
 
 static void take_connection(sm_tcp_server *server) {
+    if (server->world.strangers == server->strangers_max)
+        drop_oldest_stranger(server);
     const int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
         fail_accept(server, errno);
@@ -231,8 +233,6 @@ static void take_connection(sm_tcp_server *server) {
     peer->inode = inode_of(fd);
     peer->rank = -1;
     peer->hello_by_ns = sm_tcp_deadline_ns(SM_TCP_HELLO_MS);
-    if (server->world.strangers == server->strangers_max)
-        drop_oldest_stranger(server);
     server->world.strangers++;
     sm_list_add(&server->world.peers, &peer->node);
 }
@@ -350,7 +350,7 @@ static symmem_status check_limit(sm_tcp_server *server, int32_t world_size) {
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     (void)getrlimit(RLIMIT_NOFILE, &limit);
     const uint64_t share = limit.rlim_cur / STRANGERS_SHARE;
-    server->strangers_max = share < STRANGERS_MAX ? (uint32_t)share + 1 : STRANGERS_MAX;
+    server->strangers_max = share < 1 ? 1 : share < STRANGERS_MAX ? (uint32_t)share : STRANGERS_MAX;
     if (used + needed <= limit.rlim_cur)
         return SYMMEM_OK;
     (void)sm_fail_errno(EMFILE, "store_open", "server",

@@ -181,6 +181,12 @@ static bool take(const option_kind *kind, const char *text, bench_options *optio
     }
 }
 
+/* Without its folder: the manual page is made from the help. */
+static const char *program_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
 bool bench_options_parse(int argc, char **argv, bench_options *options, int *status_p) {
     *options = (bench_options){.backend = "shm",
                                .dtype = "float32",
@@ -196,7 +202,7 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         if (option == HELP) {
-            printf("usage: %s --op OP [options]\n%s", argv[0], usage);
+            printf("usage: %s --op OP [options]\n%s", program_name(argv[0]), usage);
             *status_p = BENCH_DONE;
             return false;
         }
@@ -208,7 +214,7 @@ bool bench_options_parse(int argc, char **argv, bench_options *options, int *sta
         (options->ops != NULL) + options->list + options->tune + options->serve < 1 ||
         (options->ops != NULL) + options->tune + options->serve > 1 ||
         (calls && (options->graph > 0 || options->serve))) {
-        fprintf(stderr, "usage: %s --op OP [options]; --help lists them\n", argv[0]);
+        fprintf(stderr, "usage: %s --op OP [options]; --help lists them\n", program_name(argv[0]));
         return false;
     }
     if (options->ops == NULL)

@@ -28,6 +28,38 @@ static void expect_record(struct tk *t, symmem_status expected, symmem_status st
     symmem_clear_error();
 }
 
+/* --- calls in callbacks --------------------------------------------------------------------- */
+
+/* A program's own mistake, in the middle of each of its calls. */
+static symmem_status fail_in_a_point(void *clears, const char *point) {
+    int32_t rank;
+    (void)point;
+    if (symmem_context_rank(NULL, &rank) == SYMMEM_OK)
+        return SYMMEM_SYSTEM;
+    if (clears)
+        symmem_clear_error();
+    return SYMMEM_OK;
+}
+
+static void fail_with_points(struct tk *t, void *clears) {
+    uint8_t own[2] = {0}, all[8];
+    TK_REINIT(t, options.point = fail_in_a_point; options.point_arg = clears);
+    symmem_group *group = tk_group(t, "points", NULL, 0);
+    symmem_handle *handle = tk_handle(t, 64, group);
+    if (t->rank == 0)
+        expect_record(t, SYMMEM_TIMEOUT, symmem_barrier(handle, 0, tk_limit_ms(t, 50), NULL),
+                      "barrier");
+    tk_out_of_band_barrier(t);
+    expect_record(t, SYMMEM_MISMATCH,
+                  symmem_group_all_gather(group, own, (size_t)t->rank + 1, all, LONG_MS),
+                  "group_all_gather");
+}
+
+TK_TEST(error, calls_in_points, "SM-ERROR-01", .ranks = {2, 2}) {
+    fail_with_points(t, NULL);
+    fail_with_points(t, t);
+}
+
 /* --- strings without an end ----------------------------------------------------------------- */
 
 /* `bytes` letters, and no memory behind them. */

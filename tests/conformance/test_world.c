@@ -298,3 +298,115 @@ TK_TEST(world, one_ends, "SM-WORLD-10", .min_ranks = 2,
     const symmem_error_record record = last_record();
     TK_CHECK(t, record.failed_rank == t->last || symmem_error_is_missing(&record, t->last));
 }
+
+/* --- heaps that are larger than what was asked for ------------------------------------------ */
+
+static void open_more(flat_backend *table);
+static struct table_twin generous = {.name = "suite_generous", .change = open_more};
+
+/* Rank 0's heap is twice what the ranks agreed on, as an engine may round up. */
+static symmem_status open_twice_as_much(void *instance, const symmem_exchange *exchange,
+                                        const symmem_world_config *config, symmem_memory *heap) {
+    symmem_world_config more = *config;
+    more.heap_bytes *= 2;
+    symmem_status status = generous.real->world->open(instance, exchange, &more, heap);
+    if (status == SYMMEM_OK && config->rank != 0)
+        heap->bytes = config->heap_bytes;
+    return status;
+}
+
+static void open_more(flat_backend *table) {
+    table->world_open = open_twice_as_much;
+}
+
+TK_TEST(world, heap_larger_than_asked_for, "SM-WORLD-07,SM-WORLD-03", .flags = ON_ENGINE) {
+    use_engine_twin(t, &generous);
+    TK_REQUIRE_OK(t, join(t, 2 * MIB, LONG_MS));
+    tk_out_of_band_barrier(t);
+    if (t->rank == 0) {
+        TK_OK(t, join(t, 2 * MIB, 1000));
+        TK_FAILS(t, EXISTS, join(t, 4 * MIB, 1000));
+        TK_EQ_SIZE(t, 2 * MIB, last_record().expected);
+        void *memory = NULL;
+        TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, 3 * MIB, -1, NULL, &memory));
+    }
+    symmem_handle *first = tk_handle(t, MIB, tk_world_group(t));
+    ring_signal(t, first, 0);
+    ring_signal(t, tk_handle(t, MIB / 2, tk_world_group(t)), 0);
+}
+
+/* --- threads of one rank -------------------------------------------------------------------- */
+
+static void open_slowly(flat_backend *table);
+static struct table_twin slow = {.name = "suite_slow_engine", .change = open_slowly};
+
+static symmem_status open_late(void *instance, const symmem_exchange *exchange,
+                               const symmem_world_config *config, symmem_memory *heap) {
+    tk_sleep_ms(100);
+    return slow.real->world->open(instance, exchange, config, heap);
+}
+
+static void open_slowly(flat_backend *table) {
+    table->world_open = open_late;
+}
+
+struct first_alloc {
+    struct tk *t;
+    void *memory;
+};
+
+static void *alloc_first(void *arg) {
+    struct first_alloc *own = arg;
+    TK_OK(own->t, symmem_alloc(own->t->context, 64, -1, NULL, &own->memory));
+    return NULL;
+}
+
+TK_TEST(world, of_one_joins_for_all_its_threads, "SM-WORLD-02,SM-THREAD-01", .max_ranks = 1,
+        .flags = ON_ENGINE) {
+    struct first_alloc both[2] = {{.t = t}, {.t = t}};
+    use_engine_twin(t, &slow);
+    tk_in_threads(t, alloc_first, both, sizeof(both[0]), 2);
+    for (int i = 0; i < 2; i++)
+        TK_OK(t, symmem_free(t->context, both[i].memory));
+}
+
+/* A thread that stays in its join until the gate is opened. */
+struct late_join {
+    struct tk *t;
+    struct gate gate;
+};
+
+static _Thread_local bool is_late;
+
+static symmem_status stay_in_join(void *arg, const char *point) {
+    if (is_late && strcmp(point, "group.create") == 0)
+        gate_fn(arg);
+    return SYMMEM_OK;
+}
+
+static void *join_late(void *arg) {
+    struct late_join *late = arg;
+    is_late = true;
+    TK_OK(late->t, join(late->t, 2 * MIB, LONG_MS));
+    return NULL;
+}
+
+/* However far the first one has come. */
+TK_TEST(world, two_threads_join, "SM-WORLD-07", .flags = ON_ENGINE) {
+    struct late_join late = {.t = t};
+    pthread_t thread;
+    TK_REINIT(t, options.point = stay_in_join; options.point_arg = &late.gate);
+    use_engine(t);
+    if (t->rank == 0) {
+        TK_REQUIRE(t, pthread_create(&thread, NULL, join_late, &late) == 0);
+        const uint64_t begin_ms = tk_now_ms();
+        while (atomic_load(&late.gate.entered) == 0 && tk_now_ms() - begin_ms < LONG_MS)
+            tk_sleep_ms(1);
+        TK_FAILS(t, BUSY, join(t, 4 * MIB, 1000));
+        gate_open(&late.gate);
+        TK_EQ_INT(t, 0, pthread_join(thread, NULL));
+        TK_FAILS(t, EXISTS, join(t, 4 * MIB, 1000));
+    }
+    TK_REQUIRE_OK(t, join(t, 2 * MIB, LONG_MS));
+    ring_signal(t, tk_handle(t, 64, tk_world_group(t)), 0);
+}

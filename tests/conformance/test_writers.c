@@ -112,7 +112,8 @@ static void write_pieces(struct tk *t, symmem_handle *handle, uint8_t *bytes, si
     const uint32_t times = stream != NULL ? 1 : 160; /* so that several ranks write a word */
     for (int32_t peer = 0; peer < t->world_size; peer++)
         for (uint32_t left = times; left-- > 0;) {
-            for (size_t i = 0; i < count; i++)
+            /* What is queued for one peer still reads these bytes, the same for all. */
+            for (size_t i = 0; i < count && (stream == NULL || peer == 0); i++)
                 bytes[i] = byte_of(t->rank, round + 7 * left, i);
             own_pieces(t, handle, peer, bytes, count, round, false, stream);
             if (stream == NULL)

@@ -164,24 +164,27 @@ static void choose_sockets(struct tk *t, struct step *step) {
         TK_CHECK_MSG(t, errno == EEXIST, "no directory %s", step->socket_dir);
 }
 
-/* Who was killed when the others had ended leaves its sockets to the next context that ends. */
-static void end_another(struct tk *t, const char *socket_dir) {
+/* The next process of the rank that was killed, in the same store: others that had ended before the
+ * kill, or that were not in its group, cannot tell whose its files are. */
+static void end_another(struct tk *t, const struct step *step) {
+    struct walk_run run = {.t = t, .number = step->number};
     symmem_context_options options = tk_options(t);
     symmem_context *context = NULL;
-    options.rank = 0;
-    options.world_size = 1;
-    options.store = NULL;
-    options.socket_dir = socket_dir;
+    walk_open_store(&run, "kill");
+    options.rank = step->odd;
+    options.store = run.store;
+    options.socket_dir = step->socket_dir;
     TK_REQUIRE_OK(t, symmem_init(&options, &context));
     TK_OK(t, symmem_finalize(context));
     symmem_context_free(context);
+    symmem_store_close(run.store);
 }
 
 static void expect_no_sockets(struct tk *t, const struct step *step) {
     if (step->socket_dir[0] == '\0')
         return;
     TK_REQ(t, "SM-POINT-08");
-    end_another(t, step->socket_dir);
+    end_another(t, step);
     TK_CHECK_MSG(t, resources_count_entries(step->socket_dir) == 0,
                  "rank %d killed at %s: sockets were left behind", (int)step->odd, step->name);
 }

@@ -39,8 +39,7 @@ static symmem_status example_open(const symmem_host *host, const symmem_backend_
 
 static void example_close(void *instance) {}
 
-/* One for each possible rank, so that ranks never share a device and need not allow overlapping
- * devices. */
+/* One for each possible rank: ranks on one device would have to allow it. */
 static symmem_status example_device_count(void *instance, int32_t *count_p) {
     *count_p = SYMMEM_MAX_WORLD_SIZE;
     return SYMMEM_OK;

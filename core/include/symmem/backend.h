@@ -854,9 +854,9 @@ typedef struct symmem_world_ops {
     /* Starts the engine, or takes part in the one that an earlier context has started, and makes
      * the heap.
      *   args     fills *heap: ptr, the start of this rank's heap, aligned to SYMMEM_ALIGNMENT;
-     * bytes, at least those asked for; device, or -1 if its memory serves every device; priv. The
-     *            memory is truly backed; the core zeroes what it cuts. `exchange` is of all ranks
-     *            of the context
+     *            bytes, at least those asked for, of which the core uses no more than these;
+     *            device, or -1 if its memory serves every device; priv. The memory is truly backed;
+     *            the core zeroes what it cuts. `exchange` is of all ranks of the context
      *   blocks   until exchange->deadline_ns
      *   called   collective, at most once for each instance that it succeeds for. On failure it has
      *            released all it made; if another rank failed the core calls close

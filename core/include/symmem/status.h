@@ -22,6 +22,10 @@
  *   exec     Ends a rank: nothing of the library passes it. Peers are told. [SM-TIMEOUT-17]
  *   Cancel   No call is a cancellation point. A thread that is canceled in one gets the call's
  *            result first. Asynchronous cancellation is not supported. [SM-THREAD-07]
+ *   Callback A function of the program's that the library calls (of a store, a failpoint, a
+ * product, a log, a clock) has to return: no longjmp, exception or pthread_exit may leave it. What
+ *            the call holds would stay held, and later failures of the thread would be written
+ *            where its stack was.
  *   Signals  No call may be made in a signal handler; a handler may end the process by _exit. A
  *            call is not ended by a signal that its thread handles meanwhile.
  *   errno    Is after a call what it was before; what a system call said stands in the record.

@@ -5,6 +5,8 @@
 #include "tcp_world.h"
 #include "last_record.h"
 
+#include <fcntl.h>
+
 /* --- strangers, and a process with few descriptors -------------------------------------------- */
 
 /* A process that says nothing on as many connections as it can make, until `stay` ends. */
@@ -23,6 +25,13 @@ static pid_t start_strangers(int count, const int ready[2], const int stay[2]) {
     _exit(0);
 }
 
+static int count_fds(void) {
+    int count = 0;
+    for (int fd = 0; fd < 200; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
 /* [SM-STORE-24] */
 TEST("strangers leave descriptors to the process") {
     enum { ROOM = 40 };
@@ -38,10 +47,12 @@ TEST("strangers leave descriptors to the process") {
     CU_ASSERT_EQUAL_FATAL(setrlimit(RLIMIT_NOFILE, &few), 0);
     CU_ASSERT_EQUAL_FATAL(open_at(&place, listener, &server), SYMMEM_OK);
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &before), 0);
+    const int before_them = count_fds();
     const pid_t pid = start_strangers(100, ready, stay);
     CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &few), 0);
     CU_ASSERT_EQUAL(read(ready[0], &byte, 1), 1);
     expect_service();
+    CU_ASSERT(count_fds() - before_them <= (int)few.rlim_cur / 8);
     for (int i = 0; i < ROOM / 2; i++)
         CU_ASSERT((own[i] = dup(0)) >= 0);
     CU_ASSERT_EQUAL(open_at(&place, -1, &client), SYMMEM_OK);
