@@ -372,8 +372,10 @@ stage_suite() {
     made gcc suite.made || return
     conformance build-gcc "--ranks 4" "--ranks 2 --rank-mode thread --no-large"
     # Peers without pointers, on the suite's own engine.
-    local engine=$root/build-gcc/lib/tests/reach.so
+    local engine=$root/build-gcc/lib/tests/reach.so inside=$root/build-gcc/lib/tests/reach_inside.so
     conformance build-gcc "--ranks 4 --no-large --backend $engine" "--ranks 2 --no-large --backend $engine"
+    # The same where bytes move inside calls only.
+    conformance build-gcc "--ranks 2 --no-large --backend $inside --filter reach*,world*,onesided*,signal*,barrier*"
 }
 
 # With 8 ranks all but what the stage "withheld" does there, and more of it. In a mount namespace of its own

@@ -42,6 +42,21 @@ size_t sm_heap_bytes(const symmem_context *context) {
     return heap ? heap->bytes : 0;
 }
 
+bool sm_heap_progress(symmem_context *context) {
+    /* acquire; pairs with: release in sm_context_use_backend */
+    if (!atomic_load_explicit(&context->instance_open, memory_order_acquire) ||
+        !context->backend->reach_progress)
+        return false;
+    SM_ATTEMPT(entering);
+    if (sm_instance_enter(context, "progress") != SYMMEM_OK)
+        return false;
+    const bool joined = heap_of(context) != NULL;
+    if (joined)
+        context->backend->reach_progress(context->instance);
+    sm_instance_release(context);
+    return joined;
+}
+
 void sm_heap_destroy(symmem_context *context) {
     sm_heap *heap = heap_of(context);
     if (!heap)

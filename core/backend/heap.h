@@ -18,6 +18,8 @@ symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memor
 void sm_heap_destroy(symmem_context *context);
 /* Bytes that were joined with; 0: not joined. */
 size_t sm_heap_bytes(const symmem_context *context);
+/* Lets the engine of the context's heap work. False: there is none, or it needs no calls. */
+bool sm_heap_progress(symmem_context *context);
 
 /* As the entries of the group memory. The instance is entered. Errors as there, and NOT_INITIALIZED
  * where symmem_join has to come first. */

@@ -28,6 +28,9 @@ typedef struct sm_session_config {
     void *point_arg;
     /* Asked during waits. A failure, with its record, ends the call. NULL: never ends it. */
     symmem_status (*wanted)(const void *owner, const char *operation);
+    /* Lets the owner's engine work during waits; whether it has to be asked again soon. NULL: no
+     * engine. */
+    bool (*serve)(const void *owner);
     const void *owner;
 } sm_session_config;
 

@@ -13,6 +13,8 @@
 #define NEXT_PROCESS_NS 300000000u /* time for a rank's next process to come */
 #define REMOVALS 2                 /* of a key that no other rank removes */
 
+#define SERVE_MS 2 /* between two times that an engine is let work */
+
 uint32_t sm_session_tick_ms(const sm_session *session) {
     return session->config.world_size <= 16 ? 50 : 250;
 }
@@ -40,8 +42,16 @@ symmem_status sm_session_get(const sm_session *session, const sm_call *call, con
 }
 
 symmem_status sm_session_wait(const sm_session *session, const char *key, uint32_t timeout_ms) {
+    const sm_session_config *config = &session->config;
     SM_ATTEMPT(waiting);
-    symmem_status status = symmem_store_wait(session->config.store, key, timeout_ms);
+    symmem_status status = SYMMEM_TIMEOUT;
+    uint32_t left_ms = timeout_ms;
+    while (left_ms > 0 && status == SYMMEM_TIMEOUT) {
+        const bool soon = config->serve && config->serve(config->owner);
+        const uint32_t slice_ms = soon && left_ms > SERVE_MS ? SERVE_MS : left_ms;
+        status = symmem_store_wait(config->store, key, slice_ms);
+        left_ms -= slice_ms;
+    }
     if (status != SYMMEM_TIMEOUT)
         (void)sm_error_raise(&waiting.error);
     return status;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/heap.h"
+
 #define LONG_AGO_NS 1u /* a deadline that has passed: try once */
 
 /* --- checks and references ---------------------------------------------------------- */
@@ -287,10 +289,16 @@ static symmem_status still_wanted(const void *owner, const char *operation) {
     return sm_group_check(owner, operation);
 }
 
+/* Peers that put to this rank need it where the engine moves bytes only inside calls. */
+static bool serve_peers(const void *owner) {
+    return sm_heap_progress(((const symmem_group *)owner)->context);
+}
+
 static symmem_status make_session(symmem_group *group) {
     symmem_context *context = group->context;
     const sm_session_config config = {
         .wanted = still_wanted,
+        .serve = serve_peers,
         .owner = group,
         .store = group->store,
         .prefix = group->prefix,

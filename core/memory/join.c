@@ -169,6 +169,14 @@ static symmem_status join_unless_busy(symmem_context *context, size_t asked, uin
     return status;
 }
 
+symmem_status symmem_progress(symmem_context *context) {
+    SM_PUBLIC_CALL;
+    symmem_status status = sm_context_check(context, operation);
+    if (status == SYMMEM_OK)
+        (void)sm_heap_progress(context);
+    return status;
+}
+
 symmem_status symmem_join(symmem_context *context, const symmem_join_options *options,
                           uint32_t timeout_ms) {
     SM_PUBLIC_CALL;

@@ -154,6 +154,19 @@ static bool notes_names(const struct tk *t) {
     return t->mode == TK_MODE_PROCESS || t->rank == 0;
 }
 
+/* As a program does whose engine moves bytes only inside calls: whoever waits for other ranks
+ * outside the library lets it work. */
+static void serve_peers(void *arg) {
+    const struct tk *t = arg;
+    if (t->own->target != NULL)
+        (void)!symmem_progress(t->own->target);
+}
+
+static bool needs_calls(const struct tk *t) {
+    const uint64_t both = SYMMEM_CAP_REACH | SYMMEM_CAP_PASSIVE;
+    return (t->capabilities & both) == SYMMEM_CAP_REACH;
+}
+
 static void run_phases(struct tk *t) {
     const struct kit_setup *setup = t->own->setup;
     struct arena *arena = setup->arena;
@@ -208,7 +221,9 @@ void kit_run_rank(const struct kit_setup *setup) {
     (void)arena_meet(setup->arena, ARENA_PROLOGUE, tk_scaled_ms(ARENA_OPENING_MS));
     if (by_itself)
         ledger = kit_ledger_open(setup);
+    arena_serve(needs_calls(&t) ? serve_peers : NULL, &t);
     run_phases(&t);
+    arena_serve(NULL, NULL);
     if (by_itself)
         kit_ledger_close(ledger, setup->test->flags, slot->leak, sizeof(slot->leak));
     arena_enter(setup->arena, setup->rank, ARENA_DONE);

@@ -71,7 +71,10 @@ uint64_t tk_now_ms(void) {
 
 void tk_sleep_ms(uint32_t ms) {
     struct timespec left = {.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000) * 1000000};
-    while (nanosleep(&left, &left) != 0 && errno == EINTR)
+    const uint64_t until_ns = arena_now_ns() + (uint64_t)ms * 1000000u;
+    while (arena_serve_once() && arena_now_ns() < until_ns)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    while (arena_now_ns() < until_ns && nanosleep(&left, &left) != 0 && errno == EINTR)
         continue;
 }
 

@@ -181,8 +181,10 @@ TK_TEST(exchange_skew, stuck_at_each_step, "SM-RDV-21", .ranks = {2, 4}, .timeou
     tk_end_context(t);
 }
 
-/* While a rank is late the others sleep in the store; they do not ask it again and again. */
-TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .ranks = {2, 4}, .timeout_s = 60) {
+/* While a rank is late the others sleep in the store; they do not ask it again and again. PASSIVE:
+ * without it they wake all the time to serve their peers. */
+TK_TEST(exchange_skew, waiting_is_not_polling, "SM-EXCHANGE-11", .needs = SYMMEM_CAP_PASSIVE,
+        .ranks = {2, 4}, .timeout_s = 60) {
     struct counting_store *counting = counting_store_begin(t->store);
     symmem_store *store = NULL;
     symmem_group *group = NULL;
@@ -259,8 +261,10 @@ static void *meet(void *arg) {
     return NULL;
 }
 
-/* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time. */
-TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .ranks = {2, 4}, .timeout_s = 60) {
+/* The same ranks, group names, sizes and channels in two jobs of one machine, at the same time.
+ * PASSIVE: a rank that is through waits for the others in neither job. */
+TK_TEST(exchange_skew, two_jobs_do_not_meet, "SM-CONTEXT-11", .needs = SYMMEM_CAP_PASSIVE,
+        .ranks = {2, 4}, .timeout_s = 60) {
     struct job jobs[2];
     struct meeting meeting = {.t = t, .job = &jobs[1]};
     pthread_t thread;

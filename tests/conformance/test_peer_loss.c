@@ -163,8 +163,9 @@ static bool signal_rank(struct tk *t, int32_t rank, int number) {
     return TK_CHECK(t, kill(pid, number) == 0);
 }
 
-TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14", .ranks = {2, 2},
-        .flags = TK_PROCESS_ONLY) {
+/* PASSIVE: the first put to a stopped rank has to arrive, so that the second one waits. */
+TK_TEST(peer_loss, stopped_rank_times_out, "SM-TIMEOUT-09,SM-TIMEOUT-14",
+        .needs = SYMMEM_CAP_PASSIVE, .ranks = {2, 2}, .flags = TK_PROCESS_ONLY) {
     symmem_handle *handles[OP_COUNT];
     for (int op = 0; op < OP_COUNT; op++)
         handles[op] = tk_handle(t, 64, tk_world_group(t));

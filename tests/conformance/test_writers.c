@@ -240,8 +240,10 @@ static void use_what_is_left(struct tk *t, symmem_handle *handle, int32_t gone) 
     tk_expect_bytes(t, handle, gone, 0, LEFT_BYTES / 2, byte);
 }
 
-/* One rank after the other finalizes; the rest go on with its memory, and with each other's. */
-TK_TEST(writers, memory_of_finalized_ranks, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8}) {
+/* One rank after the other finalizes; the rest go on with its memory, and with each other's.
+ * PASSIVE: a rank that has finalized makes no call any more. */
+TK_TEST(writers, memory_of_finalized_ranks, "SM-LIFE-04,SM-ONESIDED-02",
+        .needs = SYMMEM_CAP_PASSIVE, .ranks = {2, 8}) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     tk_fill(t, handle, t->rank, 0, LEFT_BYTES / 2, (uint8_t)(0x21 + t->rank));
     tk_group_barrier(t, tk_world_group(t));
@@ -258,8 +260,9 @@ TK_TEST(writers, memory_of_finalized_ranks, "SM-LIFE-04,SM-ONESIDED-02", .ranks 
     }
 }
 
-/* Killed: it had no time to leave anything behind on purpose. */
-TK_TEST(writers, memory_of_a_killed_rank, "SM-TIMEOUT-06,SM-ONESIDED-02", .ranks = {2, 8},
+/* Killed: it had no time to leave anything behind on purpose. PASSIVE: the dead make no call. */
+TK_TEST(writers, memory_of_a_killed_rank, "SM-TIMEOUT-06,SM-ONESIDED-02",
+        .needs = SYMMEM_CAP_PASSIVE, .ranks = {2, 8},
         .flags = TK_PROCESS_ONLY | TK_MAY_DIE | TK_MAY_LEAK) {
     symmem_handle *handle = tk_handle(t, LEFT_BYTES, tk_world_group(t));
     int32_t gone = t->world_size / 2;
@@ -291,7 +294,9 @@ static void leave_by_exit(struct tk *t, void *arg) {
         use_what_is_left(t, handle, gone);
 }
 
-TK_TEST(writers, memory_of_a_rank_that_exited, "SM-LIFE-04,SM-ONESIDED-02", .ranks = {2, 8},
+/* PASSIVE: who has exited makes no call. */
+TK_TEST(writers, memory_of_a_rank_that_exited, "SM-LIFE-04,SM-ONESIDED-02",
+        .needs = SYMMEM_CAP_PASSIVE, .ranks = {2, 8},
         .flags = TK_PROCESS_ONLY | TK_NO_CONTEXT | TK_FORKS | TK_MAY_LEAK) {
     TK_EQ_INT(t, TK_CHILD_DONE, tk_run_child(t, leave_by_exit, NULL, LONG_MS));
 }

@@ -40,6 +40,7 @@ static void open_context(struct walk_run *run) {
 
     TK_REQUIRE_OK(run->t, symmem_init(&options, &run->context));
     TK_REQUIRE_OK(run->t, symmem_join(run->context, NULL, run->limit_ms));
+    tk_use_context(run->t, run->context);
 }
 
 void walk_open_store(struct walk_run *run, const char *name) {
@@ -104,6 +105,7 @@ void walk_give_back(struct walk_run *run) {
     TK_OK(t, symmem_stream_destroy(run->stream));
     symmem_handle_release(run->handle);
     if (run->context != NULL) {
+        tk_use_context(t, NULL);
         if (run->block != NULL)
             TK_OK(t, symmem_pool_free(run->pool, run->block));
         TK_OK(t, symmem_pool_destroy(run->pool));

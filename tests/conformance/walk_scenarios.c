@@ -175,6 +175,7 @@ static void prepare_finalize(struct walk_run *run) {
 }
 
 static symmem_status finalize(struct walk_run *run) {
+    tk_use_context(run->t, NULL);
     symmem_status status = symmem_finalize(run->context);
     symmem_status ended = symmem_stream_destroy(run->stream);
     symmem_handle_release(run->handle);

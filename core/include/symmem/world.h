@@ -47,6 +47,16 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_join(symmem_context *context,
                                                     const symmem_join_options *options,
                                                     uint32_t timeout_ms);
 
+/*
+ * Lets an engine work that moves bytes only inside calls (SYMMEM_CAP_REACH without
+ * SYMMEM_CAP_PASSIVE): what peers put to this rank and ask of it. Calls that wait do so all the
+ * while. A rank that makes none for a time and does not want to hold up its peers calls this.
+ *
+ * Local, never waits. Any thread. OK at once with other backends and before symmem_join. Errors:
+ * NOT_INITIALIZED. [SM-REACH]
+ */
+SYMMEM_API SYMMEM_CHECKED symmem_status symmem_progress(symmem_context *context);
+
 #ifdef __cplusplus
 }
 #endif

@@ -3,6 +3,8 @@
  * A backend whose engine starts on all ranks together and whose peers have no pointers: it has the
  * groups world and reach, and neither memory nor signal. So the suite shows without any engine what
  * the core does for those. A rank's heap is a file, whose name goes once all have opened it.
+ *
+ * With SUITE_INSIDE it is an engine that makes progress inside calls only, see inside/inside.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +21,17 @@
 
 #include "cpu/float_mode.h"
 #include "cpu/reduce.h"
+#include "inside/inside.h"
+
+#ifdef SUITE_INSIDE
+#define NAME "suite_reach_inside"
+#define DESCRIPTION "the suite's engine: peers by rank and offset, progress inside calls only"
+#define PASSIVE 0
+#else
+#define NAME "suite_reach"
+#define DESCRIPTION "the suite's engine: peers by rank and offset"
+#define PASSIVE SYMMEM_CAP_PASSIVE
+#endif
 
 #define DEVICES 8
 #define DLPACK_CPU 1
@@ -29,7 +42,9 @@ typedef struct engine {
     const symmem_host *host;
     int32_t rank, world_size, devices;
     size_t heap_bytes; /* of each heap, once opened */
+    size_t file_bytes; /* of each heap's file, with the queues behind */
     char **heaps;      /* of all ranks, as mapped here */
+    inside *queues;    /* NULL: peers' heaps are stored to and loaded from */
 } engine;
 
 static symmem_status fail_errno(const engine *self, const char *what) {
@@ -98,9 +113,11 @@ static void unlink_names(const symmem_world_config *config) {
 }
 
 static void unmap_all(engine *self) {
+    inside_close(self->queues);
+    self->queues = NULL;
     for (int32_t r = 0; self->heaps != NULL && r < self->world_size; r++)
         if (self->heaps[r] != NULL)
-            (void)munmap(self->heaps[r], self->heap_bytes);
+            (void)munmap(self->heaps[r], self->file_bytes);
     free(self->heaps);
     self->heaps = NULL;
 }
@@ -117,7 +134,7 @@ static int make_file(const engine *self, const symmem_world_config *config,
     }
     int fd = open(name_of(config, self->rank).text, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     int error =
-        fd < 0 || fchmod(fd, 0600) != 0 ? errno : posix_fallocate(fd, 0, (off_t)self->heap_bytes);
+        fd < 0 || fchmod(fd, 0600) != 0 ? errno : posix_fallocate(fd, 0, (off_t)self->file_bytes);
     if (error == 0)
         return fd;
     errno = error;
@@ -128,7 +145,7 @@ static int make_file(const engine *self, const symmem_world_config *config,
 }
 
 static symmem_status map_heap(engine *self, int32_t rank, int fd) {
-    void *mapped = mmap(NULL, self->heap_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *mapped = mmap(NULL, self->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mapped == MAP_FAILED)
         return fail_errno(self, "mapping a heap");
     self->heaps[rank] = mapped;
@@ -159,11 +176,33 @@ static symmem_status meet(engine *self, const symmem_exchange *exchange,
     return status;
 }
 
+static size_t queue_bytes(int32_t world_size) {
+#ifdef SUITE_INSIDE
+    return inside_bytes(world_size);
+#else
+    (void)world_size;
+    return 0;
+#endif
+}
+
+static symmem_status open_queues(engine *self) {
+#ifdef SUITE_INSIDE
+    self->queues =
+        inside_open(self->host, self->rank, self->world_size, self->heaps, self->heap_bytes);
+    if (self->queues == NULL)
+        return self->host->fail(self->host, SYMMEM_OUT_OF_MEMORY, ENOMEM, "join", "no memory");
+#else
+    (void)self;
+#endif
+    return SYMMEM_OK;
+}
+
 static symmem_status world_open(void *instance, const symmem_exchange *exchange,
                                 const symmem_world_config *config, symmem_memory *heap) {
     engine *self = instance;
     symmem_status status = SYMMEM_OK;
     self->heap_bytes = config->heap_bytes;
+    self->file_bytes = config->heap_bytes + queue_bytes(self->world_size);
     self->heaps = calloc((size_t)self->world_size, sizeof *self->heaps);
     int fd = -1;
     if (self->heaps == NULL)
@@ -175,6 +214,8 @@ static symmem_status world_open(void *instance, const symmem_exchange *exchange,
     status = meet(self, exchange, config, status);
     if (fd >= 0)
         close(fd);
+    if (status == SYMMEM_OK)
+        status = open_queues(self);
     if (status != SYMMEM_OK) {
         unmap_all(self);
         return status;
@@ -198,33 +239,48 @@ static char *find(const engine *self, const symmem_place *place) {
 
 static symmem_status reach_put(void *instance, const symmem_place *to, const void *src,
                                size_t bytes, const symmem_exec *exec) {
-    (void)exec;
-    memcpy(find(instance, to), src, bytes);
+    engine *self = instance;
+    if (self->queues != NULL)
+        return inside_put(self->queues, to, src, bytes, exec);
+    memcpy(find(self, to), src, bytes);
     return SYMMEM_OK;
 }
 
 static symmem_status reach_get(void *instance, const symmem_place *from, void *dst, size_t bytes,
                                const symmem_exec *exec) {
-    (void)exec;
-    memcpy(dst, find(instance, from), bytes);
+    engine *self = instance;
+    if (self->queues != NULL)
+        return inside_get(self->queues, from, dst, bytes, exec);
+    memcpy(dst, find(self, from), bytes);
     return SYMMEM_OK;
 }
 
 static symmem_status reach_write(void *instance, const symmem_place *to, uint32_t value,
                                  const symmem_exec *exec) {
+    engine *self = instance;
     (void)exec;
+    if (self->queues != NULL)
+        return inside_write(self->queues, to, value);
     /* release; pairs with: the load of the rank that polls the word */
-    atomic_store_explicit((word *)(void *)find(instance, to), value, memory_order_release);
+    atomic_store_explicit((word *)(void *)find(self, to), value, memory_order_release);
     return SYMMEM_OK;
 }
 
 static symmem_status reach_quiet(void *instance, const symmem_peers *peers,
                                  const symmem_exec *exec) {
-    (void)instance;
-    (void)peers;
-    (void)exec;
+    engine *self = instance;
+    if (self->queues != NULL)
+        return inside_quiet(self->queues, peers, exec);
     return SYMMEM_OK; /* stores are there */
 }
+
+#ifdef SUITE_INSIDE
+static void reach_progress(void *instance) {
+    inside_progress(((engine *)instance)->queues);
+}
+#else
+#define reach_progress NULL
+#endif
 
 static symmem_status reduce_local(void *instance, int32_t device, const symmem_local_reduce *reduce,
                                   const symmem_exec *exec) {
@@ -291,6 +347,7 @@ static const symmem_reach_ops reach_ops = {.size = sizeof(symmem_reach_ops),
                                            .get = reach_get,
                                            .write_value32 = reach_write,
                                            .quiet = reach_quiet,
+                                           .progress = reach_progress,
                                            .reduce_local = reduce_local};
 static const symmem_copy_ops copy_ops = {.size = sizeof(symmem_copy_ops),
                                          .copy = local_copy,
@@ -299,10 +356,10 @@ static const symmem_copy_ops copy_ops = {.size = sizeof(symmem_copy_ops),
 static const symmem_backend table = {
     .size = sizeof(symmem_backend),
     .abi = SYMMEM_BACKEND_ABI,
-    .name = "suite_reach",
-    .description = "the suite's engine: peers by rank and offset",
+    .name = NAME,
+    .description = DESCRIPTION,
     .flags = SYMMEM_CAP_HOST_ACCESS | SYMMEM_CAP_OVERLAP | SYMMEM_CAP_THREAD_RANKS |
-             SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_POOL | SYMMEM_CAP_PASSIVE,
+             SYMMEM_CAP_PROCESS_RANKS | SYMMEM_CAP_POOL | PASSIVE,
     .instance = &instance_ops,
     .copy = &copy_ops,
     .world = &world_ops,

@@ -11,6 +11,7 @@
 
 /* Sleepers look around this often, because a killed rank wakes no other. */
 #define POLL_NS 10000000l
+#define SERVE_NS 1000000l
 
 static int world_size_of(struct arena *arena) {
     return (int)atomic_load_explicit(&arena->world_size, memory_order_relaxed);
@@ -98,8 +99,23 @@ void arena_get_word(struct arena_word *word, char text[static 32]) {
     text[sizeof(parts) - 1] = '\0';
 }
 
+static _Thread_local arena_serve_fn served;
+static _Thread_local void *served_arg;
+
+void arena_serve(arena_serve_fn serve, void *arg) {
+    served = serve;
+    served_arg = arg;
+}
+
+bool arena_serve_once(void) {
+    if (served != NULL)
+        served(served_arg);
+    return served != NULL;
+}
+
 static void futex_sleep(struct arena *arena, uint32_t seen) {
-    struct timespec poll = {.tv_nsec = POLL_NS};
+    struct timespec poll = {.tv_nsec = served != NULL ? SERVE_NS : POLL_NS};
+    (void)arena_serve_once();
     /* Any result is fine: the caller looks at the state again. */
     syscall(SYS_futex, &arena->epoch, FUTEX_WAIT, seen, &poll, NULL, 0);
 }

@@ -112,6 +112,11 @@ void arena_reset(struct arena *arena, int world_size, uint64_t guard);
 bool arena_check(struct arena *arena, int world_size, uint64_t guard);
 
 /* The rank enters `state` and wakes who waits for it. */
+/* What this thread does every millisecond while it waits here; NULL: nothing. */
+typedef void (*arena_serve_fn)(void *arg);
+void arena_serve(arena_serve_fn serve, void *arg);
+/* Does it; false: nothing. */
+bool arena_serve_once(void);
 void arena_enter(struct arena *arena, int rank, enum arena_state state);
 /* Waits until every rank has entered `state` or a later one, or is gone; false after timeout_ms. */
 bool arena_meet(struct arena *arena, enum arena_state state, uint32_t timeout_ms);

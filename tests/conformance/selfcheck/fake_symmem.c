@@ -132,6 +132,11 @@ symmem_status symmem_join(symmem_context *context, const symmem_join_options *op
     return SYMMEM_OK;
 }
 
+symmem_status symmem_progress(symmem_context *context) {
+    (void)context;
+    return SYMMEM_OK;
+}
+
 symmem_status symmem_device_count(symmem_context *context, int32_t *count_p) {
     *count_p = context != NULL ? 1 : 0;
     return SYMMEM_OK;
