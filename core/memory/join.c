@@ -171,7 +171,7 @@ static symmem_status join_unless_busy(symmem_context *context, size_t asked, uin
 
 symmem_status symmem_progress(symmem_context *context) {
     SM_PUBLIC_CALL;
-    symmem_status status = sm_context_check(context, operation);
+    symmem_status status = sm_context_check(context, "progress");
     if (status == SYMMEM_OK)
         (void)sm_heap_progress(context);
     return status;

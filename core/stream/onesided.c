@@ -178,6 +178,15 @@ static symmem_status by_address(const transfer *move, const symmem_exec *exec) {
                                   move->dst != NULL ? address : move->src, move->bytes, exec);
 }
 
+/* A backend cannot name the peer in the record of a failure that is not of a signal. */
+static symmem_status failed_transfer(const transfer *move, symmem_status status,
+                                     const char *entry) {
+    status = sm_backend_failed(move->link->context, status, move->operation, entry);
+    return status == SYMMEM_PEER_LOST && move->remote->address == NULL
+               ? sm_error_failed_rank(move->remote->place.peer)
+               : status;
+}
+
 static symmem_status run_transfer(const transfer *move, const symmem_stream *stream) {
     sm_link *link = move->link;
     symmem_context *context = link->context;
@@ -193,7 +202,7 @@ static symmem_status run_transfer(const transfer *move, const symmem_stream *str
         status = move->remote->address != NULL ? by_address(move, &exec)
                                                : over_reach(move, &exec, &entry);
         if (status != SYMMEM_OK)
-            status = sm_backend_failed(context, status, move->operation, entry);
+            status = failed_transfer(move, status, entry);
     }
     sm_refs_finish(&refs);
     return status;

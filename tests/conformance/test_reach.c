@@ -4,6 +4,8 @@
  * the backend under test where it reaches its peers by rank and offset (the profile one-sided), and
  * in any run on the suite's own engine.
  */
+#include <stdatomic.h>
+
 #include "case_help.h"
 #include "reach_help.h"
 
@@ -91,6 +93,26 @@ static void chain(struct tk *t) {
     }
 }
 
+/* The target makes no other call than this one until its peer says, outside the library, that its
+ * put and get have ended. */
+static void progress_serves_peers(struct tk *t) {
+    symmem_handle *handle = begin(t, 4096);
+    const uint64_t end_ms = tk_now_ms() + tk_limit_ms(t, LONG_MS);
+    uint8_t byte = 0x3C;
+    TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+    if (t->rank == 0) {
+        TK_OK(t, symmem_put(handle, 1, 11, &byte, 1, NULL));
+        TK_OK(t, symmem_get(handle, 1, 11, &byte, 1, NULL));
+        TK_EQ_INT(t, 0x3C, byte);
+        tk_share_u64(t, 0, 1);
+    }
+    while (t->rank == 1 && tk_read_u64(t, 0, 0) == 0 && tk_now_ms() < end_ms)
+        TK_OK(t, symmem_progress(t->context));
+    if (t->rank == 1)
+        tk_expect_bytes(t, handle, 1, 11, 1, 0x3C);
+    tk_out_of_band_barrier(t);
+}
+
 #define ROWS(area_, needs_, flags_)                                                                \
     TK_CASE(area_ ".pointers_are_null", pointers_are_null, "SM-REACH-01", .needs = (needs_),       \
             .flags = (flags_)),                                                                    \
@@ -99,7 +121,9 @@ static void chain(struct tk *t) {
         TK_CASE(area_ ".puts_are_there", puts_are_there, "SM-REACH-03", .needs = (needs_),         \
                 .ranks = {2, 0}, .flags = (flags_)),                                               \
         TK_CASE(area_ ".chain_of_signals", chain, "SM-REACH-04", .needs = (needs_),                \
-                .ranks = {2, 0}, .flags = (flags_))
+                .ranks = {2, 0}, .flags = (flags_)),                                               \
+        TK_CASE(area_ ".progress_serves_peers", progress_serves_peers, "SM-REACH-09",              \
+                .needs = (needs_), .ranks = {2, 0}, .flags = (flags_))
 
 static const struct tk_case reach_cases[] = {ROWS("reach", SYMMEM_CAP_REACH, 0),
                                              ROWS("engine", 0, JOINED_LATER)};
@@ -182,4 +206,29 @@ TK_TEST(reach, all_is_there_before_a_signal, "SM-REACH-04", .min_ranks = 2, .fla
     TK_OK(t, symmem_wait_signal(handle, t->previous, 0, LONG_MS, NULL));
     tk_expect_bytes(t, handle, t->rank, 31, 1, 0x5A);
     TK_OK(t, symmem_barrier(handle, 0, LONG_MS, NULL));
+}
+
+static _Atomic int progress_count;
+
+static void count_progress(void *instance) {
+    (void)instance;
+    atomic_fetch_add(&progress_count, 1);
+}
+
+static void count_entries(flat_backend *table) {
+    table->reach_progress = count_progress;
+}
+
+static struct table_twin counted = {.name = "suite_counted", .change = count_entries};
+
+TK_TEST(reach, progress_asks_the_engine, "SM-REACH-09", .max_ranks = 1, .flags = JOINED_LATER) {
+    use_engine_twin(t, &counted);
+    atomic_store(&progress_count, 0);
+    TK_OK(t, symmem_progress(t->context));
+    TK_EQ_INT(t, 0, atomic_load(&progress_count));
+    tk_join(t, t->context);
+    atomic_store(&progress_count, 0);
+    TK_OK(t, symmem_progress(t->context));
+    TK_AT_LEAST(t, 1, atomic_load(&progress_count));
+    TK_FAILS(t, NOT_INITIALIZED, symmem_progress(NULL));
 }

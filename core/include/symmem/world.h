@@ -53,7 +53,7 @@ SYMMEM_API SYMMEM_CHECKED symmem_status symmem_join(symmem_context *context,
  * while. A rank that makes none for a time and does not want to hold up its peers calls this.
  *
  * Local, never waits. Any thread. OK at once with other backends and before symmem_join. Errors:
- * NOT_INITIALIZED. [SM-REACH]
+ * NOT_INITIALIZED. [SM-REACH-09]
  */
 SYMMEM_API SYMMEM_CHECKED symmem_status symmem_progress(symmem_context *context);
 
