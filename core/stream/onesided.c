@@ -183,7 +183,7 @@ static symmem_status failed_transfer(const transfer *move, symmem_status status,
                                      const char *entry) {
     status = sm_backend_failed(move->link->context, status, move->operation, entry);
     return status == SYMMEM_PEER_LOST && move->remote->address == NULL
-               ? sm_error_failed_rank(move->remote->place.peer)
+               ? sm_error_missing(move->remote->place.peer)
                : status;
 }
 

@@ -75,6 +75,7 @@ void walk_expect_errno(struct tk *t) {
 void walk_works(struct walk_run *run, symmem_group *group) {
     if (run->context == NULL)
         open_context(run);
+    TK_REQUIRE_OK(run->t, symmem_join(run->context, NULL, run->limit_ms)); /* if it has not yet */
     symmem_group *own = group == NULL ? walk_group(run, "fresh", -1) : NULL;
     work_after_on(run->t, run->context, own != NULL ? own : group, NULL);
     TK_OK(run->t, symmem_group_destroy(own));
