@@ -59,7 +59,7 @@ static void expect_in_time(struct tk *t, const struct step *step, uint64_t end_m
 static void judge(struct tk *t, const struct step *step, symmem_status status) {
     bool signals = step->scenario->outcome == WALK_SIGNALS;
     bool local = step->scenario->outcome == WALK_LOCAL;
-    /* Without PASSIVE nobody reaches the memory of the dead. */
+    /* Without PASSIVE no rank reaches the memory of one that has ended. */
     bool lost =
         status == SYMMEM_PEER_LOST && (!local || (t->capabilities & SYMMEM_CAP_PASSIVE) == 0);
     symmem_error_record record = last_record();

@@ -59,7 +59,7 @@ struct inside {
     const symmem_host *host;
     int32_t rank, world_size;
     char *heap;
-    pthread_mutex_t lock; /* for a record at a time; nobody waits with it */
+    pthread_mutex_t lock; /* for a record at a time; no thread waits while it holds it */
     peer_link *links;
 };
 
