@@ -154,8 +154,8 @@ static bool notes_names(const struct tk *t) {
     return t->mode == TK_MODE_PROCESS || t->rank == 0;
 }
 
-/* As a program has to where the engine moves bytes only inside calls: while it waits for other ranks
- * outside the library, it lets the engine work. */
+/* As a program has to where the engine moves bytes only inside calls: while it waits for other
+ * ranks outside the library, it lets the engine work. */
 static void serve_peers(void *arg) {
     const struct tk *t = arg;
     if (t->own->target != NULL)
