@@ -21,7 +21,8 @@ extern "C" {
  * with count 0 means the whole world in order. Name and ranks are copied. `store` NULL means the
  * context's store; another one has to outlive the group. No rank is contacted: the first collective
  * call brings the group up. A name may be used again once the group was destroyed, with the same or
- * other members; two live groups of one context with the same name are EXISTS. Errors:
+ * other members; two live groups of one context with the same name are EXISTS. While symmem_join
+ * runs it has a group named "symmem.join". Errors:
  * INVALID_ARGUMENT (own rank absent, duplicate, a name that is empty, too long or has control
  * characters), OUT_OF_RANGE (a rank outside the world).
  */
