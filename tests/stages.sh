@@ -490,6 +490,9 @@ stage_coverage() {
         keep=--keep-ranks # each process writes a file for each source when it ends: fewer are quicker
     fi
     conformance build-coverage "--ranks 4 --no-large $keep" "--ranks 2 --rank-mode thread --no-large"
+    # Peers without pointers, on the suite's own engines.
+    local engine=$root/build-coverage/lib/tests/reach.so inside=$root/build-coverage/lib/tests/reach_inside.so
+    conformance build-coverage "--ranks 4 --no-large --backend $engine $keep" "--ranks 2 --no-large --backend $inside $keep"
     check thresholds coverage/check.sh build-coverage &&
         sed 's/^/    /' "$logs/coverage.thresholds.log"
     report_page build-coverage
