@@ -122,15 +122,13 @@ typedef struct name_server {
 
 static name_server names;
 static bool names_are_faked;
+static _Atomic size_t look_ups; /* that have ended */
 
 int __real_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **found_p);
 int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
                        struct addrinfo **found_p);
-int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
-                       struct addrinfo **found_p) {
-    if (!names_are_faked)
-        return __real_getaddrinfo(host, port, hints, found_p);
+static int look_up(const char *port, const struct addrinfo *hints, struct addrinfo **found_p) {
     usleep(names.late_ms * 1000);
     *found_p = NULL;
     if (names.error != 0)
@@ -145,6 +143,15 @@ int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo
         last = last->ai_next;
         last->ai_addrlen = names.bytes;
     }
+    return error;
+}
+
+int __wrap_getaddrinfo(const char *host, const char *port, const struct addrinfo *hints,
+                       struct addrinfo **found_p) {
+    if (!names_are_faked)
+        return __real_getaddrinfo(host, port, hints, found_p);
+    const int error = look_up(port, hints, found_p);
+    atomic_fetch_add(&look_ups, 1);
     return error;
 }
 
@@ -170,7 +177,9 @@ TEST("what a resolver finds") {
         if (cases[i].status == SYMMEM_OK)
             CU_ASSERT_EQUAL(place.count, cases[i].count);
     }
-    usleep(500000); /* the late one has gone */
+    const uint64_t end_ns = limit();
+    while (atomic_load(&look_ups) < sizeof(cases) / sizeof(cases[0]) && !sm_expired(end_ns))
+        usleep(1000); /* the late one */
     names = (name_server){.count = 1};
     for (int nth = 0; nth < 3; nth++) { /* no memory, no condition, no thread */
         arm((fault){.error = EAGAIN, .skips = nth});
