@@ -146,8 +146,12 @@ static bool is_over(const sm_heap *heap, const sm_lease *lease, bool dead) {
 
 void sm_leases_sweep(sm_heap *heap, bool dead) {
     const symmem_context *context = heap->context;
-    if (context->backend->reach_progress)
+    if (context->backend->reach_progress) {
+        /* Unlocked: an engine that completes what it has queued gives memory back here. */
+        (void)pthread_mutex_unlock(&heap->lock);
         context->backend->reach_progress(context->instance);
+        (void)pthread_mutex_lock(&heap->lock);
+    }
     for (sm_node *node = heap->leases.next, *next; node != &heap->leases; node = next) {
         sm_lease *lease = SM_CONTAINER(node, sm_lease, node);
         next = node->next;

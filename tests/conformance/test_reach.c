@@ -232,3 +232,52 @@ TK_TEST(reach, progress_asks_the_engine, "SM-REACH-09", .max_ranks = 1, .flags =
     TK_AT_LEAST(t, 1, atomic_load(&progress_count));
     TK_FAILS(t, NOT_INITIALIZED, symmem_progress(NULL));
 }
+
+/* An engine may hold the caller's memory until what was put is complete, and complete it whenever
+ * it is asked to work: the core then gives memory back in the middle of an allocation. */
+static symmem_ref kept[8];
+static int kept_count;
+
+static struct table_twin keeping;
+
+static void release_kept(void *instance) {
+    if (keeping.real->reach->progress != NULL)
+        keeping.real->reach->progress(instance);
+    while (kept_count > 0) {
+        kept_count--;
+        kept[kept_count].release(kept[kept_count].object);
+    }
+}
+
+static symmem_status put_and_keep(void *instance, const symmem_place *to, const void *src,
+                                  size_t bytes, const symmem_exec *exec) {
+    for (int32_t i = 0; i < exec->ref_count && kept_count < 8; i++) {
+        kept[kept_count] = exec->refs[i];
+        kept[kept_count].retain(kept[kept_count].object);
+        kept_count++;
+    }
+    return keeping.real->reach->put(instance, to, src, bytes, exec);
+}
+
+static void keep_entries(flat_backend *table) {
+    table->reach_put = put_and_keep;
+    table->reach_progress = release_kept;
+}
+
+static struct table_twin keeping = {.name = "suite_keeping", .change = keep_entries};
+
+TK_TEST(reach, memory_comes_back_in_progress, "SM-REACH-09", .min_ranks = 2,
+        .flags = JOINED_LATER) {
+    void *source = NULL, *none = NULL;
+    use_engine_twin(t, &keeping);
+    kept_count = 0;
+    tk_join(t, t->context);
+    symmem_handle *handle = tk_handle(t, 4096, tk_world_group(t));
+    TK_REQUIRE_OK(t, symmem_alloc(t->context, 4096, -1, NULL, &source));
+    TK_OK(t, symmem_put(handle, t->next, 0, source, 64, NULL));
+    TK_CHECK(t, kept_count > 0);
+    TK_OK(t, symmem_free(t->context, source));
+    TK_FAILS(t, NO_SPACE, symmem_alloc(t->context, (size_t)1 << 40, -1, NULL, &none));
+    TK_EQ_INT(t, 0, kept_count);
+    tk_out_of_band_barrier(t);
+}
