@@ -152,7 +152,13 @@ else
     run_round 2 --filter "$(names_besides "$done_with" "${rounds[1]}")" --timeout 10 "$@"
     run_round 3 --filter "$(names_besides "$done_with,${rounds[1]}" '*')" "$@"
 fi
-print_cases | tee "$results/cases.txt"
+{
+    print_cases
+    for allocator in "${allocators[@]}"; do
+        [ -n "$(outcomes "$allocator")" ] || printf '%s: nothing ran: %s\n' "${allocator%%@*}" \
+            "$(tail -qn 1 "$results/${allocator%%@*}".*.log 2>/dev/null | sort -u | head -n 3)"
+    done
+} | tee "$results/cases.txt"
 files=()
 for file in "$results"/*.json; do
     [ ! -s "$file" ] || files+=("$file")
