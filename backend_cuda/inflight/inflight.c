@@ -300,8 +300,9 @@ static void ask_for_newest(cuda_instance *instance, const cuda_pending *first) {
         stream->over_to = newest->number;
 }
 
+/* Without a mark it is not over before the context is lost, whatever else is. */
 static bool is_known_over(const cuda_pending *pending) {
-    return !pending->unordered && pending->number <= pending->stream->over_to;
+    return is_mark_of(pending, pending->stream) && pending->number <= pending->stream->over_to;
 }
 
 /* Work of one stream ends in order. So one query may tell of many entries, and entries after an
