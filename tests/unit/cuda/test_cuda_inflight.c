@@ -14,6 +14,7 @@ enum { FEW = 4, MOST = 300 };
 static struct device {
     int events, queries, destroyed;
     bool over[2 * MOST];
+    bool marks_none;
     cuda_pending *meanwhile; /* another thread's, marked and noted while the next mark returns */
 } device;
 
@@ -27,11 +28,17 @@ static CUresult event_create(CUevent *event_p, unsigned int flags) {
 }
 
 static CUresult event_record(CUevent event, CUstream stream) {
+    if (device.marks_none)
+        return CUDA_ERROR_UNKNOWN;
     cuda_pending *other = device.meanwhile;
     device.meanwhile = NULL;
     if (other != NULL)
         CU_ASSERT_EQUAL(cuda_pending_add(other, NULL, &(cuda_needs){.told = false}, "put"),
                         SYMMEM_OK);
+    return CUDA_SUCCESS;
+}
+
+static CUresult stream_query(CUstream stream) {
     return CUDA_SUCCESS;
 }
 
@@ -97,7 +104,7 @@ symmem_status cuda_take_chunk_fault(const cuda_signal_op *signal, symmem_error_r
 
 CUresult cuda_wait_idle(cuda_instance *instance, CUstream native, uint32_t timeout_ms,
                         const cuda_signal_op *signal) {
-    return CUDA_SUCCESS;
+    return device.marks_none ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 /* --- one stream, two handles ------------------------------------------------------------ */
@@ -137,7 +144,8 @@ static void begin(void) {
     instance.driver = (cuda_driver){.EventCreate = event_create,
                                     .EventRecord = event_record,
                                     .EventQuery = event_query,
-                                    .EventDestroy = event_destroy};
+                                    .EventDestroy = event_destroy,
+                                    .StreamQuery = stream_query};
     instance.pending_end = &instance.pending;
     stream.instance = &instance;
     (void)pthread_mutex_init(&instance.collecting, NULL);
@@ -192,6 +200,23 @@ TEST("the newest of another order") {
     device.over[0] = true; /* its entry stands behind the other one's */
     cuda_collect(&instance);
     CU_ASSERT(instance.pending_count == 1 && instance.pending->done != NULL);
+    expect_none_left();
+}
+
+/* Work without a mark, which may be over, says nothing of what comes after it. */
+TEST("an entry without a mark") {
+    begin();
+    cuda_pending *unmarked = make_note();
+    device.marks_none = true;
+    CU_ASSERT_EQUAL(cuda_pending_add(unmarked, NULL, &(cuda_needs){.told = false}, "put"),
+                    SYMMEM_BACKEND);
+    device.marks_none = false;
+    for (int i = 0; i < FEW; i++)
+        add(make_note());
+    memset(device.over, 1, 2 * sizeof device.over[0]);
+    cuda_collect(&instance);
+    CU_ASSERT(instance.pending == unmarked && instance.pending_count < FEW + 1);
+    unmarked->ended = true;
     expect_none_left();
 }
 
