@@ -36,7 +36,7 @@ static cuda_event *take_kept(cuda_instance *instance, int32_t index) {
     return event;
 }
 
-static CUresult make(cuda_instance *instance, int32_t index, bool kept, cuda_event **event_p) {
+static CUresult make_event(cuda_instance *instance, int32_t index, bool kept, cuda_event **event_p) {
     cuda_event *event = calloc(1, sizeof *event);
     if (event == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -54,7 +54,7 @@ static CUresult make(cuda_instance *instance, int32_t index, bool kept, cuda_eve
 CUresult cuda_event_take(cuda_instance *instance, int32_t device, cuda_event **event_p) {
     *event_p = take_kept(instance, device);
     if (*event_p == NULL)
-        return make(instance, device, true, event_p);
+        return make_event(instance, device, true, event_p);
     atomic_store(&(*event_p)->users, 1);
     return CUDA_SUCCESS;
 }
@@ -85,7 +85,7 @@ symmem_status cuda_event_create(void *opaque, int32_t device, void **event_p) {
     symmem_status status = cuda_enter(instance, device, "event_create");
     if (status != SYMMEM_OK)
         return status;
-    CUresult result = make(instance, device, false, &event);
+    CUresult result = make_event(instance, device, false, &event);
     cuda_leave(instance);
     if (result != CUDA_SUCCESS)
         return cuda_fail(instance, result, "event_create");
