@@ -119,11 +119,47 @@ static void note_fn(void *arg) {
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* What runs once close has given up waiting asks nothing of the host, which may be gone. */
+/* The machine's time, as a clock of a program that gives it up once its only thread has ended. */
+static atomic_bool clock_ended;
+static atomic_int clock_late_calls;
+
+static uint64_t clock_now_ns(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&clock_late_calls, atomic_load(&clock_ended));
+    return (fake_now_ms() + 1) * 1000000;
+}
+
+static void clock_wait(void *arg, uint64_t until_ns) {
+    (void)until_ns;
+    (void)clock_now_ns(arg);
+    fake_sleep_us(1000);
+}
+
+static void clock_changed(void *arg) {
+    (void)clock_now_ns(arg);
+}
+
+static void clock_threads(void *arg, int change) {
+    (void)clock_now_ns(arg);
+    atomic_store(&clock_ended, change < 0);
+}
+
+static const symmem_clock mortal_clock = {.size = sizeof mortal_clock,
+                                          .now_ns = clock_now_ns,
+                                          .wait = clock_wait,
+                                          .changed = clock_changed,
+                                          .threads = clock_threads};
+
+/* What runs once close has given up waiting asks nothing of the host, which may be gone, and
+ * nothing of the clock once it has said that its thread ends. */
 TEST("outlives close") {
     int threads = fake_count_threads();
     fake_host other;
-    void *closed = fake_open(&other);
+    const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    void *closed;
+    fake_host_init(&other);
+    other.host.clock = &mortal_clock;
+    CU_ASSERT_EQUAL_FATAL(backend->instance->open(&other.host, &config, &closed), SYMMEM_OK);
     void *stream, *event;
     atomic_bool open = false;
     atomic_int asked = 0, ran = 0;
@@ -145,6 +181,8 @@ TEST("outlives close") {
     CU_ASSERT_EQUAL(atomic_load(&ran), 1);
     CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT_EQUAL(atomic_load(&asked), 0);
+    CU_ASSERT(atomic_load(&clock_ended));
+    CU_ASSERT_EQUAL(atomic_load(&clock_late_calls), 0);
     pthread_mutex_destroy(&other.lock);
 }
 
