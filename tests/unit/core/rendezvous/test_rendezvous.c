@@ -93,3 +93,120 @@ RANKS_TEST("ranks that cannot be seen", .world = 3) {
     env_meet(env);
     atomic_store(&is_hidden, false);
 }
+
+/* --- a heap whose words the host cannot read -------------------------------------------------- */
+
+/* An engine of a world of one. Its copy is an entry like any other: it may give memory back, and
+ * may take long. */
+static struct engine {
+    symmem_ref kept[8]; /* what copies held, to be given back by the next one */
+    int kept_count;
+    bool keeps, gives_back;
+    atomic_bool closed_gate, in_copy;
+} engine;
+
+static const symmem_backend *emulation(void) {
+    return symmem_backend_entry(SYMMEM_BACKEND_ABI);
+}
+
+static symmem_status heap_open(void *instance, const symmem_exchange *exchange,
+                               const symmem_world_config *config, symmem_memory *heap) {
+    return emulation()->memory->alloc(instance, 0, config->heap_bytes, heap);
+}
+
+static void heap_close(void *instance, symmem_memory *heap) {
+    emulation()->memory->release(instance, heap);
+}
+
+static void *heap_address(void *instance, const symmem_memory *heap, int32_t rank) {
+    return heap->ptr;
+}
+
+static symmem_status heap_copy(void *instance, int32_t device, void *dst, const void *src,
+                               size_t bytes, const symmem_exec *exec) {
+    for (int32_t i = 0; engine.keeps && i < exec->ref_count && engine.kept_count < 8; i++) {
+        exec->refs[i].retain(exec->refs[i].object);
+        engine.kept[engine.kept_count++] = exec->refs[i];
+    }
+    while (engine.gives_back && engine.kept_count > 0) {
+        engine.kept_count--;
+        engine.kept[engine.kept_count].release(engine.kept[engine.kept_count].object);
+    }
+    atomic_store(&engine.in_copy, true);
+    for (int i = 0; i < 10000 && atomic_load(&engine.closed_gate); i++)
+        sm_sleep_ns(1000000);
+    return emulation()->copy->copy(instance, device, dst, src, bytes, exec);
+}
+
+#define ENGINE                                                                                     \
+    .world = 1, .without = SYMMEM_CAP_HOST_ACCESS,                                                 \
+    .entries = {.world_open = heap_open,                                                           \
+                .world_close = heap_close,                                                         \
+                .world_address = heap_address,                                                     \
+                .copy = heap_copy}
+
+enum { HEAP_BYTES = 4 << 20, HALF_BYTES = HEAP_BYTES / 2 };
+
+static void join_engine(rank_env *env) {
+    const symmem_join_options join = {.size = sizeof join, .heap_bytes = HEAP_BYTES};
+    memset(&engine, 0, sizeof engine);
+    CHECK_OK(env, symmem_join(env->context, &join, 10000));
+}
+
+static void *heap_alloc(rank_env *env, size_t bytes) {
+    void *ptr = NULL;
+    CHECK_OK(env, symmem_alloc(env->context, bytes, -1, NULL, &ptr));
+    return ptr;
+}
+
+/* Leaves a half of the heap that is free once someone has read the words of its lease. */
+static void lease_half(rank_env *env) {
+    void *ptr = heap_alloc(env, HALF_BYTES);
+    symmem_handle_release(env_rendezvous(env, ptr));
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    atomic_store(&engine.in_copy, false);
+}
+
+RANKS_TEST("memory comes back while a lease is read", ENGINE) {
+    char text[16] = "held by a copy";
+    join_engine(env);
+    void *source = heap_alloc(env, 4096);
+    engine.keeps = true;
+    CHECK_OK(env, symmem_copy(env->context, text, source, sizeof text, NULL));
+    engine.keeps = false;
+    CHECK(env, engine.kept_count > 0);
+    CHECK_OK(env, symmem_free(env->context, source));
+    lease_half(env);
+    engine.gives_back = true;
+    void *ptr = heap_alloc(env, HALF_BYTES);
+    CHECK(env, engine.kept_count == 0);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+}
+
+static void *alloc_in_thread(void *arg) {
+    rank_env *env = arg;
+    void *ptr = heap_alloc(env, HALF_BYTES / 2);
+    CHECK_OK(env, symmem_free(env->context, ptr));
+    return NULL;
+}
+
+/* Both find room in what one of them looks for. */
+RANKS_TEST("two threads look for what came back", ENGINE) {
+    pthread_t first, second;
+    rank_env others[2] = {*env, *env};
+    join_engine(env);
+    void *filling = heap_alloc(env, HALF_BYTES * 3 / 4);
+    lease_half(env);
+    atomic_store(&engine.closed_gate, true);
+    CHECK(env, pthread_create(&first, NULL, alloc_in_thread, &others[0]) == 0);
+    for (int i = 0; i < 10000 && !atomic_load(&engine.in_copy); i++)
+        sm_sleep_ns(1000000);
+    CHECK(env, pthread_create(&second, NULL, alloc_in_thread, &others[1]) == 0);
+    sm_sleep_ns(50000000); /* one that does not wait fails in that time */
+    atomic_store(&engine.closed_gate, false);
+    pthread_join(first, NULL);
+    pthread_join(second, NULL);
+    env->failures += others[0].failures + others[1].failures;
+    CHECK(env, atomic_load(&engine.in_copy));
+    CHECK_OK(env, symmem_free(env->context, filling));
+}
