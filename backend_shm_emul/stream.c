@@ -209,8 +209,9 @@ void shm_stream_destroy(void *instance, void *stream) {
     pthread_t thread = self->worker;
     pthread_mutex_lock(&self->lock);
     self->stopping = true;
-    /* Running work keeps the stream until it ends. */
-    bool join = self->enqueued == self->completed && !pthread_equal(thread, pthread_self());
+    /* Running work keeps the stream until it ends. Its own thread comes here inside of work only.
+     */
+    bool join = self->enqueued == self->completed;
     shm_cond_wake(self->instance->clock, &self->work);
     pthread_mutex_unlock(&self->lock);
     if (join)

@@ -186,6 +186,25 @@ TEST("outlives close") {
     pthread_mutex_destroy(&other.lock);
 }
 
+/* Two streams outlive it: the instance goes with the second one. */
+TEST("two outlive close") {
+    int threads = fake_count_threads();
+    fake_host other;
+    void *closed = fake_open(&other), *streams[2];
+    atomic_bool open[2] = {false, false};
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(backend->stream->create(closed, 0, &streams[i]), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->stream->host_fn(closed, streams[i], gate_fn, &open[i]), SYMMEM_OK);
+        backend->stream->destroy(closed, streams[i]);
+    }
+    backend->instance->close(closed);
+    pthread_mutex_destroy(&other.lock);
+    atomic_store(&open[0], true);
+    CU_ASSERT(fake_threads_settle(threads + 1));
+    atomic_store(&open[1], true);
+    CU_ASSERT(fake_threads_settle(threads));
+}
+
 /* --- captures that the core does not let happen ----------------------------------------- */
 
 static uint64_t capture_id(void *stream) {
@@ -201,6 +220,27 @@ static void fork_capture(void *origin, void *forked, void *event) {
     CU_ASSERT_EQUAL(backend->stream->event_record(instance, event, origin), SYMMEM_OK);
     CU_ASSERT_EQUAL(backend->stream->wait_event(instance, forked, event), SYMMEM_OK);
     CU_ASSERT(capture_id(origin) != 0 && capture_id(forked) == capture_id(origin));
+}
+
+/* A graph is not launched into a capture, and nothing of it runs. */
+TEST("a launch into a capture") {
+    void *stream = new_stream(), *graph, *none;
+    uint32_t word = 0;
+    const symmem_exec exec = {.stream = stream};
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value32(instance, 0, &word, 1, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->graph->capture_end(instance, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->launch(instance, graph, stream), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL_FATAL(backend->graph->capture_end(instance, stream, &none), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 0);
+    CU_ASSERT_EQUAL(backend->graph->launch(instance, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 1);
+    backend->graph->destroy(instance, graph);
+    backend->graph->destroy(instance, none);
+    backend->stream->destroy(instance, stream);
 }
 
 /* There is no graph, and the streams run again. */
