@@ -263,6 +263,14 @@ static symmem_status row_signals(const struct ops_call *call) {
     return symmem_put_signal(call->handle, call->root, call->channel, call->limit_ms, NULL);
 }
 
+static symmem_status row_put(const struct ops_call *call) {
+    return symmem_put(call->handle, call->root, 0, call->input->data, 16, call->stream);
+}
+
+static symmem_status row_get(const struct ops_call *call) {
+    return symmem_get(call->handle, call->root, 0, call->out->data, 16, call->stream);
+}
+
 /* Where input and out of each lie, and how many times the count they have. */
 static const struct failing_row {
     ops_fn run;
@@ -280,6 +288,8 @@ static const struct failing_row {
     {row_broadcast, "broadcast", true, false, false, false},
     {row_all_to_all, "all_to_all_out", true, false, true, true},
     {row_barrier, "barrier", true, false, false, false},
+    {row_put, "put", false, false, false, false},
+    {row_get, "get", false, false, false, false},
     {row_signals, "put_signal", true, false, false, false}};
 
 static symmem_status run_row(const scene *s, const struct failing_row *row) {
@@ -320,7 +330,6 @@ static bool fail_row_once(const scene *s, const struct failing_row *row, int32_t
         TK_STATUS(t, SYMMEM_OK, status);
     }
     TK_OK(t, symmem_handle_reset(s->handle, LONG_MS));
-    tk_out_of_band_barrier(t);
     return failed;
 }
 
