@@ -26,7 +26,7 @@ static void release(shm_stream *stream) {
             stream->next->previous = stream->previous;
         *(stream->previous ? &stream->previous->next : &instance->streams) = stream->next;
         free(stream);
-        if (!instance->closed) /* otherwise nobody waits, and the clock may be no more */
+        if (!instance->closed) /* later no thread waits, and the clock may be no more */
             shm_cond_wake(instance->clock, &instance->stream_gone);
     }
     bool all = last && instance->closed && !instance->streams;

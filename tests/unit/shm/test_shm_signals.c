@@ -299,7 +299,7 @@ WORLD_TEST("a poisoned rank publishes nothing", 2, 2, 65536) {
     }
 }
 
-/* Meets rank 0 as an all-to-all does, with a table of parts that cannot be. */
+/* Takes part in rank 0's all-to-all with a table of parts that cannot be. */
 static int publish_nonsense(fake_rank *rank) {
     uint64_t *parts = shm_split_table(&rank->peers, 1, 1);
     parts[0] = 1 << 30;

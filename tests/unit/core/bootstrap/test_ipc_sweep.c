@@ -312,7 +312,7 @@ TEST("an abstract name among hidden users") {
     system_says = (struct system){.says = false};
 }
 
-/* A file that nobody else can have made, or put in the place of the right one. */
+/* A file that no other user can have made, or put in the place of the right one. */
 TEST("a socket's file among hidden users") {
     static const struct {
         mode_t folder, file;
