@@ -14,6 +14,14 @@ typedef struct run_state {
     symmem_fault *fault_p;
 } run_state;
 
+/* Peers may still be in the operation that poisoned this rank: it publishes nothing more. */
+static symmem_status run_unless_poisoned(const symmem_collective *call, run_state *state) {
+    const symmem_peers *peers = state->wait.peers;
+    return peers->host->is_poisoned(peers)
+               ? shm_wait_fault(&state->wait, SYMMEM_POISONED, -1, -1, state->fault_p)
+               : symmem_cpu_collective(call, &state->comm);
+}
+
 /* So few elements take hardly longer than their waits, which read the clock themselves. */
 #define BRIEF_COUNT 16384
 
@@ -74,7 +82,7 @@ static symmem_status run_collective(const shm_op *op, symmem_error_record *recor
                      op->u.collective.timeout_ms, &state.wait);
     if (op->u.collective.call.count > BRIEF_COUNT || op->u.collective.call.in_splits != NULL)
         state.wait.start_ns = shm_now_ns(op->instance->clock);
-    symmem_status status = symmem_cpu_collective(&op->u.collective.call, &state.comm);
+    symmem_status status = run_unless_poisoned(&op->u.collective.call, &state);
     shm_failpoint_notify(peers->host, "shm.collective.done*");
     if (status == SYMMEM_OK)
         return SYMMEM_OK;

@@ -26,7 +26,8 @@ static void release(shm_stream *stream) {
             stream->next->previous = stream->previous;
         *(stream->previous ? &stream->previous->next : &instance->streams) = stream->next;
         free(stream);
-        shm_cond_wake(instance->clock, &instance->stream_gone);
+        if (!instance->closed) /* later no thread waits, and the clock may be no more */
+            shm_cond_wake(instance->clock, &instance->stream_gone);
     }
     bool all = last && instance->closed && !instance->streams;
     pthread_mutex_unlock(&instance->lock);
@@ -105,8 +106,7 @@ static void *worker(void *argument) {
         shm_cond_wake(stream->instance->clock, &stream->done);
     }
     pthread_mutex_unlock(&stream->lock);
-    /* Read before others may learn that the operation is done. The clock must outlive it only until
-     * then. */
+    /* Told first: after the release the instance may be closed, and the clock no more. */
     const symmem_clock *clock = stream->instance->clock;
     if (clock != NULL)
         clock->threads(clock->arg, -1);
@@ -209,8 +209,9 @@ void shm_stream_destroy(void *instance, void *stream) {
     pthread_t thread = self->worker;
     pthread_mutex_lock(&self->lock);
     self->stopping = true;
-    /* Running work keeps the stream until it ends. */
-    bool join = self->enqueued == self->completed && !pthread_equal(thread, pthread_self());
+    /* Running work keeps the stream until it ends. Its own thread comes here inside of work only.
+     */
+    bool join = self->enqueued == self->completed;
     shm_cond_wake(self->instance->clock, &self->work);
     pthread_mutex_unlock(&self->lock);
     if (join)

@@ -10,10 +10,19 @@
 
 /* --- the heap ------------------------------------------------------------------------------- */
 
+static bool init_locks(sm_heap *heap) {
+    if (pthread_mutex_init(&heap->lock, NULL) != 0)
+        return false;
+    if (pthread_mutex_init(&heap->sweep_lock, NULL) == 0)
+        return true;
+    (void)pthread_mutex_destroy(&heap->lock);
+    return false;
+}
+
 symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memory, size_t bytes) {
     sm_heap *heap = calloc(1, sizeof *heap);
     sm_piece *whole = calloc(1, sizeof *whole);
-    if (!heap || !whole || pthread_mutex_init(&heap->lock, NULL) != 0) {
+    if (!heap || !whole || !init_locks(heap)) {
         free(whole);
         free(heap);
         return sm_context_fail(context, SYMMEM_OUT_OF_MEMORY, "join", "heap",
@@ -24,6 +33,7 @@ symmem_status sm_heap_create(symmem_context *context, const symmem_memory *memor
     heap->bytes = bytes;
     sm_list_init(&heap->pieces);
     sm_list_init(&heap->leases);
+    sm_list_init(&heap->armed);
     whole->bytes = bytes;
     sm_list_add(&heap->pieces, &whole->node);
     sm_treap_add(&heap->gaps, &whole->gap, whole->bytes);
@@ -68,6 +78,7 @@ void sm_heap_destroy(symmem_context *context) {
         sm_list_remove(&piece->node);
         free(piece);
     }
+    (void)pthread_mutex_destroy(&heap->sweep_lock);
     (void)pthread_mutex_destroy(&heap->lock);
     free(heap);
     atomic_store_explicit(&context->heap, NULL, memory_order_relaxed);
@@ -131,7 +142,8 @@ void sm_piece_returned(sm_heap *heap, sm_piece *piece) {
         give_back(heap, piece);
 }
 
-/* The smallest gap that is large enough, after asking for what peers have given back if need be. */
+/* The smallest gap that is large enough, after asking for what peers have given back if need be:
+ * other threads may cut pieces and give them back meanwhile. */
 static sm_piece *find_gap(sm_heap *heap, size_t bytes) {
     sm_treap_node *node = sm_treap_at_or_above(&heap->gaps, bytes);
     if (!node || heap->lease_count > heap->sweep_at) {

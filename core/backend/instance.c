@@ -110,11 +110,19 @@ void sm_instance_await_at_exit(const symmem_backend *table) {
 
 /* --- references of work --------------------------------------------------------------------- */
 
+/* Before a thread of the library's that goes by the clock is started, and as its last use of it. */
+static void count_thread(const symmem_clock *clock, int change) {
+    if (clock != NULL)
+        clock->threads(clock->arg, change);
+}
+
 static void *close_late(void *argument) {
     symmem_context *context = argument;
+    const symmem_clock *clock = context->clock;
     own = 1;
     close_instance(context);
     sm_context_release(context);
+    count_thread(clock, -1);
     own = 0;
     (void)atomic_fetch_sub(&closings, 1);
     return NULL;
@@ -130,11 +138,15 @@ void sm_instance_release_work(symmem_context *context) {
         atomic_store(&given_up, context);
         return;
     }
-    if (sm_thread_create(&closer, close_late, context) == 0)
+    const symmem_clock *clock = context->clock;
+    count_thread(clock, 1);
+    if (sm_thread_create(&closer, close_late, context) == 0) {
         (void)pthread_detach(closer);
-    else
-        (void)atomic_fetch_sub(&closings, 1);
+        return;
+    }
     /* Without a thread instance and context are given up: here close could wait for its caller. */
+    count_thread(clock, -1);
+    (void)atomic_fetch_sub(&closings, 1);
 }
 
 static void ref_retain(void *object) {

@@ -71,7 +71,7 @@ symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
     return status;
 }
 
-/* heap->lock held. */
+/* One that is under way. heap->lock held. */
 static sm_lease *find_lease(const sm_heap *heap, const symmem_share *share) {
     const ticket told = ticket_of(share);
     for (sm_node *node = heap->leases.previous; node != &heap->leases; node = node->previous) {
@@ -96,7 +96,8 @@ void sm_lease_arm(sm_heap *heap, const symmem_share *share, const sm_holders *ho
     sm_lease *lease = find_lease(heap, share);
     if (lease) {
         const size_t count = (size_t)lease->world_size;
-        lease->armed = true;
+        sm_list_remove(&lease->node);
+        sm_list_add(&heap->armed, &lease->node);
         lease->rank = holders->rank;
         memcpy(lease->global_ranks, holders->global_ranks, count * sizeof *lease->global_ranks);
         memcpy(lease->identities, holders->identities, count * sizeof *lease->identities);
@@ -107,7 +108,7 @@ void sm_lease_arm(sm_heap *heap, const symmem_share *share, const sm_holders *ho
 void sm_lease_unless_armed(sm_heap *heap, const symmem_share *share) {
     (void)pthread_mutex_lock(&heap->lock);
     sm_lease *lease = find_lease(heap, share);
-    if (lease && !lease->armed)
+    if (lease)
         end_lease(heap, lease);
     (void)pthread_mutex_unlock(&heap->lock);
 }
@@ -131,7 +132,7 @@ static bool read_words(const sm_heap *heap, const sm_lease *lease, uint32_t *wor
 static bool is_over(const sm_heap *heap, const sm_lease *lease, bool dead) {
     uint32_t words[SYMMEM_MAX_WORLD_SIZE];
     const symmem_context *context = heap->context;
-    if (!lease->armed || !read_words(heap, lease, words))
+    if (!read_words(heap, lease, words))
         return false;
     for (int32_t r = 0; r < lease->world_size; r++) {
         if (r == lease->rank || words[r] != 0)
@@ -144,24 +145,51 @@ static bool is_over(const sm_heap *heap, const sm_lease *lease, bool dead) {
     return true;
 }
 
+/* Moves all of `from` to the end of `to`. */
+static void move_leases(sm_node *from, sm_node *to) {
+    while (!sm_list_empty(from)) {
+        sm_node *node = from->next;
+        sm_list_remove(node);
+        sm_list_add(to, node);
+    }
+}
+
+/* Sorts leases that only the caller has. No lock of the heap's is held but sweep_lock: a copy gives
+ * memory back, as any entry may. */
+static void sort_leases(const sm_heap *heap, sm_node *armed, sm_node *over, bool dead) {
+    for (sm_node *node = armed->next, *next; node != armed; node = next) {
+        next = node->next;
+        if (!is_over(heap, SM_CONTAINER(node, sm_lease, node), dead))
+            continue;
+        sm_list_remove(node);
+        sm_list_add(over, node);
+    }
+}
+
 void sm_leases_sweep(sm_heap *heap, bool dead) {
     const symmem_context *context = heap->context;
-    if (context->backend->reach_progress) {
-        /* Unlocked: an engine that completes what it has queued gives memory back here. */
-        (void)pthread_mutex_unlock(&heap->lock);
+    sm_node armed, over;
+    sm_list_init(&armed);
+    sm_list_init(&over);
+    (void)pthread_mutex_unlock(&heap->lock);
+    (void)pthread_mutex_lock(&heap->sweep_lock);
+    /* An engine that completes what it has queued gives memory back here. */
+    if (context->backend->reach_progress)
         context->backend->reach_progress(context->instance);
-        (void)pthread_mutex_lock(&heap->lock);
-    }
-    for (sm_node *node = heap->leases.next, *next; node != &heap->leases; node = next) {
-        sm_lease *lease = SM_CONTAINER(node, sm_lease, node);
-        next = node->next;
-        if (is_over(heap, lease, dead))
-            end_lease(heap, lease);
-    }
+    (void)pthread_mutex_lock(&heap->lock);
+    move_leases(&heap->armed, &armed);
+    (void)pthread_mutex_unlock(&heap->lock);
+    sort_leases(heap, &armed, &over, dead);
+    (void)pthread_mutex_lock(&heap->lock);
+    move_leases(&armed, &heap->armed);
+    while (!sm_list_empty(&over))
+        end_lease(heap, SM_CONTAINER(over.next, sm_lease, node));
     heap->sweep_at = heap->lease_count < FEW ? 0 : 2 * heap->lease_count;
+    (void)pthread_mutex_unlock(&heap->sweep_lock);
 }
 
 void sm_leases_free(sm_heap *heap) {
+    move_leases(&heap->armed, &heap->leases);
     while (!sm_list_empty(&heap->leases)) {
         sm_lease *lease = SM_CONTAINER(heap->leases.next, sm_lease, node);
         sm_list_remove(&lease->node);

@@ -20,15 +20,18 @@ struct sm_heap {
     size_t bytes;         /* of each rank's heap; a multiple of SYMMEM_ALIGNMENT */
     sm_node pieces;
     sm_treap gaps;
-    sm_node leases;
+    sm_node leases;               /* under way */
+    sm_node armed;                /* the peers have them, or may have; who sweeps takes them out */
     size_t lease_count, sweep_at; /* sweep when there are more */
+    /* One thread sweeps at a time, in entries of the backend's, which may give memory back: that
+     * takes only `lock`. Comes before `lock`. */
+    pthread_mutex_t sweep_lock;
 };
 
 /* One share of a piece, for the ranks of one group. */
 typedef struct sm_lease {
     sm_node node;
     sm_piece *piece, *words; /* words: one for each rank of the group, 1 once it needs it no more */
-    bool armed;              /* the peers have it, or may have */
     int32_t rank, world_size;
     int32_t *global_ranks;
     sm_identity *identities;
@@ -54,7 +57,8 @@ symmem_status sm_lease_make(sm_heap *heap, sm_piece *piece, int32_t world_size,
                             symmem_share *share);
 void sm_lease_arm(sm_heap *heap, const symmem_share *share, const sm_holders *holders);
 void sm_lease_unless_armed(sm_heap *heap, const symmem_share *share);
-/* With heap->lock. Ends those that all peers have given back; `dead`: or have ended. */
+/* With heap->lock, which is released meanwhile. Ends those that all peers have given back; `dead`:
+ * or have ended. */
 void sm_leases_sweep(sm_heap *heap, bool dead);
 void sm_leases_free(sm_heap *heap);
 symmem_status sm_view_make(const sm_heap *heap, const symmem_share *share, int32_t rank,

@@ -238,7 +238,7 @@ static symmem_status root_gather(sm_session *session, const sm_call *call, uint6
         if (status != SYMMEM_OK && !none_left)
             return status;
         if (source < 1 || source >= session->config.world_size || arrived[source] ||
-            (got != 0 && got != count && !none_left)) {
+            (got != 0 && got != count)) {
             close_fds(fds, (size_t)got);
             return sm_session_fail(session, call, SYMMEM_MISMATCH,
                                    "rank %d sent %d descriptors instead of %d", source, got, count);

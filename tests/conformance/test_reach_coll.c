@@ -200,3 +200,179 @@ static const struct tk_case cases[] = {
     ROWS("reach", SYMMEM_CAP_REACH | SYMMEM_CAP_COLLECTIVES_APART, 0),
     ROWS("engine", 0, JOINED_LATER)};
 TK_SUITE(reach_coll, cases);
+
+/* --- calls of the engine's that fail -------------------------------------------------------- */
+
+static void fail_entries(flat_backend *table);
+static struct table_twin failing = {.name = "suite_failing", .change = fail_entries};
+
+static _Thread_local struct strike {
+    int calls, at;      /* the call that fails; 0: none */
+    uint64_t published; /* not 0: what is read of a peer's table of parts */
+} strike;
+
+static bool strikes(void) {
+    return ++strike.calls == strike.at;
+}
+
+static symmem_status put_or_fail(void *instance, const symmem_place *to, const void *src,
+                                 size_t bytes, const symmem_exec *exec) {
+    return strikes() ? SYMMEM_LIMIT : failing.real->reach->put(instance, to, src, bytes, exec);
+}
+
+static symmem_status get_or_fail(void *instance, const symmem_place *from, void *dst, size_t bytes,
+                                 const symmem_exec *exec) {
+    if (strikes())
+        return SYMMEM_LIMIT;
+    symmem_status status = failing.real->reach->get(instance, from, dst, bytes, exec);
+    if (strike.published != 0 && bytes == sizeof(strike.published))
+        memcpy(dst, &strike.published, bytes);
+    return status;
+}
+
+static symmem_status write_or_fail(void *instance, const symmem_place *to, uint32_t value,
+                                   const symmem_exec *exec) {
+    return strikes() ? SYMMEM_LIMIT : failing.real->reach->write_value32(instance, to, value, exec);
+}
+
+static symmem_status quiet_or_fail(void *instance, const symmem_peers *peers,
+                                   const symmem_exec *exec) {
+    return strikes() ? SYMMEM_LIMIT : failing.real->reach->quiet(instance, peers, exec);
+}
+
+static symmem_status reduce_or_fail(void *instance, int32_t device,
+                                    const symmem_local_reduce *reduce, const symmem_exec *exec) {
+    return strikes() ? SYMMEM_LIMIT
+                     : failing.real->reach->reduce_local(instance, device, reduce, exec);
+}
+
+static void fail_entries(flat_backend *table) {
+    table->reach_put = put_or_fail;
+    table->reach_get = get_or_fail;
+    table->reach_write_value32 = write_or_fail;
+    table->reach_quiet = quiet_or_fail;
+    table->reach_reduce_local = reduce_or_fail;
+}
+
+static symmem_status row_barrier(const struct ops_call *call) {
+    return symmem_barrier(call->handle, call->channel, call->limit_ms, NULL);
+}
+
+/* The reset behind each takes back what was put. */
+static symmem_status row_signals(const struct ops_call *call) {
+    return symmem_put_signal(call->handle, call->root, call->channel, call->limit_ms, NULL);
+}
+
+static symmem_status row_put(const struct ops_call *call) {
+    return symmem_put(call->handle, call->root, 0, call->input->data, 16, call->stream);
+}
+
+static symmem_status row_get(const struct ops_call *call) {
+    return symmem_get(call->handle, call->root, 0, call->out->data, 16, call->stream);
+}
+
+/* Where input and out of each lie, and how many times the count they have. */
+static const struct failing_row {
+    ops_fn run;
+    const char *name;
+    bool from_own, to_own;
+    bool in_ranks, out_ranks;
+} failing_rows[] = {
+    {row_one_shot_out, "one_shot_all_reduce_out", true, false, false, false},
+    {row_one_shot_copy_out, "one_shot_all_reduce_copy_out", false, false, false, false},
+    {row_two_shot, "two_shot_all_reduce", true, false, false, false},
+    {row_two_shot_out, "two_shot_all_reduce_out", true, false, false, false},
+    {row_reduce_scatter, "reduce_scatter_out", true, false, true, false},
+    {row_all_gather, "all_gather_out", true, false, false, true},
+    {row_all_gather, "all_gather_out", false, true, false, true},
+    {row_broadcast, "broadcast", true, false, false, false},
+    {row_all_to_all, "all_to_all_out", true, false, true, true},
+    {row_barrier, "barrier", true, false, false, false},
+    {row_put, "put", false, false, false, false},
+    {row_get, "get", false, false, false, false},
+    {row_signals, "put_signal", true, false, false, false}};
+
+static symmem_status run_row(const scene *s, const struct failing_row *row) {
+    struct ops_call call = call_of(s);
+    size_t splits[SYMMEM_MAX_WORLD_SIZE];
+    for (size_t r = 0; r < s->ranks; r++)
+        splits[r] = s->count;
+    call.in_splits = call.out_splits = splits;
+    call.root = s->t->next;
+    if (row->run == row_broadcast)
+        call.root = s->t->last;
+    call.buffer = FLAT(s->own, SYMMEM_FLOAT32, s->count);
+    call.input = FLAT(row->from_own ? s->own : s->in, SYMMEM_FLOAT32,
+                      s->count * (row->in_ranks ? s->ranks : 1));
+    call.out = FLAT(row->to_own ? s->own : s->out, SYMMEM_FLOAT32,
+                    s->count * (row->out_ranks ? s->ranks : 1));
+    return row->run(&call);
+}
+
+/* False: rank `victim` made fewer calls. */
+static bool fail_row_once(const scene *s, const struct failing_row *row, int32_t victim, int nth) {
+    struct tk *t = s->t;
+    strike = (struct strike){.at = t->rank == victim ? nth : 0};
+    symmem_clear_error();
+    const uint64_t begin_ms = tk_now_ms();
+    symmem_status status = run_row(s, row);
+    const bool struck = strike.at != 0 && strike.calls >= strike.at;
+    strike.at = 0;
+    TK_WITHIN(t, 1000, begin_ms);
+    TK_EQ_INT(t, status, last_record().status);
+    tk_share_u64(t, 3, struck);
+    tk_out_of_band_barrier(t);
+    const bool failed = tk_read_u64(t, victim, 3) != 0;
+    if (t->rank == victim && failed) {
+        TK_STATUS(t, SYMMEM_LIMIT, status);
+        TK_EQ_STR(t, row->name, last_record().operation);
+    } else if (status != SYMMEM_POISONED || !failed) {
+        TK_STATUS(t, SYMMEM_OK, status);
+    }
+    TK_OK(t, symmem_handle_reset(s->handle, LONG_MS));
+    return failed;
+}
+
+static scene begin_failing(struct tk *t) {
+    use_engine_twin(t, &failing);
+    strike = (struct strike){.at = 0};
+    tk_join(t, t->context);
+    const size_t ranks = (size_t)t->world_size, bytes = 8 * ranks * sizeof(float);
+    scene s = {.t = t,
+               .ranks = ranks,
+               .count = 5,
+               .in = tk_scratch(t, bytes),
+               .out = tk_scratch(t, bytes)};
+    s.own = tk_alloc(t, bytes);
+    s.handle = tk_rendezvous(t, s.own, tk_world_group(t));
+    return s;
+}
+
+TK_TEST(reach, each_call_fails_once, "SM-REACH-20", .ranks = {2, 3}, .flags = JOINED_LATER) {
+    scene s = begin_failing(t);
+    const int32_t victim = (int32_t)(t->seed % (uint64_t)t->world_size);
+    for (size_t i = 0; i < TK_COUNT(failing_rows); i++) {
+        tk_checkpoint(t, "%s", failing_rows[i].name);
+        for (int nth = 1; fail_row_once(&s, &failing_rows[i], victim, nth); nth++)
+            TK_REQUIRE(t, nth < 100);
+        fill(&s, s.own, s.count);
+        TK_OK(t, run_row(&s, &failing_rows[0]));
+        expect_sums(&s, failing_rows[i].name, s.out, 0);
+    }
+}
+
+TK_TEST(reach, places_outside_the_block, "SM-REACH-21", .ranks = {2, 2}, .flags = JOINED_LATER) {
+    scene s = begin_failing(t);
+    const size_t bytes = 8 * s.ranks * sizeof(float);
+    const uint64_t places[] = {UINT64_MAX, bytes + 1, bytes, bytes - s.count * sizeof(float) + 1};
+    const struct failing_row *row = &failing_rows[8];
+    for (size_t i = 0; i < TK_COUNT(places); i++) {
+        strike = (struct strike){.published = t->rank == 0 ? places[i] : 0};
+        symmem_status status = run_row(&s, row);
+        strike.published = 0;
+        TK_STATUS(t, t->rank == 0 ? SYMMEM_CORRUPT : SYMMEM_POISONED, status);
+        TK_EQ_INT(t, t->next, last_record().failed_rank);
+        tk_out_of_band_barrier(t);
+        TK_OK(t, symmem_handle_reset(s.handle, LONG_MS));
+    }
+}

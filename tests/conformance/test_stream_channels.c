@@ -226,6 +226,32 @@ TK_TEST(stream, other_work_runs_behind_a_failure, "SM-STREAM-01,SM-TIMEOUT-06,SM
     work_after(t, stream);
 }
 
+/* Neither in a form that publishes its whole input at once nor in one that does it in pieces. */
+TK_TEST(stream, collective_behind_a_failure_writes_nothing, "SM-ERROR-30",
+        .needs = COLLECTIVES | SYMMEM_CAP_STREAMS, .ranks = {2, 4}) {
+    enum { MOST = 65536 };
+    static const size_t counts[] = {16, 1000, MOST};
+    const size_t bytes = MOST * sizeof(float);
+    TK_REINIT(t, options.check_collectives = 0); /* to compare the calls would be a barrier */
+    symmem_handle *handle = tk_handle(t, bytes, tk_world_group(t));
+    symmem_stream *stream = tk_stream(t);
+    void *input = tk_alloc(t, bytes), *out = tk_alloc(t, bytes);
+    for (size_t i = 0; i < LENGTH(counts); i++) {
+        tk_checkpoint(t, "%zu elements", counts[i]);
+        tk_fill(t, handle, t->rank, 0, bytes, 0x3C);
+        TK_OK(t, symmem_wait_signal(handle, t->rank, 0, 20, stream));
+        TK_OK(t, symmem_one_shot_all_reduce_copy_out(
+                     handle, FLAT(ops_own(t, handle), SYMMEM_FLOAT32, counts[i]),
+                     FLAT(input, SYMMEM_FLOAT32, counts[i]), SYMMEM_SUM,
+                     FLAT(out, SYMMEM_FLOAT32, counts[i]), 0, LONG_MS, stream));
+        TK_FAILS(t, TIMEOUT, symmem_stream_synchronize(stream, LONG_MS));
+        tk_expect_bytes(t, handle, t->rank, 0, bytes, 0x3C);
+        TK_OK(t, symmem_handle_reset(handle, LONG_MS));
+    }
+    tk_free(t, input);
+    tk_free(t, out);
+}
+
 /* --- held back behind a gate ------------------------------------------------------------------ */
 
 /* The three signal operations and, where there are collectives, one that needs all ranks. */

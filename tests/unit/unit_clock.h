@@ -100,6 +100,14 @@ static inline void unit_clock_threads(void *arg, int change) {
     pthread_mutex_unlock(&self->lock);
 }
 
+/* How many threads count. */
+static inline int unit_clock_count(unit_clock *self) {
+    unit_clock_lock(self);
+    const int threads = self->threads;
+    pthread_mutex_unlock(&self->lock);
+    return threads;
+}
+
 /* A process with one of them was killed, perhaps while it waited. */
 static inline void unit_clock_lost(unit_clock *self) {
     unit_clock_changed(self);

@@ -37,9 +37,9 @@ typedef void (*symmem_log_fn)(void *arg, const char *line);
  * itself goes by the clock of the context that the calling thread called last.
  *
  * All entries: any thread, several at a time, under locks of the library; they must not call
- * symmem. The clock is borrowed: it must outlive the context, the work on its streams, and the last
- * call to a store of a thread that called with the context. NULL as the option costs one
- * predictable branch where time is asked for.
+ * symmem. The clock is borrowed: it must outlive the context, the threads that `threads` has told
+ * of (work that outlives its context has some), and the last call to a store of a thread that
+ * called with the context. NULL as the option costs one predictable branch where time is asked for.
  */
 typedef struct symmem_clock {
     size_t size; /* sizeof(symmem_clock) */

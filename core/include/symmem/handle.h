@@ -128,12 +128,13 @@ SYMMEM_API symmem_status symmem_handle_status(const symmem_handle *handle,
 
 /* --- one-sided data: all stream operations ------------------------------------------------------
  * Offsets are in bytes from the handle's offset. Bounds: the block. No signal is implied. Works on
- * a poisoned handle too. The local side, src of put and dst of get, is anything that the device
- * reaches, or ordinary host memory. With a stream that has to stay valid, and a source unchanged,
- * until the stream is past the operation, in a graph as long as it may be launched, and after a
- * call that failed until the stream has been synchronized, unless it is ordinary host memory;
- * symmetric memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond the
- * block or beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size),
+ * a poisoned handle too, and on a stream behind an operation that failed there, which orders
+ * nothing: peers may still be in it. The local side, src of put and dst of get, is anything that
+ * the device reaches, or ordinary host memory. With a stream that has to stay valid, and a source
+ * unchanged, until the stream is past the operation, in a graph as long as it may be launched, and
+ * after a call that failed until the stream has been synchronized, unless it is ordinary host
+ * memory; symmetric memory of this context stays by itself. Errors: OUT_OF_RANGE (rank, end beyond
+ * the block or beyond the local side's allocation), OVERFLOW, INVALID_ARGUMENT (NULL with a size),
  * UNREACHABLE (no direct access to that rank). */
 
 /* One-sided. Writes `bytes` bytes from src to dst_rank's memory. */

@@ -108,6 +108,27 @@ TEST("address faults") {
     close_fixture(&f);
 }
 
+/* An object for more ranks than have attached, and one for others than these. */
+TEST("a world of another size") {
+    fake_host host;
+    void *instance = fake_open(&host), *object, *view, *address;
+    for (int32_t made_for = 1; made_for <= 3; made_for++) {
+        symmem_share share;
+        symmem_memory own = {0};
+        const symmem_peers peers = {.world_size = made_for < 3 ? 1 : 2, .host = &host.host};
+        CU_ASSERT_EQUAL_FATAL(
+            backend->multicast->create(instance, 0, made_for, 100, &object, &share), SYMMEM_OK);
+        CU_ASSERT_EQUAL_FATAL(backend->multicast->attach(instance, 0, &share, 100, &view),
+                              SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->multicast->bind(instance, view, &own, &peers, &address),
+                        made_for == 1 ? SYMMEM_OK : SYMMEM_CORRUPT);
+        backend->multicast->release(instance, view);
+        backend->multicast->release(instance, object);
+        backend->memory->unshare(instance, &share);
+    }
+    backend->instance->close(instance);
+}
+
 TEST("slots") {
     setenv("SYMMEM_SHM_MULTICAST_SLOTS", "2", 1);
     fake_host host;

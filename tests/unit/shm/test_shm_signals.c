@@ -267,6 +267,82 @@ WORLD_TEST("missing of many", 66, 1, 4096) {
     }
 }
 
+/* Peers may still be in the operation that failed: what they read of this rank's stays. */
+WORLD_TEST("a poisoned rank publishes nothing", 2, 2, 65536) {
+    static char before[1 << 20];
+    static float in[16384], out[16384];
+    const size_t splits[2] = {8, 8};
+    fake_rank *rank = &world->ranks[0];
+    const symmem_collective calls[] = {
+        {.kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, .count = 16, .in_row = 16},
+        {.kind = SYMMEM_CALL_ONE_SHOT_ALL_REDUCE, .count = 16384, .in_row = 16384},
+        {.kind = SYMMEM_CALL_ALL_TO_ALL, .count = 16, .in_row = 8, .in_splits = splits}};
+    CU_ASSERT_FATAL(rank->signal.bytes <= sizeof before);
+    atomic_store(&rank->host.poisoned, true);
+    CU_ASSERT_EQUAL(fake_barrier(rank, 1, 1000, NULL), SYMMEM_POISONED);
+    memcpy(before, rank->signal.ptr, rank->signal.bytes);
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        symmem_collective call = calls[i];
+        const symmem_exec exec = {.timeout_ms = 1000};
+        call.size = sizeof call;
+        call.name = "poisoned";
+        call.in = in;
+        call.out = out;
+        in[0] = 1;
+        call.dtype = SYMMEM_FLOAT32;
+        CU_ASSERT_EQUAL(backend->collective->run(rank->instance, &rank->peers, 1, &call, &exec),
+                        SYMMEM_POISONED);
+        CU_ASSERT_EQUAL(rank->host.fault.failed_rank, 0);
+        CU_ASSERT_STRING_EQUAL(rank->host.fault.operation, "poisoned");
+        CU_ASSERT_EQUAL(*(const float *)rank->buffer.ptr, 0);
+        CU_ASSERT_EQUAL(memcmp(before, rank->signal.ptr, rank->signal.bytes), 0);
+    }
+}
+
+/* Takes part in rank 0's all-to-all with a table of parts that cannot be. */
+static int publish_nonsense(fake_rank *rank) {
+    uint64_t *parts = shm_split_table(&rank->peers, 1, 1);
+    parts[0] = 1 << 30;
+    parts[1] = parts[2] = (1 << 30) + 32;
+    REQUIRE(fake_barrier(rank, 1, 5000, NULL) == SYMMEM_OK);
+    const symmem_status status = fake_barrier(rank, 1, 5000, NULL);
+    REQUIRE(status == SYMMEM_POISONED && rank->host.fault.failed_rank == 0);
+    return 0;
+}
+
+static int exchange_with_nonsense(fake_rank *rank) {
+    static float in[16], out[16];
+    const size_t splits[2] = {8, 8};
+    const symmem_collective call = {.size = sizeof call,
+                                    .name = "odd",
+                                    .kind = SYMMEM_CALL_ALL_TO_ALL,
+                                    .dtype = SYMMEM_FLOAT32,
+                                    .count = 16,
+                                    .in_row = 8,
+                                    .in = in,
+                                    .out = out,
+                                    .in_splits = splits,
+                                    .out_splits = splits};
+    const symmem_exec exec = {.timeout_ms = 5000};
+    if (rank->peers.rank == 1)
+        return publish_nonsense(rank);
+    memcpy(rank->buffer.ptr, in, sizeof in);
+    symmem_collective own = call;
+    own.in = rank->buffer.ptr;
+    const symmem_status status =
+        backend->collective->run(rank->instance, &rank->peers, 1, &own, &exec);
+    backend->signal->poison(rank->instance, &rank->peers);
+    REQUIRE(status == SYMMEM_CORRUPT);
+    REQUIRE(rank->host.fault.status == SYMMEM_CORRUPT && rank->host.fault.failed_rank == 1);
+    REQUIRE(rank->host.fault.actual == 1 << 30);
+    return 0;
+}
+
+/* What a peer publishes is no address before it has been looked at. */
+WORLD_TEST("parts outside a peer's buffer", 2, 2, 4096) {
+    CU_ASSERT_EQUAL(fake_run_threads(world, exchange_with_nonsense), 0);
+}
+
 /* A kind without a kernel fails before any barrier phase, and the fault names the rank. */
 WORLD_TEST("unknown collective", 2, 2, 4096) {
     fake_rank *rank = &world->ranks[1];

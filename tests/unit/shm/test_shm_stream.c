@@ -119,11 +119,47 @@ static void note_fn(void *arg) {
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* What runs once close has given up waiting asks nothing of the host, which may be gone. */
+/* The machine's time, as a clock of a program that gives it up once its only thread has ended. */
+static atomic_bool clock_ended;
+static atomic_int clock_late_calls;
+
+static uint64_t clock_now_ns(void *arg) {
+    (void)arg;
+    atomic_fetch_add(&clock_late_calls, atomic_load(&clock_ended));
+    return (fake_now_ms() + 1) * 1000000;
+}
+
+static void clock_wait(void *arg, uint64_t until_ns) {
+    (void)until_ns;
+    (void)clock_now_ns(arg);
+    fake_sleep_us(1000);
+}
+
+static void clock_changed(void *arg) {
+    (void)clock_now_ns(arg);
+}
+
+static void clock_threads(void *arg, int change) {
+    (void)clock_now_ns(arg);
+    atomic_store(&clock_ended, change < 0);
+}
+
+static const symmem_clock mortal_clock = {.size = sizeof mortal_clock,
+                                          .now_ns = clock_now_ns,
+                                          .wait = clock_wait,
+                                          .changed = clock_changed,
+                                          .threads = clock_threads};
+
+/* What runs once close has given up waiting asks nothing of the host, which may be gone, and
+ * nothing of the clock once it has said that its thread ends. */
 TEST("outlives close") {
     int threads = fake_count_threads();
     fake_host other;
-    void *closed = fake_open(&other);
+    const symmem_backend_config config = {.size = sizeof config, .world_size = 1};
+    void *closed;
+    fake_host_init(&other);
+    other.host.clock = &mortal_clock;
+    CU_ASSERT_EQUAL_FATAL(backend->instance->open(&other.host, &config, &closed), SYMMEM_OK);
     void *stream, *event;
     atomic_bool open = false;
     atomic_int asked = 0, ran = 0;
@@ -145,7 +181,28 @@ TEST("outlives close") {
     CU_ASSERT_EQUAL(atomic_load(&ran), 1);
     CU_ASSERT(fake_threads_settle(threads));
     CU_ASSERT_EQUAL(atomic_load(&asked), 0);
+    CU_ASSERT(atomic_load(&clock_ended));
+    CU_ASSERT_EQUAL(atomic_load(&clock_late_calls), 0);
     pthread_mutex_destroy(&other.lock);
+}
+
+/* Two streams outlive it: the instance goes with the second one. */
+TEST("two outlive close") {
+    int threads = fake_count_threads();
+    fake_host other;
+    void *closed = fake_open(&other), *streams[2];
+    atomic_bool open[2] = {false, false};
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL_FATAL(backend->stream->create(closed, 0, &streams[i]), SYMMEM_OK);
+        CU_ASSERT_EQUAL(backend->stream->host_fn(closed, streams[i], gate_fn, &open[i]), SYMMEM_OK);
+        backend->stream->destroy(closed, streams[i]);
+    }
+    backend->instance->close(closed);
+    pthread_mutex_destroy(&other.lock);
+    atomic_store(&open[0], true);
+    CU_ASSERT(fake_threads_settle(threads + 1));
+    atomic_store(&open[1], true);
+    CU_ASSERT(fake_threads_settle(threads));
 }
 
 /* --- captures that the core does not let happen ----------------------------------------- */
@@ -163,6 +220,27 @@ static void fork_capture(void *origin, void *forked, void *event) {
     CU_ASSERT_EQUAL(backend->stream->event_record(instance, event, origin), SYMMEM_OK);
     CU_ASSERT_EQUAL(backend->stream->wait_event(instance, forked, event), SYMMEM_OK);
     CU_ASSERT(capture_id(origin) != 0 && capture_id(forked) == capture_id(origin));
+}
+
+/* A graph is not launched into a capture, and nothing of it runs. */
+TEST("a launch into a capture") {
+    void *stream = new_stream(), *graph, *none;
+    uint32_t word = 0;
+    const symmem_exec exec = {.stream = stream};
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->copy->write_value32(instance, 0, &word, 1, &exec), SYMMEM_OK);
+    CU_ASSERT_EQUAL_FATAL(backend->graph->capture_end(instance, stream, &graph), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->capture_begin(instance, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(backend->graph->launch(instance, graph, stream), SYMMEM_CAPTURE);
+    CU_ASSERT_EQUAL_FATAL(backend->graph->capture_end(instance, stream, &none), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 0);
+    CU_ASSERT_EQUAL(backend->graph->launch(instance, graph, stream), SYMMEM_OK);
+    CU_ASSERT_EQUAL(synchronize(stream, 5000), SYMMEM_OK);
+    CU_ASSERT_EQUAL(word, 1);
+    backend->graph->destroy(instance, graph);
+    backend->graph->destroy(instance, none);
+    backend->stream->destroy(instance, stream);
 }
 
 /* There is no graph, and the streams run again. */

@@ -17,7 +17,7 @@ enum { PAGE = 4096 };
 static flat_backend table;
 static void (*close_really)(void *instance);
 static char *drivers; /* memory that a driver takes back in the end */
-static atomic_bool closing, given_up;
+static atomic_bool closing, closed, given_up;
 
 static void sleep_ms(int ms) {
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
@@ -36,6 +36,35 @@ static bool has_its_mask(void) {
            sigismember(&mask, SIGSEGV) == 0;
 }
 
+/* The machine's time, as a clock that counts the library's threads. */
+static atomic_int clock_threads;
+
+static uint64_t clock_now_ns(void *arg) {
+    (void)arg;
+    return (uint64_t)(now_s() * 1e9);
+}
+
+static void clock_wait(void *arg, uint64_t until_ns) {
+    (void)arg;
+    (void)until_ns;
+    sleep_ms(1);
+}
+
+static void clock_changed(void *arg) {
+    (void)arg;
+}
+
+static void clock_count(void *arg, int change) {
+    (void)arg;
+    atomic_fetch_add(&clock_threads, change);
+}
+
+static const symmem_clock counting_clock = {.size = sizeof counting_clock,
+                                            .now_ns = clock_now_ns,
+                                            .wait = clock_wait,
+                                            .changed = clock_changed,
+                                            .threads = clock_count};
+
 static void close_slowly(void *instance) {
     if (!has_its_mask())
         _exit(NO_WORLD);
@@ -46,6 +75,7 @@ static void close_slowly(void *instance) {
         drivers[0]++;
     }
     close_really(instance);
+    atomic_store(&closed, true);
 }
 
 /* Registered before anything was opened, as a driver's that was loaded then. It takes its time. */
@@ -75,6 +105,7 @@ static void leave_work(int *ms) {
     options.rank = 0;
     options.world_size = 1;
     options.default_timeout_ms = 10;
+    options.clock = &counting_clock;
     if (atexit(take_back) != 0 || symmem_init(&options, &context) != SYMMEM_OK ||
         symmem_register_backend(context, flat_table(&table)) != SYMMEM_OK ||
         symmem_set_backend(context, table.head.name) != SYMMEM_OK ||
@@ -98,6 +129,14 @@ static void leave_and_end(void) {
     exit(CHOSEN);
 }
 
+/* The clock is of use until all threads that may ask it have told of their end. */
+static void leave_and_count(void) {
+    leave_work(&work);
+    for (int i = 0; i < 10000 && atomic_load(&clock_threads) != 0; i++)
+        sleep_ms(1);
+    _exit(atomic_load(&closed) && atomic_load(&clock_threads) == 0 ? CHOSEN : NO_WORLD);
+}
+
 static void expect_chosen(int its_work, bool it_waits) {
     work = its_work;
     waits = it_waits;
@@ -110,6 +149,14 @@ static void expect_chosen(int its_work, bool it_waits) {
 /* Closing has begun: the process's end waits for it. */
 TEST("closing is waited for") {
     expect_chosen(50, true);
+}
+
+TEST("closing is a thread of the clock's") {
+    work = 0;
+    drivers = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CU_ASSERT_PTR_NOT_EQUAL_FATAL(drivers, MAP_FAILED);
+    CU_ASSERT(has_chosen(end_in_child(leave_and_count)));
+    (void)munmap(drivers, PAGE);
 }
 
 /* Closing would begin when all is over: it does not. */

@@ -15,7 +15,9 @@ enum { MANY = 300, LOOKS_MS = 450, SOON_MS = 1000 };
  */
 
 static bool has_no_peer_pidfd, sees_no_number, says_another_user;
-static int moves_on; /* the number that the second answer in a row is off by */
+static int moves_on;         /* the number that the second answer in a row is off by */
+static bool changes_hands;   /* the second answer in a row is another user's */
+static int peer_pidfd_error; /* of the next call for one; 0: none */
 
 int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
 int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes);
@@ -24,16 +26,20 @@ int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes
         errno = ENOPROTOOPT;
         return -1;
     }
+    if (level == SOL_SOCKET && name == 77 && peer_pidfd_error != 0) {
+        errno = peer_pidfd_error;
+        peer_pidfd_error = 0;
+        return -1;
+    }
     int result = __real_getsockopt(fd, level, name, value, bytes);
     if (result == 0 && level == SOL_SOCKET && name == SO_PEERCRED) {
         struct ucred *owner = value;
         static bool is_second;
         owner->pid = sees_no_number ? 0 : owner->pid;
         owner->pid += is_second ? moves_on : 0;
+        if (says_another_user || (is_second && changes_hands))
+            owner->uid = geteuid() + 1;
         is_second = !is_second;
-        owner->uid += says_another_user ? 1 : 0;
-        if (says_another_user && owner->uid == 0)
-            owner->uid = 1;
     }
     return result;
 }

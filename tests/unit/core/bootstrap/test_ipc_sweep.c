@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sweep removes only socket files at which no process answers, whatever else is in the
  * directory. The store then tells whose a removed file was. */
+#include "bootstrap/ipc_socket.h"
 #include "bootstrap/session_internal.h"
+#include "folder.h"
 #include "unit_main.h"
 
 #include <sys/socket.h>
@@ -201,4 +203,139 @@ int unit_setup(void) {
 
 int unit_teardown(void) {
     return rmdir(directory);
+}
+
+/* --- whose a socket is, where the kernel shows one id for all users --------------------------- */
+
+#define HIDDEN_UID 65534u
+
+/* What the system says, if `says` is set. */
+static struct system {
+    bool says;
+    uid_t peer, own;
+    const char *uid_map, *sockets; /* text of the files; NULL: there is none */
+    int access;
+} system_says;
+
+int __real_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes_p);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes_p);
+int __wrap_getsockopt(int fd, int level, int name, void *value, socklen_t *bytes_p) {
+    const int result = __real_getsockopt(fd, level, name, value, bytes_p);
+    if (system_says.says && result == 0 && name == SO_PEERCRED)
+        ((struct ucred *)value)->uid = system_says.peer;
+    return result;
+}
+
+uid_t __real_geteuid(void);
+uid_t __wrap_geteuid(void);
+uid_t __wrap_geteuid(void) {
+    return system_says.says ? system_says.own : __real_geteuid();
+}
+
+int __real_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode);
+int __wrap_access(const char *path, int mode) {
+    return system_says.says ? system_says.access : __real_access(path, mode);
+}
+
+FILE *__real_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode);
+FILE *__wrap_fopen(const char *path, const char *mode) {
+    const char *text = strcmp(path, "/proc/self/uid_map") == 0 ? system_says.uid_map
+                       : strcmp(path, "/proc/net/unix") == 0   ? system_says.sockets
+                                                               : NULL;
+    if (!system_says.says)
+        return __real_fopen(path, mode);
+    return text == NULL ? NULL : fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+}
+
+/* `name` begins with @ where it is abstract. */
+static bool is_of_user(const char *name) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    struct ucred holder;
+    int ends[2];
+    const size_t length = strlen(name);
+    CU_ASSERT_EQUAL_FATAL(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    memcpy(to.sun_path, name, length + 1);
+    if (name[0] == '@')
+        to.sun_path[0] = '\0';
+    system_says.says = true;
+    const bool is = sm_ipc_is_socket_of_user(
+        ends[0], &to, (uint32_t)(offsetof(struct sockaddr_un, sun_path) + length), &holder);
+    system_says.says = false;
+    close(ends[0]);
+    close(ends[1]);
+    return is;
+}
+
+#define SOCKETS(name, inode)                                                                       \
+    "Num       RefCount Protocol Flags    Type St Inode Path\n"                                    \
+    "0000000000000000: 00000002 00000000 00010000 0005 01 7 /run/else\n"                           \
+    "0000000000000000: 00000002 00000000 00010000 0005 01 " inode " " name "\n"
+
+/* Only where a namespace hides users the id proves nothing, and the socket's number has to. */
+TEST("an abstract name among hidden users") {
+    static const char all_users[] = "0 0 4294967295\n", own[] = "@symmem-00003039";
+    static const char sockets[] = SOCKETS("@symmem-00003039", "12345");
+    static const struct {
+        struct system says;
+        const char *name;
+        bool is;
+    } rows[] = {
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", sockets, 0}, own, true},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", NULL, 0}, own, false},
+        {{true, HIDDEN_UID, HIDDEN_UID, NULL, NULL, 0}, own, false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0\n", NULL, 0}, own, false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "5 0 4294967295\n", NULL, 0}, own, false},
+        {{true, HIDDEN_UID, HIDDEN_UID, all_users, NULL, 0}, own, true},
+        {{true, 1000, 1000, "0 1000 1\n", NULL, 0}, own, true},
+        {{true, 0, HIDDEN_UID, "0 1000 1\n", NULL, 0}, own, true},
+        {{true, HIDDEN_UID, 1000, "0 1000 1\n", sockets, 0}, own, false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", SOCKETS("@symmem-00003039", "12346"), 0},
+         own,
+         false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", SOCKETS("@symmen-00003039", "12345"), 0},
+         own,
+         false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", SOCKETS("/symmem-00003039", "12345"), 0},
+         own,
+         false},
+        {{true, HIDDEN_UID, HIDDEN_UID, "0 1000 1\n", sockets, 0}, "@3039", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        system_says = rows[i].says;
+        if (is_of_user(rows[i].name) != rows[i].is)
+            printf("\n    row %zu: %d\n", i, !rows[i].is);
+        system_says = rows[i].says;
+        CU_ASSERT_EQUAL(is_of_user(rows[i].name), rows[i].is);
+    }
+    system_says = (struct system){.says = false};
+}
+
+/* A file that no other user can have made, or put in the place of the right one. */
+TEST("a socket's file among hidden users") {
+    static const struct {
+        mode_t folder, file;
+        bool is_socket, writable, is;
+    } rows[] = {{0700, 0600, true, true, true},  {0700, 0600, false, true, false},
+                {0700, 0620, true, true, false}, {0700, 0600, true, false, false},
+                {0770, 0600, true, true, false}, {01777, 0600, true, true, true}};
+    char folder[FOLDER_BYTES], path[FOLDER_BYTES + 8];
+    CU_ASSERT_FATAL(make_folder(folder));
+    (void)snprintf(path, sizeof path, "%s/socket", folder);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const mode_t kind = rows[i].is_socket ? S_IFSOCK : S_IFREG;
+        CU_ASSERT_EQUAL_FATAL(mknod(path, kind | 0600, 0), 0);
+        CU_ASSERT_EQUAL(chmod(path, rows[i].file), 0);
+        CU_ASSERT_EQUAL(chmod(folder, rows[i].folder), 0);
+        system_says = (struct system){.peer = HIDDEN_UID,
+                                      .own = HIDDEN_UID,
+                                      .uid_map = "0 1000 1\n",
+                                      .access = rows[i].writable ? 0 : -1};
+        CU_ASSERT_EQUAL(is_of_user(path), rows[i].is);
+        CU_ASSERT_EQUAL(unlink(path), 0);
+    }
+    CU_ASSERT(!is_of_user(path)); /* it is gone */
+    CU_ASSERT(!is_of_user("socket"));
+    CU_ASSERT_EQUAL(rmdir(folder), 0);
 }

@@ -3,6 +3,8 @@
  * and on older ones. */
 #include "life_process.h"
 
+#include <sys/resource.h>
+
 static char directory[] = "/tmp/symm-life-XXXXXX";
 
 /* --- cases -------------------------------------------------------------------------------------
@@ -263,4 +265,52 @@ TEST("nothing is kept") {
     close(after);
     CU_ASSERT_EQUAL(before, after);
     end(&it);
+}
+
+/* A pidfd that was opened by number is the process's only if the same process answers once more. */
+TEST("a number that another process has by now") {
+    static const struct {
+        int moves_on;
+        bool changes_hands, holds;
+    } rows[] = {{0, false, true}, {1, false, false}, {0, true, false}};
+    process it = start(NULL);
+    kernel(true, false);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        sm_life_answer answer;
+        moves_on = rows[i].moves_on;
+        changes_hands = rows[i].changes_hands;
+        sm_life_ask(&it.identity, true, &answer);
+        CU_ASSERT_EQUAL(answer.by_name, SM_LIFE_LIVES);
+        CU_ASSERT_EQUAL(answer.pidfd >= 0, rows[i].holds);
+        if (answer.pidfd >= 0)
+            close(answer.pidfd);
+    }
+    moves_on = 0;
+    changes_hands = false;
+    kernel(false, false);
+    end(&it);
+}
+
+/* One is put by for this: the process is held all the same, and its end seen. */
+TEST("no descriptor for a look") {
+    static const int errors[] = {0, EMFILE, ENFILE};
+    for (int i = 0; i < 3; i++) {
+        struct rlimit old;
+        process it = start(NULL);
+        sm_liveness *liveness = watch(&it);
+        CU_ASSERT_EQUAL(getrlimit(RLIMIT_NOFILE, &old), 0);
+        const int next = dup(0);
+        close(next);
+        const struct rlimit tight = {.rlim_cur = (rlim_t)next, .rlim_max = old.rlim_max};
+        if (errors[i] == 0)
+            CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &tight), 0);
+        peer_pidfd_error = errors[i];
+        CU_ASSERT_EQUAL(sm_liveness_ask(liveness, 1), SYMMEM_PEER_ALIVE);
+        CU_ASSERT_TRUE(sm_liveness_sees(liveness, 1));
+        CU_ASSERT_EQUAL(peer_pidfd_error, 0);
+        CU_ASSERT_EQUAL(setrlimit(RLIMIT_NOFILE, &old), 0);
+        end(&it);
+        CU_ASSERT_TRUE(is_lost_soon(liveness));
+        sm_liveness_destroy(liveness);
+    }
 }

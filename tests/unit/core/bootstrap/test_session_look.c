@@ -131,9 +131,97 @@ static int body_store_times_out(test_rank *self) {
     return 0;
 }
 
+enum { AS_IT_IS = -1 };
+static atomic_int answer = AS_IT_IS; /* to who asks for any rank */
+
+symmem_peer_state __real_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity);
+symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity);
+symmem_peer_state __wrap_sm_liveness_ask_of(sm_liveness *liveness, int32_t rank,
+                                            const sm_identity *identity) {
+    const int given = atomic_load(&answer);
+    return given == AS_IT_IS ? __real_sm_liveness_ask_of(liveness, rank, identity)
+                             : (symmem_peer_state)given;
+}
+
+/* What rank 1 has left: its key in the world and its join record. 0 bytes: none. */
+typedef struct traces {
+    size_t member_bytes, join_bytes;
+    bool is_recent, has_ended;
+    bool may_be_earlier, member_stays, join_stays;
+} traces;
+
+static bool is_there(const test_rank *self, const char *key) {
+    char value[sizeof(sm_join)];
+    size_t bytes;
+    return symmem_store_get(self->store, key, value, sizeof value, &bytes, 1) == SYMMEM_OK;
+}
+
+static int leave(const test_rank *self, const char *key, const void *value, size_t bytes) {
+    if (bytes == 0)
+        (void)!symmem_store_remove(self->store, key, 0);
+    else if (symmem_store_set(self->store, key, value, bytes, 0) != SYMMEM_OK)
+        return 1;
+    return 0;
+}
+
+static int check_traces(test_rank *self, const traces *row) {
+    const sm_call call = sm_call_start("op", "join", sm_deadline_ns(10000));
+    char member_key[SYMMEM_STORE_KEY_MAX + 1], join_key[SM_SESSION_KEY_BYTES];
+    sm_member member;
+    sm_join join = join_of(self);
+    memset(&member, 0, sizeof(member));
+    member.identity = self->identity;
+    member.identity.start_time++; /* another process's, by the same clock */
+    member.rank = 1;
+    member.world_size = self->world_size;
+    member.published_ns = row->is_recent ? sm_since_boot_ns() + 1000000000u : 1;
+    join.identity = member.identity;
+    join.made_ns = member.published_ns;
+    sm_identity_key("w", 1, member_key, sizeof(member_key));
+    sm_session_join_key(self->session, 1, join_key);
+    EXPECT(leave(self, member_key, &member, row->member_bytes) == 0);
+    EXPECT(leave(self, join_key, &join, row->join_bytes) == 0);
+    atomic_store(&answer, row->has_ended ? SYMMEM_PEER_GONE : SYMMEM_PEER_ALIVE);
+    EXPECT(sm_session_may_be_earlier(self->session, &call, 1) == row->may_be_earlier);
+    sm_session_remove_traces(self->session, &call, 1);
+    atomic_store(&answer, AS_IT_IS);
+    EXPECT(is_there(self, member_key) == row->member_stays);
+    EXPECT(is_there(self, join_key) == row->join_stays);
+    return 0;
+}
+
+static int body_traces(test_rank *self) {
+    const size_t member = sizeof(sm_member), identity = sizeof(sm_identity), join = sizeof(sm_join);
+    const traces rows[] = {
+        {member, 0, false, true, true, false, false},
+        {member, 0, true, true, false, false, false}, /* made after this process has begun */
+        {member, 0, false, false, false, true, false},
+        {identity, 0, true, true, true, true, false}, /* without a time */
+        {member - 1, 0, false, true, false, true, false},
+        {member - 1, join, false, true, true, true, false},
+        {0, join, false, true, true, false, false},
+        {0, join, true, true, false, false, false},
+        {0, join, false, false, false, false, true},
+        {0, join - 1, false, true, false, false, true},
+        {0, 0, false, true, false, false, false},
+    };
+    sm_join *own = &self->session->joins[0];
+    own->magic = SM_JOIN_MAGIC;
+    own->version = SM_JOIN_VERSION;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const int line = check_traces(self, &rows[i]);
+        if (line != 0)
+            fprintf(stderr, "row %zu\n", i);
+        EXPECT(line == 0);
+    }
+    return 0;
+}
+
 TEST("what is in the store") {
     static const rank_body bodies[] = {body_versions, body_identities, body_members,
-                                       body_store_times_out};
+                                       body_store_times_out, body_traces};
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         symmem_store *store = NULL;
         test_rank ranks[2];

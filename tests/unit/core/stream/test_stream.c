@@ -103,3 +103,72 @@ TEST("lacking") {
                            .without = kind == 0 ? some | SYMMEM_CAP_STREAMS : some,
                            .argument = kind});
 }
+
+/* --- an index whose keys are all the same ------------------------------------------------ */
+
+static atomic_bool keys_collide;
+
+uint64_t __real_sm_index_key(const void *object, uint64_t number);
+uint64_t __wrap_sm_index_key(const void *object, uint64_t number);
+uint64_t __wrap_sm_index_key(const void *object, uint64_t number) {
+    return atomic_load(&keys_collide) ? 7 : __real_sm_index_key(object, number);
+}
+
+static symmem_graph *capture_barriers(rank_env *env, symmem_stream *stream, symmem_handle *first,
+                                      symmem_handle *second) {
+    symmem_graph *graph = NULL;
+    CHECK_OK(env, symmem_stream_begin_capture(stream));
+    CHECK_OK(env, symmem_barrier(first, 0, 10000, stream));
+    CHECK_OK(env, symmem_barrier(first, 0, 10000, stream));
+    CHECK_OK(env, symmem_barrier(second, 1, 10000, stream));
+    CHECK_OK(env, symmem_stream_end_capture(stream, &graph));
+    return graph;
+}
+
+/* Only what a graph uses is busy while it runs. */
+static void check_busy(rank_env *env, symmem_graph *graph, symmem_handle *used,
+                       symmem_handle *unused) {
+    atomic_int gate = 0;
+    symmem_stream *stream = NULL;
+    CHECK_OK(env, symmem_stream_create(env->context, -1, &stream));
+    CHECK_OK(env, symmem_stream_host_fn(stream, hold, &gate));
+    CHECK_OK(env, symmem_graph_launch(graph, stream));
+    CHECK_STATUS(env, symmem_handle_reset(used, 10000), SYMMEM_BUSY);
+    CHECK_OK(env, symmem_handle_reset(unused, 10000));
+    atomic_store(&gate, 1);
+    CHECK_OK(env, symmem_stream_synchronize(stream, 10000));
+    CHECK_OK(env, symmem_handle_reset(used, 10000));
+    CHECK_OK(env, symmem_stream_destroy(stream));
+}
+
+RANKS_TEST("all keys are one", .world = 1) {
+    symmem_group *other = NULL;
+    symmem_handle *again = NULL, *elsewhere = NULL;
+    void *ptr = NULL;
+    atomic_store(&keys_collide, true);
+    symmem_handle *first = env_kept_handle(env, &ptr), *second = env_kept_handle(env, NULL),
+                  *third = env_kept_handle(env, NULL);
+    CHECK_OK(env, symmem_group_create(env->context, "other", NULL, 0, NULL, &other));
+    CHECK_OK(env, symmem_rendezvous(env->context, ptr, other, 10000, &elsewhere));
+    CHECK_OK(env, meet_at(env, ptr, 10000, &again));
+    CHECK(env, again->link == first->link && elsewhere->link != first->link);
+    CHECK(env, second->link != first->link && third->link != second->link);
+    symmem_handle_release(again);
+    symmem_handle_release(elsewhere);
+    symmem_stream *stream = env_stream(env), *beside = env_stream(env);
+    CHECK_OK(env, symmem_stream_begin_capture(beside)); /* another capture at the same time */
+    CHECK_OK(env, symmem_barrier(third, 0, 10000, beside));
+    symmem_graph *graphs[2] = {capture_barriers(env, stream, first, second),
+                               capture_barriers(env, stream, second, second)};
+    symmem_graph *none = NULL;
+    CHECK_OK(env, symmem_stream_end_capture(beside, &none));
+    check_busy(env, graphs[0], first, third);
+    check_busy(env, graphs[0], second, third);
+    check_busy(env, graphs[1], second, first);
+    check_busy(env, none, third, second);
+    CHECK_OK(env, symmem_graph_destroy(graphs[0]));
+    CHECK_OK(env, symmem_graph_destroy(graphs[1]));
+    CHECK_OK(env, symmem_graph_destroy(none));
+    CHECK_OK(env, symmem_group_destroy(other));
+    atomic_store(&keys_collide, false);
+}

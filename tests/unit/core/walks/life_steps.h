@@ -127,9 +127,11 @@ static symmem_status life_collectives(const struct life *life, struct life_objec
         LIFE_COLLECT(multimem_all_reduce, &here, SYMMEM_SUM);
         LIFE_COLLECT(multimem_one_shot_reduce_out, &here, SYMMEM_SUM, 0, &sum);
         LIFE_COLLECT(low_contention_all_gather_ce_multicast_out, &one, &here);
-        /* Each rank its own part: two stores to one address would have no order. */
+        /* Each rank its own part: two stores to one address would have no order. Beside `here`: the
+         * store runs also behind a collective that failed on the stream, while peers may still read
+         * there. */
         LIFE_TRY(
-            symmem_memcpy_to_multicast(own->handle, 2304 + 32 * (size_t)info.rank, &one, stream));
+            symmem_memcpy_to_multicast(own->handle, 2560 + 32 * (size_t)info.rank, &one, stream));
         LIFE_TRY(symmem_barrier(own->handle, 3, life_limit_ms, stream));
     }
 out:
