@@ -1,15 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# run_ranks.sh N PROGRAM [ARGUMENTS]: starts N copies of a program as ranks 0 to N-1 of one job on
-# this machine, waits for all, and fails if one of them failed. Who ends it ends them.
+# symmem-run N PROGRAM [ARGUMENTS]: see the text of --help below. A signal that ends it ends the ranks.
 set -u
+help='symmem-run: starts the ranks of a job on this machine
+
+usage: symmem-run N PROGRAM [ARGUMENTS]
+
+Starts N copies of a program as the ranks 0 to N-1 of one job and waits for all of them. Each gets RANK,
+LOCAL_RANK and WORLD_SIZE, and SYMMEM_STORE names a folder that exists as long as the job. SYMMEM_BACKEND
+chooses the backend, for example shm.
+
+Exit status: 0 if every rank ended with 0, 1 if one of them failed, 2 for wrong arguments.'
+case ${1:-} in --help | -h) echo "$help" && exit ;; esac
 if [ "$#" -lt 2 ]; then
-    echo "usage: run_ranks.sh N PROGRAM [ARGUMENTS]" >&2
+    echo "usage: symmem-run N PROGRAM [ARGUMENTS]" >&2
     exit 2
 fi
 count=$1
 shift
-[[ $count =~ ^[1-9][0-9]*$ ]] || { echo "run_ranks.sh: no number of ranks: $count" >&2; exit 2; }
+[[ $count =~ ^[1-9][0-9]*$ ]] || { echo "symmem-run: no number of ranks: $count" >&2; exit 2; }
 # In memory, where that is allowed: on a disk ranks may wait for what other programs write.
 directory=$(mktemp -d "${TMPDIR:-/dev/shm}/symmem-job.XXXXXX" 2>/dev/null) ||
     directory=$(mktemp -d "${TMPDIR:-/tmp}/symmem-job.XXXXXX") || exit 1
